@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.data import load_dataset
 from paribus.study import Study, load_study, parse_study
 from paribus.study.study import override
 
@@ -137,7 +137,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def unsynced() -> Iterator[None]:
+def unsynced():
     """No record of a test has to survive a power cut: waiting for the disk took a minute of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("paribus.files.os.fsync", lambda file: None)
@@ -145,7 +145,7 @@ def unsynced() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def offline(tmp_path_factory):
     """No network, and caches of our own for libraries of Hugging Face.
 
     For all tests alike: in another environment workers need another template. So what libraries set
@@ -164,7 +164,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def ledgers(tmp_path_factory):
     """Folder of ledgers: no test writes the user's. What tests share is recorded in one of them."""
     folder = tmp_path_factory.mktemp("ledgers")
     with pytest.MonkeyPatch.context() as patch:
@@ -173,7 +173,7 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ledger_of_module(ledgers: Path) -> Iterator[None]:
+def ledger_of_module(ledgers):
     """One for what the tests of a file share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PARIBUS_LEDGER", str(ledgers / f"{secrets.token_hex(8)}.jsonl"))
@@ -181,7 +181,7 @@ def ledger_of_module(ledgers: Path) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def ledger(ledgers: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def ledger(ledgers, monkeypatch):
     """The test's own ledger, which is not there yet: no test knows what another has opened."""
     path = ledgers / f"{secrets.token_hex(8)}.jsonl"
     monkeypatch.setenv("PARIBUS_LEDGER", str(path))
@@ -214,13 +214,13 @@ def studies_in(folder: Path) -> Maker:
 
 
 @pytest.fixture
-def small_study(tmp_path: Path) -> Maker:
+def small_study(tmp_path):
     """`small_study({"training.iterations": 3}, arms=...)`: SMALL with overrides, in `tmp_path`."""
     return studies_in(tmp_path)
 
 
 @pytest.fixture
-def without_attention(small_study: Maker) -> Study:
+def without_attention(small_study):
     """The small study, with an own module at the site `attention` that does nothing."""
     study = small_study({"model.modules.attention": "own.py:Nothing"})
     (study.folder / "own.py").write_text(NOTHING)
@@ -228,13 +228,13 @@ def without_attention(small_study: Maker) -> Study:
 
 
 @pytest.fixture
-def small_dataset(small_study: Maker) -> Dataset:
+def small_dataset(small_study):
     study = small_study()
     return load_dataset(study.data, study.folder)
 
 
 @pytest.fixture
-def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def afresh(monkeypatch):
     """Compiled kernels are forgotten, before and after."""
     from paribus.engine.ops.kernels import calling, compiling
 
@@ -249,14 +249,14 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def dataset() -> Dataset:
+def dataset():
     """The text of `quickstart`, with all that it holds out."""
     study = load_study("quickstart")
     return load_dataset(study.data.model_copy(update={"validation_tokens": None}), study.folder)
 
 
 @pytest.fixture
-def fabricate(tmp_path: Path) -> Fabricate:
+def fabricate(tmp_path):
     """`fabricate(study, loss, ...)` writes a results folder as `run` does, without training."""
     from .build import write_results
 

@@ -1,7 +1,5 @@
 """What counts as equal on another machine: discrete values exactly, numbers up to rounding."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any
@@ -52,7 +50,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("decided.interval.low", 1e-9),  # beside an SD of 0.02
     ],
 )
-def test_what_a_reader_could_see_is_found(path: str, value: Any) -> None:
+def test_what_a_reader_could_see_is_found(path, value):
     found = compare(CONTRAST, changed(path, value)).differing
     assert found and found[0].startswith(path)
 
@@ -67,11 +65,11 @@ def test_what_a_reader_could_see_is_found(path: str, value: Any) -> None:
         ("holm_p", 0.0123456 + 1e-13),
     ],
 )
-def test_rounding_is_not(path: str, value: Any) -> None:
+def test_rounding_is_not(path, value):
     assert agree(CONTRAST, changed(path, value))
 
 
-def test_sentences_may_be_improved_but_not_begin_or_end() -> None:
+def test_sentences_may_be_improved_but_not_begin_or_end():
     words = ("why_not", "caveats")
     told = changed("why_not", "one seed is missing")
     assert compare(told, changed("why_not", "a seed is not there"), words).differing == []
@@ -83,7 +81,7 @@ def test_sentences_may_be_improved_but_not_begin_or_end() -> None:
     assert compare(*tables, words).differing == ["caveats.sd"]
 
 
-def test_a_key_that_is_missing_or_null_differs() -> None:
+def test_a_key_that_is_missing_or_null_differs():
     less = {key: value for key, value in CONTRAST.items() if key != "tested"}
     assert compare(less, CONTRAST).differing == ["tested"]
     nothing = changed("holm_p", None)
@@ -92,12 +90,12 @@ def test_a_key_that_is_missing_or_null_differs() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 10**400, -(10**400), "1", True])
 @pytest.mark.parametrize("path", ["paired.mean", "holm_p", "paired.n"])
-def test_no_odd_number_agrees_with_anything(path: str, value: Any) -> None:
+def test_no_odd_number_agrees_with_anything(path, value):
     assert compare(changed(path, value), CONTRAST).differing == [path]
     assert compare(CONTRAST, changed(path, value)).differing
 
 
-def test_what_has_no_unit_is_not_held_against_the_sd() -> None:
+def test_what_has_no_unit_is_not_held_against_the_sd():
     def bytes_of(level: float, mean: float) -> dict[str, Any]:
         paired = {"sd": 2e9, "mean": mean, "interval": {"low": 1e9, "level": level}, "p": 0.1}
         return {"paired": paired}
@@ -110,7 +108,7 @@ def test_what_has_no_unit_is_not_held_against_the_sd() -> None:
 
 @settings(max_examples=1_000, derandomize=True)
 @given(st.floats(1e-9, 1e9), st.floats(-2, 2))
-def test_the_tolerance_is_the_stated_one(value: float, share: float) -> None:
+def test_the_tolerance_is_the_stated_one(value, share):
     """Of a number by itself, on both sides of the bound."""
     other = value * (1 + share * RELATIVE)
     apart = abs(other - value)

@@ -1,7 +1,5 @@
 """Registries without a list: what the files of a package declare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -22,9 +20,7 @@ REGISTRIES = {
 
 
 @pytest.fixture
-def package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Path:
+def package(tmp_path, monkeypatch, request):
     """An empty package; its name is that of the folder, another one for every test."""
     folder = tmp_path / f"declares_{request.node.name}"
     folder.mkdir()
@@ -33,19 +29,19 @@ def package(
     return folder
 
 
-def test_files_are_read_by_name_and_then_by_line(package: Path) -> None:
+def test_files_are_read_by_name_and_then_by_line(package):
     (package / "b.py").write_text("from pathlib import Path\nz, a = Path('z'), Path('a')\n")
     (package / "a.py").write_text("from pathlib import Path\nm, no_path = Path('m'), 'x'\n")
     assert list(declared(package.name, Path)) == ["m", "z", "a"]
 
 
-def test_what_another_file_imports_is_there_once(package: Path) -> None:
+def test_what_another_file_imports_is_there_once(package):
     (package / "a.py").write_text(f"from {package.name}.b import z\n")
     (package / "b.py").write_text("from pathlib import Path\nz = Path('z')\n")
     assert declared(package.name, Path) == {"z": Path("z")}
 
 
-def test_two_of_one_name_are_refused(package: Path) -> None:
+def test_two_of_one_name_are_refused(package):
     for name in ("one", "two"):
         (package / f"{name}.py").write_text("from pathlib import Path\nz = Path('z')\n")
     with pytest.raises(ValueError, match="path 'z' is there twice, again in two"):
@@ -53,7 +49,7 @@ def test_two_of_one_name_are_refused(package: Path) -> None:
 
 
 @pytest.mark.parametrize("name", REGISTRIES)
-def test_the_registries_that_ship_are_what_their_files_declare(name: str) -> None:
+def test_the_registries_that_ship_are_what_their_files_declare(name):
     kind, found = REGISTRIES[name]
     assert declared(name, kind).keys() == {value.name for value in found()}
     assert len(found()) > 5

@@ -1,7 +1,5 @@
 """The digest of the source: better words leave it, and any change of code changes it."""
 
-from __future__ import annotations
-
 import pytest
 
 from paribus.digests import _code
@@ -38,7 +36,7 @@ class A:
         ("\n\nclass", "\n\n\n\nclass"),
     ],
 )
-def test_words_are_left_out(old: str, new: str) -> None:
+def test_words_are_left_out(old, new):
     assert SOURCE.count(old) == 1
     assert _code(SOURCE.replace(old, new)) == _code(SOURCE)
 
@@ -52,6 +50,6 @@ def test_words_are_left_out(old: str, new: str) -> None:
         ("return y", "return 2 * y"),
     ],
 )
-def test_code_is_not(old: str, new: str) -> None:
+def test_code_is_not(old, new):
     assert SOURCE.count(old) == 1
     assert _code(SOURCE.replace(old, new)) != _code(SOURCE)

@@ -1,13 +1,10 @@
 """Files and folders that are whole or not there, whoever is killed in between."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +29,7 @@ with files.whole_folder(Path(sys.argv[1]) / "folder") as folder:
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Any:
+def writer(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
@@ -43,7 +40,7 @@ def writer(tmp_path: Path) -> Any:
     process.stdout.close()
 
 
-def test_leftovers_of_the_dead_are_swept(writer: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_leftovers_of_the_dead_are_swept(writer, tmp_path):
     (partial,) = tmp_path.glob(".folder.*.part")
     assert [path.name[:8] for path in partial.iterdir()] == [".in.bin."]
     sweep(tmp_path)
@@ -55,7 +52,7 @@ def test_leftovers_of_the_dead_are_swept(writer: subprocess.Popen[str], tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["mine.part"]
 
 
-def test_a_rewritten_folder_has_no_rest(writer: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_rewritten_folder_has_no_rest(writer, tmp_path):
     writer.kill()
     writer.wait()
     with whole_folder(tmp_path / "folder") as folder:
@@ -64,7 +61,7 @@ def test_a_rewritten_folder_has_no_rest(writer: subprocess.Popen[str], tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_folder_is_whole_or_not_there(tmp_path):
     def fails() -> None:
         with whole_folder(tmp_path / "a") as folder:
             (folder / "half").write_text("x")
@@ -86,7 +83,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "words"), [(errno.ENOSPC, "make room and run again"), (errno.EIO, "another folder")]
 )
-def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, words: str) -> None:
+def test_full_disk(tmp_path, monkeypatch, code, words):
     def fails(file: Any, content: bytes) -> None:
         file.write(content[: len(content) // 2])
         raise OSError(code, os.strerror(code))

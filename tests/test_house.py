@@ -3,8 +3,6 @@
 What is not so yet is listed here with what it is now. A list only ever gets shorter.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache
@@ -43,7 +41,7 @@ def undocumented(of: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[st
             yield from undocumented(node, f"{prefix}{node.name}.")
 
 
-def test_public_names_say_what_they_are() -> None:
+def test_public_names_say_what_they_are():
     silent = {
         file: names - WITHOUT_DOCSTRING.get(file, set())
         for file, tree in trees().items()
@@ -53,5 +51,5 @@ def test_public_names_say_what_they_are() -> None:
     assert not [file for file, tree in trees().items() if ast.get_docstring(tree) is None]
 
 
-def test_lists_of_exceptions_name_what_there_is() -> None:
+def test_lists_of_exceptions_name_what_there_is():
     assert WITHOUT_DOCSTRING.keys() <= trees().keys()

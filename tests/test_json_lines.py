@@ -1,7 +1,5 @@
 """A file of JSON lines: two writers, kills, and lines that cannot be read."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -52,7 +50,7 @@ def append_to(path: Path, *entries: dict[str, Any]) -> JsonLines:
     return lines
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "deep" / "lines.jsonl"
     assert JsonLines(path, "").read() == []
     append_to(path, {"a": 1}, {"b": "é\n"})
@@ -63,7 +61,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert entries == lines.read()
 
 
-def test_two_processes_lose_nothing(tmp_path: Path) -> None:
+def test_two_processes_lose_nothing(tmp_path):
     path = tmp_path / "lines.jsonl"
     both = [writer("one", path, 40, "two"), writer("two", path, 40, "one")]
     for process in both:
@@ -81,7 +79,7 @@ def test_two_processes_lose_nothing(tmp_path: Path) -> None:
     assert order != sorted(order) and order != sorted(order, reverse=True)
 
 
-def test_killed_writers_lose_nothing_that_they_reported(tmp_path: Path) -> None:
+def test_killed_writers_lose_nothing_that_they_reported(tmp_path):
     path, rng, reported = tmp_path / "lines.jsonl", random.Random(1), 0
     (tmp_path / "begin").touch()
     for number in range(6):
@@ -100,7 +98,7 @@ def test_killed_writers_lose_nothing_that_they_reported(tmp_path: Path) -> None:
     assert len([e for e in entries if e["by"] == "the next"]) == 6
 
 
-def test_every_byte_after_which_a_write_can_end(tmp_path: Path) -> None:
+def test_every_byte_after_which_a_write_can_end(tmp_path):
     whole = append_to(tmp_path / "whole", {"n": 1}, {"n": 2}).path.read_bytes()
     for end in range(whole.index(b"\n") + 1, len(whole)):
         path = tmp_path / "cut"
@@ -109,7 +107,7 @@ def test_every_byte_after_which_a_write_can_end(tmp_path: Path) -> None:
         assert append_to(path, {"n": 3}).read() == [{"n": 1}, {"n": 3}]
 
 
-def test_a_file_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_used_is_one_line(tmp_path):
     path = tmp_path / "lines.jsonl"
     for content in ("[1]\n", "no JSON\n", '{"n": NaN}\n'):
         path.write_text(content)

@@ -3,8 +3,6 @@
 The gate runs this without PyTorch. Elsewhere its packages are hidden, and these tests are slow.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -39,7 +37,7 @@ def judge(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """A folder with a finished study, `r`."""
     if not KEPT.exists():
         pytest.skip("needs a checkout")
@@ -48,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def test_a_finished_study_is_judged(home: Path) -> None:
+def test_a_finished_study_is_judged(home):
     decided = judge("report", "--no-page", "r", cwd=home)
     assert decided.returncode == 0, decided.stderr
     assert "layernorm  +0.0954 [+0.0896, +0.1011]" in decided.stdout
@@ -61,7 +59,7 @@ def test_a_finished_study_is_judged(home: Path) -> None:
     assert "numbers, largest relative difference" in verified.stdout
 
 
-def test_it_is_reported_and_archived(home: Path) -> None:
+def test_it_is_reported_and_archived(home):
     reported = judge("report", "r", cwd=home)
     assert reported.returncode == 0, reported.stderr
     assert (home / "r" / "report.pdf").read_bytes().startswith(b"%PDF")
@@ -84,7 +82,7 @@ def test_it_is_reported_and_archived(home: Path) -> None:
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_what_needs_the_engine_says_so_in_one_line(arguments: tuple[str, ...], home: Path) -> None:
+def test_what_needs_the_engine_says_so_in_one_line(arguments, home):
     before = sorted(home.iterdir())
     said = judge(*arguments, cwd=home)
     assert said.returncode == 2
@@ -92,5 +90,5 @@ def test_what_needs_the_engine_says_so_in_one_line(arguments: tuple[str, ...], h
     assert said.stdout == "" and sorted(home.iterdir()) == before
 
 
-def test_asking_for_help_needs_nothing(home: Path) -> None:
+def test_asking_for_help_needs_nothing(home):
     assert "verify" in judge("--help", cwd=home).stdout

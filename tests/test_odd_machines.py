@@ -1,7 +1,5 @@
 """Machines that are not like ours: letters, homes, compilers, file systems, processors."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess
@@ -17,7 +15,7 @@ from paribus.files import cache_folder
 from paribus.results import load_results
 from paribus.study.importing import load_own
 
-from .conftest import Maker, small_text
+from .conftest import small_text
 
 STUDY = """
 name = "tïny"
@@ -52,7 +50,7 @@ UNSET = {"LANG", "PYTHONUTF8", "PYTHONIOENCODING", "PARIBUS_CACHE", "XDG_CACHE_H
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Path:
+def odd(tmp_path):
     """A study in a folder with spaces and letters that are not ASCII."""
     folder = tmp_path / "mein Größe 日本"
     folder.mkdir()
@@ -71,7 +69,7 @@ def paribus_in(folder: Path, odd: dict[str, str], *arguments: str) -> tuple[int,
 
 
 @pytest.mark.parametrize("verb", ["register", pytest.param("run", marks=pytest.mark.slow)])
-def test_where_nothing_but_ascii_can_be_printed_and_nobody_has_a_home(verb: str, odd: Path) -> None:
+def test_where_nothing_but_ascii_can_be_printed_and_nobody_has_a_home(verb, odd):
     code, out, err = paribus_in(odd, POOR, verb, "stüdy 1.toml", "--results", "meine résults/x")
     assert (code, err) == (0, b"")
     assert out.isascii() and rb"meine r\xe9sults/x" in out.replace(b"\n", b"")
@@ -82,7 +80,7 @@ def test_where_nothing_but_ascii_can_be_printed_and_nobody_has_a_home(verb: str,
         assert "Größe" in (results / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_folder_whose_name_is_no_utf8(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_no_utf8(tmp_path):
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/l\xe4tin"))
     try:
         folder.mkdir()
@@ -97,7 +95,7 @@ def test_a_folder_whose_name_is_no_utf8(tmp_path: Path) -> None:
     assert load_own("own.py:Own", "here", "class", type, folder)
 
 
-def test_a_user_without_a_home_has_no_cache_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_has_no_cache_here(monkeypatch):
     for name in ("PARIBUS_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
@@ -109,14 +107,8 @@ def test_a_user_without_a_home_has_no_cache_here(monkeypatch: pytest.MonkeyPatch
     [("linux", "x86_64"), pytest.param("darwin", "arm64", marks=pytest.mark.slow)],
 )
 def test_without_a_compiler_pytorch_trains_and_it_is_on_record(
-    system: str,
-    processor: str,
-    afresh: None,
-    small_study: Maker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    system, processor, afresh, small_study, tmp_path, monkeypatch, caplog
+):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setattr(sys, "platform", system)
@@ -148,7 +140,7 @@ def compilations(folder: Path) -> list[str]:
     return [line for line in lines if line != "--version"]
 
 
-def test_another_processor(afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_processor(afresh, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(compiler(tmp_path, "echo unknown option >&2; exit 1")))
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
@@ -159,9 +151,7 @@ def test_another_processor(afresh: None, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(compiling.library() is None, reason="no compiler here")
-def test_a_cache_that_nothing_is_loaded_from(
-    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_nothing_is_loaded_from(afresh, tmp_path, monkeypatch):
     made = compiling.library()
     monkeypatch.setenv("CXX", str(compiler(tmp_path, f'cp {made} "$out"')))
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))

@@ -1,7 +1,5 @@
 """Contrasts along training from whole results folders: known answers, censoring, endpoints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -11,8 +9,6 @@ import pytest
 import paribus
 from paribus.report.figures.training import contrast_along
 from paribus.report.tables import along_table
-
-from ..conftest import Fabricate, Maker
 
 SPEEDUP = {"metric": "tokens_speedup", "primary": True, "margin": 0.05}
 SEEDS = [1, 2, 3, 4, 5]
@@ -30,7 +26,7 @@ def falling(speed: dict[str, float]) -> Callable[[str, int, np.ndarray], np.ndar
     return heldout
 
 
-def test_speed_up_endpoint_has_a_verdict(small_study: Maker, fabricate: Fabricate) -> None:
+def test_speed_up_endpoint_has_a_verdict(small_study, fabricate):
     study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS, endpoints=[SPEEDUP])
     results = fabricate(study, lambda arm, seed: 2.0, heldout=falling({"baseline": 1, "fast": 2}))
     analysis = paribus.analyse(results)
@@ -53,7 +49,7 @@ def test_speed_up_endpoint_has_a_verdict(small_study: Maker, fabricate: Fabricat
     assert tokens.contrast.crossings == ()
 
 
-def test_unreached_targets_are_censored(small_study: Maker, fabricate: Fabricate) -> None:
+def test_unreached_targets_are_censored(small_study, fabricate):
     target = {"evaluation.target": 2.3}
     endpoint = {"metric": "tokens_to_target", "primary": True, "margin": 0.05}
     study = small_study(WITH_CURVE | target, arms=ARMS, seeds=SEEDS, endpoints=[endpoint])
@@ -79,7 +75,7 @@ def test_unreached_targets_are_censored(small_study: Maker, fabricate: Fabricate
     assert first.p_value == pytest.approx(2 / 32)
 
 
-def test_mean_curves_cross_where_they_do(small_study: Maker, fabricate: Fabricate) -> None:
+def test_mean_curves_cross_where_they_do(small_study, fabricate):
     """Ahead by 0.7 and slower by 0.2 a step: even after three and a half steps of 64 tokens."""
     study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS)
 
@@ -93,7 +89,7 @@ def test_mean_curves_cross_where_they_do(small_study: Maker, fabricate: Fabricat
     assert analysis.to_dict()["along"][0]["contrast"]["crossings"][0]["at"] == crossing.at
 
 
-def test_nonfinite_points_are_left_out_by_name(small_study: Maker, fabricate: Fabricate) -> None:
+def test_nonfinite_points_are_left_out_by_name(small_study, fabricate):
     study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS)
 
     def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
@@ -115,8 +111,8 @@ def test_nonfinite_points_are_left_out_by_name(small_study: Maker, fabricate: Fa
 @pytest.mark.parametrize("reach", [(), ("baseline",), ("fast",)])
 @pytest.mark.parametrize("rule", [GATE, "equivalence", "non_inferiority"])
 def test_of_trials_that_never_reach_a_target_no_equality_is_said(
-    small_study: Maker, fabricate: Fabricate, reach: tuple[str, ...], rule: str
-) -> None:
+    small_study, fabricate, reach, rule
+):
     """min(needed, budget) is alike, as a budget is: 10 steps in both, whatever they need."""
     study = small_study(
         WITH_CURVE | {"evaluation.target": 2.3},
@@ -142,7 +138,7 @@ def test_of_trials_that_never_reach_a_target_no_equality_is_said(
     assert verdict.evidence.state.benefit == "not shown"
 
 
-def test_targets_above_the_first_point(small_study: Maker, fabricate: Fabricate) -> None:
+def test_targets_above_the_first_point(small_study, fabricate):
     """Seeds start at 3 + 0.1 seed, so that two of five are at 3.25 before their first step."""
     study = small_study(
         WITH_CURVE | {"evaluation.target": 3.25},
@@ -160,7 +156,7 @@ def test_targets_above_the_first_point(small_study: Maker, fabricate: Fabricate)
     assert reached is not None and reached.first.both == 5 and reached.ratio.n == 3
 
 
-def test_cut_trials_are_not_sooner_at_the_target(small_study: Maker, fabricate: Fabricate) -> None:
+def test_cut_trials_are_not_sooner_at_the_target(small_study, fabricate):
     """The arm spends half of the tokens and never is at 2.3; the baseline is, with 8 of 10 steps:
     what the arm would have needed, nobody knows."""
     half = {"training.iterations": 5, "model.n_layer": 4}

@@ -1,7 +1,5 @@
 """From records to inference: the right pairs, the right family, and nothing dropped in silence."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -13,8 +11,6 @@ from paribus.analysis.spreads import like
 from paribus.errors import ParibusError
 from paribus.statistics import holm, minimum_detectable_effect, paired_contrast
 
-from ..conftest import Fabricate, Maker
-
 SEEDS = [1, 2, 3, 4, 5]
 NOISE = {1: 0.010, 2: -0.013, 3: 0.004, 4: 0.021, 5: -0.009}
 
@@ -25,7 +21,7 @@ def loss(arm: str, seed: int) -> float:
     return 2.5 + NOISE[seed] + effect + wobble * NOISE[seed]
 
 
-def test_contrasts_are_those_of_the_seed_pairs(small_study: Maker, fabricate: Fabricate) -> None:
+def test_contrasts_are_those_of_the_seed_pairs(small_study, fabricate):
     study = small_study(seeds=SEEDS)
     analysis = analyse(fabricate(study, loss))
     contrast = analysis.contrast("layernorm", "validation_loss")
@@ -48,7 +44,7 @@ def test_contrasts_are_those_of_the_seed_pairs(small_study: Maker, fabricate: Fa
     json.dumps(analysis.to_dict(), allow_nan=False)
 
 
-def test_holm_runs_over_the_primary_family_alone(small_study: Maker, fabricate: Fabricate) -> None:
+def test_holm_runs_over_the_primary_family_alone(small_study, fabricate):
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss))
     family = [analysis.contrast(arm, "validation_loss") for arm in ("layernorm", "rmsnorm")]
     raw = [c.decided.p_value for c in family if c.decided]
@@ -59,7 +55,7 @@ def test_holm_runs_over_the_primary_family_alone(small_study: Maker, fabricate: 
     assert {c.decided.family for c in others if c.decided} == {len(others)}
 
 
-def test_lost_contrasts_make_no_other_easier(small_study: Maker, fabricate: Fabricate) -> None:
+def test_lost_contrasts_make_no_other_easier(small_study, fabricate):
     gone = [("rmsnorm", seed) for seed in SEEDS]
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, skip=gone))
     kept = analysis.contrast("layernorm", "validation_loss")
@@ -70,7 +66,7 @@ def test_lost_contrasts_make_no_other_easier(small_study: Maker, fabricate: Fabr
     assert len(analysis.missing) == 5
 
 
-def test_unequal_seeds_are_paired_and_named(small_study: Maker, fabricate: Fabricate) -> None:
+def test_unequal_seeds_are_paired_and_named(small_study, fabricate):
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, skip=[("layernorm", 4)]))
     contrast = analysis.contrast("layernorm", "validation_loss")
     assert contrast.seeds == (1, 2, 3, 5)
@@ -79,7 +75,7 @@ def test_unequal_seeds_are_paired_and_named(small_study: Maker, fabricate: Fabri
     assert analysis.missing == ("layernorm/seed-4",)
 
 
-def test_diverged_trials_are_named_and_capped(small_study: Maker, fabricate: Fabricate) -> None:
+def test_diverged_trials_are_named_and_capped(small_study, fabricate):
     study = small_study(seeds=SEEDS)
     results = fabricate(study, loss, diverged=[("layernorm", 2)])
     analysis = analyse(results)
@@ -93,7 +89,7 @@ def test_diverged_trials_are_named_and_capped(small_study: Maker, fabricate: Fab
     assert analysis.contrast("rmsnorm", "validation_loss").capped is None
 
 
-def test_a_final_loss_above_the_first_diverged(small_study: Maker, fabricate: Fabricate) -> None:
+def test_a_final_loss_above_the_first_diverged(small_study, fabricate):
     def curve(arm: str, seed: int) -> np.ndarray:
         return np.linspace(3, 4 if (arm, seed) == ("rmsnorm", 1) else 2, 8)
 
@@ -103,7 +99,7 @@ def test_a_final_loss_above_the_first_diverged(small_study: Maker, fabricate: Fa
     assert (events.diverged.only_treatment, events.diverged.p_value) == (1, 1.0)
 
 
-def test_broken_controls_are_not_analysed(small_study: Maker, fabricate: Fabricate) -> None:
+def test_broken_controls_are_not_analysed(small_study, fabricate):
     results = fabricate(small_study(seeds=SEEDS), loss)
     results.trials["layernorm", 3]["batch_digest"] = "other batches"
     analysis = analyse(results)
@@ -113,7 +109,7 @@ def test_broken_controls_are_not_analysed(small_study: Maker, fabricate: Fabrica
     assert analysis.contrast("rmsnorm", "validation_loss").paired is not None
 
 
-def test_accuracy_is_paired_by_seed_and_window(small_study: Maker, fabricate: Fabricate) -> None:
+def test_accuracy_is_paired_by_seed_and_window(small_study, fabricate):
     study = small_study(seeds=SEEDS, inference={"target": "new items", "windows": "independent"})
     results = fabricate(study, loss)
     items = analyse(results).contrast("layernorm", "validation_accuracy").items
@@ -127,7 +123,7 @@ def test_accuracy_is_paired_by_seed_and_window(small_study: Maker, fabricate: Fa
     assert items.mean == pytest.approx((accuracy("layernorm") - accuracy("baseline")).mean())
 
 
-def test_a_plan_takes_its_spread_from_a_pilot(small_study: Maker, fabricate: Fabricate) -> None:
+def test_a_plan_takes_its_spread_from_a_pilot(small_study, fabricate):
     study = small_study(seeds=SEEDS)
     pilot = analyse(fabricate(study, loss))
     rows = detectable(study, pilot=pilot)
@@ -156,7 +152,7 @@ def test_a_plan_takes_its_spread_from_a_pilot(small_study: Maker, fabricate: Fab
         detectable(small_study(seeds=[1]), sd=0.1)
 
 
-def test_a_plan_without_a_pilot_goes_by_like_contrasts_of_kept_studies(small_study: Maker) -> None:
+def test_a_plan_without_a_pilot_goes_by_like_contrasts_of_kept_studies(small_study):
     arms = {
         "baseline": {},
         "norm": {"set": {"model.embedding.norm": "rmsnorm"}},

@@ -1,9 +1,6 @@
 """A tuned study whose error includes the choice, from records to the verdict."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +33,7 @@ def study_of(small_study: Maker, rates: list[float] = RATES, **inference: object
     return small_study(**about, **({"inference": inference} if inference else {}))
 
 
-def test_arms_are_judged_at_the_vertex_with_its_error(small_study: Maker, tmp_path: Path) -> None:
+def test_arms_are_judged_at_the_vertex_with_its_error(small_study, tmp_path):
     results = tuned_and_trained(study_of(small_study), tmp_path / "r", loss)
     analysis = analyse(results)
     fitted = []
@@ -75,7 +72,7 @@ def test_arms_are_judged_at_the_vertex_with_its_error(small_study: Maker, tmp_pa
     assert list(tuning_findings(load_results(results.path))) == []
 
 
-def test_the_wider_interval_stands_beside_propagated(small_study: Maker, tmp_path: Path) -> None:
+def test_the_wider_interval_stands_beside_propagated(small_study, tmp_path):
     study = study_of(small_study, choice="propagated")
     analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
     (contrast,) = (c for c in analysis.contrasts if c.primary)
@@ -92,7 +89,7 @@ def test_the_wider_interval_stands_beside_propagated(small_study: Maker, tmp_pat
     assert beside.p_value == pytest.approx(included.decided.p_value)
 
 
-def test_a_fixed_choice_is_said_with_its_size(small_study: Maker, tmp_path: Path) -> None:
+def test_a_fixed_choice_is_said_with_its_size(small_study, tmp_path):
     study = study_of(small_study, choice="fixed")
     analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
     (contrast,) = (c for c in analysis.contrasts if c.primary)
@@ -112,7 +109,7 @@ def test_a_fixed_choice_is_said_with_its_size(small_study: Maker, tmp_path: Path
 @pytest.mark.parametrize(
     ("rates", "why"), [([1e-3, 1e-2], "two candidates"), ([1e-4, 1e-3, 1e-2], "one diverges")]
 )
-def test_few_candidates(small_study: Maker, tmp_path: Path, rates: list[float], why: str) -> None:
+def test_few_candidates(small_study, tmp_path, rates, why):
     def of(arm: str, rate: float, seed: int) -> float:
         if why == "one diverges" and (rate, seed) == (1e-4, 102):
             return math.nan
@@ -137,7 +134,7 @@ def three_keys(setting: Any) -> tuple[float, int, str]:
     return training.optimizer.learning_rate, training.schedule.warmup, training.schedule.kind
 
 
-def test_the_choice_among_combinations_is_redrawn(small_study: Maker, tmp_path: Path) -> None:
+def test_the_choice_among_combinations_is_redrawn(small_study, tmp_path):
     of, at = over_three, three_keys
     listed = [
         {RATE: rate, WARMUP: warmup, KIND: kind}
@@ -168,13 +165,12 @@ def test_the_choice_among_combinations_is_redrawn(small_study: Maker, tmp_path: 
     assert list(tuning_findings(load_results(tmp_path / "r"))) == []
 
 
-def test_the_vertex_on_a_grid_of_several_keys(small_study: Maker, tmp_path: Path) -> None:
+def test_the_vertex_on_a_grid_of_several_keys(small_study, tmp_path):
     warmups, kinds = [0, 4], ["constant", "cosine"]
     grid = {WARMUP: warmups, RATE: RATES, KIND: kinds}
     study = small_study(**tables([], seeds=SEEDS, grid=grid))
     analysis = analyse(tuned_and_trained(study, tmp_path / "r", over_three, three_keys))
     tuning, (contrast,) = analysis.study.tuning, [c for c in analysis.contrasts if c.primary]
-    assert tuning is not None
     fitted = []
     for arm in ("baseline", "layernorm"):
         of_others = {}

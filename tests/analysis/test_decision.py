@@ -1,7 +1,5 @@
 """Verdicts from records: each row is reached by what it says, with words that match the numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -81,15 +79,7 @@ def verdict_of(
         (0.0, 0.1, {"diverged": [("baseline", seed) for seed in SEEDS]}, "10", "BETTER"),
     ],
 )
-def test_records_lead_to_their_row(
-    small_study: Maker,
-    fabricate: Fabricate,
-    effect: float,
-    spread: float,
-    options: dict,
-    row: str,
-    word: str,
-) -> None:
+def test_records_lead_to_their_row(small_study, fabricate, effect, spread, options, row, word):
     verdict = verdict_of(small_study, fabricate, effect, spread, **options)
     assert (verdict.row, verdict.word) == (row, word)
     assert verdict.outcome == ROWS[row].outcome
@@ -99,7 +89,7 @@ def test_records_lead_to_their_row(
         assert verdict.pairs_needed > 10
 
 
-def test_inconclusive_verdicts_say_pairs_needed(small_study: Maker, fabricate: Fabricate) -> None:
+def test_inconclusive_verdicts_say_pairs_needed(small_study, fabricate):
     verdict = verdict_of(small_study, fabricate, 0.01, 4.0)
     sd = np.std([4.0 * noise for noise in NOISE], ddof=1)
     detects = required_pairs(0.02 / sd)
@@ -107,7 +97,7 @@ def test_inconclusive_verdicts_say_pairs_needed(small_study: Maker, fabricate: F
     assert verdict.pairs_needed == max(detects, excludes, 11)
 
 
-def test_an_unshown_cure_says_pairs_needed(small_study: Maker, fabricate: Fabricate) -> None:
+def test_an_unshown_cure_says_pairs_needed(small_study, fabricate):
     verdict = verdict_of(small_study, fabricate, 0.0, spiky={"baseline": 4})
     assert verdict.row == "8"
     # 4 of 10 are cured and none caused; significant from 6 of 6 on: round(0.4 n) = 6 at n = 14.
@@ -115,7 +105,7 @@ def test_an_unshown_cure_says_pairs_needed(small_study: Maker, fabricate: Fabric
     assert verdict.needed.shows_cure
 
 
-def test_broken_controls_have_no_verdict(small_study: Maker, fabricate: Fabricate) -> None:
+def test_broken_controls_have_no_verdict(small_study, fabricate):
     results = fabricate(small_study(seeds=SEEDS), lambda arm, seed: 2.5)
     results.trials["layernorm", 3]["tokens"] += 1
     verdict = decide(analyse(results))[0]
@@ -143,14 +133,14 @@ def adopted_by_superiority(
     return decide(analyse(fabricate(study, loss, **options)))
 
 
-def test_survivors_of_divergence_are_not_adopted(small_study: Maker, fabricate: Fabricate) -> None:
+def test_survivors_of_divergence_are_not_adopted(small_study, fabricate):
     lost = [("arm", seed) for seed in SEEDS[:5]]
     verdict = adopted_by_superiority(small_study, fabricate, diverged=lost)[0]
     assert (verdict.row, verdict.outcome, verdict.word) == ("8", "INCONCLUSIVE", "UNRESOLVED")
     assert verdict.pairs_needed is None and verdict.needed.why_not == "more_harm"
 
 
-def test_a_lost_primary_endpoint_rejects_on_both(small_study: Maker, fabricate: Fabricate) -> None:
+def test_a_lost_primary_endpoint_rejects_on_both(small_study, fabricate):
     verdicts = adopted_by_superiority(
         small_study, fabricate, calibration=lambda arm: 0.2 if arm == "arm" else 0.01
     )

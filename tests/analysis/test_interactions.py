@@ -1,10 +1,7 @@
 """Interactions: a difference between effects, seed by seed, with what a contrast has besides."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,7 +57,7 @@ def analysed(*about: Any, **more: Any) -> Analysis:
     return analyse(made(*about, **more))
 
 
-def test_interactions_are_the_paired_t_of_effects(small_study: Maker, fabricate: Fabricate) -> None:
+def test_interactions_are_the_paired_t_of_effects(small_study, fabricate):
     both = {"again": {"of": ["norm"], "than": ["untied-norm"]}, **DEPENDS}
     analysis = analysed(small_study, fabricate, interactions=both)
     oracle = stats.ttest_1samp(effect("untied-norm") - effect("norm"), 0.0)
@@ -77,7 +74,7 @@ def test_interactions_are_the_paired_t_of_effects(small_study: Maker, fabricate:
     assert "interactions" not in alone.to_dict()
 
 
-def test_means_over_effects_weigh_them_alike(small_study: Maker, fabricate: Fabricate) -> None:
+def test_means_over_effects_weigh_them_alike(small_study, fabricate):
     arms = ARMS | {"rms": {"set": {"model.embedding.norm": "rmsnorm"}}}
     depends = {"mean": {"of": ["norm", "rms"], "than": ["untied-norm"]}}
     means = MEANS | {"rms": 2.3}
@@ -99,9 +96,7 @@ def test_means_over_effects_weigh_them_alike(small_study: Maker, fabricate: Fabr
     ("shift", "noise", "word"),
     [(0.5, 0.01, "DIFFERS"), (0.0, 0.0005, "SAME"), (0.0, 1.0, "UNRESOLVED")],
 )
-def test_its_word_is_what_the_interval_says(
-    small_study: Maker, fabricate: Fabricate, shift: float, noise: float, word: str
-) -> None:
+def test_its_word_is_what_the_interval_says(small_study, fabricate, shift, noise, word):
     def of(arm: str, seed: int) -> float:
         here = shift if arm == "untied-norm" else 0.0
         return 2.0 + here + noise * math.sin(17 * seed * len(arm))
@@ -119,7 +114,7 @@ def test_its_word_is_what_the_interval_says(
     assert [row.word for row in build_report(verdicts).blocks[-1].rows] == [word]
 
 
-def test_lost_seeds_are_left_out_of_interactions(small_study: Maker, fabricate: Fabricate) -> None:
+def test_lost_seeds_are_left_out_of_interactions(small_study, fabricate):
     def of(arm: str, seed: int) -> float:
         return math.nan if (arm, seed) == ("norm", 2) else loss(arm, seed)
 
@@ -130,7 +125,7 @@ def test_lost_seeds_are_left_out_of_interactions(small_study: Maker, fabricate: 
     assert (told.word, told.p, told.adjusted_p) == ("DESCRIPTIVE", None, None)
 
 
-def test_the_choice_of_every_arm_is_in_its_error(small_study: Maker, tmp_path: Path) -> None:
+def test_the_choice_of_every_arm_is_in_its_error(small_study, tmp_path):
     rates, tuned_on = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2], [101, 102, 103]
 
     def of(arm: str, rate: float, seed: int) -> float:
@@ -156,7 +151,7 @@ def test_the_choice_of_every_arm_is_in_its_error(small_study: Maker, tmp_path: P
     assert values > stats.t.ppf(0.975, 4) * found.choice.error
 
 
-def test_new_items_add_their_error(small_study: Maker, fabricate: Fabricate) -> None:
+def test_new_items_add_their_error(small_study, fabricate):
     of_new = {"target": "new items", "windows": "independent"}
     results = made(small_study, fabricate, inference=of_new)
     (found,) = analyse(results).interactions
@@ -179,12 +174,12 @@ def test_new_items_add_their_error(small_study: Maker, fabricate: Fabricate) -> 
         {"of": [], "than": ["norm"]},
     ],
 )
-def test_what_is_no_interaction_is_refused(small_study: Maker, wrong: dict[str, Any]) -> None:
+def test_what_is_no_interaction_is_refused(small_study, wrong):
     with pytest.raises(ParibusError):
         small_study(arms=ARMS, seeds=SEEDS, interactions={"wrong": wrong})
 
 
-def test_interactions_are_in_the_digest_without_their_titles(small_study: Maker) -> None:
+def test_interactions_are_in_the_digest_without_their_titles(small_study):
     one = small_study(arms=ARMS, seeds=SEEDS)
     asked = small_study(arms=ARMS, seeds=SEEDS, interactions=DEPENDS)
     titled = {"by-output": DEPENDS["by-output"] | {"title": "by output matrix"}}

@@ -1,7 +1,5 @@
 """Accuracy by item: windows that weigh by their tokens, arms that share no items, single tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +12,7 @@ from paribus.analysis.contrasts import block_scores, contrast_of, linearised
 from paribus.analysis.table import Table
 from paribus.decision import decide
 from paribus.engine.evaluation import all_measures
-from paribus.metric import ItemSums, Metric
+from paribus.metric import ItemSums
 from paribus.report import tables
 from paribus.report.model import build_report, verdict_record
 from paribus.results import Results, load_results
@@ -22,7 +20,6 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.statistics import crossed_bootstrap, paired_t
 
 from ..build import write_answers, write_blocks
-from ..conftest import Fabricate, Maker
 from ..tools import codes, texts
 
 SEEDS = [1, 2, 3, 4, 5, 6]
@@ -32,7 +29,7 @@ ACCURACY = {"metric": "validation_accuracy", "primary": True, "margin": 0.001}
 
 
 @pytest.fixture
-def make(small_study: Maker, fabricate: Fabricate) -> Fabricate:
+def make(small_study, fabricate):
     """`make(endpoint, **tables)`: records of two arms and six seeds."""
 
     def made(
@@ -55,7 +52,7 @@ def windows(trial: TrialFolder, correct: list[int], predicted: list[int]) -> Non
     write_blocks(trial, sums, validation_accuracy=float(hits.sum() / sizes.sum()))
 
 
-def test_a_short_last_window_weighs_by_its_tokens(make: Fabricate) -> None:
+def test_a_short_last_window_weighs_by_its_tokens(make):
     made = make(ACCURACY, **NEW)
     for trial in made.finished:
         ours = trial.arm == "arm"
@@ -70,9 +67,7 @@ def test_a_short_last_window_weighs_by_its_tokens(make: Fabricate) -> None:
     assert contrast.items.by_seed.sd == pytest.approx(contrast.paired.sd)
 
 
-def test_arms_without_shared_items_are_judged_on_their_own(
-    make: Fabricate,
-) -> None:
+def test_arms_without_shared_items_are_judged_on_their_own(make):
     made = make(ACCURACY, **NEW)
     for trial in made.finished:
         if trial.arm == "arm":
@@ -99,7 +94,7 @@ def asked(made: Results, hits: Callable[[TrialFolder], list[int]], questions: in
     return analyse(load_results(made.path))
 
 
-def test_one_question_more_in_every_seed_is_the_resolution_of_a_task(make: Fabricate) -> None:
+def test_one_question_more_in_every_seed_is_the_resolution_of_a_task(make):
     (found,) = asked(make(), lambda t: list(range(20 + (t.arm == "arm"))), 40).tasks
     assert found.paired.resolution == 1 / 40
     assert found.paired.decided.p_value > 1e-3  # a t of sqrt(6)
@@ -126,7 +121,7 @@ def with_documents(made: Results, effect: float = 0.0) -> dict[str, np.ndarray]:
     return {arm: np.stack(rows) for arm, rows in sums.items()} | {"sizes": sizes}
 
 
-def test_loss_about_new_text_is_decided_by_seeds_and_documents(make: Fabricate) -> None:
+def test_loss_about_new_text_is_decided_by_seeds_and_documents(make):
     made = make(LOSS, **NEW)
     sums = with_documents(made)
     analysis = analyse(load_results(made.path))
@@ -161,7 +156,7 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(make: Fabricate) 
     ("effect", "margin", "word", "warned"),
     [(0.03, 0.001, "WORSE", True), (0.1, 0.001, "WORSE", False), (0.0, 0.02, "SAME", True)],
 )
-def test_other_text(make: Fabricate, effect: float, margin: float, word: str, warned: bool) -> None:
+def test_other_text(make, effect, margin, word, warned):
     made = make(LOSS | {"margin": margin})
     with_documents(made, effect)
     analysis = analyse(load_results(made.path))
@@ -181,7 +176,7 @@ def test_other_text(make: Fabricate, effect: float, margin: float, word: str, wa
     assert decide(found)[0].text_error is None
 
 
-def test_windows_of_one_text_are_judged_by_blocks(make: Fabricate, small_study: Maker) -> None:
+def test_windows_of_one_text_are_judged_by_blocks(make, small_study):
     made = make(ACCURACY, loss=lambda _, seed: 2.0 + 0.01 * seed, **NEW)
     rng = np.random.default_rng(5)
     stretches = np.repeat(rng.integers(-9, 10, size=10), 40)
@@ -212,7 +207,7 @@ def test_windows_of_one_text_are_judged_by_blocks(make: Fabricate, small_study: 
 
 
 @pytest.mark.parametrize("trials", [60, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_error_of_a_loss_over_new_documents(trials: int) -> None:
+def test_error_of_a_loss_over_new_documents(trials):
     """No effect over all documents that there might be; 5 seeds, 30 documents of unequal sizes.
 
     Judged on seed means alone, a difference that is only of these documents is found; crossed, the
@@ -232,7 +227,7 @@ def test_error_of_a_loss_over_new_documents(trials: int) -> None:
 
 
 @pytest.mark.parametrize("metric", [m.metric for m in all_measures() if m.metric.items])
-def test_blocks_weigh_as_a_ratio_estimator_has_it(make: Fabricate, metric: Metric) -> None:
+def test_blocks_weigh_as_a_ratio_estimator_has_it(make, metric):
     """The mean over blocks is the ratio of the sums, and their spread gives its standard error.
 
     Against the textbook's s.e. of a ratio (Cochran 1977, equation 6.13), written out in numbers.
@@ -255,7 +250,7 @@ def test_blocks_weigh_as_a_ratio_estimator_has_it(make: Fabricate, metric: Metri
     assert scores[0].std(ddof=1) / np.sqrt(40) == pytest.approx(scale * error)
 
 
-def test_documents_are_shared_by_arms_that_read_other_windows(make: Fabricate) -> None:
+def test_documents_are_shared_by_arms_that_read_other_windows(make):
     made = make(ACCURACY, **NEW)
     for trial in made.finished:
         sizes = np.array([30, 50, 20, 60, 40, 10]) // (2 if trial.arm == "arm" else 1)

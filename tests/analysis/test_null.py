@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,12 +18,11 @@ from paribus.statistics import paired_contrast
 from paribus.study import Study, null_study, tuned_null_studies
 
 from ..build import tables, tuned_and_trained
-from ..conftest import Fabricate, Maker
 
 SEEDS = [1, 2, 3, 4, 5]
 
 
-def test_a_null_study_has_the_contrasts_of_the_study(small_study: Maker) -> None:
+def test_a_null_study_has_the_contrasts_of_the_study(small_study):
     study = small_study(seeds=SEEDS)
     nulls = null_study(study, 40)
     assert nulls.differences("again") == {"model.init.salt": (0, 1)}
@@ -58,7 +56,7 @@ def planted(
     return lambda arm, seed: noise[arm, seed] + effect * ((arm, seed) in affected)
 
 
-def test_the_whole_pipeline_is_counted(small_study: Maker, fabricate: Fabricate) -> None:
+def test_the_whole_pipeline_is_counted(small_study, fabricate):
     nulls = null_study(small_study(seeds=SEEDS, endpoints=ENDPOINTS), 8)
     results = fabricate(nulls, planted(nulls, 3 * len(SEEDS), spread=0.02))
     found = calibrate(results, pairs=5, analyses=16)
@@ -86,7 +84,7 @@ def test_the_whole_pipeline_is_counted(small_study: Maker, fabricate: Fabricate)
     ],
     ids=lambda decision: decision["rule"],
 )
-def test_every_rule_is_counted(small_study: Maker, fabricate: Fabricate, decision: dict) -> None:
+def test_every_rule_is_counted(small_study, fabricate, decision):
     study = small_study(seeds=SEEDS, endpoints=ENDPOINTS, decision=decision)
     nulls = null_study(study, 3)
     assert nulls.decision == study.decision
@@ -97,7 +95,7 @@ def test_every_rule_is_counted(small_study: Maker, fabricate: Fabricate, decisio
     assert rates["any verdict of an effect (quality or events)"] == 1 / 3
 
 
-def test_an_incomplete_replicate_is_counted_out(small_study: Maker, fabricate: Fabricate) -> None:
+def test_an_incomplete_replicate_is_counted_out(small_study, fabricate):
     nulls = null_study(small_study(endpoints=ENDPOINTS), 3)
     results = fabricate(nulls, lambda arm, seed: 2.0 + seed / 7, skip=[("again", 4)])
     found = calibrate(results, pairs=2, analyses=2)
@@ -105,7 +103,7 @@ def test_an_incomplete_replicate_is_counted_out(small_study: Maker, fabricate: F
     assert len(found.p_values) == 2 * 2
 
 
-def test_replicates_go_through_the_looks(small_study: Maker, fabricate: Fabricate) -> None:
+def test_replicates_go_through_the_looks(small_study, fabricate):
     study = small_study(seeds={"looks": [5, 6], "futility": 0.0}, endpoints=ENDPOINTS)
     nulls = null_study(study, 3)
     assert nulls.plan is None and len(nulls.seeds) == 18
@@ -139,7 +137,7 @@ def family_of(rng: np.random.Generator, arms: int, n: int) -> list[Contrast]:
 
 
 @pytest.mark.slow
-def test_the_family_of_a_study_is_held_at_its_level() -> None:
+def test_the_family_of_a_study_is_held_at_its_level():
     """Three arms, five pairs: any false positive of the family in at most 5% of null studies."""
     rng, studies = np.random.default_rng(12), 4_000
     found = [any(c.significant(0.05) for c in family_of(rng, arms=3, n=5)) for _ in range(studies)]
@@ -149,7 +147,7 @@ def test_the_family_of_a_study_is_held_at_its_level() -> None:
 
 
 @pytest.mark.parametrize("studies", [150, pytest.param(4_000, marks=pytest.mark.slow)])
-def test_equivalence_is_held_over_the_family(studies: int) -> None:
+def test_equivalence_is_held_over_the_family(studies):
     """Two arms whose true difference is the margin: claimed equal of any in at most 5%."""
     rng, claimed = np.random.default_rng(13), 0
     for _ in range(studies):
@@ -165,7 +163,7 @@ def test_equivalence_is_held_over_the_family(studies: int) -> None:
     assert claimed / studies <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)
 
 
-def test_tuned_replicates_have_their_own_seeds(small_study: Maker, tmp_path: Path) -> None:
+def test_tuned_replicates_have_their_own_seeds(small_study, tmp_path):
     about = tables([1e-3, 1e-2, 1e-1], seeds=[101, 102, 103])
     study = small_study(**about, inference={"choice": "fixed"})
     nulls = tuned_null_studies(study, 4)

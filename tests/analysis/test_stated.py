@@ -1,9 +1,6 @@
 """What may be stated of a contrast: p of five pairs and more, beside the interval it inverts."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -17,7 +14,6 @@ from paribus.report import tables
 from paribus.results import load_results
 from paribus.study import Study
 
-from ..conftest import Fabricate, Maker
 from ..tools import rows
 
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
@@ -27,7 +23,7 @@ SECOND = {"metric": "calibration_error"}
 
 
 @pytest.fixture
-def analysed(small_study: Maker, fabricate: Fabricate) -> Callable[..., Analysis]:
+def analysed(small_study, fabricate):
     def make(deltas: list[float], arms: dict = TWO_ARMS, **inference: object) -> Analysis:
         seeds = list(range(1, len(deltas) + 1))
         study = small_study(
@@ -51,7 +47,7 @@ def printed(analysis: Analysis) -> str:
     return console.export_text()
 
 
-def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed: Callable[..., Analysis]) -> None:
+def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed):
     analysis = analysed([0.1, 0.1001, 0.1003, 0.35])
     contrast = analysis.contrast("arm", "validation_loss")
     assert contrast.p is contrast.tested_p is None
@@ -67,7 +63,7 @@ def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed: Callable[..., Ana
     assert costs.calibration.state == costs.throughput.state == "not shown"
 
 
-def test_p_beside_an_interval_is_the_one_that_it_inverts(analysed: Callable[..., Analysis]) -> None:
+def test_p_beside_an_interval_is_the_one_that_it_inverts(analysed):
     """Over two contrasts Holm's p may be above 5% where the plain interval leaves 0 out."""
     analysis = analysed([0.004, 0.04, 0.01, 0.03, 0.05], THREE_ARMS)
     contrast = analysis.contrast("arm", "validation_loss")
@@ -82,7 +78,7 @@ def test_p_beside_an_interval_is_the_one_that_it_inverts(analysed: Callable[...,
     assert tables.primary(analysis)[0].rows[1][4:6] == (f"{p:.3f}", f"{holm:.3f}")
 
 
-def test_divergence_is_not_called_underpowered(small_study: Maker, fabricate: Fabricate) -> None:
+def test_divergence_is_not_called_underpowered(small_study, fabricate):
     """Four of five against none: what is missing is not power, and harm has its number too."""
     study = small_study(seeds=[1, 2, 3, 4, 5], endpoints=[LOSS], arms=TWO_ARMS)
 
@@ -99,7 +95,7 @@ def test_divergence_is_not_called_underpowered(small_study: Maker, fabricate: Fa
     assert of(1)[1].p is None
 
 
-def test_a_baseline_is_stable_by_a_threshold(small_study: Maker, fabricate: Fabricate) -> None:
+def test_a_baseline_is_stable_by_a_threshold(small_study, fabricate):
     seeds, gate = list(range(1, 9)), {"decision.rule": "stability_gate.py:STABILITY_GATE"}
     for lost, row in ((1, "3"), (2, "7")):
         study = small_study(
@@ -118,8 +114,8 @@ def test_a_baseline_is_stable_by_a_threshold(small_study: Maker, fabricate: Fabr
 
 
 def test_speed_of_arms_with_other_tokenizers_is_compared_in_bytes(
-    small_study: Maker, fabricate: Fabricate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small_study, fabricate, monkeypatch
+):
     """Tokens that stand for three bytes each: three times as much text at the same speed."""
     made = fabricate(small_study(seeds=[1, 2, 3], arms=TWO_ARMS), lambda *_: 2.0)
     for trial in made.finished:

@@ -1,7 +1,5 @@
 """Task accuracy from records: paired by seed, in a family of its own, and by question for all."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ from paribus.rng import stream
 from paribus.statistics import holm, macro_contrast, paired_contrast
 
 from ..build import write_answers
-from ..conftest import Fabricate, Maker
 
 CHANCE = {"easy": 0.5, "hard": 0.25}
 SHOTS, N_ITEMS = (0, 3), 60
@@ -20,7 +17,7 @@ EFFECT = {"baseline": 0.0, "layernorm": -0.25, "rmsnorm": 0.0}
 
 
 @pytest.fixture
-def results(small_study: Maker, fabricate: Fabricate) -> Results:
+def results(small_study, fabricate):
     """Two tasks; LayerNorm is worse at the easy one, RMSNorm differs by luck alone."""
     made = fabricate(small_study(seeds=[1, 2, 3, 4, 5, 6]), lambda arm, seed: 2.0 + 0.01 * seed)
     for trial in made.finished:
@@ -54,7 +51,7 @@ def key(row: dict) -> tuple[str, int, str]:
     return row["arm"], row["seed"], row["task"]
 
 
-def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(results: Results) -> None:
+def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(results):
     found = analyse(results).tasks
     assert [(c.arm, c.task) for c in found] == [
         (arm, task) for arm in ("layernorm", "rmsnorm") for task in CHANCE
@@ -103,7 +100,7 @@ def questions(results: Results, arm: str, seed: int, task: str) -> list[float]:
     return [float(np.mean(hits[item])) for item in sorted(hits)]
 
 
-def test_tasks_are_decided_by_seed_means(small_study: Maker, fabricate: Fabricate) -> None:
+def test_tasks_are_decided_by_seed_means(small_study, fabricate):
     study = small_study(seeds=[1, 2, 3, 4, 5], inference={"target": "this item set"})
     made = fabricate(study, lambda arm, seed: 2.0 + 0.01 * seed)
     for trial in made.finished:
@@ -119,7 +116,7 @@ def macro(analysis: Analysis, arm: str):
     return analysis.contrast(arm, "macro_accuracy")
 
 
-def test_macro_accuracy_is_paired_by_seed_and_question(results: Results) -> None:
+def test_macro_accuracy_is_paired_by_seed_and_question(results):
     analysis = analyse(results)
     contrast = macro(analysis, "layernorm")
     by_task = [
@@ -133,14 +130,14 @@ def test_macro_accuracy_is_paired_by_seed_and_question(results: Results) -> None
     assert contrast.items.crossed.n_items == (N_ITEMS, N_ITEMS)
 
 
-def test_a_study_without_tasks_says_so_once(small_study: Maker, fabricate: Fabricate) -> None:
+def test_a_study_without_tasks_says_so_once(small_study, fabricate):
     analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + 0.01 * seed))
     assert analysis.tasks == ()
     assert macro(analysis, "layernorm").why_not == "macro_accuracy was not measured in this study"
     assert not [out for out in analysis.left_out if out.metric == "macro_accuracy"]
 
 
-def test_a_diverged_trial_leaves_the_tasks_too(results: Results) -> None:
+def test_a_diverged_trial_leaves_the_tasks_too(results):
     trial = next(t for t in results.finished if (t.arm, t.seed) == ("layernorm", 3))
     record = trial.read_json("trial.json") | {"diverged_at": 4}
     trial.write_json("trial.json", record)
@@ -150,7 +147,7 @@ def test_a_diverged_trial_leaves_the_tasks_too(results: Results) -> None:
     assert {len(c.seeds) for c in analysis.tasks if c.arm == "rmsnorm"} == {6}
 
 
-def test_a_lost_contrast_does_not_help_the_others(results: Results) -> None:
+def test_a_lost_contrast_does_not_help_the_others(results):
     results.trials["rmsnorm", 3]["batch_digest"] = "other batches"
     analysis = analyse(results)
     assert analysis.broken("rmsnorm")

@@ -1,12 +1,9 @@
 """Selection on loss surfaces whose best is known, through records and the real code."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,30 +20,30 @@ from paribus.analysis import (
 )
 from paribus.analysis.tuning import sensitivities
 from paribus.metric import Metric
-from paribus.results import Results, ResultsFolder, extend, load_results
+from paribus.results import ResultsFolder, extend, load_results
 from paribus.runs.advance import take_look
 from paribus.verification import verify
 
 from ..build import ARMS, RATE, surface, tables, tune_by, tuned_and_trained, write_results
-from ..conftest import Maker, studies_in
+from ..conftest import studies_in
 
 DECAY = "training.optimizer.weight_decay"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuned")
     study = studies_in(folder)(**tables([1e-4, 1e-3, 1e-2, 1e-1]))
     return tuned_and_trained(study, folder / "r")
 
 
 @pytest.fixture
-def whole(made: Results, tmp_path: Path) -> Path:
+def whole(made, tmp_path):
     """Its folder, to be written to."""
     return shutil.copytree(made.path, tmp_path / "copy")
 
 
-def test_each_arm_gets_its_best(made: Results) -> None:
+def test_each_arm_gets_its_best(made):
     record = ResultsFolder(made.path).read_tuning()
     chosen = {arm: one["values"][RATE] for arm, one in record["chosen"].items()}
     assert chosen == {"baseline": 1e-3, "layernorm": 1e-2}
@@ -55,27 +52,27 @@ def test_each_arm_gets_its_best(made: Results) -> None:
     assert {sum(t["arm"] == arm for t in record["trials"]) for arm in ARMS} == {8}
 
 
-def test_a_best_value_at_the_edge_is_said(small_study: Maker, tmp_path: Path) -> None:
+def test_a_best_value_at_the_edge_is_said(small_study, tmp_path):
     study = small_study(**tables([1e-4, 1e-3, 1e-2]))
     left = tuning_record(study, tune_by(study, tmp_path / "r", surface))["caveats"]
     assert left.keys() == {"layernorm"}
     assert "largest value tried (learning_rate 0.01)" in left["layernorm"][0]
 
 
-def test_more_is_better_where_that_is_declared() -> None:
+def test_more_is_better_where_that_is_declared():
     scores = {1: {101: 0.5, 102: 0.6}, 2: {101: 0.9, 102: 0.1}, 3: {101: 0.7, 102: 0.5}}
     assert choose(scores, "higher") == 3
     assert choose(scores, "lower") == 2
 
 
-def test_divergence_comes_last_and_ties_go_to_the_first() -> None:
+def test_divergence_comes_last_and_ties_go_to_the_first():
     nan = math.nan
     assert choose({1: {101: nan, 102: 0.1}, 2: {101: 9.0, 102: 9.0}}, "lower") == 2
     assert choose({1: {101: nan, 102: nan}, 2: {101: nan, 102: 5.0}}, "lower") == 2
     assert choose({1: {101: 2.0}, 2: {101: 2.0}}, "lower") == 1
 
 
-def test_where_everything_diverges_that_is_said(small_study: Maker, tmp_path: Path) -> None:
+def test_where_everything_diverges_that_is_said(small_study, tmp_path):
     study = small_study(**tables([1e-3, 1e-2, 1e-1]))
 
     def loss(arm: str, rate: float, seed: int) -> float:
@@ -85,7 +82,7 @@ def test_where_everything_diverges_that_is_said(small_study: Maker, tmp_path: Pa
     assert "every value tried diverged on a tuning seed" in left["layernorm"][0]
 
 
-def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made: Results) -> None:
+def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made):
     analysis = analyse(made)
     # At each arm's best they are equal; at a shared rate the parabolas differ by what they do.
     found = analysis.contrast("layernorm", "validation_loss").decided
@@ -107,7 +104,7 @@ def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made: Result
         ([2.0, 2.1], [2.5, math.nan], True),  # the other's value diverges
     ],
 )
-def test_values_differ_by_chance(ours: list[float], theirs: list[float], told_apart: bool) -> None:
+def test_values_differ_by_chance(ours, theirs, told_apart):
     """One arm against itself is given other values by noise; then the verdict is of the values."""
     better, worse = (dict(enumerate(values, 101)) for values in (ours, theirs))
     points = tuple(
@@ -129,7 +126,7 @@ def test_values_differ_by_chance(ours: list[float], theirs: list[float], told_ap
     assert same.why_values_differ("layernorm", "baseline", 0.05) == ""
 
 
-def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study: Maker) -> None:
+def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study):
     """Wortsman et al. 2023: the mean over the rates of min(final, initial) minus the best."""
     seeds = [101, 102, 103, 104, 105]
     study = small_study(**tables([1e-3, 1e-2], seeds=seeds))
@@ -170,7 +167,7 @@ def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study: 
     assert sensitivities(small_study(**tables([], seeds=seeds, grid=grid)), tried) == []
 
 
-def test_a_run_leaves_the_initial_losses(made: Results) -> None:
+def test_a_run_leaves_the_initial_losses(made):
     found = analyse(made).tuned
     # Fabricated curves begin at 3; every rate ends below.
     rates = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -179,21 +176,21 @@ def test_a_run_leaves_the_initial_losses(made: Results) -> None:
     assert baseline.values[101] == pytest.approx(sum(final) / 4 - min(final))
 
 
-def test_trials_that_were_left_out_are_no_equal_budget(whole: Path) -> None:
+def test_trials_that_were_left_out_are_no_equal_budget(whole):
     trial = next((whole / "tuning" / "trials").iterdir()) / "seed-101"
     (trial / "manifest.json").unlink()
     findings = verify(whole).findings
     assert any("arms are compared at equal cost" in finding for finding in findings)
 
 
-def test_untuned_arms_are_not_as_registered(small_study: Maker, tmp_path: Path) -> None:
+def test_untuned_arms_are_not_as_registered(small_study, tmp_path):
     study = small_study(**tables([1e-3, 1e-2]))
     results = write_results(tmp_path / "r", study, lambda arm, seed: 2.0 + seed / 100)
     assert "were not tuned as registered" in analyse(results).unregistered
     assert tuned(results) is None
 
 
-def test_error_is_held_at_alpha_through_the_selection() -> None:
+def test_error_is_held_at_alpha_through_the_selection():
     """Two arms whose candidates are all equally good: what is chosen by noise is judged afresh.
 
     Where the verdict's own seeds choose, and for one arm alone, it is not: the test can fail.
@@ -214,7 +211,7 @@ def test_error_is_held_at_alpha_through_the_selection() -> None:
     assert (p_reused < alpha).mean() > alpha + error
 
 
-def test_a_second_stage_has_the_arms_that_were_tuned(small_study: Maker, tmp_path: Path) -> None:
+def test_a_second_stage_has_the_arms_that_were_tuned(small_study, tmp_path):
     target = {"inference": {"target": "this item set"}}
     made = tuned_and_trained(small_study(**tables([1e-3, 1e-2]) | target), tmp_path / "r")
     study = extend(made.path, 2)
@@ -237,7 +234,7 @@ def test_a_second_stage_has_the_arms_that_were_tuned(small_study: Maker, tmp_pat
     assert analysis.tuned is not None and analysis.missing == ()
 
 
-def test_looks_leave_tuning_trials_out(small_study: Maker, tmp_path: Path) -> None:
+def test_looks_leave_tuning_trials_out(small_study, tmp_path):
     plan = {"seeds": {"looks": [5, 7]}}
     made = tuned_and_trained(small_study(**tables([1e-3, 1e-2]) | plan), tmp_path / "r")
     assert take_look(made.study, ResultsFolder(made.path), print)

@@ -1,7 +1,5 @@
 """Campaigns: what is counted, what is shared, and what becomes of an idea that is interrupted."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial
@@ -49,7 +47,7 @@ SLIGHT = {"toy.gain": 0.006}
 
 
 @pytest.fixture
-def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def campaign(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(Path(__file__).with_name("trainer.py"), tmp_path)
     (tmp_path / "study.toml").write_text(STUDY)
@@ -60,7 +58,7 @@ def trained(folder: Path) -> list[str]:
     return (folder.parent / "trained.txt").read_text().splitlines()
 
 
-def test_levels_follow_the_rule_and_only_tests_have_one(campaign) -> None:
+def test_levels_follow_the_rule_and_only_tests_have_one(campaign):
     assert try_idea(campaign, "bad", BAD).state == "dropped"
     assert campaign.tested == []
     first = try_idea(campaign, "good", GOOD)
@@ -82,14 +80,14 @@ def test_levels_follow_the_rule_and_only_tests_have_one(campaign) -> None:
     assert set(confirmed.study.seeds).isdisjoint(campaign.registered.screen_seeds)
 
 
-def test_the_baseline_is_trained_once(campaign) -> None:
+def test_the_baseline_is_trained_once(campaign):
     for name, gain in {"a": 0.1, "b": 0.2, "c": 0.3}.items():
         try_idea(campaign, name, {"toy.gain": gain})
     lines = trained(campaign.path)
     assert len(lines) == len(set(lines)) == 4 * (2 + 6)  # three ideas and the baseline
 
 
-def test_a_failed_idea_is_counted_and_an_unfinished_one_stops_no_other(campaign) -> None:
+def test_a_failed_idea_is_counted_and_an_unfinished_one_stops_no_other(campaign):
     with pytest.raises(ParibusError, match="it fails"):
         try_idea(campaign, "broken", {"toy.fails": True})
     assert campaign.ideas["broken"].state == "failed"
@@ -101,7 +99,7 @@ def test_a_failed_idea_is_counted_and_an_unfinished_one_stops_no_other(campaign)
     assert campaign.ideas["killed"].state == "screening"
 
 
-def test_an_idea_that_goes_on_is_not_closed_by_a_slip(campaign) -> None:
+def test_an_idea_that_goes_on_is_not_closed_by_a_slip(campaign):
     with pytest.raises(KeyboardInterrupt):
         try_idea(campaign, "x", GOOD, run=stopped_after(1))
     text = Path("trainer.py").read_text()
@@ -113,7 +111,7 @@ def test_an_idea_that_goes_on_is_not_closed_by_a_slip(campaign) -> None:
     assert try_idea(campaign, "x").state == "kept"
 
 
-def test_an_interrupted_idea_goes_on_and_comes_to_the_same(campaign, tmp_path) -> None:
+def test_an_interrupted_idea_goes_on_and_comes_to_the_same(campaign, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         try_idea(campaign, "x", GOOD, run=stopped_after(1))
     again = try_idea(open_campaign(campaign.path), "x")
@@ -129,13 +127,13 @@ def test_an_interrupted_idea_goes_on_and_comes_to_the_same(campaign, tmp_path) -
     assert third.next_level == pytest.approx(Lord().next_level([False]))
 
 
-def test_an_idea_that_diverges_is_not_kept(campaign) -> None:
+def test_an_idea_that_diverges_is_not_kept(campaign):
     found = try_idea(campaign, "wild", {"toy.gain": 0.1, "toy.diverges": True})
     assert found.state == "not kept"
     assert "1 of 6 pairs" in found.why and "wild diverged" in found.why
 
 
-def test_the_end_is_once_and_of_those_that_stand(campaign) -> None:
+def test_the_end_is_once_and_of_those_that_stand(campaign):
     try_idea(campaign, "bad", BAD)
     try_idea(campaign, "good", GOOD)
     before = trained(campaign.path)
@@ -154,7 +152,7 @@ def test_the_end_is_once_and_of_those_that_stand(campaign) -> None:
         try_idea(campaign, "late", GOOD)
 
 
-def test_what_is_refused_is_not_counted(campaign) -> None:
+def test_what_is_refused_is_not_counted(campaign):
     try_idea(campaign, "good", GOOD)
     for name, arm in {
         "good": BAD,  # another idea of the same name
@@ -169,7 +167,7 @@ def test_what_is_refused_is_not_counted(campaign) -> None:
     assert list(campaign.ideas) == ["good"]
 
 
-def test_the_verbs(campaign) -> None:
+def test_the_verbs(campaign):
     night = campaign.path
     assert verb("try", night, "good", "--set", "toy.gain=0.1")[0] == 0
     code, out, _ = verb("try", night, "bad", "--set", "toy.gain=-0.1", "--json")
@@ -197,7 +195,7 @@ def test_the_verbs(campaign) -> None:
         ("try", "night", "x", "--set", "toy.gain"),
     ],
 )
-def test_bad_input_is_a_line_and_leaves_nothing(campaign, words) -> None:
+def test_bad_input_is_a_line_and_leaves_nothing(campaign, words):
     code, out, err = verb(*words)
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1

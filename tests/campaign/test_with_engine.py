@@ -1,7 +1,5 @@
 """A campaign of our own trainer: the sealed part is opened at the end alone."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path
@@ -31,7 +29,7 @@ RATE = {"training.optimizer.learning_rate": 3e-3}
 
 
 @pytest.mark.slow
-def test_a_campaign_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_of_the_engine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("study.toml").write_text(STUDY)
     assert verb("new", "night", "--baseline", "study.toml", "--screen-iterations", 50)[0] == 0

@@ -1,7 +1,5 @@
 """The card: what a study found, on a screen; for programs verdict.json and an exit code."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -38,11 +36,11 @@ def fabricated(folder: Path, effects: dict[str, float], seeds: int = 5) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(tmp_path_factory):
     return fabricated(tmp_path_factory.mktemp("card"), EFFECTS)
 
 
-def test_a_card_fits_a_terminal_and_has_the_best_change_first(results: Path) -> None:
+def test_a_card_fits_a_terminal_and_has_the_best_change_first(results):
     code, out, err = verb("report", "--no-page", results)
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -64,7 +62,7 @@ def test_a_card_fits_a_terminal_and_has_the_best_change_first(results: Path) -> 
     assert verb("report", "--no-page", results)[1] == out
 
 
-def test_json_stands_alone_on_standard_output(results: Path) -> None:
+def test_json_stands_alone_on_standard_output(results):
     code, out, _ = verb("report", "--no-page", results, "--json")
     assert code == 0
     told = json.loads(out)
@@ -94,7 +92,7 @@ def test_json_stands_alone_on_standard_output(results: Path) -> None:
     ],
     ids=["WORSE", "BETTER", "SAME", "DESCRIPTIVE"],
 )
-def test_the_exit_code(effects: dict[str, float], seeds: int, code: int, tmp_path: Path) -> None:
+def test_the_exit_code(effects, seeds, code, tmp_path):
     results = fabricated(tmp_path, effects, seeds)
     assert verb("report", "--no-page", results)[0] == 0, (
         "where it is not asked for, a verdict is no failure"
@@ -115,7 +113,7 @@ def told_of(folder: Path, **options: object) -> tuple[str, dict[str, dict]]:
     return out, {one["arm"]: one for one in found}
 
 
-def test_where_every_trial_diverged_that_comes_first(tmp_path: Path) -> None:
+def test_where_every_trial_diverged_that_comes_first(tmp_path):
     every = [(arm, seed) for arm in ("baseline", "other") for seed in range(1, 6)]
     out, verdicts = told_of(tmp_path, diverged=every)
     question, first, *rest = out.splitlines()
@@ -126,7 +124,7 @@ def test_where_every_trial_diverged_that_comes_first(tmp_path: Path) -> None:
     assert verdicts["other"]["needed"]["why_not"] and verdicts["other"]["pairs_needed"] is None
 
 
-def test_what_is_not_resolved_says_what_would_resolve_it(tmp_path: Path) -> None:
+def test_what_is_not_resolved_says_what_would_resolve_it(tmp_path):
     noise = {1: 0.05, 2: -0.04, 3: 0.03, 4: -0.05, 5: 0.02}
     out, verdicts = told_of(tmp_path, loss=lambda arm, seed: 2.5 + (arm == "other") * noise[seed])
     one = verdicts["other"]

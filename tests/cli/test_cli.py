@@ -1,7 +1,5 @@
 """The command line as a person meets it: 80 columns, one line for a mistake, exit codes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -75,7 +73,7 @@ def write_study(folder: Path) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return write_study(tmp_path)
 
 
@@ -92,7 +90,7 @@ class Way:
 
 
 @pytest.fixture(scope="module")
-def way(tmp_path_factory: pytest.TempPathFactory) -> Way:
+def way(tmp_path_factory):
     """Registered, analysed too early, run with another rule, and run. Who writes takes a copy."""
     folder = write_study(tmp_path_factory.mktemp("way"))
     registered = verb("register", "study.toml", cwd=folder)
@@ -105,12 +103,12 @@ def way(tmp_path_factory: pytest.TempPathFactory) -> Way:
 
 
 @pytest.fixture(scope="module")
-def costs() -> list[Cost]:
+def costs():
     return []
 
 
 @pytest.fixture
-def costed(monkeypatch: pytest.MonkeyPatch, costs: list[Cost]) -> None:
+def costed(monkeypatch, costs):
     """What STUDY costs is measured once; it starts a worker, and would come out the same."""
 
     def measured(*arguments: Any, **options: Any) -> Cost:
@@ -122,12 +120,12 @@ def costed(monkeypatch: pytest.MonkeyPatch, costs: list[Cost]) -> None:
 
 
 @pytest.fixture
-def copy(way: Way, tmp_path: Path) -> Path:
+def copy(way, tmp_path):
     """Its folder, to be written to."""
     return shutil.copytree(way.folder, tmp_path / "copy")
 
 
-def test_help_names_every_verb_and_loads_nothing_heavy() -> None:
+def test_help_names_every_verb_and_loads_nothing_heavy():
     done = paribus("--help")
     assert done.returncode == 0
     for verb in VERBS:
@@ -142,7 +140,7 @@ def test_help_names_every_verb_and_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_importing_paribus_and_reading_results_loads_no_torch() -> None:
+def test_importing_paribus_and_reading_results_loads_no_torch():
     code = (
         "import sys, paribus\n"
         "assert dir(paribus) == sorted([*paribus.__all__, '__version__'])\n"
@@ -153,7 +151,7 @@ def test_importing_paribus_and_reading_results_loads_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_registering_comes_before_everything_else(way: Way) -> None:
+def test_registering_comes_before_everything_else(way):
     assert way.registered.returncode == 0, way.registered.stderr
     said = " ".join(way.registered.stdout.split())
     why = "fewer than 5 seeds are described, not tested"
@@ -167,7 +165,7 @@ def test_registering_comes_before_everything_else(way: Way) -> None:
     assert "inference.alpha: 0.05 there, 0.01 here" in way.edited.stderr
 
 
-def test_the_whole_way_from_the_command_line(way: Way, copy: Path) -> None:
+def test_the_whole_way_from_the_command_line(way, copy):
     ran = way.ran
     assert ran.returncode == 0, ran.stderr
     assert max(map(len, ran.stdout.splitlines())) <= 120  # progress lines are not wrapped
@@ -213,7 +211,7 @@ def test_the_whole_way_from_the_command_line(way: Way, copy: Path) -> None:
     assert "evaluation.json was changed" in tampered.stderr
 
 
-def test_a_verdict_that_is_invalid_exits_3(copy: Path) -> None:
+def test_a_verdict_that_is_invalid_exits_3(copy):
     results = copy / "results" / "tiny"
     shutil.rmtree(results / "trials" / "layernorm" / "seed-2")
     for how in (["--no-page"], []):
@@ -222,7 +220,7 @@ def test_a_verdict_that_is_invalid_exits_3(copy: Path) -> None:
         assert "INVALID" in done.stdout and done.stderr == ""
 
 
-def test_planning(way: Way, costed: None) -> None:
+def test_planning(way, costed):
     results = way.folder / "results" / "tiny"
     plan = lambda *how: verb(  # noqa: E731
         "plan", "study.toml", *how, "--workers", "1", cwd=way.folder
@@ -248,7 +246,7 @@ seeds = [101, 102, 103]
 
 
 @pytest.mark.slow
-def test_the_baseline_against_itself_is_tuned_as_the_study_is(folder: Path) -> None:
+def test_the_baseline_against_itself_is_tuned_as_the_study_is(folder):
     file = folder / "study.toml"
     file.write_text(file.read_text() + TUNED)
     null = lambda *how: verb(  # noqa: E731
@@ -269,7 +267,7 @@ def test_the_baseline_against_itself_is_tuned_as_the_study_is(folder: Path) -> N
     assert other.returncode == 2 and "replicates without tuning" in other.stderr
 
 
-def test_check_says_what_differs(folder: Path) -> None:
+def test_check_says_what_differs(folder):
     shown = verb("check", "study.toml", cwd=folder)
     assert shown.returncode == 0, shown.stderr
     every = verb("check", "study.toml", "--all", cwd=folder)
@@ -288,7 +286,7 @@ def test_check_says_what_differs(folder: Path) -> None:
     assert not (folder / "results").exists()
 
 
-def test_check_without_a_study_lists_what_ships(tmp_path: Path) -> None:
+def test_check_without_a_study_lists_what_ships(tmp_path):
     listed = verb("check", cwd=tmp_path)
     assert listed.returncode == 0
     assert max(map(len, listed.stdout.splitlines())) <= 80
@@ -300,7 +298,7 @@ def test_check_without_a_study_lists_what_ships(tmp_path: Path) -> None:
     assert {file.stem for file in EXAMPLES.rglob("*.toml")} == set(names)
 
 
-def test_json_answers_have_one_form(way: Way, folder: Path, costed: None, tmp_path: Path) -> None:
+def test_json_answers_have_one_form(way, folder, costed, tmp_path):
     results = way.folder / "results" / "tiny"
     for arguments in (
         ("plan", "study.toml", "--workers", "1"),
@@ -332,7 +330,7 @@ def test_json_answers_have_one_form(way: Way, folder: Path, costed: None, tmp_pa
         (["status", "."], "no results folder"),
     ],
 )
-def test_mistakes_get_one_line_and_two(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_mistakes_get_one_line_and_two(arguments, message, tmp_path):
     done = verb(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
@@ -342,9 +340,7 @@ def test_mistakes_get_one_line_and_two(arguments: list[str], message: str, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_a_scheduler_s_sigterm_is_an_interruption(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scheduler_s_sigterm_is_an_interruption(monkeypatch, capsys):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("paribus.cli.app", lambda *a, **k: signal.raise_signal(signal.SIGTERM))
     assert main([]) == 130
@@ -353,9 +349,7 @@ def test_a_scheduler_s_sigterm_is_an_interruption(
 
 
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_inside_a_verb_is_one_line(
-    name: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interruption_inside_a_verb_is_one_line(name, monkeypatch, capsys):
     monkeypatch.setattr("paribus.study.shipped_studies", lambda: signal.raise_signal(name))
     # A shell lets what it starts in the background ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -367,7 +361,7 @@ def test_an_interruption_inside_a_verb_is_one_line(
     assert error == "paribus: interrupted; run the same command again to continue\n"
 
 
-def test_an_error_of_the_system_says_what_it_is_about(tmp_path: Path) -> None:
+def test_an_error_of_the_system_says_what_it_is_about(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     code = (

@@ -1,9 +1,5 @@
 """A mistake is one line: what is to be warned of comes once nothing refuses the study any more."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from .test_cli import verb, write_study
@@ -29,7 +25,7 @@ class Broken(Refused):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A study of two seeds, of which much is to be warned, and what mistakes are made of."""
     write_study(tmp_path)
     (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
@@ -53,13 +49,7 @@ def folder(tmp_path: Path) -> Path:
         (["study.toml", "--results", "text.txt/deeper"], "cannot write to"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(
-    name: str,
-    arguments: list[str],
-    words: str,
-    folder: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_mistake_is_one_line_and_leaves_nothing(name, arguments, words, folder, caplog):
     before = sorted(folder.rglob("*"))
     done = verb(name, *arguments, cwd=folder)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
@@ -69,7 +59,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert left == before
 
 
-def test_an_unwritable_folder_is_told_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_folder_is_told_first(folder, monkeypatch):
     monkeypatch.setattr(
         "paribus.runs.executors.local.Local.start", lambda *_: pytest.fail("a worker was started")
     )

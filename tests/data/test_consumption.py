@@ -1,7 +1,5 @@
 """Consumption against naive counting of the batches themselves."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -17,7 +15,7 @@ from paribus.engine.data import (
 )
 
 
-def test_one_window_that_fits_exactly() -> None:
+def test_one_window_that_fits_exactly():
     """The only start is 0: every token but the first is seen once in each of six windows."""
     tokens = np.array([0, 1, 1, 2, 3], np.uint16)  # " ", "a", "a", "7", "." by their classes
     classes = token_classes([" ", "a", "7", "."], None)
@@ -34,7 +32,7 @@ def test_one_window_that_fits_exactly() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 7, 10**9])
 @pytest.mark.parametrize(("batch_size", "seq_len"), [(1, 1), (4, 16), (3, 98), (2, 99)])
-def test_consumption_matches_counting_the_batches(seed: int, batch_size: int, seq_len: int) -> None:
+def test_consumption_matches_counting_the_batches(seed, batch_size, seq_len):
     positions = np.arange(100, dtype=np.uint16)
     classes = np.random.default_rng(seed).integers(5, size=100)
     seen: Counter[int] = Counter()
@@ -56,7 +54,7 @@ def test_consumption_matches_counting_the_batches(seed: int, batch_size: int, se
     seq_len=st.integers(1, 40),
     spare=st.integers(1, 50),
 )
-def test_budget_sums(seed: int, iterations: int, batch_size: int, seq_len: int, spare: int) -> None:
+def test_budget_sums(seed, iterations, batch_size, seq_len, spare):
     tokens = np.random.default_rng(seed).integers(7, size=seq_len + spare).astype(np.uint16)
     classes = np.array([0, 1, 2, 3, 4, 0, 0])
     used = consumption(tokens, classes, seed, iterations, batch_size, seq_len)

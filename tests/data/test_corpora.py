@@ -1,7 +1,5 @@
 """Corpora of every form: what is read, in pieces or whole, and one line for each that is bad."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import hashlib
@@ -51,14 +49,14 @@ def read(folder: Path, **data: object) -> list[str]:
 
 
 @each_compression
-def test_text_is_read_compressed_or_not(suffix: str, tmp_path: Path) -> None:
+def test_text_is_read_compressed_or_not(suffix, tmp_path):
     for i, text in enumerate(DOCUMENTS):
         (tmp_path / f"{i}.txt{suffix}").write_bytes(COMPRESS[suffix](text.encode()))
     assert read(tmp_path, corpus="text", path=".") == DOCUMENTS
 
 
 @each_compression
-def test_json_lines_are_documents(suffix: str, tmp_path: Path) -> None:
+def test_json_lines_are_documents(suffix, tmp_path):
     file = tmp_path / f"a.jsonl{suffix}"
     file.write_bytes(COMPRESS[suffix](json_lines(DOCUMENTS, "body") + b"\n  \n"))
     assert read(tmp_path, corpus="jsonl", path=file.name, column="body") == DOCUMENTS
@@ -74,7 +72,7 @@ KINDS = [
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "snappy"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_column_of_parquet(codec: str, kind: pa.DataType, tmp_path: Path) -> None:
+def test_a_column_of_parquet(codec, kind, tmp_path):
     table = pa.table({"n": [1, 2, 3], "text": pa.array(DOCUMENTS, kind)})
     try:
         pq.write_table(table, tmp_path / "a.parquet", compression=codec)
@@ -86,7 +84,7 @@ def test_a_column_of_parquet(codec: str, kind: pa.DataType, tmp_path: Path) -> N
     assert [(piece.document, piece.is_last) for piece in pieces] == [(i, True) for i in range(3)]
 
 
-def test_a_column_of_parquet_is_the_one_of_that_name(tmp_path: Path) -> None:
+def test_a_column_of_parquet_is_the_one_of_that_name(tmp_path):
     """To the library a dot is a path as well: it gave the keys of what is inside."""
     inside = [{"text": text.upper()} for text in DOCUMENTS]
     table = pa.table({"meta": inside, "meta.text": DOCUMENTS})
@@ -148,14 +146,14 @@ def write_odd(folder: Path) -> None:
         ),
     ],
 )
-def test_bad_files_are_one_line(corpus: str, path: str, message: str, tmp_path: Path) -> None:
+def test_bad_files_are_one_line(corpus, path, message, tmp_path):
     write_bad(tmp_path)
     with pytest.raises(ParibusError, match=message) as error:
         read(tmp_path, corpus=corpus, path=path)
     assert "\n" not in str(error.value)
 
 
-def test_a_data_set_as_the_hub_has_it_is_streamed(tmp_path: Path) -> None:
+def test_a_data_set_as_the_hub_has_it_is_streamed(tmp_path):
     pytest.importorskip("datasets")
     (tmp_path / "set" / "data").mkdir(parents=True)
     for split, texts in (("train", DOCUMENTS), ("validation", ["held out"])):
@@ -169,7 +167,7 @@ def test_a_data_set_as_the_hub_has_it_is_streamed(tmp_path: Path) -> None:
         read(tmp_path, corpus="huggingface", name="set", split="nothing")
 
 
-def test_named_data_sets_are_asked_for_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_data_sets_are_asked_for_by_their_names(monkeypatch):
     datasets = pytest.importorskip("datasets")
     asked = []
 
@@ -189,14 +187,14 @@ def test_named_data_sets_are_asked_for_by_their_names(monkeypatch: pytest.Monkey
     ]
 
 
-def test_lines_of_wikitext_are_joined_to_articles() -> None:
+def test_lines_of_wikitext_are_joined_to_articles():
     first = ["", " = Robert Boulter = \n", "", " Robert is . \n", "", " = = Career = = \n", ""]
     second = ["", " = Valkyria = \n", "", " A game = good . \n", ""]
     assert list(hub.articles([*first, *second])) == ["".join(first), "".join(second)]
 
 
 @pytest.mark.parametrize("as_zip", [True, False])
-def test_enwik8_is_checked(as_zip: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_enwik8_is_checked(as_zip, tmp_path, monkeypatch):
     content = "<mediawiki>\n  <page>Zürich</page>\n".encode() * 50
     file = tmp_path / ("enwik8.zip" if as_zip else "enwik8")
     if as_zip:
@@ -232,7 +230,7 @@ number = 3
 """
 
 
-def test_a_users_own_corpus(tmp_path: Path) -> None:
+def test_a_users_own_corpus(tmp_path):
     (tmp_path / "ideas.py").write_text(OWN)
     texts = read(tmp_path, corpus="ideas.py:plain", column="x")
     assert texts == [f"x {i} " * 20 for i in range(3)]
@@ -252,7 +250,7 @@ def test_a_users_own_corpus(tmp_path: Path) -> None:
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.text("ab \n.é"), max_size=8), st.integers(1, 12))
-def test_how_a_text_arrives_does_not_matter_for_its_pieces(parts: list[str], n: int) -> None:
+def test_how_a_text_arrives_does_not_matter_for_its_pieces(parts, n):
     whole = "".join(parts)
     found = list(cut(parts, n))
     assert found == list(cut([whole], n))
@@ -261,7 +259,7 @@ def test_how_a_text_arrives_does_not_matter_for_its_pieces(parts: list[str], n: 
     assert all(0 < len(piece) <= 2 * n for piece in found)
 
 
-def test_pieces_say_where_documents_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_say_where_documents_end(monkeypatch):
     monkeypatch.setattr(pieces_module, "cut", lambda texts: cut(texts, 3))
     found = list(pieces(["", "abc def g", iter(["x", "", "y"]), iter([]), "z"]))
     assert found == [

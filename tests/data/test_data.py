@@ -1,7 +1,5 @@
 """Corpora, tokens, split and batches: known answers first."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path
@@ -16,12 +14,10 @@ from paribus.engine.data.corpora import published
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 
-from ..conftest import Maker
-
 HERE = Path()
 
 
-def test_tokens_by_hand() -> None:
+def test_tokens_by_hand():
     tokenizer = CharacterTokenizer.of(["ba", "c"])
     assert tokenizer.vocabulary == ["a", "b", "c", "<|endofdocument|>"]
     assert tokenizer.encode("bac").tolist() == [1, 0, 2]
@@ -31,13 +27,13 @@ def test_tokens_by_hand() -> None:
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.text(min_size=1))
-def test_decoding_undoes_encoding_in_any_script(text: str) -> None:
+def test_decoding_undoes_encoding_in_any_script(text):
     tokenizer = CharacterTokenizer.of([text])
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.vocab_size == len(set(text))
 
 
-def test_shakespeare_is_nanogpt_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shakespeare_is_nanogpt_s(monkeypatch):
     """65 characters and 1,003,854 training tokens: nanoGPT's data/shakespeare_char/prepare.py."""
     if "PARIBUS_DATA" not in os.environ:
         pytest.skip("PARIBUS_DATA does not name a folder with the text")
@@ -49,7 +45,7 @@ def test_shakespeare_is_nanogpt_s(monkeypatch: pytest.MonkeyPatch) -> None:
     assert data.train[:13].tolist() == [18, 47, 56, 57, 58, 1, 15, 47, 58, 47, 64, 43, 52]
 
 
-def test_shakespeare_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_shakespeare_is_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("PARIBUS_DATA", str(tmp_path))
     with pytest.raises(ParibusError, match=r"has no tinyshakespeare/input\.txt"):
         load_dataset(Data(corpus="shakespeare"), HERE)
@@ -59,7 +55,7 @@ def test_shakespeare_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         load_dataset(Data(corpus="shakespeare"), HERE)
 
 
-def test_no_network_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_network_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.delenv("PARIBUS_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(
@@ -70,7 +66,7 @@ def test_no_network_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert not list(tmp_path.rglob("*.txt*"))
 
 
-def test_a_download_is_cached_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_download_is_cached_and_checked(monkeypatch, tmp_path):
     source = tmp_path / "source.txt"
     source.write_text("To be, or not to be")
     monkeypatch.delenv("PARIBUS_DATA", raising=False)
@@ -86,7 +82,7 @@ def test_a_download_is_cached_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert published.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
 
 
-def test_pydoc_is_documents_of_english() -> None:
+def test_pydoc_is_documents_of_english():
     data = load_dataset(Data(corpus="pydoc"), HERE)
     assert data.n_documents > 50
     assert data.tokenizer.end_of_document is not None
@@ -95,7 +91,7 @@ def test_pydoc_is_documents_of_english() -> None:
     assert ends == data.n_documents
 
 
-def test_text_reads_a_file_or_a_folder_in_order(tmp_path: Path) -> None:
+def test_text_reads_a_file_or_a_folder_in_order(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "1.txt").write_bytes(b"second\r\n" * 40)
     (tmp_path / "a.txt").write_text("first " * 40)
@@ -109,7 +105,7 @@ def test_text_reads_a_file_or_a_folder_in_order(tmp_path: Path) -> None:
     assert (alone.n_documents, alone.tokenizer.end_of_document) == (1, None)
 
 
-def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
+def test_a_batch_is_a_pure_function_of_seed_and_step():
     tokens = np.arange(1000, dtype=np.uint16)
     later = batch(tokens, 7, 5, 4, 16)
     for t in range(5):
@@ -123,7 +119,7 @@ def test_a_batch_is_a_pure_function_of_seed_and_step() -> None:
     assert all((other != later).any() for other in others)
 
 
-def test_the_batches_of_a_seed_stay_what_they_were() -> None:
+def test_the_batches_of_a_seed_stay_what_they_were():
     """Digests of batches are in every record: other bytes would be another experiment."""
     tokens = np.arange(1000, dtype=np.uint16)
     running = FIRST_DIGEST
@@ -133,7 +129,7 @@ def test_the_batches_of_a_seed_stay_what_they_were() -> None:
     assert batch(tokens, 3, 19, 4, 16)[:, 0].tolist() == [160, 768, 724, 485]
 
 
-def test_batches_reach_every_window_evenly() -> None:
+def test_batches_reach_every_window_evenly():
     tokens = np.arange(20, dtype=np.uint16)  # 20 - 4 = 16 possible starts
     starts = np.concatenate([batch(tokens, 1, t, 64, 4)[:, 0] for t in range(50)])
     counts = np.bincount(starts, minlength=16)
@@ -143,7 +139,7 @@ def test_batches_reach_every_window_evenly() -> None:
     assert chi_square < 37.7  # the 0.1% point of 15 degrees of freedom
 
 
-def test_the_split_is_contiguous(small_study: Maker) -> None:
+def test_the_split_is_contiguous(small_study):
     study = small_study()
     data = load_dataset(study.data, study.folder)
     text = (study.folder / "text.txt").read_text()

@@ -1,7 +1,5 @@
 """The tables of a corpus: by hand on a small one, and what they show of the shipped ones."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -25,7 +23,7 @@ def write(folder: Path, *documents: str) -> Data:
     return Data(corpus="text", path=".", seq_len=8, validation_fraction=0.5)
 
 
-def test_a_corpus_by_hand(tmp_path: Path) -> None:
+def test_a_corpus_by_hand(tmp_path):
     """Documents of 121, 364, 121 and 242 tokens with their ends: 848, cut in the second."""
     data = write(
         tmp_path,
@@ -67,7 +65,7 @@ def test_a_corpus_by_hand(tmp_path: Path) -> None:
     assert table["leakage"] == leakage
 
 
-def test_a_long_text_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_text_is_sampled(tmp_path, monkeypatch):
     data = write(tmp_path, *[sentence(i % 40) for i in range(400)])
     dataset = load_dataset(data, tmp_path)
     whole = describe_data(dataset)
@@ -87,9 +85,7 @@ def test_a_long_text_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert some == describe_data(dataset)
 
 
-def test_a_large_text_is_described_as_a_small_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_text_is_described_as_a_small_one(tmp_path, monkeypatch):
     data = write(tmp_path, sentence(0), sentence(1, n=2000), sentence(0), sentence(1))
     small = load_dataset(data, tmp_path)
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache"))
@@ -102,7 +98,7 @@ def test_a_large_text_is_described_as_a_small_one(
     assert (used[0].times_seen == used[1].times_seen).all()
 
 
-def test_shakespeare_has_no_duplicates() -> None:
+def test_shakespeare_has_no_duplicates():
     if "PARIBUS_DATA" not in os.environ:
         pytest.skip("PARIBUS_DATA does not name a folder with the text")
     data = Data(corpus="shakespeare")

@@ -32,20 +32,20 @@ def counts(units: list[str], held: list[bool]) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(("shared", "near"), [(400, 0), (700, 0), (960, 1), (1000, 1)])
-def test_known_similarities(shared: int, near: int) -> None:
+def test_known_similarities(shared, near):
     """Jaccard similarities of 0.25, 0.54, 0.92 and 1, which sketches of 120 hashes tell apart."""
     a, b = pair(np.random.default_rng(1), 1000, shared)
     assert counts([a, b], [False, True]) == (2, int(a == b), near, 1, int(a == b), near)
 
 
-def test_a_changed_character_makes_a_near_duplicate() -> None:
+def test_a_changed_character_makes_a_near_duplicate():
     text = noise(np.random.default_rng(2), 400)
     changed = text[:40] + "x" + text[41:]
     assert oracle_jaccard(text, changed) > 0.95
     assert counts([text, changed], [False, False])[:3] == (2, 0, 1)
 
 
-def test_case_and_whitespace_are_not_seen_but_are_not_exact() -> None:
+def test_case_and_whitespace_are_not_seen_but_are_not_exact():
     text = "The  quick\nbrown fox jumps over the lazy dog. " * 3
     other = " ".join(text.upper().split())
     assert counts([text, other, text], [False, False, True]) == (3, 1, 2, 1, 1, 1)
@@ -67,7 +67,7 @@ def corpus_of_copies(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_flags_follow_the_true_similarity(seed: int) -> None:
+def test_flags_follow_the_true_similarity(seed):
     """The estimate has a standard deviation of 0.04 at the threshold: beyond 0.15 it never errs."""
     texts = corpus_of_copies(seed)[:30]
     for i, text in enumerate(texts):
@@ -79,7 +79,7 @@ def test_flags_follow_the_true_similarity(seed: int) -> None:
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.text(), st.booleans())))
-def test_any_text_is_counted(units: list[tuple[str, bool]]) -> None:
+def test_any_text_is_counted(units):
     n, exact, near, held, leaked_exact, leaked_near = counts(
         [text for text, _ in units], [held for _, held in units]
     )
@@ -87,7 +87,7 @@ def test_any_text_is_counted(units: list[tuple[str, bool]]) -> None:
     assert 0 <= leaked_exact <= leaked_near <= held
 
 
-def test_edges() -> None:
+def test_edges():
     assert counts([], []) == (0, 0, 0, 0, 0, 0)
     assert counts(["one"], [False]) == (1, 0, 0, 0, 0, 0)
     assert counts(["same"] * 5, [False] * 3 + [True] * 2) == (5, 4, 4, 2, 2, 2)
@@ -95,7 +95,7 @@ def test_edges() -> None:
     assert counts(["\ud800", "\ud800"], [False, True]) == (2, 1, 1, 1, 1, 1)
 
 
-def test_passages_by_hand() -> None:
+def test_passages_by_hand():
     a, b, c = "a" * 100, "b" * 60 + "\n" + "b" * 60, "c" * 120
     document = f"{a}\r\n \t\r\n\n  {b}\n\nshort\n\n\n{c}\n"
     assert passages(document) == [a, b, c]

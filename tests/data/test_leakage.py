@@ -1,9 +1,5 @@
 """Containment against a search of strings."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -12,7 +8,7 @@ from paribus.engine.data.duplicates import RUN_TOKENS, in_training
 
 
 @pytest.fixture
-def runs_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def runs_of(monkeypatch):
     """Set how many tokens a run has."""
     return lambda length: monkeypatch.setattr(duplicates, "RUN_TOKENS", length)
 
@@ -21,7 +17,7 @@ def ids(text: str) -> np.ndarray:
     return np.frombuffer(text.encode(), np.uint8).astype(np.uint16)
 
 
-def test_runs_by_hand(runs_of: Callable[[int], None]) -> None:
+def test_runs_by_hand(runs_of):
     train, validation = ids("a short document"), ids("in it a short one, and document")
     runs_of(8)
     found = in_training(train, [validation])
@@ -32,7 +28,7 @@ def test_runs_by_hand(runs_of: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_containment_matches_a_search_of_strings(seed: int, runs_of: Callable[[int], None]) -> None:
+def test_containment_matches_a_search_of_strings(seed, runs_of):
     runs_of(6)
     rng = np.random.default_rng(seed)
     train, validation = ("".join(rng.choice(list("abc"), size=n)) for n in (300, 200))
@@ -44,7 +40,7 @@ def test_containment_matches_a_search_of_strings(seed: int, runs_of: Callable[[i
     assert (in_training(ids(train), [ids(validation)]) == expected).all()
 
 
-def test_a_copy_leaks_whole_and_other_text_not_at_all() -> None:
+def test_a_copy_leaks_whole_and_other_text_not_at_all():
     text = np.random.default_rng(1).integers(60_000, size=500).astype(np.uint16)
     assert in_training(text, [text[100:200]]).all()
     assert not in_training(text[:250], [text[250:]]).any()
@@ -55,13 +51,13 @@ def test_a_copy_leaks_whole_and_other_text_not_at_all() -> None:
 
 
 @pytest.mark.parametrize(("n_train", "n_validation"), [(49, 500), (500, 49), (0, 3), (3, 0)])
-def test_a_text_shorter_than_a_run_holds_none(n_train: int, n_validation: int) -> None:
+def test_a_text_shorter_than_a_run_holds_none(n_train, n_validation):
     found = in_training(np.zeros(n_train, np.uint16), [np.zeros(n_validation, np.uint16)])
     assert found.shape == (n_validation,)
     assert not found.any()
 
 
-def test_no_run_is_of_two_blocks() -> None:
+def test_no_run_is_of_two_blocks():
     text = np.random.default_rng(1).integers(60_000, size=1000).astype(np.uint16)
     blocks = [text[100:130], text[130:200], text[300:320]]  # 30, 70 and 20 tokens
     found = in_training(text, blocks)

@@ -1,7 +1,5 @@
 """Mixtures: shares that are exact at every step, sources apart, and what may not be mixed."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -32,7 +30,7 @@ def text(seed: int, n: int, letters: str = "abcdefgh \n") -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for i, letters in enumerate(("abcdefgh \n", "ABCDEFGH é", "01234567,.")):
         (tmp_path / f"t{i}").write_text(text(i, 2000 - 500 * i, letters), encoding="utf-8")
     (tmp_path / "t3").write_text(text(3, 800), encoding="utf-8")
@@ -49,7 +47,7 @@ def data(**keys: object) -> Data:
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, MIXTURE_PARTS - 1), max_size=5, unique=True), st.data())
-def test_of_any_first_windows_each_source_has_its_share(cuts: list[int], draw: st.DataObject):
+def test_of_any_first_windows_each_source_has_its_share(cuts, draw):
     parts = np.diff([0, *sorted(cuts), MIXTURE_PARTS])
     shares = {str(i): part / MIXTURE_PARTS for i, part in enumerate(parts)}
     mixture = Mixture({name: Windows(100, 4) for name in shares}, shares, dict.fromkeys(shares, 0))
@@ -64,9 +62,7 @@ def test_of_any_first_windows_each_source_has_its_share(cuts: list[int], draw: s
 
 @pytest.mark.parametrize("order", ["sampled", "epoch"])
 @pytest.mark.parametrize("size", ["array", "mapped"])
-def test_a_window_is_of_one_source_and_shares_are_kept(
-    order: str, size: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_is_of_one_source_and_shares_are_kept(order, size, folder, monkeypatch):
     monkeypatch.setenv("PARIBUS_CACHE", str(folder / ".cache"))
     small = load_dataset(data(order=order), folder)
     if size == "mapped":
@@ -96,7 +92,7 @@ def test_a_window_is_of_one_source_and_shares_are_kept(
     assert sum(of["bytes"] for of in told.values()) == total
 
 
-def test_every_window_of_each_source_comes_once_in_its_epoch(folder: Path) -> None:
+def test_every_window_of_each_source_comes_once_in_its_epoch(folder):
     found = load_dataset(data(order="epoch"), folder)
     assert isinstance(found.windows, Mixture)
     starts = np.concatenate([found.windows.starts(3, t, 8) for t in range(200)])
@@ -108,7 +104,7 @@ def test_every_window_of_each_source_comes_once_in_its_epoch(folder: Path) -> No
         assert len(set(here[: len(windows)].tolist())) == len(windows)
 
 
-def test_other_shares_leave_held_out_text_and_tokenizer(folder: Path) -> None:
+def test_other_shares_leave_held_out_text_and_tokenizer(folder):
     one, other = (
         load_dataset(data(tokenizer="byte", mixture=mixture), folder)
         for mixture in ({"corpus": 1.0}, {"upper": 0.25, "digits": 0.75})
@@ -122,7 +118,7 @@ def test_other_shares_leave_held_out_text_and_tokenizer(folder: Path) -> None:
     assert other.bytes_per_token == pytest.approx(expected)
 
 
-def test_held_out_text_is_cut_from_every_source(folder: Path) -> None:
+def test_held_out_text_is_cut_from_every_source(folder):
     corpus = (folder / "t0").read_text()
     (folder / "t1").write_text(text(9, 1500) + corpus[-150:] + text(10, 500), encoding="utf-8")
     left = load_dataset(data(), folder)
@@ -144,7 +140,7 @@ def test_held_out_text_is_cut_from_every_source(folder: Path) -> None:
         ({"mixture": {"corpus": 1 / 3, "upper": 2 / 3}}, "use multiples of 0.0001"),
     ],
 )
-def test_mixtures_that_cannot_be_are_refused(keys: dict[str, object], message: str) -> None:
+def test_mixtures_that_cannot_be_are_refused(keys, message):
     with pytest.raises(ValidationError, match=message):
         data(**keys)
 
@@ -163,7 +159,7 @@ def test_mixtures_that_cannot_be_are_refused(keys: dict[str, object], message: s
         ),
     ],
 )
-def test_held_out_text_is_in_no_source(keys: dict[str, object], code: str, folder: Path) -> None:
+def test_held_out_text_is_in_no_source(keys, code, folder):
     with pytest.raises(ParibusError) as error:
         load_dataset(data(**keys), folder)
     assert error.value.code == code
@@ -187,7 +183,7 @@ def copied(folder: Path, how: str) -> str:
 
 @pytest.mark.parametrize("how", ["hard link", "copy", "compressed", "subfolder"])
 @pytest.mark.parametrize("part", ["validation", "test"])
-def test_held_out_text_is_trained_on_under_no_other_name(part: str, how: str, folder: Path) -> None:
+def test_held_out_text_is_trained_on_under_no_other_name(part, how, folder):
     again = copied(folder, how)
     held = {f"{part}_path": "t3"}
     other = "test" if part == "validation" else "validation"
@@ -201,7 +197,7 @@ def test_held_out_text_is_trained_on_under_no_other_name(part: str, how: str, fo
         assert error.value.code == "conflict"
 
 
-def test_a_copy_of_the_part_that_is_cut_off_is_refused(folder: Path) -> None:
+def test_a_copy_of_the_part_that_is_cut_off_is_refused(folder):
     (folder / "whole").write_text((folder / "t0").read_text())
     part = load_dataset(data(validation_fraction=0.25), folder)
     (folder / "part").write_text(part.tokenizer.decode(part.validation[:]))

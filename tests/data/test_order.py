@@ -1,9 +1,6 @@
 """The order of windows: an epoch is a permutation, packing keeps the budget, nothing leaks."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,14 +13,14 @@ from paribus.engine.setting import Data
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 16, 17, 100, 1000, 65_537])
-def test_an_epoch_visits_every_window_once(n: int) -> None:
+def test_an_epoch_visits_every_window_once(n):
     for seed, epoch in ((0, 0), (1, 0), (1, 1)):
         assert np.sort(permuted(np.arange(n), n, seed, epoch)).tolist() == list(range(n))
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(1, 10**12), st.integers(0, 2**40), st.integers(0, 5))
-def test_no_two_places_of_a_vast_text_meet(n: int, seed: int, epoch: int) -> None:
+def test_no_two_places_of_a_vast_text_meet(n, seed, epoch):
     places = np.unique(np.linspace(0, n - 1, 50).astype(np.int64))
     found = permuted(places, n, seed, epoch)
     assert len(np.unique(found)) == len(places)
@@ -31,7 +28,7 @@ def test_no_two_places_of_a_vast_text_meet(n: int, seed: int, epoch: int) -> Non
     assert (permuted(places[::-1].copy(), n, seed, epoch) == found[::-1]).all()
 
 
-def test_places_are_taken_evenly() -> None:
+def test_places_are_taken_evenly():
     found = np.array([permuted(np.array([0]), 10, seed, 0)[0] for seed in range(2000)])
     chi_square = ((np.bincount(found, minlength=10) - 200) ** 2 / 200).sum()
     assert chi_square < 27.9  # the 0.1% point of 9 degrees of freedom
@@ -39,7 +36,7 @@ def test_places_are_taken_evenly() -> None:
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(1, 20), st.integers(1, 300), st.integers(1, 7), st.integers(0, 9))
-def test_every_target_is_met_once_an_epoch(seq_len: int, more: int, size: int, seed: int) -> None:
+def test_every_target_is_met_once_an_epoch(seq_len, more, size, seed):
     n = seq_len + more
     windows = Windows(n, seq_len, "epoch")
     steps = -(-2 * len(windows) // size)
@@ -61,7 +58,7 @@ def text_of(lengths: list[int]) -> np.ndarray:
     return np.concatenate([[*range(1, n), END] for n in lengths]).astype(np.uint16)
 
 
-def test_documents_by_hand() -> None:
+def test_documents_by_hand():
     # At 0, 3, 5, 15, 18; 23 tokens.
     tokens = text_of([3, 2, 10, 3, 5])
     found = np.concatenate(list(document_places(tokens, END, 5)))
@@ -72,7 +69,7 @@ def test_documents_by_hand() -> None:
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=30), st.integers(1, 12))
-def test_short_documents_are_whole_in_a_window(lengths: list[int], seq_len: int) -> None:
+def test_short_documents_are_whole_in_a_window(lengths, seq_len):
     tokens = text_of(lengths)
     if len(tokens) < seq_len + 1:
         return
@@ -96,7 +93,7 @@ def test_short_documents_are_whole_in_a_window(lengths: list[int], seq_len: int)
 
 @pytest.mark.parametrize("order", ["sampled", "epoch"])
 @pytest.mark.parametrize("pack", ["stream", "documents"])
-def test_the_budget_is_met_exactly(order: str, pack: str, tmp_path: Path) -> None:
+def test_the_budget_is_met_exactly(order, pack, tmp_path):
     rng = np.random.default_rng(1)
     for i in range(40):
         text = "".join(rng.choice(list("abc 12.\n"), size=int(rng.integers(3, 200))))
@@ -113,7 +110,7 @@ def test_the_budget_is_met_exactly(order: str, pack: str, tmp_path: Path) -> Non
     assert used.times_seen.tolist() == np.bincount(seen).tolist()
 
 
-def test_places_of_a_large_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_of_a_large_text(tmp_path, monkeypatch):
     for i in range(20):
         (tmp_path / f"{i:02}.txt").write_text("abc " * (3 + 7 * i % 40))
     data = Data(corpus="text", path=".", seq_len=16, order="epoch", pack="documents")

@@ -1,7 +1,5 @@
 """The parts of a text: where they begin, that nothing is in two of them, and the seal of one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +21,7 @@ def letters(seed: int, n: int) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for i in range(6):
         (tmp_path / f"t{i}").write_text(letters(i, 1000))
     (tmp_path / "all").mkdir()
@@ -38,7 +36,7 @@ def data(**keys: object) -> Data:
 
 @pytest.mark.parametrize("validation", [0.1, 0.25])
 @pytest.mark.parametrize("test", [0.0, 0.1, 0.5])
-def test_three_parts_follow_one_another(validation: float, test: float, folder: Path) -> None:
+def test_three_parts_follow_one_another(validation, test, folder):
     found = load_dataset(data(validation_fraction=validation, test_fraction=test), folder)
     parts = [found.train, found.validation]
     if test:
@@ -53,7 +51,7 @@ def test_three_parts_follow_one_another(validation: float, test: float, folder: 
     assert max(ends) <= len(found.train)
 
 
-def test_parts_may_be_files_of_their_own(folder: Path) -> None:
+def test_parts_may_be_files_of_their_own(folder):
     found = load_dataset(data(validation_path="t1", test_path="t2"), folder)
     assert found.tokenizer.decode(found.train) == (folder / "t0").read_text()
     assert found.tokenizer.decode(found.validation) == (folder / "t1").read_text()
@@ -65,7 +63,7 @@ def test_parts_may_be_files_of_their_own(folder: Path) -> None:
     assert len(both.validation) == 1000 and both.tokenizer.end_of_document not in both.validation
 
 
-def test_what_is_evaluated_is_capped(folder: Path) -> None:
+def test_what_is_evaluated_is_capped(folder):
     whole, capped = (load_dataset(data(validation_tokens=n), folder) for n in (None, 30))
     assert capped.validation.tolist() == whole.validation[:30].tolist()
     assert capped.digests["train"] == whole.digests["train"]
@@ -75,7 +73,7 @@ def test_what_is_evaluated_is_capped(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("keys", [{"test_fraction": 0.2}, {"test_path": "t2"}])
-def test_the_sealed_part_is_read_once(keys: dict[str, object], folder: Path) -> None:
+def test_the_sealed_part_is_read_once(keys, folder):
     found = load_dataset(data(**keys), folder)
     assert found.digests["test"] == found.test.text.digest
     record = ResultsFolder(folder / "r")
@@ -100,7 +98,7 @@ def test_the_sealed_part_is_read_once(keys: dict[str, object], folder: Path) -> 
 
 @pytest.mark.parametrize("text", ["all", "t0", "utf8"])
 @pytest.mark.parametrize("test", [0.0, 0.15])
-def test_tokenizers_share_their_evaluated_bytes(text: str, test: float, folder: Path) -> None:
+def test_tokenizers_share_their_evaluated_bytes(text, test, folder):
     (folder / "utf8").write_text("Où ça? 東京 était là. " * 60, encoding="utf-8")
     made = train_tokenizer(data(path=text), folder, 300, folder / "bpe.json")
     assert made.vocab_size > 257
@@ -126,7 +124,7 @@ def test_tokenizers_share_their_evaluated_bytes(text: str, test: float, folder: 
     assert bytes(ids[ids < 256].tolist()) == b"".join(map(Path.read_bytes, files))
 
 
-def test_a_test_text_of_its_own_gives_the_vocabulary_nothing(folder: Path) -> None:
+def test_a_test_text_of_its_own_gives_the_vocabulary_nothing(folder):
     (folder / "t2").write_text("abc é " * 100)
     with pytest.raises(ParibusError, match="the test text has the character 'é'"):
         load_dataset(data(test_path="t2"), folder)
@@ -157,7 +155,7 @@ def overlapping(seed: int) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["exact", "near"])
 @pytest.mark.parametrize("seed", range(12))
-def test_no_held_out_text_stands_in_the_training_text(mode: str, seed: int, tmp_path: Path) -> None:
+def test_no_held_out_text_stands_in_the_training_text(mode, seed, tmp_path):
     documents = overlapping(seed)
     (tmp_path / "all").mkdir()
     for i, text in enumerate(documents):
@@ -185,7 +183,7 @@ def test_no_held_out_text_stands_in_the_training_text(mode: str, seed: int, tmp_
     assert len(text.replace(end, "").encode()) == rates["train_bytes"] - rates["train_bytes_cut"]
 
 
-def test_repetitions_by_hand() -> None:
+def test_repetitions_by_hand():
     a, b, c = ("".join(chr(97 + (i * k) % 23) for i in range(120)) for k in (3, 5, 7))
     documents = [f"{a}\n\n{b}", a, f"{a}\n\n{b}", f"{c}\n\nshort\n\n{b}", f"{c}\n\nshort"]
     found = deduplicated(lambda: documents, "exact", 0.0, 0.0)
@@ -200,7 +198,7 @@ def test_repetitions_by_hand() -> None:
     assert found.rates["bytes"] - found.rates["bytes_dropped"] == found.rates["train_bytes"]
 
 
-def test_near_repetitions_go_only_where_asked() -> None:
+def test_near_repetitions_go_only_where_asked():
     text = letters(7, 400).replace("\n", " ").strip()
     changed = text[:200] + ("x" if text[200] != "x" else "y") + text[201:]
     for mode, documents in (("exact", 2), ("near", 1)):
@@ -210,7 +208,7 @@ def test_near_repetitions_go_only_where_asked() -> None:
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.text("ab \né", min_size=1), min_size=1), st.floats(0, 0.9), st.floats(0, 0.9))
-def test_only_repetitions_are_lost(documents: list[str], validation: float, test: float) -> None:
+def test_only_repetitions_are_lost(documents, validation, test):
     if validation + test >= 1:
         return
     found = deduplicated(lambda: documents, "exact", validation, test)
@@ -224,7 +222,7 @@ def test_only_repetitions_are_lost(documents: list[str], validation: float, test
     assert abs(len(texts[2]) - total * test) <= longest + 1
 
 
-def test_deduplicated_shards_are_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deduplicated_shards_are_arrays(tmp_path, monkeypatch):
     for i, text in enumerate(overlapping(3)):
         (tmp_path / f"{i:02}").write_text(text, encoding="utf-8")
     keys = data(path=".", seq_len=1, deduplicate="exact", test_fraction=0.1)
@@ -239,7 +237,7 @@ def test_deduplicated_shards_are_arrays(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr("paribus.engine.data.split.deduplicated", None)  # it is done once
 
 
-def test_a_sealed_part_of_less_than_a_window_is_refused(folder: Path) -> None:
+def test_a_sealed_part_of_less_than_a_window_is_refused(folder):
     (folder / "tiny").write_text("abc")
     for keys in ({"test_fraction": 0.001}, {"test_path": "tiny"},
                  {"test_fraction": 1e-9, "deduplicate": "held-out"}):  # fmt: skip

@@ -1,7 +1,5 @@
 """Token classes: characters of any script, and BPE tokens by their decoded text."""
 
-from __future__ import annotations
-
 import pytest
 
 from paribus.engine.data import TOKEN_CLASSES, token_classes
@@ -29,5 +27,5 @@ from paribus.engine.data import TOKEN_CLASSES, token_classes
         ("\ufffd", "punctuation"),
     ],
 )
-def test_the_class_of_a_text(text: str, expected: str) -> None:
+def test_the_class_of_a_text(text, expected):
     assert TOKEN_CLASSES[token_classes([text], None)[0]] == expected

@@ -1,9 +1,6 @@
 """A tokenizer made from a corpus: it loses nothing, and a study reads with it."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 from paribus.engine.data import load_dataset
 from paribus.engine.data.tokenizer import BpeTokenizer
@@ -15,7 +12,7 @@ from paribus.study import parse_study
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 30 + "Où ça? 東京\n"
 
 
-def test_a_trained_tokenizer_has_its_size_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_trained_tokenizer_has_its_size_and_loses_nothing(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": TEXT}) + "\n" for _ in range(3)))
     data = Data(corpus="jsonl", path="a.jsonl", column="body", seq_len=16, tokenizer="t.json")
     made = train_tokenizer(data, tmp_path, 300, tmp_path / "t.json")
@@ -29,7 +26,7 @@ def test_a_trained_tokenizer_has_its_size_and_loses_nothing(tmp_path: Path) -> N
     assert again.file.read_bytes() == made.file.read_bytes()
 
 
-def test_the_study_that_names_it_trains_it(tmp_path: Path) -> None:
+def test_the_study_that_names_it_trains_it(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
     data = {"corpus": "text", "path": "text.txt", "seq_len": 16, "vocab_size": 280}
     table = {

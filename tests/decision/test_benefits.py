@@ -1,7 +1,5 @@
 """Speed and memory as endpoints: compared as ratios, and the benefit of an arm that is no worse."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -70,7 +68,7 @@ def judged(
     return analysis, verdict
 
 
-def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) -> None:
+def test_speed_is_compared_as_a_ratio(small_study, fabricate):
     analysis, _ = judged(
         small_study, fabricate, speed=1.25, memory=0.5, benefit="training_throughput"
     )
@@ -112,7 +110,7 @@ def test_speed_is_compared_as_a_ratio(small_study: Maker, fabricate: Fabricate) 
         ({"speed": 0.25, "memory": 0.5, "benefit": "training_memory"}, "6"),
     ],
 )
-def test_a_benefit_adopts(small_study: Maker, fabricate: Fabricate, given: dict, row: str) -> None:
+def test_a_benefit_adopts(small_study, fabricate, given, row):
     _, verdict = judged(small_study, fabricate, **given)
     assert verdict.row == row
     assert (verdict.outcome == "ADOPT") == (row == "6")
@@ -122,7 +120,7 @@ SPEEDS = ["training_throughput", "prefill_throughput", "decoding_throughput", "t
 
 
 @pytest.mark.parametrize("metric", SPEEDS)
-def test_speed_and_memory_as_primary_and_benefit(small_study: Maker, metric: str) -> None:
+def test_speed_and_memory_as_primary_and_benefit(small_study, metric):
     loss = {"metric": "validation_loss", "primary": True, "margin": 0.02}
     rule = {"rule": "non_inferiority", "benefit": metric}
     of_benefit = small_study(endpoints=[loss, {"metric": metric}], decision=rule)

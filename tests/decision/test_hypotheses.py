@@ -1,9 +1,6 @@
 """Hypotheses that a study declares: refused where nothing could speak to them, judged, and told."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,7 +24,7 @@ from paribus.results import Results
 from paribus.runs import register
 from paribus.study import Study, load_study
 
-from ..conftest import Fabricate, Maker
+from ..conftest import Maker
 
 WORSE = {"name": "H1", "statement": "norms cost quality", "supported_by": ["REJECT"]}
 SETS = {"ln": "layernorm", "rms": "rmsnorm"}
@@ -42,9 +39,7 @@ def study_with(small_study: Maker, *hypotheses: dict[str, Any], **more: Any) -> 
 
 
 @pytest.fixture
-def judged(
-    small_study: Maker, fabricate: Fabricate
-) -> Callable[..., tuple[Results, Analysis, list[Verdict]]]:
+def judged(small_study, fabricate):
     """`ln` is worse, and `rms` like the baseline."""
 
     def make(*hypotheses: dict[str, Any], **more: Any) -> tuple[Results, Analysis, list[Verdict]]:
@@ -70,9 +65,7 @@ def judged(
         ({"supported_by": ["ADOPT"], "endpoint": "validation_loss"}, "undecided", (0, 0, 2)),
     ],
 )
-def test_verdicts_support_or_contradict_it(
-    judged: Any, changed: dict[str, Any], state: str, counts: tuple[int, int, int]
-) -> None:
+def test_verdicts_support_or_contradict_it(judged, changed, state, counts):
     _, analysis, verdicts = judged(WORSE | changed)
     assert [(v.arm, v.outcome) for v in verdicts] == [("ln", "REJECT"), ("rms", "NO EFFECT")]
     (one,) = judge(analysis.study, verdicts)
@@ -90,7 +83,7 @@ def test_verdicts_support_or_contradict_it(
         ({"contradicted_by": ["REJECT"]}, "would both support and contradict 'H1'"),
     ],
 )
-def test_unanswerable_hypotheses(small_study: Maker, changed: dict[str, Any], why: str) -> None:
+def test_unanswerable_hypotheses(small_study, changed, why):
     with pytest.raises(ParibusError) as error:
         find_rule(study_with(small_study, WORSE | changed))
     assert why in str(error.value) and "\n" not in str(error.value)
@@ -121,9 +114,7 @@ CURE = {"name": "H1b", "statement": "it cures", "supported_by": ["row 12"]}
         (WORSE, {"seeds": [1, 2, 3]}, ": 3 seeds: fewer than 5"),
     ],
 )
-def test_what_cannot_occur_is_refused_unless_it_is_accepted(
-    small_study: Maker, hypothesis: dict[str, Any], more: dict[str, Any], why: str
-) -> None:
+def test_what_cannot_occur_is_refused_unless_it_is_accepted(small_study, hypothesis, more, why):
     more = {key: list(of) if key == "seeds" else of for key, of in more.items()}
     study = study_with(small_study, hypothesis, **more)
     if not why:
@@ -143,7 +134,7 @@ def test_what_cannot_occur_is_refused_unless_it_is_accepted(
     assert accepted.digest == study.digest and accepted.is_same(study)
 
 
-def test_a_rule_that_can_adopt_nothing_is_refused_for_tests(small_study: Maker) -> None:
+def test_a_rule_that_can_adopt_nothing_is_refused_for_tests(small_study):
     with pytest.raises(ParibusError, match="the rule stability_gate can adopt nothing: 6 seeds"):
         require_reachable(study_with(small_study, **GATE))
     few = study_with(small_study, **(GATE | {"seeds": [1, 2, 3]}))
@@ -151,7 +142,7 @@ def test_a_rule_that_can_adopt_nothing_is_refused_for_tests(small_study: Maker) 
     assert "can adopt nothing: 3 seeds" in unreachable(few)[0]
 
 
-def test_a_hopeless_design_is_refused_before_registration(small_study: Maker) -> None:
+def test_a_hopeless_design_is_refused_before_registration(small_study):
     study = study_with(small_study, **GATE)
     folder = study.folder / "refused"
     with pytest.raises(ParibusError, match="can adopt nothing"):
@@ -162,13 +153,13 @@ def test_a_hopeless_design_is_refused_before_registration(small_study: Maker) ->
     assert register(study, folder).read_bytes() == registered
 
 
-def test_a_list_of_no_arms_is_refused_from_the_command_line_too() -> None:
+def test_a_list_of_no_arms_is_refused_from_the_command_line_too():
     overrides = {"hypotheses": [WORSE | {"arms": []}]}
     with pytest.raises(ParibusError, match=r"arms = \[\], which is none; name some"):
         load_study("quickstart", overrides)
 
 
-def test_hypotheses_are_on_the_page_and_in_the_record(judged: Any) -> None:
+def test_hypotheses_are_on_the_page_and_in_the_record(judged):
     results, analysis, verdicts = judged(WORSE)
     page = render(results, analysis, verdicts, [])
     assert "H1: supported" in page and WORSE["statement"] in page
@@ -177,7 +168,7 @@ def test_hypotheses_are_on_the_page_and_in_the_record(judged: Any) -> None:
     assert [one["state"] for one in record["hypotheses"]] == ["supported"]
 
 
-def test_a_verdict_on_another_endpoint_is_named_and_does_not_count(judged: Any) -> None:
+def test_a_verdict_on_another_endpoint_is_named_and_does_not_count(judged):
     metrics = ("validation_loss", "brier_score")
     endpoints = [{"metric": metric, "primary": True, "margin": 0.02} for metric in metrics]
     about_brier = WORSE | {"endpoint": "brier_score", "supported_by": ["row 3"]}
@@ -189,7 +180,7 @@ def test_a_verdict_on_another_endpoint_is_named_and_does_not_count(judged: Any) 
     assert (other.label, other.state, other.supporting) == ("validation loss", "supported", 1)
 
 
-def test_one_arm_is_refused_unless_it_is_accepted(small_study: Maker) -> None:
+def test_one_arm_is_refused_unless_it_is_accepted(small_study):
     with pytest.raises(ParibusError, match="one arm, 'baseline', and nothing to compare"):
         require_comparison(small_study(arms={"baseline": {}}))
     require_comparison(small_study())

@@ -1,12 +1,8 @@
 """The user's own rules: whole or refused before anything runs, and decided as registered."""
 
-from __future__ import annotations
-
 import copy
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +11,6 @@ from paribus.decision import RULES, Row, decide, find_rule, rule_of
 from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
 from paribus.study import Study
-
-from ..conftest import Fabricate, Maker
 
 OWN = """
 from paribus.decision import Row, Rule
@@ -35,7 +29,7 @@ BOLD = 'rule(BETTER, row("20", "REJECT", {"quality": "Q-"}), LAST)'
 
 
 @pytest.fixture
-def with_own(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
+def with_own(small_study, tmp_path):
     def make(code: str) -> Study:
         (tmp_path / "mine.py").write_text(OWN % code)
         return small_study({"decision.rule": "mine.py:MINE"}, seeds=list(range(1, 7)))
@@ -63,14 +57,14 @@ def with_own(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
         "3",
     ],
 )
-def test_incomplete_rules(with_own: Callable[[str], Study], code: str) -> None:
+def test_incomplete_rules(with_own, code):
     with pytest.raises(ParibusError) as error:
         find_rule(with_own(code))
     assert "decision.rule = 'mine.py:MINE'" in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_an_own_rule_runs_only_once(with_own: Callable[[str], Study], fabricate: Fabricate) -> None:
+def test_an_own_rule_runs_only_once(with_own, fabricate):
     study = with_own(BOLD)
     results = fabricate(
         study,
@@ -103,7 +97,7 @@ def test_an_own_rule_runs_only_once(with_own: Callable[[str], Study], fabricate:
         lambda r: r.update(table=None),
     ],
 )
-def test_an_edited_rule_is_refused(damage: Callable[[dict[str, Any]], object]) -> None:
+def test_an_edited_rule_is_refused(damage):
     record = copy.deepcopy(RULES["superiority"].record)
     damage(record)
     with pytest.raises(ParibusError):
@@ -119,12 +113,12 @@ def test_an_edited_rule_is_refused(damage: Callable[[dict[str, Any]], object]) -
         ({"outcome": "REJECT", "open": "cure"}, "REJECT has nothing open"),
     ],
 )
-def test_a_row_cannot_contradict_its_outcome(words: dict[str, Any], why: str) -> None:
+def test_a_row_cannot_contradict_its_outcome(words, why):
     with pytest.raises(ValueError, match=why):
         Row("9", when="w", reason="r", **words)
 
 
-def test_the_rule_of_the_documentation_is_whole(small_study: Maker, tmp_path: Path) -> None:
+def test_the_rule_of_the_documentation_is_whole(small_study, tmp_path):
     docs = Path(__file__).parents[2] / "docs" / "how-to" / "rule.md"
     (code,) = re.findall(r"```python\n(.*?)```", docs.read_text(encoding="utf-8"), re.S)
     (tmp_path / "ideas.py").write_text(code)

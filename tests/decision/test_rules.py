@@ -1,7 +1,5 @@
 """The rules as functions: total, every row reached, monotone where they must be, by hand."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -109,12 +107,12 @@ BY_HAND = [(rule, *case) for rule, cases in TABLES.items() for case in cases]
 
 
 @pytest.mark.parametrize(("rule", "changes", "row"), BY_HAND)
-def test_the_tables_by_hand(rule: str, changes: dict[str, Any], row: str) -> None:
+def test_the_tables_by_hand(rule, changes, row):
     assert RULES[rule].decide(evidence(**(PLAIN | changes))).id == row
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_record_is_the_rule(name: str) -> None:
+def test_a_record_is_the_rule(name):
     rule = RULES[name]
     again = rule_from_record(json.loads(json.dumps(rule.record)), "here")
     assert again.record == rule.record
@@ -140,9 +138,7 @@ RANK = {"REJECT": 0, "DIFFERENT": 0, "NO EFFECT": 1, "INCONCLUSIVE": 1, "ADOPT":
 
 @settings(max_examples=1000, deadline=None, derandomize=True)
 @given(STATES, st.sampled_from(["superiority", "non_inferiority"]), st.data())
-def test_better_evidence_never_gets_a_worse_verdict(
-    e: State, name: str, data: st.DataObject
-) -> None:
+def test_better_evidence_never_gets_a_worse_verdict(e, name, data):
     rule = RULES[name]
     part = data.draw(st.sampled_from(list(BETTER)))
     low, high = sorted(data.draw(st.tuples(*[st.integers(0, len(BETTER[part]) - 1)] * 2)))
@@ -157,7 +153,7 @@ def test_better_evidence_never_gets_a_worse_verdict(
 
 @settings(max_examples=1000, deadline=None, derandomize=True)
 @given(EVIDENCE, st.sampled_from(NAMES))
-def test_a_verdict_never_claims_more_than_its_evidence(given_: Evidence, name: str) -> None:
+def test_a_verdict_never_claims_more_than_its_evidence(given_, name):
     row = RULES[name].decide(given_)
     if given_.n < 5 or given_.invalid:
         assert row.outcome in UNJUDGED
@@ -202,9 +198,7 @@ Maker = Callable[..., Study]
         ),
     ],
 )
-def test_keys_that_the_rule_does_not_weigh_are_refused(
-    small_study: Maker, overrides: dict[str, Any], why: str
-) -> None:
+def test_keys_that_the_rule_does_not_weigh_are_refused(small_study, overrides, why):
     with pytest.raises(ParibusError) as error:
         find_rule(small_study(overrides))
     assert why in str(error.value)
@@ -218,9 +212,7 @@ def test_keys_that_the_rule_does_not_weigh_are_refused(
         ({"decision.least_benefit": -1.0}, "decision.least_benefit"),
     ],
 )
-def test_a_benefit_that_is_not_recorded_is_refused(
-    small_study: Maker, overrides: dict[str, Any], why: str
-) -> None:
+def test_a_benefit_that_is_not_recorded_is_refused(small_study, overrides, why):
     with pytest.raises(ParibusError) as error:
         small_study(overrides)
     assert why in str(error.value)

@@ -1,7 +1,5 @@
 """The word of a verdict: its truth table is total, every line of it fires, and none claims more."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -29,13 +27,13 @@ COMPARED = ("BETTER", "WORSE", "SAME", "UNRESOLVED")
 
 
 @pytest.mark.parametrize(("invalid", "n"), CASES)
-def test_every_state_has_a_word(invalid: str, n: int) -> None:
+def test_every_state_has_a_word(invalid, n):
     words = {word_of(Evidence(invalid, n, state)) for state in STATES}
     expected = {"INVALID"} if invalid else {"DESCRIPTIVE"} if n < 5 else set(COMPARED)
     assert words == expected
 
 
-def test_every_line_fires() -> None:
+def test_every_line_fires():
     fired = {
         next(i for i, line in enumerate(JUDGED) if holds_where(line.holds, state._asdict()))
         for state in STATES
@@ -45,7 +43,7 @@ def test_every_line_fires() -> None:
     assert len({line.when for line in TRUTH}) == len(TRUTH)
 
 
-def test_a_word_never_claims_more_than_its_evidence() -> None:
+def test_a_word_never_claims_more_than_its_evidence():
     for state in STATES:
         word = word_of(Evidence("", 5, state))
         harmed, cured = state.fix == "harm", state.fix == "fix"
@@ -58,7 +56,7 @@ def test_a_word_never_claims_more_than_its_evidence() -> None:
         assert (word == "BETTER", word == "WORSE") == (better, worse), state
 
 
-def test_words_are_mirrored_when_the_arms_are_swapped() -> None:
+def test_words_are_mirrored_when_the_arms_are_swapped():
     mirrored = {"BETTER": "WORSE", "WORSE": "BETTER"}
     quality = {"Q+": "Q-", "Q-": "Q+"}
     fix = {"fix": "harm", "harm": "fix"}
@@ -73,7 +71,7 @@ def test_words_are_mirrored_when_the_arms_are_swapped() -> None:
         assert other == mirrored.get(word, word), state
 
 
-def test_a_word_is_of_quality_and_stability_alone() -> None:
+def test_a_word_is_of_quality_and_stability_alone():
     read = ("quality", "fix", "divergence")
     words: dict[tuple[Any, ...], Word] = {}
     for state in STATES:
@@ -116,7 +114,7 @@ def test_a_word_is_of_quality_and_stability_alone() -> None:
         ({"quality": "Q+", "budget": "over", "elsewhere": "worse"}, 5, "", "BETTER"),
     ],
 )
-def test_words_by_hand(changes: dict[str, Any], n: int, invalid: str, word: str) -> None:
+def test_words_by_hand(changes, n, invalid, word):
     assert word_of(Evidence(invalid, n, PLAIN._replace(**changes))) == word
 
 
@@ -139,5 +137,5 @@ def test_words_by_hand(changes: dict[str, Any], n: int, invalid: str, word: str)
         (["WORSE", "INVALID", "BETTER"], 3),
     ],
 )
-def test_the_exit_code_of_several_words_is_the_worst(words: list[Word], code: int) -> None:
+def test_the_exit_code_of_several_words_is_the_worst(words, code):
     assert exit_code(words) == code

@@ -1,7 +1,5 @@
 """Bins of confidence: against loops in plain Python, and ties."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -29,7 +27,7 @@ def naive_error(confidence: list[float], hits: list[bool], members: list[list[in
 
 
 @pytest.mark.parametrize("n", [1, 14, 15, 16, 1000, 1003])
-def test_against_a_loop(n: int) -> None:
+def test_against_a_loop(n):
     rng = np.random.default_rng(n)
     confidence = rng.permutation(n) / n + 1e-4
     hits = rng.uniform(size=n) < confidence**2
@@ -44,7 +42,7 @@ def by_width(confidence: np.ndarray, hits: np.ndarray) -> np.ndarray:
     return tally(equal_width(confidence), confidence, hits)
 
 
-def test_the_edges_of_equal_widths() -> None:
+def test_the_edges_of_equal_widths():
     confidence = np.array([1e-9, 1 / 15, 0.0667, 14 / 15, 0.9334, 1.0, math.nan])
     assert equal_width(confidence).tolist() == [0, 0, 1, 13, 14, 14, 0]
 
@@ -58,7 +56,7 @@ def test_the_edges_of_equal_widths() -> None:
     ),
     st.randoms(use_true_random=False),
 )
-def test_an_error_is_a_share_and_the_order_of_the_text_decides_nothing(pairs, shuffle) -> None:
+def test_an_error_is_a_share_and_the_order_of_the_text_decides_nothing(pairs, shuffle):
     again = list(pairs)
     shuffle.shuffle(again)
     errors = []

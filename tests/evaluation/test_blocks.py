@@ -1,7 +1,5 @@
 """Blocks of held-out text: documents or windows, capped, and the same however the text is read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -26,7 +24,7 @@ LENGTHS = [3, 40, 1, 17, 90, 5, 22]
 
 
 @pytest.fixture
-def by_document(evaluated: Maker) -> Callable[..., Evaluation]:
+def by_document(evaluated):
     def run(tokens: np.ndarray, seq_len: int) -> Evaluation:
         return evaluated(TABLE, tokens, seq_len, end_of_document=END)
 
@@ -34,7 +32,7 @@ def by_document(evaluated: Maker) -> Callable[..., Evaluation]:
 
 
 @pytest.mark.parametrize("seq_len", [1, 8, 1000])
-def test_a_document_is_an_item_whatever_the_windows(by_document: Maker, seq_len: int) -> None:
+def test_a_document_is_an_item_whatever_the_windows(by_document, seq_len):
     tokens = text(LENGTHS)
     found = by_document(tokens, seq_len).blocks
     assert found.record == {"kind": "document", "items": 7, "blocks": 7}
@@ -48,7 +46,7 @@ def test_a_document_is_an_item_whatever_the_windows(by_document: Maker, seq_len:
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 30])
 @pytest.mark.parametrize("chop", [0, 1, 5])
-def test_the_split_may_cut_documents(by_document: Maker, cut: int, chop: int) -> None:
+def test_the_split_may_cut_documents(by_document, cut, chop):
     tokens = text(LENGTHS)
     part = tokens[cut : len(tokens) - chop]
     found = by_document(part, 8).blocks
@@ -57,13 +55,13 @@ def test_the_split_may_cut_documents(by_document: Maker, cut: int, chop: int) ->
     assert found.items == len(sizes)
 
 
-def test_few_documents_are_read_by_windows(by_document: Maker) -> None:
+def test_few_documents_are_read_by_windows(by_document):
     found = by_document(text([10, 10, 10, 10]), 16).blocks
     assert found.record == {"kind": "window", "items": 3, "blocks": 3}
     assert found.columns["predicted"].tolist() == [16, 16, 8]
 
 
-def test_neighbouring_documents_join(by_document: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbouring_documents_join(by_document, monkeypatch):
     lengths = np.random.default_rng(2).integers(1, 30, size=103).tolist()
     single = by_document(text(lengths), 8).blocks
     monkeypatch.setattr(blocks, "MOST_BLOCKS", 10)
@@ -75,7 +73,7 @@ def test_neighbouring_documents_join(by_document: Maker, monkeypatch: pytest.Mon
         np.testing.assert_allclose(sums, np.bincount(of, single.columns[name]), rtol=1e-12)
 
 
-def test_chunks_change_no_block(by_document: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_change_no_block(by_document, monkeypatch):
     tokens = text(LENGTHS * 5)
     whole = by_document(tokens, 8)
     monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16)

@@ -1,7 +1,5 @@
 """Bits per byte: closed forms, tokenizers that must agree, and what windows cost."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -44,7 +42,7 @@ class ByContext(nn.Module):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     rng = np.random.default_rng(0)
     (tmp_path / "all").mkdir()
     for i in range(12):
@@ -66,7 +64,7 @@ TOKENIZERS = ("character", "byte", "bpe.json")
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize("path", ["all", "one", "utf8"])
-def test_a_uniform_model_takes_log_v_bits_a_token(tokenizer: str, path: str, folder: Path) -> None:
+def test_a_uniform_model_takes_log_v_bits_a_token(tokenizer, path, folder):
     data = dataset(folder, path, tokenizer)
     V = data.vocab_size
     found = code_length(Fixed(np.zeros(V)), data, 8)
@@ -84,7 +82,7 @@ def test_a_uniform_model_takes_log_v_bits_a_token(tokenizer: str, path: str, fol
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize("seq_len", [1, 5, 8, 1000])
-def test_a_unigram_model_takes_its_own_bits(tokenizer: str, seq_len: int, folder: Path) -> None:
+def test_a_unigram_model_takes_its_own_bits(tokenizer, seq_len, folder):
     data = dataset(folder, "all", tokenizer)
     rng = np.random.default_rng(1)
     p = rng.dirichlet(np.ones(data.vocab_size))
@@ -96,7 +94,7 @@ def test_a_unigram_model_takes_its_own_bits(tokenizer: str, seq_len: int, folder
             assert found.overlapped_bits == pytest.approx(expected, rel=1e-5)
 
 
-def test_characters_and_bytes_agree_where_they_are_the_same(folder: Path) -> None:
+def test_characters_and_bytes_agree_where_they_are_the_same(folder):
     """Of ASCII a character is a byte: the same probabilities give the same bits."""
     character, byte = (dataset(folder, "all", name) for name in ("character", "byte"))
     p = np.random.default_rng(2).dirichlet(np.ones(character.vocab_size))
@@ -135,7 +133,7 @@ def by_hand(data: Dataset, model: nn.Module, seq_len: int, stride: int) -> float
 
 
 @pytest.mark.parametrize(("seq_len", "overlap"), [(8, 0.0), (8, 0.5), (7, 0.75), (64, 0.25)])
-def test_windows_begin_with_documents(seq_len: int, overlap: float, folder: Path) -> None:
+def test_windows_begin_with_documents(seq_len, overlap, folder):
     data = dataset(folder, "all", "bpe.json")
     model = ByContext(data.vocab_size, min(seq_len, 6), data.validation[:])
     found = code_length(model, data, seq_len, overlap)
@@ -148,7 +146,7 @@ def test_windows_begin_with_documents(seq_len: int, overlap: float, folder: Path
         )
 
 
-def test_a_single_held_out_text_has_no_end_to_tell(folder: Path) -> None:
+def test_a_single_held_out_text_has_no_end_to_tell(folder):
     many, one = (dataset(folder, path, "byte", validation_path="utf8") for path in ("all", "one"))
     assert many.has_ends and not one.has_ends
     found: list[CodeLength] = [code_length(Fixed(np.zeros(257)), d, 8) for d in (many, one)]
@@ -161,7 +159,7 @@ def test_a_single_held_out_text_has_no_end_to_tell(folder: Path) -> None:
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize("path", ["all", "utf8"])
-def test_blocks_of_losses_hold_bits_and_bytes(tokenizer: str, path: str, folder: Path) -> None:
+def test_blocks_of_losses_hold_bits_and_bytes(tokenizer, path, folder):
     data = dataset(folder, path, tokenizer, validation_fraction=0.6)
     p = np.random.default_rng(3).dirichlet(np.ones(data.vocab_size))
     found = code_length(Fixed(np.log(p)), data, 8)

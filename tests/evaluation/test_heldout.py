@@ -1,7 +1,5 @@
 """The evaluation as a whole: scores, windows, rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -16,7 +14,7 @@ TOKENS = [0, 1, 2, 3, 9, 5, 6, 7, 8, 9, 1]
 SUCCESSOR = np.eye(11, k=1) * 3
 
 
-def test_scores_by_hand(evaluated: Maker) -> None:
+def test_scores_by_hand(evaluated):
     scores = evaluated(SUCCESSOR, TOKENS, 4).scores
     right = 7  # every step but 3 -> 9, 9 -> 5 and 9 -> 1
     assert (scores["correct"], scores["predicted"]) == (right, 10)
@@ -30,7 +28,7 @@ def test_scores_by_hand(evaluated: Maker) -> None:
     )
 
 
-def test_blocks_add_up_to_the_whole(evaluated: Maker) -> None:
+def test_blocks_add_up_to_the_whole(evaluated):
     heldout = evaluated(SUCCESSOR, TOKENS, 4)
     assert heldout.blocks.columns["predicted"].tolist() == [4, 4, 2]
     assert heldout.blocks.columns["correct"].tolist() == [3, 3, 1]
@@ -39,7 +37,7 @@ def test_blocks_add_up_to_the_whole(evaluated: Maker) -> None:
     assert heldout.blocks.columns["loss_sum_nats"].tolist() == pytest.approx(expected)
 
 
-def test_a_text_without_characters_has_no_bits_per_character(evaluated: Maker) -> None:
+def test_a_text_without_characters_has_no_bits_per_character(evaluated):
     arrays = {"token_classes": np.full(11, 4), "characters": np.zeros(11)}
     scores = evaluated(SUCCESSOR, TOKENS, 4, **arrays).scores
     assert "bits_per_character" not in scores
@@ -47,7 +45,7 @@ def test_a_text_without_characters_has_no_bits_per_character(evaluated: Maker) -
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_a_broken_model_is_evaluated(evaluated: Maker, broken: float) -> None:
+def test_a_broken_model_is_evaluated(evaluated, broken):
     heldout = evaluated(np.full((11, 11), broken), TOKENS, 4)
     assert math.isnan(heldout.scores["validation_loss"])
     assert math.isnan(heldout.scores["loss_sum_nats"])

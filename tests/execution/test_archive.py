@@ -1,7 +1,5 @@
 """An archive: a results folder without weights that every verb reads, and that trusts nobody."""
 
-from __future__ import annotations
-
 import io
 import json
 import lzma
@@ -20,11 +18,10 @@ from paribus.results.store import root_digest
 from paribus.untrusted_io import MIB
 
 from ..studies.scripts import HOME, script
-from .conftest import Trained
 
 
 @pytest.fixture(scope="module")
-def made(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(trained, tmp_path_factory):
     """A folder with `finished` and `archived`, which tests copy."""
     folder = tmp_path_factory.mktemp("made")
     finished = shutil.copytree(trained.results.path, folder / "finished")
@@ -34,18 +31,18 @@ def made(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def finished(made: Path, tmp_path: Path) -> Path:
+def finished(made, tmp_path):
     return shutil.copytree(made / "finished", tmp_path / "finished")
 
 
 @pytest.fixture
-def archived(made: Path, tmp_path: Path) -> Path:
+def archived(made, tmp_path):
     return shutil.copytree(made / "archived", tmp_path / "archived")
 
 
 def content(archived: Path) -> dict[str, bytes]:
     with tarfile.open(archived / ARCHIVE) as members:
-        return {m.name: members.extractfile(m).read() for m in members}  # type: ignore[union-attr]
+        return {m.name: members.extractfile(m).read() for m in members}
 
 
 def repack(archived: Path, members: dict[str, bytes], kind: bytes = tarfile.REGTYPE) -> None:
@@ -57,7 +54,7 @@ def repack(archived: Path, members: dict[str, bytes], kind: bytes = tarfile.REGT
             file.addfile(member, io.BytesIO(data))
 
 
-def test_it_has_every_record_but_weights(finished: Path, archived: Path) -> None:
+def test_it_has_every_record_but_weights(finished, archived):
     found = paribus.verify(archived)
     assert found.findings == () and found.root == root_digest(finished)
     records = {
@@ -71,13 +68,13 @@ def test_it_has_every_record_but_weights(finished: Path, archived: Path) -> None
     assert main(["verify", str(archived)]) == 0
 
 
-def test_equal_records_give_equal_bytes(finished: Path, archived: Path, tmp_path: Path) -> None:
+def test_equal_records_give_equal_bytes(finished, archived, tmp_path):
     for source in (finished, archived):
         again = archive(source, tmp_path / f"of-{source.name}")
         assert (again / ARCHIVE).read_bytes() == (archived / ARCHIVE).read_bytes()
 
 
-def test_it_is_read_as_the_whole(finished: Path, archived: Path) -> None:
+def test_it_is_read_as_the_whole(finished, archived):
     results, whole = load_results(archived), load_results(finished)
     assert results.root == whole.root and results.path == archived
     for table in ("scores", "probes", "items"):
@@ -87,7 +84,7 @@ def test_it_is_read_as_the_whole(finished: Path, archived: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["status", "analyse", "decide", "report", "verify"])
-def test_verbs_read_it_as_it_is(verb: str, archived: Path, finished: Path) -> None:
+def test_verbs_read_it_as_it_is(verb, archived, finished):
     assert main([verb, str(archived)]) == main([verb, str(finished)])
     assert not (archived / "trials").exists()
     if verb == "report":
@@ -95,7 +92,7 @@ def test_verbs_read_it_as_it_is(verb: str, archived: Path, finished: Path) -> No
     assert paribus.verify(archived).findings == ()
 
 
-def test_without_weights_nothing_is_run(archived: Path, tmp_path: Path) -> None:
+def test_without_weights_nothing_is_run(archived, tmp_path):
     results = load_results(archived)
     with pytest.raises(ParibusError):
         results.finished[0].read_weights()
@@ -105,7 +102,7 @@ def test_without_weights_nothing_is_run(archived: Path, tmp_path: Path) -> None:
     assert main(["evaluate", str(archived)]) == 2
 
 
-def test_a_changed_record_is_found(archived: Path) -> None:
+def test_a_changed_record_is_found(archived):
     members = content(archived)
     name = "trials/baseline/seed-1/evaluation.json"
     repack(archived, members | {name: members[name].replace(b"1", b"2", 1)})
@@ -129,9 +126,7 @@ def test_a_changed_record_is_found(archived: Path) -> None:
         "trials/\r",
     ],
 )
-def test_an_archive_writes_nowhere_else(
-    name: str, archived: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_writes_nowhere_else(name, archived, tmp_path, capsys):
     repack(archived, content(archived) | {name: b"x"})
     with pytest.raises(ParibusError):
         extract(archived / ARCHIVE, tmp_path / "results")
@@ -141,7 +136,7 @@ def test_an_archive_writes_nowhere_else(
     assert line.isprintable()
 
 
-def test_links_and_damage_are_refused(archived: Path, tmp_path: Path) -> None:
+def test_links_and_damage_are_refused(archived, tmp_path):
     whole = (archived / ARCHIVE).read_bytes()
     repack(archived, {"trials/link": b""}, tarfile.SYMTYPE)
     with pytest.raises(ParibusError):
@@ -173,7 +168,7 @@ GIB = 2**30
     ],
     ids=lambda blocks: f"{blocks[0][156:157].decode()}-{len(blocks)}",
 )
-def test_a_header_is_not_believed(blocks: list[bytes], tmp_path: Path) -> None:
+def test_a_header_is_not_believed(blocks, tmp_path):
     with lzma.open(tmp_path / ARCHIVE, "wb", preset=0) as file:
         for block in [*blocks, *[bytes(16 * MIB)] * 6]:
             file.write(block)
@@ -182,7 +177,7 @@ def test_a_header_is_not_believed(blocks: list[bytes], tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
-def test_a_trial_is_trained_again_to_the_same_bytes(finished: Path, archived: Path) -> None:
+def test_a_trial_is_trained_again_to_the_same_bytes(finished, archived):
     retrain = script("retrain")
     equal = retrain.retrain(archived, "layernorm", 2)
     assert equal["weights.safetensors"] and equal["steps.parquet"] and equal["blocks.parquet"]

@@ -1,7 +1,5 @@
 """Checkpoints of stacks: complete or absent, two kept, and never loaded where anything differs."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -63,7 +61,7 @@ def usable(stack: StackCheckpoints) -> list[int]:
     return steps
 
 
-def test_what_was_written_is_read_and_two_are_kept(tmp_path: Path) -> None:
+def test_what_was_written_is_read_and_two_are_kept(tmp_path):
     stack = write(tmp_path, 10, 200, 300)
     assert usable(stack) == [300, 200]
     assert begun_stacks(tmp_path) == {TRIALS: 300}
@@ -79,7 +77,7 @@ def test_what_was_written_is_read_and_two_are_kept(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_bit_flipped_anywhere_is_found(tmp_path: Path) -> None:
+def test_a_bit_flipped_anywhere_is_found(tmp_path):
     stack = write(tmp_path, 10, 20)
     newest = stack.path / "step-20"
     flips = 0
@@ -98,7 +96,7 @@ def test_a_bit_flipped_anywhere_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "missing", "swapped", "no about", "renamed"])
-def test_other_damage_is_found(tmp_path: Path, damage: str) -> None:
+def test_other_damage_is_found(tmp_path, damage):
     stack = write(tmp_path, 10, 20)
     newest = stack.path / "step-20"
     shard, other = (newest / f"replica-{r}-0.safetensors" for r in (0, 1))
@@ -118,7 +116,7 @@ def test_other_damage_is_found(tmp_path: Path, damage: str) -> None:
     assert usable(stack) == [10]
 
 
-def test_another_identity_or_other_trials_are_refused_by_name(tmp_path: Path) -> None:
+def test_another_identity_or_other_trials_are_refused_by_name(tmp_path):
     stack = write(tmp_path, 10)
     (found,) = stack.newest_first()
     assert isinstance(found, Checkpoint)
@@ -131,7 +129,7 @@ def test_another_identity_or_other_trials_are_refused_by_name(tmp_path: Path) ->
     assert begun_stacks(tmp_path) == {TRIALS: 10}  # nor is the copy taken for a stack
 
 
-def test_failed_writes_leave_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_writes_leave_the_last_one(tmp_path, monkeypatch):
     write(tmp_path, 10)
     real, written = files._store, 0
 
@@ -159,7 +157,7 @@ def test_failed_writes_leave_the_last_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert usable(write(tmp_path, 20)) == [20, 10]
 
 
-def test_large_states_are_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_states_are_several_files(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SHARD_BYTES", 60)
     stack = write(tmp_path, 10)
     shards = [path.name for path in (stack.path / "step-10").glob("replica-0-*")]

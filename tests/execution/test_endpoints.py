@@ -1,7 +1,5 @@
 """Endpoints are what code declares: looked up before training, registered, and read by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from paribus.engine.evaluation import all_measures
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.metric import Metric
 from paribus.report.tables import endpoints as endpoint_table
-from paribus.results import Results, ResultsFolder, read_registration
+from paribus.results import ResultsFolder, read_registration
 from paribus.study import Study
 
 from ..conftest import studies_in
@@ -62,12 +60,12 @@ def study_in(folder: Path, *metrics: str, every: dict[str, int] | None = None) -
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("endpoints")
     return paribus.run(study_in(folder, "worst", *OTHERS), folder / "r", workers=1)
 
 
-def test_whatever_is_declared_can_be_an_endpoint(measured: Results) -> None:
+def test_whatever_is_declared_can_be_an_endpoint(measured):
     worst = Metric("worst", "worst tokens", "nats/token", "lower", "evaluation", 2, of_tokens=True)
     assert measured.metrics["worst"] == worst
     column = measured.metrics["quiet/all/max"]
@@ -93,7 +91,7 @@ def test_whatever_is_declared_can_be_an_endpoint(measured: Results) -> None:
     assert decide(analysis)[0].row == "1"
 
 
-def test_a_direction_is_registered(measured: Results, tmp_path: Path) -> None:
+def test_a_direction_is_registered(measured, tmp_path):
     import shutil
 
     path = shutil.copytree(measured.path, tmp_path / "copy")
@@ -115,7 +113,7 @@ def test_a_direction_is_registered(measured: Results, tmp_path: Path) -> None:
         ("grad_norm", "'grad_norm' cannot be primary: neither more nor less of it is better"),
     ],
 )
-def test_what_cannot_be_an_endpoint_is_refused(name: str, words: str, tmp_path: Path) -> None:
+def test_what_cannot_be_an_endpoint_is_refused(name, words, tmp_path):
     with pytest.raises(paribus.ParibusError, match=words) as caught:
         endpoint_metrics(study_in(tmp_path, name))
     assert "\n" not in str(caught.value)
@@ -146,7 +144,7 @@ def own_probe(step):
         ("a/b", "probes", "a probe cannot be named 'a/b': a name has no '/'"),
     ],
 )
-def test_two_numbers_of_one_name_refused(name: str, kinds: str, words: str, tmp_path: Path) -> None:
+def test_two_numbers_of_one_name_refused(name, kinds, words, tmp_path):
     (tmp_path / "ideas.py").write_text(OWN_NAMES.format(name=name))
     own = {"evaluation": "ideas.py:own_measure", "probes": "ideas.py:own_probe"}
     study = studies_in(tmp_path)(
@@ -157,20 +155,20 @@ def test_two_numbers_of_one_name_refused(name: str, kinds: str, words: str, tmp_
     assert f"'{name}'" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_two_endpoints_that_are_one_number_are_refused(tmp_path: Path) -> None:
+def test_two_endpoints_that_are_one_number_are_refused(tmp_path):
     words = "endpoints 'quiet' and 'quiet/all/mean' are one number"
     with pytest.raises(paribus.ParibusError, match=words):
         endpoint_metrics(study_in(tmp_path, "quiet", "worst", "quiet/all/mean"))
     assert len(endpoint_metrics(study_in(tmp_path, "quiet", "quiet/all/max"))) == 2
 
 
-def test_a_primary_endpoint_is_measured(tmp_path: Path) -> None:
+def test_a_primary_endpoint_is_measured(tmp_path):
     study = study_in(tmp_path, "quiet", every={"quiet": 0})
     with pytest.raises(paribus.ParibusError, match=r"probes\.every turns its probe off"):
         endpoint_metrics(study)
 
 
-def test_a_uniform_guess_is_declared() -> None:
+def test_a_uniform_guess_is_declared():
     known = {measure.name: measure.metric for measure in all_measures()}
     scores = {name: metric.uniform_guess(65) for name, metric in known.items() if metric.uniform}
     assert scores == {
@@ -181,7 +179,7 @@ def test_a_uniform_guess_is_declared() -> None:
     assert known["brier_score"].uniform_guess(65) is None
 
 
-def test_drawings_of_models_of_other_depths_are_one() -> None:
+def test_drawings_of_models_of_other_depths_are_one():
     depth = Drawing("r/{}/mean", "profile", "Depth", "L2")
     shallow = depth.recorded(["r/block 1/mean", "r/output/mean", "r/output/q05"])
     deep = depth.recorded(["r/block 1/mean", "r/block 2/mean", "r/output/mean"])

@@ -14,9 +14,6 @@ from paribus.runs import trackers
 from paribus.runs.queue import Order, Queue
 from paribus.runs.standing import read_progress
 
-from ..conftest import Fabricate, Maker
-from .conftest import Trained
-
 
 def shown(folder: Path) -> str:
     console = Console(width=80, record=True, force_terminal=False, quiet=False, no_color=True)
@@ -25,7 +22,7 @@ def shown(folder: Path) -> str:
     return captured.get()
 
 
-def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(trained: Trained) -> None:
+def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(trained):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     results = trained.results
@@ -45,7 +42,7 @@ def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(trained: Train
     assert "✓ batches" in seen
 
 
-def test_an_unknown_tracker_is_told_before_writing(small_study: Maker, tmp_path: Path) -> None:
+def test_an_unknown_tracker_is_told_before_writing(small_study, tmp_path):
     with pytest.raises(paribus.ParibusError, match=r"tensorbord: no such tracker.*tensorboard"):
         paribus.run(small_study(), tmp_path / "r", log=["tensorbord"])
     assert not (tmp_path / "r").exists()
@@ -59,7 +56,7 @@ def queue_of(results: Results) -> Queue:
     return queue
 
 
-def test_a_study_under_way_is_shown(small_study: Maker, fabricate: Fabricate) -> None:
+def test_a_study_under_way_is_shown(small_study, fabricate):
     study = small_study(seeds=[1, 2, 3])
     skip = [("baseline", 3), ("layernorm", 3), ("rmsnorm", 2), ("rmsnorm", 3)]
     results = fabricate(study, lambda arm, seed: 2.0, skip=skip)
@@ -105,12 +102,8 @@ class Broken:
 
 @pytest.mark.parametrize("at", ["open", "progress", "finished", "close"])
 def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
-    at: str,
-    trained: Trained,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    at, trained, tmp_path, monkeypatch, caplog
+):
     broken, sound = Broken(at), Broken("never")
     monkeypatch.setattr(trackers, "known_trackers", lambda names: [broken, sound])
     followers = trackers.Trackers(["broken", "sound"], trained.study, tmp_path)

@@ -1,15 +1,11 @@
 """What an own module has started ends with its worker, however that ends."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -48,7 +44,7 @@ NUMBERS = itertools.count(1)
 
 
 @pytest.fixture
-def sleepers(tmp_path: Path) -> Iterator[Callable[[], set[int]]]:
+def sleepers(tmp_path):
     """The processes that the module of this test has started, and that live."""
     seconds = f"{86400 + os.getpid()}.{next(NUMBERS)}"
     (tmp_path / "own.py").write_text(SPAWNS.replace("SECONDS", seconds))
@@ -74,9 +70,7 @@ paribus.run(parse_study(json.load(sys.stdin), folder=folder), folder / "r", work
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_outlives_a_dry_run(
-    fails: bool, small_study: Maker, sleepers: Callable[[], set[int]], tmp_path: Path
-) -> None:
+def test_nothing_outlives_a_dry_run(fails, small_study, sleepers, tmp_path):
     if fails:
         (tmp_path / "fail").touch()
         with pytest.raises(ParibusError, match="as it was told to"):
@@ -89,9 +83,7 @@ def test_nothing_outlives_a_dry_run(
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_nothing_outlives_a_run_that_is_ended(
-    number: signal.Signals, small_study: Maker, sleepers: Callable[[], set[int]], tmp_path: Path
-) -> None:
+def test_nothing_outlives_a_run_that_is_ended(number, small_study, sleepers, tmp_path):
     study = study_of(small_study)
     (tmp_path / "wait").touch()
     run = subprocess.Popen(

@@ -1,20 +1,16 @@
 """A study with looks, trained for real: stopped between a look and its record, and continued."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
 import paribus
 from paribus.analysis import analyse
 from paribus.errors import ParibusError
-from paribus.results import Results, load_results
+from paribus.results import load_results
 from paribus.results.store import ResultsFolder
 from paribus.runs import advance as looking
-from paribus.study import Study
 from paribus.verification import verify
 
 from ..conftest import studies_in
@@ -33,7 +29,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def looked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Results]:
+def looked(tmp_path_factory):
     """Killed when the first look was decided and not yet written, and run again."""
     folder = tmp_path_factory.mktemp("looked")
     study = studies_in(folder)(
@@ -56,7 +52,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Results]:
     return study, paribus.run(study, folder / "r", workers=2)
 
 
-def test_arms_are_trained_as_far_as_looks_need_them(looked: tuple[Study, Results]) -> None:
+def test_arms_are_trained_as_far_as_looks_need_them(looked):
     study, results = looked
     first = results.looks[0]["contrasts"]
     assert first["slow"]["decision"] == "effect"
@@ -69,13 +65,13 @@ def test_arms_are_trained_as_far_as_looks_need_them(looked: tuple[Study, Results
     assert analyse(results).contrast("slow", "validation_loss").sampling.look == 1
 
 
-def test_a_finished_study_with_looks_verifies(looked: tuple[Study, Results]) -> None:
+def test_a_finished_study_with_looks_verifies(looked):
     _, results = looked
     paribus.decide(paribus.analyse(results))
     assert verify(results.path).findings == ()
 
 
-def test_running_it_again_trains_and_looks_no_more(looked: tuple[Study, Results]) -> None:
+def test_running_it_again_trains_and_looks_no_more(looked):
     study, results = looked
     before = (results.path / "looks.json").read_bytes()
     again = paribus.run(study, results.path, workers=1)
@@ -83,7 +79,7 @@ def test_running_it_again_trains_and_looks_no_more(looked: tuple[Study, Results]
     assert len(again.finished) == 17
 
 
-def test_edited_looks_stop_the_run(looked: tuple[Study, Results], tmp_path: Path) -> None:
+def test_edited_looks_stop_the_run(looked, tmp_path):
     study, results = looked
     copy = shutil.copytree(results.path, tmp_path / "copy")
     there = json.loads((copy / "looks.json").read_text())

@@ -1,19 +1,12 @@
 """Own optimizers, losses and probes that cannot work: the check of an arm names them."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 
 from paribus.engine.check import check_arm
-from paribus.engine.data import Dataset
 from paribus.errors import ParibusError
-
-from ..conftest import Maker
 
 CPU = torch.device("cpu")
 
@@ -52,7 +45,7 @@ def mine(logits, targets, options):
 
 
 @pytest.fixture
-def said(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> Callable[..., str]:
+def said(small_study, small_dataset, tmp_path):
     """What the dry run says of own code at a key; empty where it has no objection."""
 
     def of(key: str, code: str, R: int = 2) -> str:
@@ -115,7 +108,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize(("declared", "body", "words"), OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_odd_optimizers(said: Callable[..., str], declared: str, body: str, words: str) -> None:
+def test_odd_optimizers(said, declared, body, words):
     code = f"@optimizer({declared})\ndef mine(update):\n    {body or 'pass'}\n"
     for R in (1, 2):  # whatever the size of a stack
         told = said("training.optimizer.name", code, R)
@@ -131,7 +124,7 @@ def test_odd_optimizers(said: Callable[..., str], declared: str, body: str, word
         "update.weights.sub_(update.rates * (-update.gradients.abs() - 1).sqrt())",
     ],
 )
-def test_nan_weights_are_refused(said: Callable[..., str], body: str, R: int) -> None:
+def test_nan_weights_are_refused(said, body, R):
     code = f'@optimizer("mine")\ndef mine(update):\n    {body}\n'
     message = said("training.optimizer.name", code, R)
     assert "first step of optimizer 'mine' makes weights/" in message
@@ -142,8 +135,8 @@ def test_nan_weights_are_refused(said: Callable[..., str], body: str, R: int) ->
 @pytest.mark.parametrize("axes", ["", "dim=(1, 2), keepdim=True"], ids=["replicas", "rows"])
 @pytest.mark.parametrize("with_module", [False, True])
 def test_the_size_of_a_stack_decides_nothing(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path, R: int, axes: str, with_module: bool
-) -> None:
+    small_study, small_dataset, tmp_path, R, axes, with_module
+):
     body = f"losses = entropy(logits, targets); return losses / losses.detach().mean({axes})"
     own = {"training.loss.name": "ideas.py:mine"}
     if with_module:
@@ -158,7 +151,7 @@ def test_the_size_of_a_stack_decides_nothing(
 
 
 @pytest.mark.parametrize(("body", "words"), LOSSES.values(), ids=LOSSES)
-def test_impossible_losses_are_named(said: Callable[..., str], body: str, words: str) -> None:
+def test_impossible_losses_are_named(said, body, words):
     code = f'@loss("mine")\ndef mine(logits, targets, options):\n    {body}\n'
     told = said("training.loss.name", code)
     assert re.search(words, told), told
@@ -175,6 +168,6 @@ def test_impossible_losses_are_named(said: Callable[..., str], body: str, words:
         ),
     ],
 )
-def test_impossible_probes_are_named(said: Callable[..., str], body: str, words: str) -> None:
+def test_impossible_probes_are_named(said, body, words):
     told = said("probes.own", f'@probe("mine", unit="1")\ndef mine(step):\n    return {body}\n')
     assert re.search(words, told), told

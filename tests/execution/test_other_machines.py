@@ -4,8 +4,6 @@ The machines are processes of this one, which really do not see a folder, have a
 installed, another clock, or no memory left.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -71,7 +69,7 @@ def hiding(folder: Path) -> tuple[str, ...]:
     return hidden
 
 
-def test_a_results_folder_that_a_machine_does_not_see(trained: Trained, tmp_path: Path) -> None:
+def test_a_results_folder_that_a_machine_does_not_see(trained, tmp_path):
     there = tmp_path / "there"
     there.mkdir()
     backend = Elsewhere(tmp_path / "home", *hiding(there))
@@ -79,7 +77,7 @@ def test_a_results_folder_that_a_machine_does_not_see(trained: Trained, tmp_path
     assert str(there / "r" / ".run") in said and "every machine sees" in said
 
 
-def test_a_clock_that_differs(trained: Trained, tmp_path: Path) -> None:
+def test_a_clock_that_differs(trained, tmp_path):
     """By a day: no clock counts in a record."""
     (tmp_path / "shifted").mkdir()
     (tmp_path / "shifted" / "sitecustomize.py").write_text(SHIFTED)

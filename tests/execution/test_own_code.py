@@ -1,8 +1,5 @@
 """Custom code of a study: what is kept and compared of it, and what it may leave behind."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,9 +10,6 @@ import paribus
 from paribus.engine.data import FIRST_DIGEST, extend_digest, load_dataset, step_batch
 from paribus.engine.execution.trial.trial import identity
 from paribus.engine.machine.assembly import build_stack
-from paribus.study import Study
-
-from ..conftest import Maker
 
 OWN = """
 from helper import rate
@@ -29,14 +23,14 @@ def loss(logits):
 
 
 @pytest.fixture
-def trained(small_study: Maker, tmp_path: Path) -> Study:
+def trained(small_study, tmp_path):
     (tmp_path / "ideas.py").write_text(OWN)
     (tmp_path / "helper.py").write_text("rate = 1.0\n")
     own = {"training.optimizer.name": "ideas.py:descend", "training.loss.name": "ideas.py:loss"}
     return small_study(arms={"baseline": {}, "own": {"set": own}})
 
 
-def test_a_checkpoint_is_of_one_loss(trained: Study) -> None:
+def test_a_checkpoint_is_of_one_loss(trained):
     def now() -> dict[str, Any]:
         dataset, stack = (
             SimpleNamespace(digests={}),
@@ -52,7 +46,7 @@ def test_a_checkpoint_is_of_one_loss(trained: Study) -> None:
 
 @pytest.mark.parametrize("pack", ["stream", "documents"])
 @pytest.mark.parametrize("order", ["sampled", "epoch"])
-def test_batches_can_be_drawn_again(small_study: Maker, order: str, pack: str) -> None:
+def test_batches_can_be_drawn_again(small_study, order, pack):
     study = small_study({"data.order": order, "data.pack": pack, "data.path": "texts"})
     (study.folder / "texts").mkdir()
     for number in range(12):
@@ -90,7 +84,7 @@ def warm(update):
 """
 
 
-def test_a_trial_with_own_code_has_a_process_of_its_own(small_study: Maker, tmp_path: Path) -> None:
+def test_a_trial_with_own_code_has_a_process_of_its_own(small_study, tmp_path):
     (tmp_path / "ideas.py").write_text(WARM)
     changed = {
         "training.optimizer.name": "ideas.py:warm",
@@ -123,7 +117,7 @@ functional.cross_entropy.__code__ = sharper.__code__
 """
 
 
-def test_an_arm_that_meddles_changes_no_other(small_study: Maker, tmp_path: Path) -> None:
+def test_an_arm_that_meddles_changes_no_other(small_study, tmp_path):
     (tmp_path / "ideas.py").write_text(MEDDLES)
     arms = {
         "mine": {"set": {"model.modules.mlp": "ideas.py:Mine"}},

@@ -1,7 +1,5 @@
 """The user's own measures and tasks in a whole run: recorded, kept, and refused where they fail."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,7 @@ from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
 from paribus.engine.tasks import build_suite, own_tasks
 from paribus.report.figures import draw
-from paribus.results import Results, ResultsFolder, read_registration, settle
+from paribus.results import ResultsFolder, read_registration, settle
 from paribus.study import Study
 from paribus.study.trust import custom_code
 
@@ -112,7 +110,7 @@ def study_in(folder: Path, *measures: str, precision: str = "float32", **tables:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def measured(tmp_path_factory):
     """A run with two own measures and an own task; `ideas.py` lies beside it."""
     folder = tmp_path_factory.mktemp("measured")
     study = study_in(
@@ -132,7 +130,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return paribus.run(study, folder / "r", workers=1)
 
 
-def test_an_own_task_is_an_endpoint(measured: Results) -> None:
+def test_an_own_task_is_an_endpoint(measured):
     analysis = analyse(measured)
     contrast = analysis.contrast("layernorm", "task_accuracy/last_letter")
     declared = contrast.declared
@@ -155,7 +153,7 @@ def test_an_own_task_is_an_endpoint(measured: Results) -> None:
     assert "by_half" not in measured.scores.column_names
 
 
-def test_an_own_ratio_is_judged_over_items_of_the_text(measured: Results) -> None:
+def test_an_own_ratio_is_judged_over_items_of_the_text(measured):
     contrast = analyse(measured).contrast("layernorm", "surprise")
     trial = measured.finished[0]
     blocks = trial.read_columns("blocks.parquet")
@@ -165,7 +163,7 @@ def test_an_own_ratio_is_judged_over_items_of_the_text(measured: Results) -> Non
     assert contrast.items_about == f"{len(blocks)} windows"
 
 
-def test_own_measures_and_tasks_are_recorded_with_their_source(measured: Results) -> None:
+def test_own_measures_and_tasks_are_recorded_with_their_source(measured):
     table = measured.evaluation
     for name, parts in (("surprise", {"all"}), ("by_half", {"first", "second"})):
         own = table.filter(pc.equal(table["measure"], name))
@@ -186,10 +184,9 @@ def test_own_measures_and_tasks_are_recorded_with_their_source(measured: Results
     )
 
 
-def test_an_edited_measure_is_refused_by_its_name(measured: Results) -> None:
+def test_an_edited_measure_is_refused_by_its_name(measured):
     ideas = measured.study.folder / "ideas.py"
     there = read_registration(ResultsFolder(measured.path))
-    assert there is not None
     try:
         ideas.write_text(IDEAS.replace("> 1)", "> 2)"))
         wanted = registered(measured.study, there["data"], there["device"], there["tasks"])
@@ -210,7 +207,7 @@ def test_an_edited_measure_is_refused_by_its_name(measured: Results) -> None:
         ("plain", r"evaluation.own = 'ideas.py:plain': 'plain' is there, and is no measure"),
     ],
 )
-def test_a_bad_measure_fails_in_the_dry_run(name: str, words: str, tmp_path: Path) -> None:
+def test_a_bad_measure_fails_in_the_dry_run(name, words, tmp_path):
     study = study_in(tmp_path, name)
     dataset = load_dataset(study.data, study.folder)
     with pytest.raises(paribus.ParibusError, match=words) as caught:
@@ -225,7 +222,7 @@ def test_a_bad_measure_fails_in_the_dry_run(name: str, words: str, tmp_path: Pat
         ("typo", "a task cannot be named 'typo': it is there already"),
     ],
 )
-def test_a_bad_task_is_refused(name: str, words: str, tmp_path: Path) -> None:
+def test_a_bad_task_is_refused(name, words, tmp_path):
     study = study_in(tmp_path)
     dataset = load_dataset(study.data, study.folder)
     with pytest.raises(paribus.ParibusError, match=words):

@@ -1,13 +1,8 @@
 """A precision left open is settled once, by the device that registers, and kept on every other."""
 
-from __future__ import annotations
-
 import logging
 import math
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,13 +14,11 @@ from paribus.results import ResultsFolder
 from paribus.results.registration import read_registration
 from paribus.study import Study
 
-from ..conftest import Maker
-
 LINE = "bfloat16 on this cpu is emulated: right, but slow"
 
 
 @pytest.fixture
-def tiny(small_study: Maker) -> Maker:
+def tiny(small_study):
     """A study of two trials a seed, without tasks."""
 
     def make(precision: str, seeds: tuple[int, ...] = (1,)) -> Study:
@@ -45,7 +38,7 @@ environment.native_precision = lambda device: {precision!r}
 
 
 @pytest.fixture
-def on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def on_a_machine(tmp_path, monkeypatch):
     """`on_a_machine("bfloat16")`: from here on, workers say that this is native to them."""
 
     def pretend(precision: str) -> None:
@@ -57,12 +50,7 @@ def on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     return pretend
 
 
-def test_auto_is_settled_at_registration_and_kept_elsewhere(
-    tiny: Maker,
-    tmp_path: Path,
-    on_a_machine: Callable[[str], None],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_auto_is_settled_at_registration_and_kept_elsewhere(tiny, tmp_path, on_a_machine, caplog):
     caplog.set_level(logging.WARNING, logger="paribus")
     on_a_machine("bfloat16")
     first = paribus.run(tiny("auto"), tmp_path / "r", workers=2)
@@ -107,9 +95,7 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(
         ({}, "float32"),
     ],
 )
-def test_what_is_native_to_a_processor(
-    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, Any], precision: str
-) -> None:
+def test_what_is_native_to_a_processor(monkeypatch, capabilities, precision):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     assert native_precision(torch.device("cpu")) == precision
@@ -119,7 +105,7 @@ def test_what_is_native_to_a_processor(
 
 
 @pytest.mark.parametrize("supported", [True, False])
-def test_what_is_native_to_a_gpu(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
+def test_what_is_native_to_a_gpu(monkeypatch, supported):
     def is_bf16_supported(including_emulation: bool = True) -> bool:
         return supported or including_emulation
 
@@ -131,8 +117,8 @@ def test_what_is_native_to_a_gpu(monkeypatch: pytest.MonkeyPatch, supported: boo
 
 @pytest.mark.slow
 def test_float16_is_run_beside_bfloat16_and_compared_where_both_have_it(
-    tiny: Maker, small_study: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    tiny, small_study, tmp_path, caplog
+):
     caplog.set_level(logging.WARNING, logger="paribus")
     lower, norm = {"training.precision": "bfloat16"}, {"model.embedding.norm": "layernorm"}
     arms = {

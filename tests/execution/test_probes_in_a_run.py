@@ -1,7 +1,5 @@
 """Probes of a whole run: the user's own, cadences, what goes wrong, and the tables they end in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,6 @@ import torch
 import paribus
 from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
-from paribus.results import Results
 from paribus.study import Study
 
 from ..conftest import studies_in
@@ -61,14 +58,14 @@ def study_in(folder: Path, *own: str, **every: int) -> Study:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def measured(tmp_path_factory):
     """A run with two own probes, one of which fails in the middle; `ideas.py` lies beside it."""
     folder = tmp_path_factory.mktemp("measured")
     study = study_in(folder, "quiet", "tires", quiet=4, logits=0, residual_norm=3)
     return paribus.run(study, folder / "r", workers=1)
 
 
-def test_an_own_probe_is_measured_and_recorded(measured: Results) -> None:
+def test_an_own_probe_is_measured_and_recorded(measured):
     results, study = measured, measured.study
     table = results.probes
     assert table.column_names == [
@@ -129,14 +126,14 @@ def tried(study: Study) -> None:
         ("meddles", "probe 'meddles' writes to what it is given"),
     ],
 )
-def test_a_bad_probe_fails_in_the_dry_run(name: str, words: str, tmp_path: Path) -> None:
+def test_a_bad_probe_fails_in_the_dry_run(name, words, tmp_path):
     study = study_in(tmp_path, name)
     with pytest.raises(paribus.ParibusError, match=words) as caught:
         tried(study)
     assert "\n" not in str(caught.value)
 
 
-def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(measured: Results) -> None:
+def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(measured):
     results = measured
     assert len(results.finished) == 6
     of_one = results.trial_probes["baseline", 1].tidy

@@ -1,17 +1,11 @@
 """A Ray cluster of this machine alone, on a loopback address: the same bytes. Skipped without."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 import paribus
 from paribus.errors import ParibusError
 from paribus.runs.executors import find_backend
 
-from .conftest import Trained
 from .job_backend import assert_like_here, command_study
 from .ray_cluster import ADDRESS, ray_cluster
 from .test_run import canonical_bytes
@@ -20,26 +14,26 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def cluster(tmp_path_factory):
     """The address of a cluster's dashboard."""
     with ray_cluster(tmp_path_factory.mktemp("ray")) as address:
         yield address
 
 
-def test_the_same_bytes(cluster: str, trained: Trained, tmp_path: Path) -> None:
+def test_the_same_bytes(cluster, trained, tmp_path):
     backend = find_backend("ray", {"address": cluster, "jobs": 2})
     results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
     assert canonical_bytes(results) == canonical_bytes(trained.results)
     assert not (tmp_path / "r" / ".run").exists()
 
 
-def test_a_command_runs_as_jobs(cluster: str, tmp_path: Path) -> None:
+def test_a_command_runs_as_jobs(cluster, tmp_path):
     study = command_study(tmp_path)
     backend = find_backend("ray", {"address": cluster, "jobs": 2})
     assert_like_here(paribus.run(study, tmp_path / "r", backend=backend), study, tmp_path / "here")
 
 
-def test_no_cluster_is_one_line(trained: Trained, tmp_path: Path) -> None:
+def test_no_cluster_is_one_line(trained, tmp_path):
     pytest.importorskip("ray.job_submission")
     backend = find_backend("ray", {"address": f"http://{ADDRESS}:1"})
     with pytest.raises(ParibusError, match="backend 'ray': ") as told:

@@ -1,7 +1,5 @@
 """A stack that is interrupted anywhere goes on to the same bytes, or says why it starts again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from paribus.runs.processes import Leaving, Left
 from paribus.study import Study, parse_study
 from paribus.study.study import override
 
-from ..conftest import Maker, studies_in
+from ..conftest import studies_in
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("baseline", 3))
 LEFT_AT = 5
@@ -75,15 +73,13 @@ class Case:
 
 
 @pytest.fixture
-def case(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Case:
+def case(small_study, small_dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0)
     return Case(small_study(WANTED), small_dataset, tmp_path / "r")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def whole(tmp_path_factory):
     """The records of a stack that nobody disturbed."""
     folder = tmp_path_factory.mktemp("whole")
     study = studies_in(folder)(WANTED)
@@ -92,7 +88,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return other.records()
 
 
-def test_a_stack_goes_on_to_the_same_bytes(case: Case, whole: dict[str, bytes]) -> None:
+def test_a_stack_goes_on_to_the_same_bytes(case, whole):
     assert not case.train(leave_at=LEFT_AT)
     assert [path.name for path in case.newest] == ["step-6", "step-5"]  # it finished a step
     assert begun_stacks(case.folder.path) == {TRIALS: 6}
@@ -102,7 +98,7 @@ def test_a_stack_goes_on_to_the_same_bytes(case: Case, whole: dict[str, bytes]) 
     assert not case.newest
 
 
-def test_a_loss_scale_is_gone_on_from(case: Case, tmp_path: Path) -> None:
+def test_a_loss_scale_is_gone_on_from(case, tmp_path):
     scaled = {"training.precision": "float16", "training.loss_scale.initial": 2.0**24}
     table = case.study.model_dump()
     for key, value in (scaled | {"training.loss_scale.growth_interval": 2}).items():
@@ -119,7 +115,7 @@ def test_a_loss_scale_is_gone_on_from(case: Case, tmp_path: Path) -> None:
     assert 0 < steps["skipped_steps"][5].as_py() <= 6
 
 
-def test_another_stack_size_changes_nothing_begun(case: Case, whole: dict[str, bytes]) -> None:
+def test_another_stack_size_changes_nothing_begun(case, whole):
     case.train(leave_at=LEFT_AT)
     stacks = plan_stacks(case.study, 1, read_recorded(case.study, case.folder).stacks)
     assert [len(stack) for stack in stacks] == [3, 3, 3]  # the other arms too
@@ -131,7 +127,7 @@ def test_another_stack_size_changes_nothing_begun(case: Case, whole: dict[str, b
     ("file", "at"),
     [("replica-0-0.safetensors", -9), ("replica-2-0.safetensors", 700), ("about.json", 99)],
 )
-def test_a_damaged_checkpoint(case: Case, whole: dict[str, bytes], file: str, at: int) -> None:
+def test_a_damaged_checkpoint(case, whole, file, at):
     case.train(leave_at=LEFT_AT)
     flip(case.newest[0] / file, at)
     assert case.train()
@@ -142,7 +138,7 @@ def test_a_damaged_checkpoint(case: Case, whole: dict[str, bytes], file: str, at
     assert case.records() == whole
 
 
-def test_where_both_are_damaged_the_stack_starts_again(case: Case, whole: dict[str, bytes]) -> None:
+def test_where_both_are_damaged_the_stack_starts_again(case, whole):
     case.train(leave_at=LEFT_AT)
     for path in case.newest:
         flip(path / "replica-1-0.safetensors", -1)
@@ -156,7 +152,7 @@ def test_where_both_are_damaged_the_stack_starts_again(case: Case, whole: dict[s
     ("what", "words"),
     [("version", "another version."), ("study", "another study"), ("own code", "another")],
 )
-def test_another_study(case: Case, monkeypatch: pytest.MonkeyPatch, what: str, words: str) -> None:
+def test_another_study(case, monkeypatch, what, words):
     case.train(leave_at=LEFT_AT)
     real = resuming.identity
     other = {
@@ -171,7 +167,7 @@ def test_another_study(case: Case, monkeypatch: pytest.MonkeyPatch, what: str, w
     assert begun_stacks(case.folder.path) == {TRIALS: 3}  # the old one, of step 6, is gone
 
 
-def test_trials_that_moved_say_so(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_that_moved_say_so(case, monkeypatch):
     case.train(leave_at=LEFT_AT)
     real = trial.machine
     monkeypatch.setattr(trial, "machine", lambda *given: real(*given) | {"processor": "another"})
@@ -185,7 +181,7 @@ def test_trials_that_moved_say_so(case: Case, monkeypatch: pytest.MonkeyPatch) -
     assert differences(told, alone)["resumed: processor"][0] == "declared"
 
 
-def test_foreign_states_are_never_loaded(case: Case, whole: dict[str, bytes]) -> None:
+def test_foreign_states_are_never_loaded(case, whole):
     case.train(leave_at=LEFT_AT)
     checkpoints = StackCheckpoints(case.folder.path, TRIALS)
     newest, before = checkpoints.newest_first()
@@ -207,7 +203,7 @@ def transpose(state: dict[str, Any]) -> dict[str, Any]:
     return {name: array.T if array.ndim == 2 else array for name, array in state.items()}
 
 
-def test_left_early(case: Case, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_left_early(case, whole, monkeypatch):
     alone = (("baseline", 1),)
     real = trial.record
 
@@ -233,8 +229,8 @@ def flip(path: Path, at: int) -> None:
 
 
 def test_weights_are_kept_on_the_way_whatever_happens_to_the_run(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small_study, small_dataset, tmp_path, monkeypatch
+):
     monkeypatch.setattr(trial, "PROGRESS_SECONDS", 0)
     plain = {"tasks.names": [], "seeds": [1, 2, 3]}
     study = small_study(plain | {"training.keep": [2, 6], "training.keep_every": 4})

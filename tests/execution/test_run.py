@@ -1,28 +1,24 @@
 """The whole way: a small study is trained by worker processes, interrupted, and read back."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 import paribus
 from paribus.engine.check import check_arm
-from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.data import load_dataset
 from paribus.engine.execution.estimate import estimate
 from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.results.trial_folder import CANONICAL
 
-from ..conftest import Maker, studies_in
+from ..conftest import studies_in
 from ..tools import eventually
-from .conftest import Trained
 
 
 def canonical_bytes(results: Results) -> dict[str, bytes]:
@@ -34,7 +30,7 @@ def canonical_bytes(results: Results) -> dict[str, bytes]:
     }
 
 
-def test_a_study_runs_and_reads_back(trained: Trained) -> None:
+def test_a_study_runs_and_reads_back(trained):
     study, results = trained.study, trained.results
     assert [(f.arm, f.seed) for f in results.finished] == study.trials
     assert results.unfinished == ()
@@ -55,14 +51,14 @@ def test_a_study_runs_and_reads_back(trained: Trained) -> None:
     assert evaluation["predicted"] == trial["data"]["validation_tokens"] - 1
 
 
-def test_running_again_trains_nothing(trained: Trained, copy: Path) -> None:
+def test_running_again_trains_nothing(trained, copy):
     before = {path: path.stat().st_mtime_ns for path in copy.rglob("manifest.json")}
     assert len(before) == 10, "nine trials, and what the study itself has sealed"
     paribus.run(trained.study, copy)
     assert {path: path.stat().st_mtime_ns for path in copy.rglob("manifest.json")} == before
 
 
-def test_a_stack_writes_the_same_trials(trained: Trained, tmp_path: Path) -> None:
+def test_a_stack_writes_the_same_trials(trained, tmp_path):
     solo = trained.results
     stacked = paribus.run(trained.study, tmp_path / "stacked", workers=1, stack=2)
     for folder in stacked.finished:
@@ -84,7 +80,7 @@ paribus.run(study, sys.argv[2], workers=2, checkpoint_seconds=0.0)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def whole(tmp_path_factory):
     """A study of a second a trial that was left alone; its folder has its study file."""
     folder = tmp_path_factory.mktemp("whole")
     studies_in(folder)  # writes the text
@@ -106,7 +102,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.mark.parametrize(
     "how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT]
 )
-def test_an_interruption_loses_nothing(whole: Results, tmp_path: Path, how: signal.Signals) -> None:
+def test_an_interruption_loses_nothing(whole, tmp_path, how):
     file = whole.path.parent / "study.toml"
     study = paribus.load_study(file)
     process = subprocess.Popen(
@@ -132,7 +128,7 @@ def test_an_interruption_loses_nothing(whole: Results, tmp_path: Path, how: sign
     assert not list((tmp_path / "broken").rglob(".*.part"))
 
 
-def test_errors_come_first(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> None:
+def test_errors_come_first(small_study, small_dataset, tmp_path):
     (tmp_path / "ideas.py").write_text(
         "from torch import nn\n"
         "class Doubles(nn.Identity):\n"
@@ -165,7 +161,7 @@ def test_errors_come_first(small_study: Maker, small_dataset: Dataset, tmp_path:
     assert not (tmp_path / "r").exists()
 
 
-def test_odd_arms_train_and_are_recorded(odd_arms: Results) -> None:
+def test_odd_arms_train_and_are_recorded(odd_arms):
     assert {c.state for c in odd_arms.controls} == {"held"}
     assert len(odd_arms.finished) == len(odd_arms.study.arms)
     own, baseline = odd_arms.trials["quiet", 1], odd_arms.trials["baseline", 1]
@@ -178,7 +174,7 @@ def test_odd_arms_train_and_are_recorded(odd_arms: Results) -> None:
     assert odd_arms.trials["wild", 1]["diverged_at"] is not None
 
 
-def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study: Maker, tmp_path: Path) -> None:
+def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study, tmp_path):
     (tmp_path / "ideas.py").write_text(
         "from torch import nn\n"
         "class Branches(nn.LayerNorm):\n"
@@ -191,7 +187,7 @@ def test_what_fails_in_a_stack_fails_in_the_dry_run(small_study: Maker, tmp_path
     assert not (tmp_path / "r").exists()
 
 
-def test_an_estimate_counts_what_it_says(small_study: Maker) -> None:
+def test_an_estimate_counts_what_it_says(small_study):
     study = small_study()
     cost = estimate(study, workers=1, price=3.6)
     vocab, d, t = load_dataset(study.data, study.folder).vocab_size, 16, 16
@@ -211,7 +207,7 @@ def test_an_estimate_counts_what_it_says(small_study: Maker) -> None:
     assert cost.price == pytest.approx(3.6 * hours)
 
 
-def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study: Maker) -> None:
+def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study):
     """Two stacks of three on one worker: half as many steps as one by one, each of three."""
     study = small_study(seeds=[1, 2, 3], arms={"baseline": {}, "b": {"set": {"model.bias": False}}})
     cost = estimate(study, workers=4, stack=3)

@@ -1,15 +1,12 @@
 """Every study file can be run: each arm, at a small size, passes its dry run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
 from paribus.engine.check import check_arm
-from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.data import load_dataset
 from paribus.engine.setting import with_precision
 from paribus.engine.setting.data import SourceText
 from paribus.study import Study, load_study
@@ -54,7 +51,7 @@ def arms() -> Iterator[tuple[Study, str]]:
 @pytest.mark.parametrize(
     ("study", "arm"), list(arms()), ids=lambda given: getattr(given, "name", given)
 )
-def test_every_arm_passes_its_run(study: Study, arm: str, dataset: Dataset, tmp_path: Path) -> None:
+def test_every_arm_passes_its_run(study, arm, dataset, tmp_path):
     data = study.setting(arm).data
     if data.tokenizer != "character":
         # Text that has to be downloaded has a stand-in: a dry run asks how sources are mixed.

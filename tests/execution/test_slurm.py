@@ -4,8 +4,6 @@ One whose jobs run on this machine is used where `sinfo` answers; where its prog
 and the workplace has `slurm-here`, one is started on the loopback address. Else all is skipped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -13,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,6 @@ from paribus.cli import main
 from paribus.runs.executors import find_backend
 from paribus.runs.standing import job_rows
 
-from .conftest import Trained
 from .job_backend import assert_like_here, command_study, toml_of
 from .test_run import canonical_bytes
 from .test_several_devices import study as over_two
@@ -54,7 +51,7 @@ RANKS = b"--multiprocessing-fork"  # a rank is a spawned process
 
 
 @pytest.fixture(scope="module", autouse=True)
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def slurm(tmp_path_factory):
     """A SLURM that answers."""
     pytest.importorskip("submitit")
     if shutil.which("sinfo") and not subprocess.run(["sinfo"], capture_output=True).returncode:
@@ -84,22 +81,20 @@ def until(is_so: Callable[[], object]) -> None:
         time.sleep(0.5)
 
 
-def test_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
+def test_the_same_bytes(trained, tmp_path):
     backend = find_backend("slurm", {"jobs": 2, "time": "01:00:00"})
     results = paribus.run(trained.study, tmp_path / "r", backend=backend, device="cpu")
     assert canonical_bytes(results) == canonical_bytes(trained.results)
     assert not (tmp_path / "r" / ".run").exists()
 
 
-def test_a_command_runs_as_jobs(tmp_path: Path) -> None:
+def test_a_command_runs_as_jobs(tmp_path):
     study = command_study(tmp_path)
     backend = find_backend("slurm", {"jobs": 2, "time": "01:00:00"})
     assert_like_here(paribus.run(study, tmp_path / "r", backend=backend), study, tmp_path / "here")
 
 
-def test_status_and_cancel(
-    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_and_cancel(trained, tmp_path, capsys):
     """`cancel` ends what the study has running, and not the job of somebody else; the jobs of a
     command that was killed are shown; a second command is refused; then the study goes on."""
     file = trained.study.folder / "again.toml"
@@ -134,7 +129,7 @@ def test_status_and_cancel(
 
 
 @pytest.mark.parametrize("what", ["its time is over", "its node is lost", "it is preempted"])
-def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
+def test_a_job_goes_on(trained, tmp_path, what):
     """It is queued again by itself. SLURM's signal is sent by hand, the node set down, and a job of
     more right given all nodes; the job wrote checkpoints, or has those of before."""
     if what == "it is preempted" and URGENT not in _said("sinfo", "-h", "-o", "%R").split():
@@ -178,9 +173,7 @@ def test_a_job_goes_on(trained: Trained, tmp_path: Path, what: str) -> None:
     assert canonical_bytes(paribus.load_results(results)) == canonical_bytes(local)
 
 
-def test_a_trial_over_two_devices_of_a_job(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_trial_over_two_devices_of_a_job(tmp_path, caplog):
     """It gives the bits of two devices here, though one of its processes dies on the way."""
     study, folder = over_two(training__iterations=150), tmp_path / "r"
     options = {"jobs": 1, "retries": 1, "time": "01:00:00"}

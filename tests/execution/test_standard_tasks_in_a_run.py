@@ -1,19 +1,16 @@
 """The harness's own tasks as a registered part of a study: on stand-ins laid out as the hub's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
 import paribus
-from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import describe_standard
 from paribus.engine.execution.trial.suite import drafted_tasks, run_tasks
 from paribus.engine.tasks import STANDARD_FILE
 from paribus.report.tables import tasks_text
-from paribus.results import Results, ResultsFolder
+from paribus.results import ResultsFolder
 from paribus.results.formats import write_json
 from paribus.study import Study
 from paribus.verification.verify import registration_findings
@@ -45,13 +42,13 @@ def study_in(folder: Path, **tasks: object) -> Study:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("standard")
     write_hub(folder / "hub")
     return paribus.run(study_in(folder), folder / "r", workers=1)
 
 
-def test_standard_tasks_are_registered_and_part_of_macro_accuracy(results: Results) -> None:
+def test_standard_tasks_are_registered_and_part_of_macro_accuracy(results):
     registered = json.loads((results.path / "registration.json").read_text())
     tasks = registered["tasks"]
     assert tasks["names"] == ["typo"] and list(tasks["standard"]) == ASKED
@@ -85,7 +82,7 @@ def test_standard_tasks_are_registered_and_part_of_macro_accuracy(results: Resul
     assert not [line for line in registration_findings(results) if "tasks" in line]
 
 
-def test_a_finished_study_runs_on_without_its_data_sets(results: Results, tmp_path: Path) -> None:
+def test_a_finished_study_runs_on_without_its_data_sets(results, tmp_path):
     study = study_in(tmp_path)  # where there is no folder "hub"
     with drafted_tasks(study, ResultsFolder(results.path), _datasets(study)) as registered:
         assert list(registered["standard"]) == ASKED
@@ -97,7 +94,7 @@ def _datasets(study: Study) -> dict:
     return {study.data: load_dataset(study.data, study.folder)}
 
 
-def test_other_data_than_registered_stop_the_run(dataset: Dataset, tmp_path: Path) -> None:
+def test_other_data_than_registered_stop_the_run(dataset, tmp_path):
     write_hub(tmp_path / "hub")
     study = study_in(tmp_path, names=[], standard=["piqa"], shots=[0])
     model, setting = Uniform(dataset.vocab_size), study.setting("baseline")

@@ -1,7 +1,5 @@
 """Tasks of a whole run: made before its registration, answered by every trial, and more of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -10,10 +8,9 @@ import pyarrow.compute as pc
 import pytest
 
 import paribus
-from paribus.results import Results
 from paribus.study import Study
 
-from ..conftest import Maker, studies_in
+from ..conftest import studies_in
 
 WINDOW = 64
 
@@ -32,12 +29,12 @@ def study_in(folder: Path, **tasks: object) -> Study:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
     return paribus.run(study_in(folder, names=["typo", "word_cut"]), folder / "r", workers=1)
 
 
-def test_a_study_answers_its_share_and_can_answer_more(results: Results) -> None:
+def test_a_study_answers_its_share_and_can_answer_more(results):
     study = results.study
     assert results.tasks.num_rows == len(study.trials) * 2 * 2
     assert results.items.num_rows == len(study.trials) * 2 * 2 * 6
@@ -100,13 +97,13 @@ def test_a_study_answers_its_share_and_can_answer_more(results: Results) -> None
         assert "\n" not in str(caught.value)
 
 
-def test_a_task_that_cannot_be_made_stops_the_study(small_study: Maker, tmp_path: Path) -> None:
+def test_a_task_that_cannot_be_made_stops_the_study(small_study, tmp_path):
     with pytest.raises(paribus.ParibusError, match="task 'agreement' was left out"):
         paribus.run(small_study({"tasks.names": ["agreement"]}), tmp_path / "r", workers=1)
     assert not (tmp_path / "r").exists()
 
 
-def test_a_suite_that_was_changed_is_not_asked(results: Results, tmp_path: Path) -> None:
+def test_a_suite_that_was_changed_is_not_asked(results, tmp_path):
     changed = shutil.copytree(results.path, tmp_path / "r")
     with (changed / "tasks" / "typo.jsonl").open("a") as file:
         file.write('{"context": "a", "choices": ["b", "c"], "answer": 0}\n')

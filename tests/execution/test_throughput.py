@@ -1,7 +1,5 @@
 """Arms take turns at the end of a study; what comes out is paired by seed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow.compute as pc
 import pytest
@@ -9,13 +7,10 @@ import torch
 
 import paribus
 from paribus.engine.execution.throughput import UNITS, warm_up
-from paribus.results import Results, ResultsFolder
-
-from ..conftest import Fabricate, Maker
-from .conftest import Trained
+from paribus.results import ResultsFolder
 
 
-def test_every_arm_and_seed_is_timed_once_the_study_is_done(trained: Trained) -> None:
+def test_every_arm_and_seed_is_timed_once_the_study_is_done(trained):
     study, results = trained.study, trained.results
     table = results.throughput
     for kind, tokens in {"prefill": 4 * 16, "decoding": 4 * 4, "training": 4 * 16}.items():
@@ -43,7 +38,7 @@ def test_every_arm_and_seed_is_timed_once_the_study_is_done(trained: Trained) ->
     assert table.schema.field("seconds").metadata == {b"unit": b"s"}
 
 
-def test_a_costly_arm_is_seen_to_cost(small_study: Maker, fabricate: Fabricate) -> None:
+def test_a_costly_arm_is_seen_to_cost(small_study, fabricate):
     study = small_study()
     results = fabricate(study, lambda arm, seed: 2.0)
     rows = [
@@ -59,14 +54,14 @@ def test_a_costly_arm_is_seen_to_cost(small_study: Maker, fabricate: Fabricate) 
     assert costs["rmsnorm"].throughput.mean == 0
 
 
-def test_an_own_attention_is_not_timed_at_decoding(odd_arms: Results) -> None:
+def test_an_own_attention_is_not_timed_at_decoding(odd_arms):
     table = odd_arms.throughput
     of_own = table.filter(pc.equal(table["arm"], "no-attention"))
     assert set(of_own["kind"].to_pylist()) == {"prefill", "training"}
 
 
 @pytest.mark.parametrize(("kind", "times"), [("cpu", 1), ("cuda", 3)])
-def test_what_is_slow_only_at_first_is_not_timed(kind: str, times: int) -> None:
+def test_what_is_slow_only_at_first_is_not_timed(kind, times):
     """A GPU's first training step runs as it is written, the second is recorded."""
     done: list[int] = []
     warm_up(lambda: done.append(1) or 1, torch.device(kind))

@@ -1,7 +1,5 @@
 """Text as the treatment, from the study file to the verdict: arms that read other text."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -21,11 +19,11 @@ from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.report.tables import data_tables
-from paribus.results import Results, ResultsFolder
+from paribus.results import ResultsFolder
 from paribus.study import Study
 from paribus.verification.scores import score_findings
 
-from ..conftest import SMALL, Maker, small_text, studies_in
+from ..conftest import SMALL, small_text, studies_in
 
 ENDPOINTS = [
     {"metric": "bits_per_byte", "primary": True, "margin": 0.05},
@@ -67,13 +65,13 @@ def treatment(folder: Path, overrides: dict[str, Any] | None = None, **tables: A
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Maker:
+def make(tmp_path):
     write_texts(tmp_path)
     return lambda overrides=None, **tables: treatment(tmp_path, overrides, **tables)
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tmp_path_factory):
     """All four arms, trained once, with questions."""
     folder = tmp_path_factory.mktemp("treatment")
     write_texts(folder)
@@ -85,7 +83,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run(study, folder / "results", workers=1, device="cpu")
 
 
-def test_differences_are_declared_and_held_out_bytes_held(results: Results) -> None:
+def test_differences_are_declared_and_held_out_bytes_held(results):
     states = {(c.arm, c.name): c for c in results.controls}
     for arm in ("bpe", "mixed", "epochs"):
         reads_other_text = arm != "epochs"
@@ -99,7 +97,7 @@ def test_differences_are_declared_and_held_out_bytes_held(results: Results) -> N
     assert "to the nearest step" in states["bpe", "budget"].detail
 
 
-def test_per_token_numbers_are_not_compared_between_tokenizers(results: Results) -> None:
+def test_per_token_numbers_are_not_compared_between_tokenizers(results):
     analysis = analyse(results)
     for metric in ("bits_per_byte", "bits_per_character", "macro_accuracy"):
         assert analysis.contrast("bpe", metric).paired is not None, metric
@@ -110,7 +108,7 @@ def test_per_token_numbers_are_not_compared_between_tokenizers(results: Results)
     assert decide(analysis)[0].row
 
 
-def test_what_was_consumed_of_each_source_is_recorded(results: Results) -> None:
+def test_what_was_consumed_of_each_source_is_recorded(results):
     trial = results.trials["mixed", 1]
     sources = trial["consumed"]["sources"]
     windows = {name: of["windows"] for name, of in sources.items()}
@@ -130,7 +128,7 @@ def test_what_was_consumed_of_each_source_is_recorded(results: Results) -> None:
         assert described["arms"][arm]["leakage"]["validation_tokens"] > 0
 
 
-def test_bits_per_byte_stand_in_every_record(results: Results) -> None:
+def test_bits_per_byte_stand_in_every_record(results):
     n_bytes = set()
     for (arm, seed), trial in results.trials.items():
         found = trial["code_length"]
@@ -144,7 +142,7 @@ def test_bits_per_byte_stand_in_every_record(results: Results) -> None:
     assert len(n_bytes) == 1
 
 
-def test_another_code_length_is_found(results: Results, tmp_path: Path) -> None:
+def test_another_code_length_is_found(results, tmp_path):
     path = tmp_path / "copy"
     shutil.copytree(results.path, path)
     for arm, seed in results.trials:
@@ -163,7 +161,7 @@ def test_another_code_length_is_found(results: Results, tmp_path: Path) -> None:
     assert "bits_per_byte is" in line
 
 
-def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> None:
+def test_no_training_window_shares_a_token_with_held_out_text(make):
     study = make({"data.test_fraction": 0.1})
     whole = [file.read_text() for file in sorted((study.folder / "texts").iterdir())]
     for arm, dataset in ((a, read_data(study)[study.setting(a).data]) for a in study.arms):
@@ -183,7 +181,7 @@ def test_no_training_window_shares_a_token_with_held_out_text(make: Maker) -> No
             assert starts.min() >= 0 and starts.max() + 17 <= len(dataset.train)
 
 
-def test_budgets_in_bytes_come_to_iterations(make: Maker) -> None:
+def test_budgets_in_bytes_come_to_iterations(make):
     study = make({"training.iterations": 400})
     settled = settled_budgets(study)
     assert settled_budgets(settled) == settled
@@ -205,7 +203,7 @@ def test_budgets_in_bytes_come_to_iterations(make: Maker) -> None:
         )
 
 
-def test_a_primary_endpoint_of_single_tokens_is_refused(make: Maker) -> None:
+def test_a_primary_endpoint_of_single_tokens_is_refused(make):
     endpoints = [{"metric": "validation_loss", "primary": True, "margin": 0.1}]
     with pytest.raises(ParibusError, match="of single tokens, and arms 'bpe' and 'baseline' have"):
         endpoint_metrics(make(endpoints=endpoints))
@@ -222,12 +220,12 @@ def test_a_primary_endpoint_of_single_tokens_is_refused(make: Maker) -> None:
         ({"training.budget": "tokens"}, "set training.budget for all arms alike"),
     ],
 )
-def test_unshared_held_out_text_is_refused(set_: dict[str, Any], message: str, make: Maker) -> None:
+def test_unshared_held_out_text_is_refused(set_, message, make):
     with pytest.raises(ParibusError, match=message):
         make(arms={"baseline": {}, "x": {"set": set_}})
 
 
-def test_held_out_bytes_are_compared_before_registration(make: Maker, tmp_path: Path) -> None:
+def test_held_out_bytes_are_compared_before_registration(make, tmp_path):
     (tmp_path / "lines.jsonl").write_text('{"text": "a lazy dog"}\n' * 90)
     (tmp_path / "held.jsonl").write_text('{"text": "a lazy dog "}\n{"text": "ink mixing"}\n' * 30)
     (tmp_path / "ideas.py").write_text(
@@ -246,7 +244,7 @@ def test_held_out_bytes_are_compared_before_registration(make: Maker, tmp_path: 
     assert not (tmp_path / "r" / "registration.json").exists()
 
 
-def test_other_corpora_share_a_validation_text_of_its_own(make: Maker) -> None:
+def test_other_corpora_share_a_validation_text_of_its_own(make):
     arms = {"baseline": {}, "upper": {"set": {"data.path": "upper.txt"}}}
     data = SMALL["data"] | {"path": "texts", "validation_path": "held.txt"}
     study = make(data=data, arms=arms)

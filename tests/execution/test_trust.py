@@ -1,11 +1,8 @@
 """A results folder may be anybody's: reading it runs nothing of it, and running it takes a word."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from contextlib import chdir
-from pathlib import Path
 
 import pytest
 
@@ -20,8 +17,6 @@ from paribus.runs import ask
 from paribus.runs.queue import Task
 from paribus.study import load_study, null_study, require_trust
 
-from ..conftest import Fabricate, Maker
-
 CODE = """
 from pathlib import Path
 (Path(__file__).parent / "it-ran").write_text("")
@@ -34,7 +29,7 @@ SITE = "model.modules.attention"
 
 
 @pytest.fixture
-def stranger(small_study: Maker, fabricate: Fabricate) -> Path:
+def stranger(small_study, fabricate):
     """A results folder as a stranger sends it: its study names code, which lies in the folder."""
     changes = {"set": {SITE: "own.py:Nothing"}}
     study = small_study(arms={"baseline": {}, "own": changes}, seeds=[1, 2, 3])
@@ -45,16 +40,14 @@ def stranger(small_study: Maker, fabricate: Fabricate) -> Path:
 
 
 @pytest.mark.parametrize("verb", ["status", "report"])
-def test_verbs_that_read_run_nothing(verb: str, stranger: Path, tmp_path: Path) -> None:
+def test_verbs_that_read_run_nothing(verb, stranger, tmp_path):
     with chdir(tmp_path):
         main([verb, str(stranger)])
     assert not (stranger / "it-ran").exists()
 
 
 @pytest.mark.parametrize("verb", ["check", "plan", "register", "run", "evaluate", "export"])
-def test_verbs_that_run_name_the_code_and_refuse(
-    verb: str, stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verbs_that_run_name_the_code_and_refuse(verb, stranger, tmp_path, capsys):
     target = stranger if verb in ("evaluate", "export") else stranger / "study.json"
     more = {"export": ["out", "--trial", "baseline/seed-1"]}
     before = sorted(stranger.rglob("*"))
@@ -68,7 +61,7 @@ def test_verbs_that_run_name_the_code_and_refuse(
     assert [path for path in sorted(stranger.rglob("*")) if path.name != ".lock"] == before
 
 
-def test_the_guard_stands_where_workers_start(stranger: Path) -> None:
+def test_the_guard_stands_where_workers_start(stranger):
     read = paribus.load_results(stranger).study
     for study in (
         read,
@@ -87,7 +80,7 @@ def test_the_guard_stands_where_workers_start(stranger: Path) -> None:
     require_trust(paribus.load_results(stranger, trust=True).study)
 
 
-def test_an_own_corpus_is_custom_code(stranger: Path) -> None:
+def test_an_own_corpus_is_custom_code(stranger):
     study = load_study(stranger / "study.json", {"data.corpus": "own.py:texts", "data.path": None})
     for read in (read_data, estimate):
         with pytest.raises(ParibusError, match=r"'own\.py:texts', SHA-256"):
@@ -95,7 +88,7 @@ def test_an_own_corpus_is_custom_code(stranger: Path) -> None:
     assert not (stranger / "it-ran").exists()
 
 
-def test_installed_code_is_named_without_importing_it(stranger: Path) -> None:
+def test_installed_code_is_named_without_importing_it(stranger):
     table = json.loads((stranger / "study.json").read_text())
     table["model"]["modules"] = {"attention": "antigravity.deep:Nothing", "mlp": "none.py:X"}
     table["probes"]["own"] = [f"p{i}.py:x" for i in range(9)]
@@ -106,7 +99,7 @@ def test_installed_code_is_named_without_importing_it(stranger: Path) -> None:
     assert "none.py" in str(e.value)
 
 
-def test_workers_import_nothing_from_the_folder(small_study: Maker, tmp_path: Path) -> None:
+def test_workers_import_nothing_from_the_folder(small_study, tmp_path):
     """`cd` into a stranger's folder and `paribus evaluate .`: its torch.py must not run."""
     stranger = tmp_path / "stranger"
     stranger.mkdir()
@@ -119,9 +112,7 @@ def test_workers_import_nothing_from_the_folder(small_study: Maker, tmp_path: Pa
     assert machine["device"] == "cpu"
 
 
-def test_a_suite_that_was_not_registered_is_not_asked(
-    small_study: Maker, fabricate: Fabricate, dataset: paribus.engine.data.Dataset
-) -> None:
+def test_a_suite_that_was_not_registered_is_not_asked(small_study, fabricate, dataset):
     path = fabricate(small_study(seeds=[1, 2]), lambda arm, seed: 3.0).path
     suite = build_suite(dataset, 0, 64, names=["typo"], n_items=20)
     write_suite(path / "tasks", suite)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from paribus.study import with_choice
 from paribus.study.tuning import Value
 from paribus.verification import verify
 
-from ..conftest import SMALL, Maker, studies_in
+from ..conftest import SMALL, studies_in
 
 RATE = "training.optimizer.learning_rate"
 TABLES: dict[str, Any] = {
@@ -41,7 +40,7 @@ TABLES: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def tuned(tmp_path_factory):
     """Tuned with two candidates side by side, then trained; interrupted once on the way."""
     folder = tmp_path_factory.mktemp("tuned")
     study = studies_in(folder)(**TABLES)
@@ -63,7 +62,7 @@ def trials_of(tuned: Results) -> Results:
     return tuned.tuning_trials
 
 
-def test_what_was_chosen_is_what_is_trained(tuned: Results) -> None:
+def test_what_was_chosen_is_what_is_trained(tuned):
     record = ResultsFolder(tuned.path).read_tuning()
     assert len(record["trials"]) == 4
     for arm, one in record["chosen"].items():
@@ -74,7 +73,7 @@ def test_what_was_chosen_is_what_is_trained(tuned: Results) -> None:
     assert verify(tuned.path).findings == ()
 
 
-def test_the_plan_was_registered_before_any_tuning_trial(tuned: Results) -> None:
+def test_the_plan_was_registered_before_any_tuning_trial(tuned):
     registered = json.loads((tuned.path / "registration.json").read_text())
     assert registered["number"] == 1
     assert registered["tuning"]["candidates"] == [{RATE: 1e-4}, {RATE: 1e-2}]
@@ -84,7 +83,7 @@ def test_the_plan_was_registered_before_any_tuning_trial(tuned: Results) -> None
     assert registered["registered_at"] <= of_tuning["registered_at"]
 
 
-def test_tuning_trials_keep_no_weights_and_say_so(tuned: Results, tmp_path: Path) -> None:
+def test_tuning_trials_keep_no_weights_and_say_so(tuned, tmp_path):
     home = tuned.path / "tuning"
     assert not list(home.rglob("*.safetensors")) and list(tuned.path.rglob("*.safetensors"))
     trial = ResultsFolder(home).trial("baseline-1", 101)
@@ -102,7 +101,7 @@ def test_tuning_trials_keep_no_weights_and_say_so(tuned: Results, tmp_path: Path
         paribus.run(study, copy, workers=1)
 
 
-def test_a_tuning_without_weights_goes_on_elsewhere(tuned: Results, tmp_path: Path) -> None:
+def test_a_tuning_without_weights_goes_on_elsewhere(tuned, tmp_path):
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     for made in copy.iterdir():
         if made.name not in ("study.json", "registration.json", "sources", "tuning"):
@@ -118,7 +117,7 @@ def test_a_tuning_without_weights_goes_on_elsewhere(tuned: Results, tmp_path: Pa
     assert ResultsFolder(copy).read_tuning() == chosen and not paribus.verify(again.path).findings
 
 
-def test_the_verdict_is_of_the_test_part_which_it_opened_once(tuned: Results) -> None:
+def test_the_verdict_is_of_the_test_part_which_it_opened_once(tuned):
     folder = ResultsFolder(tuned.path)
     opened = folder.read_opened()
     assert opened["purpose"] == "the verdict of 'small'"
@@ -163,7 +162,7 @@ def mean_loss(model: torch.nn.Module, tokens: Any, seq_len: int) -> float:
     return total / (len(ids) - 1)
 
 
-def test_a_test_score_that_was_changed_is_refused(tuned: Results, tmp_path: Path) -> None:
+def test_a_test_score_that_was_changed_is_refused(tuned, tmp_path):
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     path = copy / "test" / "baseline" / "seed-1" / "evaluation.json"
     path.write_text(path.read_text().replace("1", "2", 1))
@@ -171,7 +170,7 @@ def test_a_test_score_that_was_changed_is_refused(tuned: Results, tmp_path: Path
         load_results(copy)
 
 
-def test_test_part_missing(tuned: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_part_missing(tuned, tmp_path, monkeypatch):
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     seals = json.loads((copy / "manifest.json").read_text())
     del seals["test.json"]
@@ -190,7 +189,7 @@ def test_test_part_missing(tuned: Results, tmp_path: Path, monkeypatch: pytest.M
     assert why.startswith("its sealed test part is not evaluated")
 
 
-def test_a_choice_that_does_not_follow_is_refused(tuned: Results, tmp_path: Path) -> None:
+def test_a_choice_that_does_not_follow_is_refused(tuned, tmp_path):
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     folder, worse = ResultsFolder(copy), dict[str, Value]({RATE: 1e-4})
     record = folder.read_tuning()
@@ -214,7 +213,7 @@ def test_a_choice_that_does_not_follow_is_refused(tuned: Results, tmp_path: Path
     assert "are not there" in analyse(load_results(copy)).unregistered
 
 
-def test_a_test_part_read_early_ends_the_study(small_study: Maker, tmp_path: Path) -> None:
+def test_a_test_part_read_early_ends_the_study(small_study, tmp_path):
     study = small_study(**TABLES)
     dataset = load_dataset(study.data, study.folder)
     folder = ResultsFolder(tmp_path / "r")

@@ -1,7 +1,5 @@
 """`paribus verify`: what agrees passes, and each thing that does not is found and named."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -26,14 +24,11 @@ from paribus.results.store import root_digest
 from paribus.verification.scores import score_findings
 from paribus.verification.verify import registration_findings
 
-from ..conftest import Maker
-from .conftest import Trained
-
 TRIAL = Path("trials", "baseline", "seed-1")
 
 
 @pytest.fixture
-def decided(copy: Path) -> Path:
+def decided(copy):
     """A copy with analysis.json and verdict.json, to be written to."""
     main(["report", "--no-page", str(copy)])
     return copy
@@ -48,7 +43,7 @@ def seal(path: Path) -> None:
     trial_of(path).finish()
 
 
-def test_a_folder_that_agrees_passes(trained: Trained, decided: Path) -> None:
+def test_a_folder_that_agrees_passes(trained, decided):
     found = paribus.verify(decided)
     assert found.findings == ()
     assert found.root == paribus.verify(trained.results.path).root == root_digest(decided)
@@ -57,7 +52,7 @@ def test_a_folder_that_agrees_passes(trained: Trained, decided: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in decided.rglob("*")} == before
 
 
-def test_a_shell_computes_the_same_root(copy: Path) -> None:
+def test_a_shell_computes_the_same_root(copy):
     (copy / "registration-1.json").write_text("{}")
     command = (
         "sha256sum registration*.json manifest.json trials/*/*/manifest.json "
@@ -74,7 +69,7 @@ def test_a_shell_computes_the_same_root(copy: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["registration.json", "manifest.json", TRIAL / "manifest.json"], ids=str
 )
-def test_the_root_depends_on_every_registration_and_manifest(name: Path, copy: Path) -> None:
+def test_the_root_depends_on_every_registration_and_manifest(name, copy):
     before = root_digest(copy)
     (copy / name).write_bytes((copy / name).read_bytes() + b" ")
     assert root_digest(copy) != before
@@ -165,9 +160,7 @@ def infinite(path: Path) -> None:
         ),
     ],
 )
-def test_each_contradiction_is_a_finding(
-    damage: Callable[[Path], object], words: str, decided: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_contradiction_is_a_finding(damage, words, decided, capsys):
     damage(decided)
     capsys.readouterr()
     assert main(["verify", str(decided)]) == 3
@@ -181,7 +174,7 @@ def test_each_contradiction_is_a_finding(
 REGISTERED = "registration.json"
 
 
-def test_a_superseded_registration_keeps_its_bytes(small_study: Maker, copy: Path) -> None:
+def test_a_superseded_registration_keeps_its_bytes(small_study, copy):
     first = read_json(copy / REGISTERED)
     shutil.rmtree(copy / TRIAL)  # seeds can be added to an unfinished study
     more = small_study({"evaluation.every": 3}, seeds=[1, 2, 3, 4])
@@ -195,7 +188,7 @@ def test_a_superseded_registration_keeps_its_bytes(small_study: Maker, copy: Pat
     assert list(registration_findings(results)) == [changed]
 
 
-def test_what_a_finished_study_lacks_is_told(copy: Path) -> None:
+def test_what_a_finished_study_lacks_is_told(copy):
     for name in ("throughput.parquet", "manifest.json"):
         (copy / name).rename(copy.parent / name)
     (untimed,) = (f for f in paribus.verify(copy).findings if f.startswith("not timed: "))
@@ -208,7 +201,7 @@ def test_what_a_finished_study_lacks_is_told(copy: Path) -> None:
     assert "baseline/seed-1 missing, and was finished when the arms were timed" in said
 
 
-def test_a_changed_speed_is_refused_wherever_it_counts(copy: Path) -> None:
+def test_a_changed_speed_is_refused_wherever_it_counts(copy):
     change_a_speed(copy)
     with pytest.raises(ParibusError, match=r"throughput\.parquet is missing or was changed"):
         _ = paribus.load_results(copy).throughput
@@ -216,7 +209,7 @@ def test_a_changed_speed_is_refused_wherever_it_counts(copy: Path) -> None:
     assert len(paribus.load_results(copy).throughput) == 0
 
 
-def test_questions_are_counted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_are_counted_again(tmp_path, monkeypatch):
     """Against numbers by hand: two of three right, a macro accuracy of (2/3 + 1/2) / 2."""
     trial = TrialFolder(tmp_path, "a", 1)
     read, record = TrialFolder.read_json, {"code_length": {}, "metrics": {}}

@@ -1,7 +1,5 @@
 """Weights & Biases, offline and for real, where it is installed."""
 
-from __future__ import annotations
-
 import json
 import struct
 import time
@@ -10,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .conftest import Trained
 
 pytest.importorskip("wandb")
 
@@ -39,7 +35,7 @@ def read(file: Path) -> tuple[Any, dict[str, Any], list[dict[str, Any]]]:
 
     run, config, rows = None, {}, []
     for data in logged_in(file):
-        record = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]
+        record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
         if record.HasField("run"):
             run = record.run
@@ -50,7 +46,7 @@ def read(file: Path) -> tuple[Any, dict[str, Any], list[dict[str, Any]]]:
     return run, config, rows
 
 
-def test_a_run_a_trial(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_a_trial(trained, tmp_path, monkeypatch):
     from paribus.engine.execution.wandb import WeightsAndBiases
 
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -1,8 +1,5 @@
 """A trained study of a few arms, and folders exported from it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +81,7 @@ class Trained:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(tmp_path_factory):
     """Every arm of ARMS, trained a little on three documents."""
 
     def train(folder: Path) -> None:
@@ -99,7 +96,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="session")
-def exported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def exported(trained, tmp_path_factory):
     """`exported(arm)`: the folder of its first seed, written once."""
     root, done = tmp_path_factory.mktemp("exported"), {}
 
@@ -112,7 +109,7 @@ def exported(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Call
 
 
 @pytest.fixture(scope="session")
-def tokens(trained: Trained) -> torch.Tensor:
+def tokens(trained):
     """[3, WINDOW] of any tokens."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, trained.dataset.vocab_size, (3, WINDOW), generator=generator)

@@ -1,11 +1,7 @@
 """What is refused, and what a folder holds: written whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import safetensors.numpy
@@ -16,8 +12,6 @@ from paribus.errors import ParibusError
 from paribus.results import Results
 
 from ..build import write_results
-from ..conftest import Maker
-from .conftest import Trained
 
 FILES = {
     "README.md",
@@ -29,7 +23,7 @@ FILES = {
 }
 
 
-def test_equal_files(trained: Trained, exported: Callable[[str], Path], tmp_path: Path) -> None:
+def test_equal_files(trained, exported, tmp_path):
     assert {path.name for path in exported("baseline").iterdir()} == FILES
     assert {path.name for path in exported("layernorm").iterdir()} == FILES | {
         "modeling_paribus.py"
@@ -46,7 +40,7 @@ def test_equal_files(trained: Trained, exported: Callable[[str], Path], tmp_path
     )
 
 
-def test_the_card_follows_the_records(trained: Trained, exported: Callable[[str], Path]) -> None:
+def test_the_card_follows_the_records(trained, exported):
     card = (exported("layernorm") / "README.md").read_text("utf-8")
     folder = trained.results.path / "trials" / "layernorm" / "seed-1"
     loss = json.loads((folder / "evaluation.json").read_text())["validation_loss"]
@@ -64,7 +58,7 @@ def test_the_card_follows_the_records(trained: Trained, exported: Callable[[str]
     assert "trust_remote_code" not in (exported("baseline") / "README.md").read_text("utf-8")
 
 
-def test_a_folder_that_holds_something_is_left_alone(trained: Trained, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_is_left_alone(trained, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ParibusError, match="not empty"):
         trained.export("baseline", tmp_path)
@@ -73,7 +67,7 @@ def test_a_folder_that_holds_something_is_left_alone(trained: Trained, tmp_path:
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_another_text_and_changed_records_are_refused(trained: Trained, tmp_path: Path) -> None:
+def test_another_text_and_changed_records_are_refused(trained, tmp_path):
     with pytest.raises(ParibusError, match="--folder"):
         paribus.export_trial(trained.results.path, "baseline", 1, tmp_path / "out", folder=tmp_path)
     shutil.copytree(trained.folder / "text", tmp_path / "text")
@@ -88,7 +82,7 @@ def test_another_text_and_changed_records_are_refused(trained: Trained, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_unfinished_or_edited_trials_are_refused(small_study: Maker, tmp_path: Path) -> None:
+def test_unfinished_or_edited_trials_are_refused(small_study, tmp_path):
     (tmp_path / "ideas.py").write_text("from torch.nn import Identity as RMS")
     own = {"set": {"model.modules.block_norm": "ideas.py:RMS"}}
     study = small_study(arms={"baseline": {}, "own": own})
@@ -103,7 +97,7 @@ def test_unfinished_or_edited_trials_are_refused(small_study: Maker, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
-def test_one_document_has_no_special_tokens(small_study: Maker, tmp_path: Path) -> None:
+def test_one_document_has_no_special_tokens(small_study, tmp_path):
     study = small_study()
     results = write_results(tmp_path / "made", study, lambda arm, seed: 2.0)
     out = tmp_path / "out"

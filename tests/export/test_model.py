@@ -1,12 +1,9 @@
 """An exported model is ours: the same logits, with a cache and without, in anybody's program."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from .conftest import ARMS, Trained
+from .conftest import ARMS
 
 PLAIN = ("baseline", "no-bias")
 
@@ -26,9 +23,7 @@ def load(folder: Path, arm: str) -> Any:
 
 @pytest.mark.parametrize("arm", ARMS)
 @torch.no_grad()
-def test_logits_are_ours(
-    arm: str, trained: Trained, exported: Callable[[str], Path], tokens: torch.Tensor
-) -> None:
+def test_logits_are_ours(arm, trained, exported, tokens):
     theirs, info = transformers.AutoModelForCausalLM.from_pretrained(
         exported(arm), trust_remote_code=arm not in PLAIN, output_loading_info=True
     )
@@ -39,7 +34,7 @@ def test_logits_are_ours(
     torch.testing.assert_close(got, ours, rtol=0, atol=1e-5)
 
 
-def test_a_baseline_is_a_plain_gpt2(exported: Callable[[str], Path]) -> None:
+def test_a_baseline_is_a_plain_gpt2(exported):
     for arm in PLAIN:
         assert not list(exported(arm).glob("*.py"))
         assert type(load(exported(arm), arm)) is transformers.GPT2LMHeadModel
@@ -47,9 +42,7 @@ def test_a_baseline_is_a_plain_gpt2(exported: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize("arm", ["layernorm", "token-layernorm"])
 @torch.no_grad()
-def test_it_can_be_trained_on_and_saved_again(
-    arm: str, exported: Callable[[str], Path], tokens: torch.Tensor, tmp_path: Path
-) -> None:
+def test_it_can_be_trained_on_and_saved_again(arm, exported, tokens, tmp_path):
     model = load(exported(arm), arm)
     assert model.head is None  # tied: the token matrix, and no parameter of its own
     with torch.enable_grad():
@@ -73,9 +66,7 @@ assert "paribus" not in sys.modules
 
 @torch.no_grad()
 @pytest.mark.slow
-def test_a_stranger_loads_it(
-    trained: Trained, exported: Callable[[str], Path], offline: Path, tmp_path: Path
-) -> None:
+def test_a_stranger_loads_it(trained, exported, offline, tmp_path):
     arms = ["baseline", "layernorm"]
     done = subprocess.run(
         [sys.executable, "-c", STRANGER, *(str(exported(arm)) for arm in arms)],

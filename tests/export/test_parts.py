@@ -1,9 +1,6 @@
 """Every part that ships and the user's own, exported: the logits are ours, cached and generated."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,6 @@ from paribus.engine.model import GPT, build_model, initial_parameters, load_para
 from paribus.errors import ParibusError
 from paribus.study import own_digests
 
-from ..conftest import Maker
 from ..model.variants import VARIANTS
 
 V, T = 29, 16
@@ -104,7 +100,7 @@ OWN_SITES = {"attention": "TokenShift", "mlp": "Relu", "positions": "Sines", "he
 
 
 @pytest.fixture
-def exported(small_study: Maker, tmp_path: Path) -> Callable[[dict[str, Any]], tuple[GPT, Path]]:
+def exported(small_study, tmp_path):
     """(our model with weights of a seed, the exported folder)."""
 
     def make(overrides: dict[str, Any]) -> tuple[GPT, Path]:
@@ -173,7 +169,7 @@ def require_generates_ours(ours: GPT, theirs: Any, *, padded: bool) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 @torch.no_grad()
-def test_equal_logits(exported: Callable[[dict[str, Any]], tuple[GPT, Path]], name: str) -> None:
+def test_equal_logits(exported, name):
     ours, folder = exported(VARIANTS[name])
     theirs = load(folder)
     require_ours(ours, theirs)
@@ -190,9 +186,7 @@ def test_equal_logits(exported: Callable[[dict[str, Any]], tuple[GPT, Path]], na
 
 @pytest.mark.parametrize("site", OWN_SITES)
 @torch.no_grad()
-def test_a_part_of_one_s_own_is_exported_with_its_source(
-    exported: Callable[[dict[str, Any]], tuple[GPT, Path]], tmp_path: Path, site: str
-) -> None:
+def test_a_part_of_one_s_own_is_exported_with_its_source(exported, tmp_path, site):
     (tmp_path / "ideas.py").write_text(OWN)
     ours, folder = exported({f"model.modules.{site}": f"ideas.py:{OWN_SITES[site]}"})
     assert (folder / "own_ideas.py").read_text() == OWN
@@ -207,9 +201,7 @@ def test_a_part_of_one_s_own_is_exported_with_its_source(
 
 @pytest.mark.parametrize("head", [{}, {"model.modules.head": "ideas.py:Hears"}])
 @torch.no_grad()
-def test_parts_that_share_are_exported(
-    exported: Callable[[dict[str, Any]], tuple[GPT, Path]], tmp_path: Path, head: dict[str, str]
-) -> None:
+def test_parts_that_share_are_exported(exported, tmp_path, head):
     (tmp_path / "ideas.py").write_text(OWN)
     ours, folder = exported({"model.modules.mlp": "ideas.py:Handed", **head})
     theirs = load(folder)
@@ -217,9 +209,7 @@ def test_parts_that_share_are_exported(
     require_generates_ours(ours, theirs, padded=False)
 
 
-def test_a_part_that_uses_other_files_is_refused(
-    exported: Callable[[dict[str, Any]], tuple[GPT, Path]], tmp_path: Path
-) -> None:
+def test_a_part_that_uses_other_files_is_refused(exported, tmp_path):
     (tmp_path / "helper.py").write_text("WIDTH = 24\n")
     code = OWN.replace("import torch\n", "import torch\nfrom helper import WIDTH\n", 1)
     (tmp_path / "ideas.py").write_text(code.replace("24", "WIDTH"))

@@ -1,8 +1,5 @@
 """An exported tokenizer is ours: the same ids, the same text back, and no crash on anything."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ from paribus.engine.data import CharacterTokenizer
 from paribus.engine.data.tokenizer import END_OF_DOCUMENT
 from paribus.engine.export.tokenizer_json import fast_tokenizer, stand_in
 
-from .conftest import WINDOW, Trained, text
+from .conftest import WINDOW, text
 
 ODD = ["", " ", "\n", "  All  else\t\n\n equal , ?", "Über façade: «日本»", "a" * 5000, text()]
 
@@ -25,11 +22,11 @@ def read(folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module", params=["baseline", "layernorm"])
-def theirs(request: pytest.FixtureRequest, exported: Callable[[str], Path]) -> Any:
+def theirs(request, exported):
     return read(exported(request.param))
 
 
-def test_ids_and_text_are_ours(trained: Trained, theirs: Any) -> None:
+def test_ids_and_text_are_ours(trained, theirs):
     ours = trained.dataset.tokenizer
     assert len(theirs) == theirs.vocab_size == ours.vocab_size
     assert theirs.model_max_length == WINDOW
@@ -41,7 +38,7 @@ def test_ids_and_text_are_ours(trained: Trained, theirs: Any) -> None:
             assert theirs.decode(ids, skip_special_tokens=skip) == odd
 
 
-def test_ends_of_documents_are_one_special_token(trained: Trained, theirs: Any) -> None:
+def test_ends_of_documents_are_one_special_token(trained, theirs):
     end = trained.dataset.tokenizer.end_of_document
     assert (theirs.bos_token_id, theirs.eos_token_id, theirs.pad_token_id) == (end, end, end)
     ids = theirs(f"All{END_OF_DOCUMENT}equal")["input_ids"]
@@ -49,7 +46,7 @@ def test_ends_of_documents_are_one_special_token(trained: Trained, theirs: Any) 
     assert theirs.decode(ids, skip_special_tokens=True) == "Allequal"
 
 
-def test_unknown_characters_are_replaced_as_in_our_tasks(trained: Trained, theirs: Any) -> None:
+def test_unknown_characters_are_replaced_as_in_our_tasks(trained, theirs):
     assert stand_in(trained.dataset.tokenizer) == "?"
     assert theirs.decode(theirs("one € 🦊\x00")["input_ids"]) == "one ? ??"
     assert theirs.unk_token is None  # a special token would vanish from decoded text
@@ -60,7 +57,7 @@ CHARACTERS = st.characters(exclude_categories=["Cs"])
 
 @given(documents=st.lists(st.text(CHARACTERS, min_size=1), min_size=1, max_size=3), data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_any_text_of_the_vocabulary_comes_back(documents: list[str], data: st.DataObject) -> None:
+def test_any_text_of_the_vocabulary_comes_back(documents, data):
     ours = CharacterTokenizer.of(documents)
     fast = PreTrainedTokenizerFast(tokenizer_object=fast_tokenizer(ours))
     line = data.draw(st.text(st.sampled_from(ours.characters)))

@@ -1,7 +1,5 @@
 """What a run tells the ledger and what it asks of it: with a trainer that takes no time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,6 @@ from paribus.errors import ParibusError
 from paribus.ledger import Event, events_in
 from paribus.results import ResultsFolder, extend, opened_texts
 from paribus.study import Study, load_study
-
-from ..conftest import Maker
 
 TEXT = "c" * 64
 TOY = """
@@ -48,7 +44,7 @@ set."toy.shift" = 0.02
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
+def make(tmp_path, monkeypatch):
     """`make("a", "TestText(...)")`: a study of that name, whose trainer declares that text."""
     monkeypatch.setattr(opened_texts, "_told", set())
 
@@ -80,7 +76,7 @@ def kinds(events: list[Event]) -> list[tuple[str, str]]:
     return [(event.study, event.kind) for event in events]
 
 
-def test_a_second_study_of_a_text_says_so(make: Maker, ledger: Path) -> None:
+def test_a_second_study_of_a_text_says_so(make, ledger):
     first, second = run(make("a")), run(make("b"))
     assert reused(first) == []
     told = reused(second)
@@ -98,7 +94,7 @@ def test_a_second_study_of_a_text_says_so(make: Maker, ledger: Path) -> None:
     assert sorted(kinds(events_in(ledger))) == [(name, kind) for name in "ab" for kind in each]
 
 
-def test_a_study_is_one_study_however_often_it_is_run_and_read(make: Maker, ledger: Path) -> None:
+def test_a_study_is_one_study_however_often_it_is_run_and_read(make, ledger):
     study = make("a")
     results = run(study)
     verdict(results)
@@ -114,7 +110,7 @@ def test_a_study_is_one_study_however_often_it_is_run_and_read(make: Maker, ledg
     assert "2nd study" in reused(third)[0]
 
 
-def test_the_folder_is_enough(make: Maker, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_enough(make, ledger, monkeypatch):
     run(make("a"))
     second = run(make("b"))
     before = verdict(second)
@@ -131,9 +127,7 @@ def test_the_folder_is_enough(make: Maker, ledger: Path, monkeypatch: pytest.Mon
     assert any("ledger.json" in line for line in paribus.verify(second).findings)
 
 
-def test_reuse_can_be_forbidden(
-    make: Maker, ledger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reuse_can_be_forbidden(make, ledger, monkeypatch, capsys):
     forbids = f"TestText('{TEXT}', reuse='forbid')"
     run(make("fresh", forbids))
     study = make("late", forbids)
@@ -164,7 +158,7 @@ def test_reuse_can_be_forbidden(
     run(make("fresh", forbids))
 
 
-def test_places_in_one_corpus_are_compared(make: Maker) -> None:
+def test_places_in_one_corpus_are_compared(make):
     def text(digest: str, start: int, stop: int) -> str:
         return f"TestText('{digest * 64}', corpus='{'f' * 64}', start={start}, stop={stop})"
 
@@ -173,7 +167,7 @@ def test_places_in_one_corpus_are_compared(make: Maker) -> None:
     assert "3rd study" in reused(run(make("c", text("3", 89, 100))))[0]
 
 
-def test_nothing_is_claimed_of_a_text_that_nobody_declares(make: Maker, ledger: Path) -> None:
+def test_nothing_is_claimed_of_a_text_that_nobody_declares(make, ledger):
     for name in "ab":
         results = run(make(name, "None"))
         assert reused(results) == [] and not (results / "ledger.json").exists()
@@ -183,9 +177,7 @@ def test_nothing_is_claimed_of_a_text_that_nobody_declares(make: Maker, ledger: 
     assert "opening" not in {event.kind for event in events_in(ledger)}
 
 
-def test_a_ledger_that_cannot_be_written_is_said_once(
-    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_ledger_that_cannot_be_written_is_said_once(make, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PARIBUS_LEDGER", str(tmp_path / "file" / "ledger.jsonl"))
     results = run(make("a"))
@@ -199,7 +191,7 @@ def test_a_ledger_that_cannot_be_written_is_said_once(
         run(make("b", f"TestText('{TEXT}', reuse='forbid')"))
 
 
-def test_looks_and_stages_are_of_one_study(make: Maker, ledger: Path) -> None:
+def test_looks_and_stages_are_of_one_study(make, ledger):
     looks = STUDY.replace("seeds = [1, 2, 3, 4, 5]", "seeds = { looks = [5, 8] }")
     results = run(make("a", text=looks))
     taken = [event.look for event in events_in(ledger) if event.look is not None]
@@ -214,7 +206,7 @@ def test_looks_and_stages_are_of_one_study(make: Maker, ledger: Path) -> None:
     assert len({event.registration for event in events_in(ledger)}) == 2
 
 
-def test_the_verb(make: Maker, ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(make, ledger, capsys):
     assert main(["ledger"]) == 0
     assert str(ledger) in capsys.readouterr().out.replace("\n", "")
     verdict(run(make("a")))

@@ -1,7 +1,5 @@
 """Where a held-out text lies in its corpus, from what is registered: against the bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path
@@ -21,7 +19,7 @@ FILE = {"corpus": "text", "path": "text.txt", "seq_len": 16, "tokenizer": "byte"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "text.txt").write_text("Où? " + small_text() + "naïve 東京\n", encoding="utf-8")
     (tmp_path / "other.txt").write_text("where is it? " * 200)
     draws = np.random.default_rng(1).choice(list("abcdefgh .\n"), size=(30, 300))
@@ -44,7 +42,7 @@ def parts(folder: Path, **keys: Any) -> dict[str, TextPart]:
         def setting(self, arm: str) -> Any:
             return type("Setting", (), {"data": data})
 
-    found = RECORDS.held_out_parts(Settings(), {"data": {"a": record}})  # type: ignore[arg-type]
+    found = RECORDS.held_out_parts(Settings(), {"data": {"a": record}})
     return {part.role: part for part in found}
 
 
@@ -58,7 +56,7 @@ def parts(folder: Path, **keys: Any) -> dict[str, TextPart]:
     ],
 )
 @pytest.mark.parametrize("test_fraction", [0.1, 0.25])
-def test_places_are_of_the_bytes(keys: dict[str, Any], test_fraction: float, folder: Path) -> None:
+def test_places_are_of_the_bytes(keys, test_fraction, folder):
     found = parts(folder, test_fraction=test_fraction, **keys)
     text = (folder / "text.txt").read_bytes()
     for part in found.values():
@@ -68,7 +66,7 @@ def test_places_are_of_the_bytes(keys: dict[str, Any], test_fraction: float, fol
     assert not overlap(found["test"], found["validation"])
 
 
-def test_a_file_of_its_own_is_its_own_corpus(folder: Path) -> None:
+def test_a_file_of_its_own_is_its_own_corpus(folder):
     found = parts(folder, validation_path="other.txt", test_fraction=0.1)
     own = (folder / "other.txt").read_bytes()
     assert found["validation"].corpus == hashlib.sha256(own).hexdigest()
@@ -82,7 +80,7 @@ def test_a_file_of_its_own_is_its_own_corpus(folder: Path) -> None:
     assert not overlap(sealed["test"], found["test"])
 
 
-def test_a_deduplicated_corpus_has_places_of_its_own(folder: Path) -> None:
+def test_a_deduplicated_corpus_has_places_of_its_own(folder):
     keys = {"corpus": "jsonl", "path": "docs.jsonl"}
     near, other = (
         parts(folder, **keys, deduplicate="exact", test_fraction=share) for share in (0.2, 0.3)
@@ -93,7 +91,7 @@ def test_a_deduplicated_corpus_has_places_of_its_own(folder: Path) -> None:
     assert not overlap(other["test"], parts(folder, test_fraction=0.3)["test"])
 
 
-def test_a_place_that_nobody_recorded_is_not_claimed(folder: Path) -> None:
+def test_a_place_that_nobody_recorded_is_not_claimed(folder):
     alone = {"sources": {"more": {"path": "other.txt"}}, "mixture": {"more": 1.0}}
     found, whole = (parts(folder, test_fraction=0.1, **keys) for keys in (alone, {}))
     assert found["test"].start is None and whole["test"].start is not None

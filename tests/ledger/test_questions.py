@@ -1,7 +1,5 @@
 """Which parts of texts have bytes in common, and who opened one before."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
@@ -35,7 +33,7 @@ def bytes_of(place: tuple[int, int | None]) -> set[int]:
 
 
 @given(one=places(), other=places())
-def test_overlap_is_of_bytes(one: tuple[int, int | None], other: tuple[int, int | None]) -> None:
+def test_overlap_is_of_bytes(one, other):
     assume(one != other)
     shared = bool(bytes_of(one) & bytes_of(other))
     assert overlap(part(*one), part(*other)) == shared == overlap(part(*other), part(*one))
@@ -43,15 +41,13 @@ def test_overlap_is_of_bytes(one: tuple[int, int | None], other: tuple[int, int 
 
 
 @given(one=places(), other=places(), form=st.sampled_from(["exact", "near"]))
-def test_a_deduplicated_corpus_is_never_missed(
-    one: tuple[int, int | None], other: tuple[int, int | None], form: str
-) -> None:
+def test_a_deduplicated_corpus_is_never_missed(one, other, form):
     found = overlap(part(*one), part(*other, form=form))
     assert found == (one[1] is None or one[1] > other[0])
     assert overlap(part(*one, form="near"), part(*other, form="exact"))
 
 
-def test_the_same_text_is_the_same_wherever_it_is_from() -> None:
+def test_the_same_text_is_the_same_wherever_it_is_from():
     one = TextPart(role="test", digest="c" * 64, corpus=CORPUS, start=0, stop=5)
     assert overlap(one, TextPart(role="validation", digest="c" * 64, corpus=OTHER, start=9))
     assert not overlap(one, TextPart(role="test", digest="d" * 64))
@@ -64,7 +60,7 @@ def opened(name: str, text: TextPart, hour: int, tests: int = 0) -> Event:
     return Event(kind="opening", time=time, study=name, registration=id_, text=text, tests=tests)
 
 
-def test_studies_are_counted_once_and_in_order() -> None:
+def test_studies_are_counted_once_and_in_order():
     tenth, last = part(80, 90, role="validation"), part(90, 100)
     pilot = part(90, 100, role="validation")
     events = [
@@ -104,7 +100,7 @@ def test_studies_are_counted_once_and_in_order() -> None:
         ({"study": "a\x1b[31m"}, "study"),
     ],
 )
-def test_entries_are_read_as_written_or_refused(change: dict[str, object], key: str) -> None:
+def test_entries_are_read_as_written_or_refused(change, key):
     event = opened("a", part(0, 5), 1, 2)
     here = Path("here")
     assert as_events([event.entry], here) == [event]

@@ -1,7 +1,5 @@
 """Costs: against numbers counted by hand, models that are built, and memory as measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,7 +53,7 @@ def cost_at(study: Study, tflops: float, price: float | None = None, **about: An
     )
 
 
-def test_gpt3_xl_by_hand() -> None:
+def test_gpt3_xl_by_hand():
     """Brown et al. 2020, table 2.1: 24 layers of width 2,048; counted here by hand."""
     setting = study().setting("baseline")
     D, V, T, L = 2048, ASSUMED_VOCABULARY, 2048, 24
@@ -70,7 +68,7 @@ def test_gpt3_xl_by_hand() -> None:
     assert flops_per_token(setting, V) == 7_247_757_312 + 617_558_016 + 1_207_959_552
 
 
-def test_the_small_preset_by_hand() -> None:
+def test_the_small_preset_by_hand():
     """The commissioned 1.6 million: 8 layers of width 128, context 128, 65 characters."""
     small = load_study("quickstart").setting("baseline")
     # 8 x (12 x 128^2 + 13 x 128) + 65 x 128 + 128 x 128 + 2 x 128
@@ -79,7 +77,7 @@ def test_the_small_preset_by_hand() -> None:
     assert flops_per_token(small, 65) == 9_437_184 + 49_920 + 1_572_864
 
 
-def test_adamw_takes_16_bytes_a_parameter() -> None:
+def test_adamw_takes_16_bytes_a_parameter():
     """A float32 weight, its gradient and two moments (Rajbhandari et al. 2020, section 3.1)."""
     setting = study().setting("baseline")
     held = memory(setting, ASSUMED_VOCABULARY)
@@ -88,7 +86,7 @@ def test_adamw_takes_16_bytes_a_parameter() -> None:
     assert memory(sgd, ASSUMED_VOCABULARY).optimizer == held.optimizer / 2
 
 
-def test_a_plan_by_hand() -> None:
+def test_a_plan_by_hand():
     cost = cost_at(study(), 989.4, count=64, price=2.5)
     assert cost.vocabulary_is_assumed and cost.vocabulary == ASSUMED_VOCABULARY
     per_trial = 9_073_274_880 * 50_000_297_984
@@ -102,7 +100,7 @@ def test_a_plan_by_hand() -> None:
     assert cost.price == pytest.approx(2.5 * 10 * hours, rel=1e-4)
 
 
-def test_time_follows_from_a_measured_step() -> None:
+def test_time_follows_from_a_measured_step():
     """Two workers, each of a tenth of a trial per second: ten trials of ten seconds."""
     of = study({"resources.devices_per_trial": 1})
     vocabularies = vocabularies_of(of)
@@ -113,7 +111,7 @@ def test_time_follows_from_a_measured_step() -> None:
     assert study_cost(of, vocabularies).hours is None
 
 
-def test_tuning_is_of_each_arm() -> None:
+def test_tuning_is_of_each_arm():
     """Of arms whose names begin alike too: `deep` and `deep-2`."""
     deep = {"deep": {"set": {"model.n_layer": 48}}, "deep-2": {"set": {"model.n_layer": 12}}}
     table = LARGE | {"arms": {"baseline": {}} | deep}
@@ -124,7 +122,7 @@ def test_tuning_is_of_each_arm() -> None:
     assert cost.flops == pytest.approx((5 + 4) * each)
 
 
-def test_more_devices_and_checkpointing_take_less_memory_each() -> None:
+def test_more_devices_and_checkpointing_take_less_memory_each():
     setting = study({"training.micro_batch": None}).setting("baseline")
     one, eight = (memory(setting, 257, devices=n) for n in (1, 8))
     assert one.activations == 8 * eight.activations and one.weights == eight.weights
@@ -170,7 +168,7 @@ SHAPES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("overrides", SHAPES, ids=str)
-def test_memory_is_what_is_measured(overrides: dict[str, Any], tmp_path: Path) -> None:
+def test_memory_is_what_is_measured(overrides, tmp_path):
     """Within 12%: what blocks keep and what logits take is not at its largest at one time."""
     of = small(tmp_path, overrides)
     setting = of.setting("baseline")
@@ -195,7 +193,7 @@ def test_memory_is_what_is_measured(overrides: dict[str, Any], tmp_path: Path) -
     ],
     ids=str,
 )
-def test_sizes_are_those_of_the_built_model(overrides: dict[str, Any], tmp_path: Path) -> None:
+def test_sizes_are_those_of_the_built_model(overrides, tmp_path):
     setting = small(tmp_path, overrides).setting("baseline")
     for vocab_size in (257, 1000):
         built = count_parameters(setting, vocab_size, tmp_path)
@@ -204,7 +202,7 @@ def test_sizes_are_those_of_the_built_model(overrides: dict[str, Any], tmp_path:
         assert flops_per_token(setting, vocab_size) == known
 
 
-def test_own_parts_are_built_and_counted(tmp_path: Path) -> None:
+def test_own_parts_are_built_and_counted(tmp_path):
     (tmp_path / "own.py").write_text(
         "from torch import nn\n\nclass Twice(nn.Module):\n"
         "    def __init__(self, model):\n        super().__init__()\n"
@@ -235,13 +233,13 @@ def test_own_parts_are_built_and_counted(tmp_path: Path) -> None:
         {"price": -1.0},
     ],
 )
-def test_values_out_of_range_are_refused_in_one_line(about: dict[str, Any]) -> None:
+def test_values_out_of_range_are_refused_in_one_line(about):
     with pytest.raises(ParibusError) as caught:
         cost_at(study(), **{"tflops": 989.4, **about})
     assert "\n" not in str(caught.value)
 
 
-def test_resources_are_no_part_of_a_study_and_of_one_trainer_alone() -> None:
+def test_resources_are_no_part_of_a_study_and_of_one_trainer_alone():
     assert study().digest == study({"resources.devices_per_trial": 2}).digest
     assert study().is_same(study({"resources.devices_per_trial": None,
                                   "resources.checkpoint_activations": False}))  # fmt: skip

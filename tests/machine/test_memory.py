@@ -1,7 +1,5 @@
 """The most that tensors hold at once, counted by hand."""
 
-from __future__ import annotations
-
 import ctypes
 import resource
 import sys
@@ -15,7 +13,7 @@ CPU, MIB = torch.device("cpu"), 2**20
 PR_SET_THP_DISABLE = 41  # of linux/prctl.h
 
 
-def test_what_is_freed_is_not_held() -> None:
+def test_what_is_freed_is_not_held():
     def action() -> torch.Tensor:
         first = torch.empty(MIB, dtype=torch.uint8)
         kept = torch.empty(2 * MIB, dtype=torch.uint8)
@@ -28,7 +26,7 @@ def test_what_is_freed_is_not_held() -> None:
     assert kept.numel() == 2 * MIB
 
 
-def test_a_view_holds_nothing_of_its_own_and_a_backward_pass_its_gradients() -> None:
+def test_a_view_holds_nothing_of_its_own_and_a_backward_pass_its_gradients():
     def views() -> None:
         whole = torch.zeros(1024, 256)  # 1 MiB
         whole.view(-1)[7:].t().narrow(0, 0, 5)
@@ -46,7 +44,7 @@ def test_a_view_holds_nothing_of_its_own_and_a_backward_pass_its_gradients() -> 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
-def test_freed_memory_is_taken_again_without_the_system(request: pytest.FixtureRequest) -> None:
+def test_freed_memory_is_taken_again_without_the_system(request):
     def faults() -> int:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(4):

@@ -73,7 +73,7 @@ def tokens_and_targets(shape: tuple) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("shape", [*GPT2, *LLAMA], ids=str)
-def test_logits_and_gradients_equal_those_of_hugging_face(shape: tuple) -> None:
+def test_logits_and_gradients_equal_those_of_hugging_face(shape):
     ours, theirs, setting = twins(shape)
     tokens, targets = tokens_and_targets(shape)
     our_logits, their_logits = ours(tokens), theirs(tokens).logits
@@ -91,7 +91,7 @@ def test_logits_and_gradients_equal_those_of_hugging_face(shape: tuple) -> None:
         )
 
 
-def test_bfloat16_stays_as_close_to_float32_as_gpt2_under_autocast() -> None:
+def test_bfloat16_stays_as_close_to_float32_as_gpt2_under_autocast():
     shape = GPT2[1]
     ours, theirs, _ = twins(shape)
     tokens, targets = tokens_and_targets(shape)

@@ -1,15 +1,9 @@
 """An attention in one file: multi-head latent attention, whose cache is not keys and values."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
 
 from paribus.engine.check import check_arm
-from paribus.engine.data import Dataset
 from paribus.engine.model import (
     KeyValueCache,
     attentions,
@@ -23,8 +17,6 @@ from paribus.engine.model.parts import parts
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-
-from ..conftest import Maker
 
 LATENT = '''
 import torch
@@ -61,7 +53,7 @@ class Latent(nn.Module):
 
 
 @pytest.fixture
-def registered(tmp_path: Path) -> Iterator[None]:
+def registered(tmp_path):
     """As if the file lay beside the attentions that ship."""
     (tmp_path / "latent.py").write_text(LATENT)
     attentions.__path__.append(str(tmp_path))
@@ -75,8 +67,8 @@ def registered(tmp_path: Path) -> Iterator[None]:
     "key", [{"model.modules.attention": "latent.py:Latent"}, {"model.attention.kind": "latent"}]
 )
 def test_latent_attention_trains_and_decodes_as_it_reads(
-    registered: None, small_study: Maker, small_dataset: Dataset, key: dict[str, str]
-) -> None:
+    registered, small_study, small_dataset, key
+):
     study = small_study(key, arms={"a": {}}, baseline="a")
     assert check_arm(study, "a", small_dataset, torch.device("cpu"), 2) == []
     setting = study.setting("a")
@@ -104,7 +96,7 @@ def test_latent_attention_trains_and_decodes_as_it_reads(
     assert "latent" in str(describe_parts(setting.model)["attention"]).lower()
 
 
-def test_the_default_is_causal_and_records_say_what_they_said(small_study: Maker) -> None:
+def test_the_default_is_causal_and_records_say_what_they_said(small_study):
     assert "attention" not in describe_parts(small_study().setting("baseline").model)
     study = small_study({"model.attention.kind": "casual"})
     with pytest.raises(ParibusError, match=r"did you mean 'causal'.*model/attentions/"):

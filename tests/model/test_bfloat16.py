@@ -1,7 +1,5 @@
 """bfloat16 on a CPU: products are rounded, attention between them is not."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 
@@ -33,7 +31,7 @@ def attention(dropout: float = 0.0) -> tuple[Attention, torch.Tensor]:
     return layer, torch.randn(B, T, D, generator=generator)
 
 
-def test_attention_written_out_is_the_fused_one_in_float32() -> None:
+def test_attention_written_out_is_the_fused_one_in_float32():
     fused, x = attention()
     written_out, _ = attention(dropout=1e-15)  # drops nothing, and goes the way of dropout
     outputs = [layer(x) for layer in (fused, written_out)]
@@ -47,7 +45,7 @@ def test_attention_written_out_is_the_fused_one_in_float32() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_attention_is_float32_between_bfloat16_products(compiled: bool) -> None:
+def test_attention_is_float32_between_bfloat16_products(compiled):
     """What a fused kernel gives of the rounded q, k and v agrees with float64 to 1e-6; ours, which
     rounds its output once, to half a unit in the last place."""
     if compiled and library() is None:

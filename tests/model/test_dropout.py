@@ -1,7 +1,5 @@
 """Dropout by key: the right share, the right scale, the same mask for the same key."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -15,26 +13,26 @@ def masked(p: float, key: int, n: int = 200_000) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_the_share_dropped_and_the_scale_of_the_rest(p: float) -> None:
+def test_the_share_dropped_and_the_scale_of_the_rest(p):
     out = masked(p, key=1234567)
     dropped = (out == 0).double().mean().item()
     assert dropped == pytest.approx(p, abs=4 * (p * (1 - p) / len(out)) ** 0.5)
     assert out[out != 0].unique().item() == pytest.approx(1 / (1 - p))
 
 
-def test_masks_follow_the_key_alone() -> None:
+def test_masks_follow_the_key_alone():
     assert torch.equal(masked(0.5, 7), masked(0.5, 7))
     agreement = (masked(0.5, 7) == masked(0.5, 8)).double().mean().item()
     assert agreement == pytest.approx(0.5, abs=0.01)
 
 
-def test_nothing_happens_in_evaluation_or_at_zero() -> None:
+def test_nothing_happens_in_evaluation_or_at_zero():
     x = torch.randn(10, generator=torch.Generator().manual_seed(0))
     assert torch.equal(Dropout(0.5).eval()(x), x)
     assert torch.equal(Dropout(0.0).train()(x), x)
 
 
-def test_a_stack_has_each_replica_s_own_mask() -> None:
+def test_a_stack_has_each_replica_s_own_mask():
     layer = Dropout(0.5).train()
     keys = torch.tensor([3, 4])
 

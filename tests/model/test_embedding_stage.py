@@ -1,7 +1,5 @@
 """The arms and their mechanisms: each against its own formula, computed by hand with NumPy."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -61,21 +59,21 @@ FORMULAS = {
 
 
 @pytest.mark.parametrize("norm", FORMULAS)
-def test_the_sum_is_normalised_by_its_formula(norm: str) -> None:
+def test_the_sum_is_normalised_by_its_formula(norm):
     found, initial = stage(norm)
     tokens, positions = embedded(initial)
     np.testing.assert_allclose(found, FORMULAS[norm](tokens + positions), rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "center"])
-def test_tokens_alone_are_normalised_before_positions_are_added(norm: str) -> None:
+def test_tokens_alone_are_normalised_before_positions_are_added(norm):
     """What Le Scao et al. 2022 and StableEmbedding (Dettmers et al. 2021) did."""
     found, initial = stage(norm, "tokens")
     tokens, positions = embedded(initial)
     np.testing.assert_allclose(found, FORMULAS[norm](tokens) + positions, rtol=2e-5, atol=2e-6)
 
 
-def test_layernorm_lifts_the_input_norm_some_35_times() -> None:
+def test_layernorm_lifts_the_input_norm_some_35_times():
     """0.02 sqrt(2 * 128) = 0.32 against sqrt(128) = 11.31."""
     baseline = np.linalg.norm(stage("none")[0], axis=-1).mean()
     lifted = np.linalg.norm(stage("layernorm")[0], axis=-1).mean()
@@ -84,7 +82,7 @@ def test_layernorm_lifts_the_input_norm_some_35_times() -> None:
     assert 34 < lifted / baseline < 37
 
 
-def test_a_fixed_scale_matches_layernorm_s_norm_at_initialisation() -> None:
+def test_a_fixed_scale_matches_layernorm_s_norm_at_initialisation():
     scaled = np.linalg.norm(stage("fixed_scale")[0], axis=-1).mean()
     assert scaled == pytest.approx(math.sqrt(D), rel=0.03)
     unit = np.linalg.norm(stage("fixed_scale", token_std=1.0, position_std=0.0)[0], axis=-1).mean()
@@ -93,7 +91,7 @@ def test_a_fixed_scale_matches_layernorm_s_norm_at_initialisation() -> None:
     assert tokens == pytest.approx(math.sqrt(D), rel=0.03)
 
 
-def test_unit_variance_embeddings_enter_at_sqrt_d() -> None:
+def test_unit_variance_embeddings_enter_at_sqrt_d():
     """The claimed 11.46 is sqrt(128) = 11.31: unit-variance tokens, positions zero."""
     found, initial = stage("none", token_std=1.0, position_std=0.0)
     assert (initial["embedding.positions.weight"] == 0).all()

@@ -1,7 +1,5 @@
 """Operations of a training step, against PyTorch's own counter and by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from paribus.engine.model import (
@@ -10,7 +8,6 @@ from paribus.engine.model import (
     training_flops_per_token,
 )
 
-from ..conftest import Maker
 from .variants import VARIANTS
 
 V = 97
@@ -23,7 +20,7 @@ MULTIPLYING = [
 
 
 @pytest.mark.parametrize("variant", [*MULTIPLYING, "embedding layernorm", "qk_norm rmsnorm"])
-def test_pytorch_counts_the_same_products(small_study: Maker, variant: str) -> None:
+def test_pytorch_counts_the_same_products(small_study, variant):
     overrides = VARIANTS[variant] | {"model.n_layer": 3}
     setting = small_study(overrides, arms={"baseline": {}}).setting("baseline")
     assert counted_flops_per_token(setting, V) == training_flops_per_token(setting, V)
@@ -49,7 +46,7 @@ class Asks(nn.Identity):
 """
 
 
-def test_products_of_own_modules_are_counted(small_study: Maker) -> None:
+def test_products_of_own_modules_are_counted(small_study):
     setting = small_study({"model.modules.mlp": "own.py:Twice"}).setting("baseline")
     folder = small_study().folder
     (folder / "own.py").write_text(OWN)

@@ -1,7 +1,5 @@
 """Initial weights: shared parameters are bit-equal between arms, whatever else an arm has."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -21,7 +19,7 @@ def drawn(study: Study, arm: str, seed: int) -> dict[str, InitialParameter]:
     return initial_parameters(build_model(setting, 50, study.folder), setting, seed)
 
 
-def test_gpt2_s_standard_deviations() -> None:
+def test_gpt2_s_standard_deviations():
     study = load_study("quickstart")
     initial = drawn(study, "layernorm", 1)
     residual = 0.02 / math.sqrt(2 * 8)
@@ -42,7 +40,7 @@ def test_gpt2_s_standard_deviations() -> None:
     assert (initial["blocks.0.attention.qkv.bias"].value == 0).all()
 
 
-def test_arms_share_their_parameters_bit_by_bit(small_study: Maker) -> None:
+def test_arms_share_their_parameters_bit_by_bit(small_study):
     study = small_study()
     base, other = drawn(study, "baseline", 5), drawn(study, "layernorm", 5)
     assert other.keys() - base.keys() == {"embedding.norm.weight", "embedding.norm.bias"}
@@ -80,7 +78,7 @@ def own(study_maker: Maker, tmp_path: Path, **modules: str) -> Study:
     return study_maker(arms={"baseline": {}, "own": {"set": changed}})
 
 
-def test_an_own_module_initialises_what_it_names(small_study: Maker, tmp_path: Path) -> None:
+def test_an_own_module_initialises_what_it_names(small_study, tmp_path):
     study = own(small_study, tmp_path, block_norm="ideas.py:ScaledNorm")
     initial = drawn(study, "own", 1)
     weight = initial["blocks.0.mlp_norm.weight"]
@@ -95,7 +93,7 @@ def test_an_own_module_initialises_what_it_names(small_study: Maker, tmp_path: P
     assert digests.keys() == {"block_norm"}
 
 
-def test_random_parameters_need_an_initializer(small_study: Maker, tmp_path: Path) -> None:
+def test_random_parameters_need_an_initializer(small_study, tmp_path):
     code = OWN.replace("torch.full((), 0.5)", "torch.randn(())")
     (tmp_path / "random.py").write_text(code)
     changed = {"model.modules.block_norm": "random.py:ScaledNorm"}
@@ -109,7 +107,7 @@ def test_random_parameters_need_an_initializer(small_study: Maker, tmp_path: Pat
     require_initializers(models[0], models[1], quiet)
 
 
-def test_an_init_of_the_wrong_shape_is_named(small_study: Maker, tmp_path: Path) -> None:
+def test_an_init_of_the_wrong_shape_is_named(small_study, tmp_path):
     study = own(small_study, tmp_path, final_norm="ideas.py:WrongShape")
     with pytest.raises(ParibusError, match=r"shape \(16,\) for 'final_norm.weight'"):
         drawn(study, "own", 1)

@@ -1,16 +1,12 @@
 """Contracts that every part keeps, and known answers of those with options."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from paribus.engine.data import Dataset
 from paribus.engine.model import (
     GPT,
     Attention,
@@ -26,7 +22,6 @@ from paribus.engine.setting import Data, Model, Setting, Training
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 
-from ..conftest import Maker
 from .variants import VARIANTS
 
 T, V = 16, 29
@@ -35,7 +30,7 @@ each = pytest.mark.parametrize("name", VARIANTS)
 
 
 @pytest.fixture
-def setting_of(small_study: Maker) -> Callable[[str], Setting]:
+def setting_of(small_study):
     arms = {"baseline": {}}
     return lambda name: small_study(LARGE | VARIANTS[name], arms=arms).setting("baseline")
 
@@ -53,7 +48,7 @@ def some_tokens(B: int = 3) -> torch.Tensor:
 
 @each
 @torch.no_grad()
-def test_cached_pieces_give_all_logits(setting_of: Callable[[str], Setting], name: str) -> None:
+def test_cached_pieces_give_all_logits(setting_of, name):
     model, tokens = with_weights(setting_of(name)), some_tokens()
     assert model.can_cache
     whole = model(tokens)
@@ -65,9 +60,7 @@ def test_cached_pieces_give_all_logits(setting_of: Callable[[str], Setting], nam
 
 
 @each
-def test_a_stack_agrees_with_its_replicas_alone(
-    setting_of: Callable[[str], Setting], small_dataset: Dataset, name: str
-) -> None:
+def test_a_stack_agrees_with_its_replicas_alone(setting_of, small_dataset, name):
     setting, probes = setting_of(name), [shipped_probes()["attention_logits"]]
     together = Trainer(setting, [1, 2], small_dataset, probes=probes)
     together.step()
@@ -79,9 +72,7 @@ def test_a_stack_agrees_with_its_replicas_alone(
 
 
 @pytest.mark.parametrize("name", ["mlp swiglu", "grouped", "score cap", "qk_norm rmsnorm", "much"])
-def test_bfloat16_is_close(
-    setting_of: Callable[[str], Setting], small_dataset: Dataset, name: str
-) -> None:
+def test_bfloat16_is_close(setting_of, small_dataset, name):
     exact = setting_of(name)
     mixed = exact.model_copy(
         update={"training": exact.training.model_copy(update={"precision": "bfloat16"})}
@@ -140,7 +131,7 @@ def by_hand(layer: Attention, x: torch.Tensor, model: ModelConfig) -> torch.Tens
     ids=str,
 )
 @torch.no_grad()
-def test_attention_is_what_its_options_say(options: dict[str, Any]) -> None:
+def test_attention_is_what_its_options_say(options):
     model = config(bias=False, attention=options)
     layer = Attention(model).eval()
     generator = torch.Generator().manual_seed(2)
@@ -153,7 +144,7 @@ def test_attention_is_what_its_options_say(options: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def test_rotary_scores_depend_on_distance_alone() -> None:
+def test_rotary_scores_depend_on_distance_alone():
     model = config(positions={"kind": "rotary"})
     turn = parts("positions")["rotary"].module(model)
     q, k = torch.randn(2, 1, 4, 1, 8, generator=torch.Generator().manual_seed(4))
@@ -170,7 +161,7 @@ def test_rotary_scores_depend_on_distance_alone() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("d_model", "ratio"), [(128, 4), (32, 3), (48, 1)])
-def test_matched_gates_have_as_many_parameters(d_model: int, ratio: int, bias: bool) -> None:
+def test_matched_gates_have_as_many_parameters(d_model, ratio, bias):
     def size(kind: str, matched: bool = True) -> int:
         mlp = {"kind": kind, "ratio": ratio, "match_parameters": matched}
         model = config(d_model=d_model, bias=bias, mlp=mlp)
@@ -198,13 +189,13 @@ def test_matched_gates_have_as_many_parameters(d_model: int, ratio: int, bias: b
         ({"model.preset": "lama"}, "did you mean 'llama'"),
     ],
 )
-def test_impossible_sizes(small_study: Maker, overrides: dict[str, Any], message: str) -> None:
+def test_impossible_sizes(small_study, overrides, message):
     with pytest.raises(ParibusError, match=message) as caught:
         small_study(overrides)
     assert "\n" not in str(caught.value)
 
 
-def test_a_preset_is_printed_key_by_key(small_study: Maker) -> None:
+def test_a_preset_is_printed_key_by_key(small_study):
     arms = {
         "baseline": {},
         "llama": {"set": {"model.head.tied": True, "model.preset": "llama"}},

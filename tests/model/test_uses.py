@@ -1,23 +1,16 @@
 """How a parameter starts and whether it decays follows what its part declares, not its name."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 
 from paribus.engine.check import check_arm
-from paribus.engine.data import Dataset
 from paribus.engine.model import build_model, initial_parameters, initial_rules, parameter_uses
 from paribus.engine.training import is_decayed
 from paribus.engine.training.parameters import parameter_rows
 from paribus.errors import ParibusError
 from paribus.study import Study
-
-from ..conftest import Maker
 
 IDEAS = '''
 import torch
@@ -61,7 +54,7 @@ RESIDUAL_STD = 0.02 / math.sqrt(2 * 2)
 
 
 @pytest.fixture
-def study_of(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
+def study_of(small_study, tmp_path):
     (tmp_path / "ideas.py").write_text(IDEAS)
 
     def make(name: str, site: str = "mlp") -> Study:
@@ -72,7 +65,7 @@ def study_of(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
 
 
 @pytest.mark.parametrize(("name", "std"), [("Declared", RESIDUAL_STD), ("Nowhere", 0.02)])
-def test_stream_writes_declared(study_of: Callable[[str], Study], name: str, std: float) -> None:
+def test_stream_writes_declared(study_of, name, std):
     study = study_of(name)
     setting = study.setting("own")
     model = build_model(setting, 50, study.folder)
@@ -83,7 +76,7 @@ def test_stream_writes_declared(study_of: Callable[[str], Study], name: str, std
     assert initial_rules(model, setting)[LAST].std == std
 
 
-def test_silent_parts_are_told(study_of: Callable[[str], Study], small_dataset: Dataset) -> None:
+def test_silent_parts_are_told(study_of, small_dataset):
     cpu = torch.device("cpu")
     (line,) = check_arm(study_of("Silent"), "own", small_dataset, cpu, 1)
     assert "model.modules.mlp = 'ideas.py:Silent'" in line
@@ -98,13 +91,13 @@ def test_silent_parts_are_told(study_of: Callable[[str], Study], small_dataset: 
     ("name", "message"),
     [("Misspelt", r"names 'w22'.*did you mean 'w2'"), ("NotATuple", "must be a tuple of names")],
 )
-def test_odd_declarations(study_of: Callable[[str], Study], name: str, message: str) -> None:
+def test_odd_declarations(study_of, name, message):
     study = study_of(name)
     with pytest.raises(ParibusError, match=message):
         parameter_uses(build_model(study.setting("own"), 50, study.folder))
 
 
-def test_decay_follows_declarations(study_of: Maker) -> None:
+def test_decay_follows_declarations(study_of):
     study = study_of("Whitening", "attention")
     uses = parameter_uses(build_model(study.setting("own"), 50, study.folder))
     assert not uses["blocks.0.attention.mixing.weight"].decays
@@ -117,7 +110,7 @@ def test_decay_follows_declarations(study_of: Maker) -> None:
     assert is_decayed(table, "matrices") and not is_decayed(table, "linear")
 
 
-def test_the_table_says_how_every_parameter_starts(study_of: Callable[[str], Study]) -> None:
+def test_the_table_says_how_every_parameter_starts(study_of):
     rows = {row.name: row for row in parameter_rows(study_of("Declared"), "own")}
     last = rows["blocks.*.mlp.w2.weight"]
     assert (last.blocks, last.shape, last.residual, last.weight_decay) == (2, (16, 64), True, 0.1)

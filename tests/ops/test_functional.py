@@ -1,7 +1,5 @@
 """Norms, activations, linear maps, sums and AdamW by compiled kernels: PyTorch's numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +47,7 @@ def require_alike(ours: Callable[..., Tensor], known: Callable[..., Tensor], giv
 
 @pytest.mark.parametrize("D", WIDTHS)
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_layer_norm(D: int, has_bias: bool) -> None:
+def test_layer_norm(D, has_bias):
     given = drawn((3, 5, D), (D,), *[(D,)] * has_bias)
 
     def ours(x: Tensor, gain: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -60,7 +58,7 @@ def test_layer_norm(D: int, has_bias: bool) -> None:
 
 
 @pytest.mark.parametrize("D", WIDTHS)
-def test_rms_norm_with_and_without_a_gain(D: int) -> None:
+def test_rms_norm_with_and_without_a_gain(D):
     x, gain = drawn((3, 5, D), (D,))
 
     def ours(x: Tensor, gain: Tensor | None = None) -> Tensor:
@@ -71,7 +69,7 @@ def test_rms_norm_with_and_without_a_gain(D: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "known"), functional.ACTIVATIONS.items())
-def test_activations(kind: str, known: Callable[[Tensor], Tensor]) -> None:
+def test_activations(kind, known):
     (x,) = drawn((7, 43))
     x = x * 4
     x[0, :4] = torch.tensor([0.0, -30.0, 30.0, -1e-4])
@@ -85,7 +83,7 @@ def test_activations(kind: str, known: Callable[[Tensor], Tensor]) -> None:
     assert functional.activation(kind, broken).isnan().all()
 
 
-def test_gated_activation() -> None:
+def test_gated_activation():
     gate, up = drawn((4, 31), (4, 31))
     require_alike(functional.gated, lambda gate, up: F.silu(gate) * up, [gate * 5, up])
     assert not rowwise.supports_activation(gate, up.bfloat16())
@@ -93,14 +91,14 @@ def test_gated_activation() -> None:
 
 
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_linear_maps(has_bias: bool) -> None:
+def test_linear_maps(has_bias):
     given = drawn((2, 9, 24), (149, 24), *[(149,)] * has_bias)
     require_alike(linear, F.linear, given)
 
 
 @pytest.mark.parametrize("N", [1, 3, 11, 300])  # less than a tile, rows beside one, two chunks
 @pytest.mark.parametrize(("K", "M"), [(128, 96), (35, 45), (7, 1)])
-def test_products_of_every_size(N: int, K: int, M: int) -> None:
+def test_products_of_every_size(N, K, M):
     x, weight, bias = drawn((N, K), (M, K), (M,))
     require_alike(linear, F.linear, [x, weight, bias])
     apart = linear(x.t().contiguous().t(), weight.t().contiguous().t(), bias)
@@ -113,7 +111,7 @@ def test_products_of_every_size(N: int, K: int, M: int) -> None:
 
 @pytest.mark.parametrize("N", [1, 11, 525])
 @pytest.mark.parametrize(("K", "M"), [(128, 96), (34, 46)])
-def test_products_of_bfloat16(N: int, K: int, M: int) -> None:
+def test_products_of_bfloat16(N, K, M):
     x, dy, weight, bias = drawn((N, K), (N, M), (M, K), (M,))
     x, dy = x.bfloat16(), dy.bfloat16()
     rounded, wide_x, wide_dy = (one.to(torch.bfloat16).double() for one in (weight, x, dy))
@@ -127,7 +125,7 @@ def test_products_of_bfloat16(N: int, K: int, M: int) -> None:
 
 
 @pytest.mark.parametrize("K", [34, 64])  # the latter needs no zeros beside it
-def test_a_row_of_bfloat16_is_multiplied_apart(K: int) -> None:
+def test_a_row_of_bfloat16_is_multiplied_apart(K):
     x, weight, bias = drawn((75, K), (46, K), (46,))
     x = x.bfloat16()
     whole = linear_maps.times(x, weight, bias, transposed=True)
@@ -141,7 +139,7 @@ def test_a_row_of_bfloat16_is_multiplied_apart(K: int) -> None:
     assert not spoiled[~apart].isfinite().any()
 
 
-def test_a_product_s_row_does_not_depend_on_those_beside_it() -> None:
+def test_a_product_s_row_does_not_depend_on_those_beside_it():
     x, weight, bias = (one.requires_grad_() for one in drawn((30, 64), (40, 64), (40,)))
     whole = linear(x, weight, bias)
     (of_whole,) = torch.autograd.grad(whole.square().sum(), x)
@@ -154,7 +152,7 @@ def test_a_product_s_row_does_not_depend_on_those_beside_it() -> None:
     torch.testing.assert_close(of_few, of_whole[11:24])
 
 
-def test_autocast_rounds_where_pytorch_s_does() -> None:
+def test_autocast_rounds_where_pytorch_s_does():
     given = drawn((4, 16, 64), (64,), (64,), (96, 64), (96,), (64, 96))
 
     def ours(x, gain, bias, up, up_bias, down):
@@ -175,7 +173,7 @@ def test_autocast_rounds_where_pytorch_s_does() -> None:
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
-def test_the_first_moment_is_pytorch_s_lerp_whatever_came_before(beta: float) -> None:
+def test_the_first_moment_is_pytorch_s_lerp_whatever_came_before(beta):
     weights, gradients, square = torch.ones(3, 2, 21).unbind()
     mean = torch.full((2, 21), 1e9)
     wanted = mean.lerp(gradients, 1 - beta)
@@ -185,7 +183,7 @@ def test_the_first_moment_is_pytorch_s_lerp_whatever_came_before(beta: float) ->
     torch.testing.assert_close(mean, wanted, rtol=1e-6, atol=0)
 
 
-def test_a_second_derivative_is_refused() -> None:
+def test_a_second_derivative_is_refused():
     x, gain, weight = (one.requires_grad_() for one in drawn((3, 8), (8,), (5, 8)))
     for y in (
         norm(x, gain, None, 1e-5, centred=True),

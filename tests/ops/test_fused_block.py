@@ -1,9 +1,6 @@
 """A block asked at once gives every bit that its parts give, one after the other."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 import torch
@@ -35,7 +32,7 @@ def answers(model: GPT, *, lower: bool) -> list[Tensor]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def asked(monkeypatch):
     """One more number for every block that is asked at once."""
     found, plain = [], fused_block.fused_block
 
@@ -56,7 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         {"norm": {"kind": "rmsnorm"}, "mlp": {"kind": "gelu_tanh"}},
     ],
 )
-def test_fused_blocks_keep_bits(keys: dict[str, object], lower: bool, asked: list[int]) -> None:
+def test_fused_blocks_keep_bits(keys, lower, asked):
     model = model_of(**keys)
     at_once = answers(model, lower=lower)
     assert len(asked) == 2
@@ -82,7 +79,7 @@ def test_fused_blocks_keep_bits(keys: dict[str, object], lower: bool, asked: lis
         {"attention": {"qk_norm": "rmsnorm"}},
     ],
 )
-def test_other_blocks_are_asked_part_by_part(keys: dict[str, object], asked: list[int]) -> None:
+def test_other_blocks_are_asked_part_by_part(keys, asked):
     answers(model_of(**keys), lower=True)
     assert not asked
 
@@ -99,14 +96,14 @@ class OwnNorm(LayerNorm):
 
 
 @pytest.mark.parametrize(("site", "name"), [("mlp", "OwnMLP"), ("block_norm", "OwnNorm")])
-def test_inheriting_parts_are_asked(site: str, name: str, tmp_path: Path, asked: list[int]) -> None:
+def test_inheriting_parts_are_asked(site, name, tmp_path, asked):
     (tmp_path / "own_parts.py").write_text(OWN)
     model = model_of(modules={site: f"{tmp_path / 'own_parts.py'}:{name}"})
     answers(model, lower=True)
     assert not asked
 
 
-def test_dropout_and_a_second_derivative(asked: list[int]) -> None:
+def test_dropout_and_a_second_derivative(asked):
     model = model_of()
     logits = model(torch.zeros(1, T, dtype=torch.int64))
     with pytest.raises(ParibusError, match="differentiated once"):

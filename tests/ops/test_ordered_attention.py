@@ -1,8 +1,5 @@
 """Attention's backward pass alone requires deterministic algorithms, and changes nothing else."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ from paribus.engine.ops.functional import ordered_attention
 
 
 @pytest.fixture
-def wished() -> Iterator[None]:
+def wished():
     """As a worker on a GPU is set up; then as it was."""
     before = torch.get_deterministic_debug_mode(), torch.backends.cuda.cudnn_sdp_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -34,7 +31,7 @@ def required() -> bool:
     return torch.are_deterministic_algorithms_enabled() and outright
 
 
-def test_determinism_is_required_in_backward(wished: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_determinism_is_required_in_backward(wished, monkeypatch):
     heard: list[tuple[str, bool]] = []
 
     class Attention(torch.autograd.Function):
@@ -44,7 +41,7 @@ def test_determinism_is_required_in_backward(wished: None, monkeypatch: pytest.M
             return q + k + v
 
         @staticmethod
-        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
             heard.append(("backward", required()))
             return grad, grad, grad
 
@@ -67,7 +64,7 @@ def test_determinism_is_required_in_backward(wished: None, monkeypatch: pytest.M
     assert not required()
 
 
-def test_ordered_attention_equals_attention(wished: None) -> None:
+def test_ordered_attention_equals_attention(wished):
     one, other = tensors(2, 3, 4, 5), tensors(2, 3, 4, 5)
     plain = F.scaled_dot_product_attention(other[0], other[1], other[2], is_causal=True)
     y = ordered_attention(one[0], one[1], one[2], is_causal=True)
@@ -79,7 +76,7 @@ def test_ordered_attention_equals_attention(wished: None) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_long_sequences_have_the_same_gradients_every_time(wished: None) -> None:
+def test_long_sequences_have_the_same_gradients_every_time(wished):
     q, k, v = (x.to("cuda", torch.bfloat16).detach() for x in tensors(4, 8, 2048, 128))
     found = []
     for _ in range(5):

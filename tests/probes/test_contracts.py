@@ -1,9 +1,7 @@
 """What every registered probe keeps to, whatever it measures."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,9 +11,6 @@ from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import COLUMNS, MEASURED, Trainer
-from paribus.study import Study
-
-from ..conftest import Maker
 
 PROBES = list(shipped_probes().values())
 each_probe = pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
@@ -23,7 +18,7 @@ N_ENGINE = len(COLUMNS)
 
 
 @pytest.fixture
-def stack_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
+def stack_of(small_study, small_dataset):
     def make(
         seeds: list[int],
         probes: Sequence[Probe] = (),
@@ -46,18 +41,18 @@ def measured(stack: Trainer, steps: int) -> np.ndarray:
 
 @each_probe
 @pytest.mark.parametrize("R", [1, 3])
-def test_probes_change_no_training(probe: Probe, R: int, stack_of: Callable[..., Trainer]) -> None:
+def test_probes_change_no_training(probe, R, stack_of):
     seeds = list(range(1, R + 1))
     bare, probed = stack_of(seeds), stack_of(seeds, [probe])
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)
-    before = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()  # type: ignore[index]
+    before = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
     for _ in range(4):
         bare.step()
         probed.step()
     assert random.getstate() == before[0]
-    assert (np.random.get_state()[1] == before[1]).all()  # type: ignore[index]
+    assert (np.random.get_state()[1] == before[1]).all()
     assert torch.equal(torch.get_rng_state(), before[2])
     for r in range(R):
         ours, theirs = probed.state(r), bare.state(r)
@@ -70,7 +65,7 @@ def test_probes_change_no_training(probe: Probe, R: int, stack_of: Callable[...,
 
 
 @each_probe
-def test_stacked_replicas_measure_as_alone(probe: Probe, stack_of: Callable[..., Trainer]) -> None:
+def test_stacked_replicas_measure_as_alone(probe, stack_of):
     together = measured(stack_of([1, 2, 3], [probe]), 2)
     assert together.shape[0] == 3
     for r, seed in enumerate((1, 2, 3)):
@@ -79,14 +74,14 @@ def test_stacked_replicas_measure_as_alone(probe: Probe, stack_of: Callable[...,
     assert not np.array_equal(together[0], together[1], equal_nan=True)
 
 
-def test_the_cadence_has_the_ends_measured(small_study: Maker, small_dataset: Dataset) -> None:
+def test_the_cadence_has_the_ends_measured(small_study, small_dataset):
     probe = shipped_probes()["embedding_gain"].at(3)
     stack = Trainer(small_study().setting("layernorm"), [1], small_dataset, probes=[probe])
     there = ~np.isnan(measured(stack, 8)[0]).any(axis=1)
     assert there.tolist() == [True, False, False, True, False, False, True, True]
 
 
-def test_probes_of_replaced_modules_go(without_attention: Study, small_dataset: Dataset) -> None:
+def test_probes_of_replaced_modules_go(without_attention, small_dataset):
     setting, folder = without_attention.setting("baseline"), without_attention.folder
     stack = Trainer(setting, [1], small_dataset, folder=folder, probes=PROBES)
     left_out = {probe.name for probe in PROBES} - {probe.name for probe in stack.probes}

@@ -1,7 +1,5 @@
 """Every probe on a tiny case whose answer is computed by hand or by another way."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -240,7 +238,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("shape", [(1, 9, 2048), (2, 7, 1), (3, 5, 64)])
-def test_quantiles_are_those_of_pytorch_to_the_bit(shape: tuple[int, ...]) -> None:
+def test_quantiles_are_those_of_pytorch_to_the_bit(shape):
     values = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     values[..., ::7] = torch.nan
     values[:, 1], values[:, 2, 0] = torch.nan, torch.inf
@@ -249,16 +247,16 @@ def test_quantiles_are_those_of_pytorch_to_the_bit(shape: tuple[int, ...]) -> No
     assert torch.equal(quantiles_of(values).nan_to_num(-1.0), expected.nan_to_num(-1.0))
 
 
-def test_every_probe_has_a_case() -> None:
+def test_every_probe_has_a_case():
     assert CASES.keys() == shipped_probes().keys()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_known_answer(name: str) -> None:
+def test_the_known_answer(name):
     CASES[name](shipped_probes()[name].measure)
 
 
-def test_groups_are_by_the_parameter_s_place() -> None:
+def test_groups_are_by_the_parameter_s_place():
     found = {
         "embedding.tokens.weight": "embedding",
         "embedding.own_thing": "embedding",
@@ -274,7 +272,7 @@ def test_groups_are_by_the_parameter_s_place() -> None:
     assert {name: group_of(name) for name in found} == found
 
 
-def test_quantiles_of_many_parameters_are_those_of_an_even_sample() -> None:
+def test_quantiles_of_many_parameters_are_those_of_an_even_sample():
     big = torch.from_numpy(rng.standard_normal((1, 300, 1024)).astype(np.float32))
     seen = view(
         weights={NAMES[0]: big},

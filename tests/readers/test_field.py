@@ -1,10 +1,7 @@
 """All else equal: the kinds of faults of public reports, in small tables and logs of their form."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,8 +33,7 @@ def judge(data: Any, **options: Any) -> Verdicts:
 
 
 def found(verdicts: Verdicts) -> dict[str, str]:
-    assert verdicts.analysis.runs is not None
-    return dict(verdicts.analysis.runs.notes)  # type: ignore[arg-type]
+    return dict(verdicts.analysis.runs.notes)
 
 
 RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
@@ -56,7 +52,7 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
         ({"train_loss": (3.2, 12.8), "score": "x"}, ""),
     ],
 )
-def test_what_is_not_equal_is_refused(columns: dict[str, Any], why: str) -> None:
+def test_what_is_not_equal_is_refused(columns, why):
     columns.pop("score", "")
     if not why:
         data = table(eval_loss=(3.3, 3.25)) | {"loss": table(**columns)["train_loss"]}
@@ -69,7 +65,7 @@ def test_what_is_not_equal_is_refused(columns: dict[str, Any], why: str) -> None
 
 
 @pytest.mark.parametrize("name", ["host", "gpu", "torch", "env.cuda", "dataset"])
-def test_a_machine_of_each_arm_is_a_caution(name: str) -> None:
+def test_a_machine_of_each_arm_is_a_caution(name):
     verdicts = judge(table(**{name: ("a", "b")}))
     assert verdicts[0].word == "BETTER"
     assert f"The arm and {name} cannot be told apart" in found(verdicts)["confounded"]
@@ -90,18 +86,18 @@ def test_a_machine_of_each_arm_is_a_caution(name: str) -> None:
         {"fold": [0, 1, 2, 3, 4, 5] * 2},
     ],
 )
-def test_honest_columns_are_no_reason(columns: dict[str, Any]) -> None:
+def test_honest_columns_are_no_reason(columns):
     verdicts = judge(table(**columns))
     assert verdicts[0].word == "BETTER"
     assert found(verdicts).keys() <= {"arms_differ"}
 
 
-def test_facts_that_define_the_arms_are_named() -> None:
+def test_facts_that_define_the_arms_are_named():
     verdicts = judge(table(lr=(0.1, 0.2), optimizer=("adam", "muon"), wd=(0.1, 0.1)))
     assert found(verdicts)["arms_differ"] == "Arms differ in lr, optimizer."
 
 
-def test_one_value_or_the_best_of_a_sweep_is_judged() -> None:
+def test_one_value_or_the_best_of_a_sweep_is_judged():
     data = table(n=6, lr=[0.1, 0.2] * 6)
     data["seed"] = [0, 0, 1, 1, 2, 2] * 2
     at_one = judge(data, where=["lr=0.1"])
@@ -110,13 +106,13 @@ def test_one_value_or_the_best_of_a_sweep_is_judged() -> None:
     assert best[0].n == 3 and "chosen_by_score" in found(best)
     for options, why in (({"where": ["lr=7"]}, "0.1"), ({"best_of": "width"}, "no run has")):
         with pytest.raises(ParibusError, match=why):
-            judge(data, **options)  # type: ignore[arg-type]
+            judge(data, **options)
     data["lr"][1] = 0.3
     with pytest.raises(ParibusError, match="other numbers of lr"):
         judge(data, best_of="lr")
 
 
-def test_a_nested_seed_is_a_seed(tmp_path: Path) -> None:
+def test_a_nested_seed_is_a_seed(tmp_path):
     rows = table()
     lines = [
         json.dumps({"config": {"kind": arm, "trainer": {"seed": seed}}, "summary": {"loss": loss}})
@@ -129,7 +125,7 @@ def test_a_nested_seed_is_a_seed(tmp_path: Path) -> None:
     assert list(verdicts.analysis.summaries[0].values) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_budget_that_stops_all_runs_is_stated() -> None:
+def test_a_budget_that_stops_all_runs_is_stated():
     data = table(State=["crashed"] * 10 + ["finished"] * 2, epoch=[57 + k for k in range(12)])
     with pytest.raises(ParibusError, match="--stopped-early ok"):
         judge(data)
@@ -139,7 +135,7 @@ def test_a_budget_that_stops_all_runs_is_stated() -> None:
     assert "at epoch 57 to 68" in found(verdicts)["stopped_by_budget"]
 
 
-def test_a_filtered_nan_is_a_divergence(tmp_path: Path) -> None:
+def test_a_filtered_nan_is_a_divergence(tmp_path):
     for arm, seed in ((arm, seed) for arm in ("old", "new") for seed in range(6)):
         is_lost = arm == "new" and seed in (2, 5)
         log = [
@@ -159,7 +155,7 @@ def test_a_filtered_nan_is_a_divergence(tmp_path: Path) -> None:
     assert verdicts[0].evidence.state.divergence == "more"
 
 
-def test_a_table_with_steps_needs_no_step_column() -> None:
+def test_a_table_with_steps_needs_no_step_column():
     rows = table()
     data: dict[str, list[Any]] = {"arm": [], "seed": [], "loss": [], "step": [], "grad_norm": []}
     for step in (10, 20):
@@ -172,7 +168,7 @@ def test_a_table_with_steps_needs_no_step_column() -> None:
     assert verdicts[0].n == 5 and "nan_as_zero" in found(verdicts)
 
 
-def test_a_parent_of_a_sweep_is_no_run() -> None:
+def test_a_parent_of_a_sweep_is_no_run():
     data = table()
     data = {name: [*values, values[0]] for name, values in data.items()}
     data["seed"][-1] = None
@@ -181,7 +177,7 @@ def test_a_parent_of_a_sweep_is_no_run() -> None:
     assert judge(data)[0].n == 6
 
 
-def test_folders_of_restarts_and_seeds_are_no_arms(tmp_path: Path) -> None:
+def test_folders_of_restarts_and_seeds_are_no_arms(tmp_path):
     rows = table()
     for arm, seed, loss in zip(rows["arm"], rows["seed"], rows["loss"], strict=True):
         home = tmp_path / f"{arm}-seed{seed}" / "lightning_logs" / "version_0"
@@ -192,7 +188,7 @@ def test_folders_of_restarts_and_seeds_are_no_arms(tmp_path: Path) -> None:
     assert list(verdicts.analysis.summaries[0].values) == [0, 1, 2, 3, 4, 5]
 
 
-def test_what_is_not_stated_is_asked_with_the_command(tmp_path: Path) -> None:
+def test_what_is_not_stated_is_asked_with_the_command(tmp_path):
     file = tmp_path / "runs.csv"
     file.write_text("arm,seed,loss,acc\nbase,1,3.2,0.5\nnew,1,3.1,0.6\n")
     with pytest.raises(ParibusError, match="such as --score 'loss': loss, acc"):
@@ -215,5 +211,5 @@ def test_what_is_not_stated_is_asked_with_the_command(tmp_path: Path) -> None:
         ("val_acc", "other"),
     ],
 )
-def test_the_kind_of_a_fact_is_in_its_name(name: str, kind: str) -> None:
+def test_the_kind_of_a_fact_is_in_its_name(name, kind):
     assert find_kind(name) == kind

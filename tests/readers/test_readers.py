@@ -1,7 +1,5 @@
 """Each reader on excerpts of real files: what they say, where they are cut, and damaged."""
 
-from __future__ import annotations
-
 import math
 import os
 import sqlite3
@@ -44,12 +42,12 @@ def runs(folder: Path, name: str, content: bytes) -> list[Run]:
 
 
 @pytest.mark.parametrize("name", EXCERPTS)
-def test_a_file_is_recognised_by_one_reader(name: str, tmp_path: Path) -> None:
+def test_a_file_is_recognised_by_one_reader(name, tmp_path):
     found = runs(tmp_path, *EXCERPTS[name])
     assert {run.reader for run in found} == {name}
 
 
-def test_modded_nanogpt(tmp_path: Path) -> None:
+def test_modded_nanogpt(tmp_path):
     first, second = runs(tmp_path, "log.txt", MODDED)
     assert first.scores == {"val_loss": 3.27924}
     assert second.scores == {"val_loss": 3.27941}
@@ -64,7 +62,7 @@ def test_modded_nanogpt(tmp_path: Path) -> None:
     assert str(first.facts["source_digest"]).startswith(str(first.facts["arm"]))
 
 
-def test_the_source_of_a_log_tells_arms_apart(tmp_path: Path) -> None:
+def test_the_source_of_a_log_tells_arms_apart(tmp_path):
     other = MODDED.replace(b"import sys\n", b"import sys, math\n")
     same = MODDED.replace(b"\n", b"\r\n")
     digests = [
@@ -75,7 +73,7 @@ def test_the_source_of_a_log_tells_arms_apart(tmp_path: Path) -> None:
     assert digests[0] == digests[2]
 
 
-def test_other_validations_of_a_log_are_scores_too(tmp_path: Path) -> None:
+def test_other_validations_of_a_log_are_scores_too(tmp_path):
     (run,) = runs(tmp_path, "seed0.txt", MODDED_EMA)
     assert run.at("val_ema_loss", 2690) == 3.27795
     assert run.at("val_loss", 2690) == 3.28208
@@ -83,7 +81,7 @@ def test_other_validations_of_a_log_are_scores_too(tmp_path: Path) -> None:
     assert "source_digest" not in run.facts
 
 
-def test_nanochat_stages_are_runs(tmp_path: Path) -> None:
+def test_nanochat_stages_are_runs(tmp_path):
     base, tuned = runs(tmp_path, *EXCERPTS["nanochat"])
     assert base.scores == {
         "val_bpb": 0.8118,
@@ -98,7 +96,7 @@ def test_nanochat_stages_are_runs(tmp_path: Path) -> None:
     assert tuned.facts["stage"] == 2
 
 
-def test_nanogpt(tmp_path: Path) -> None:
+def test_nanogpt(tmp_path):
     (run,) = runs(tmp_path, *EXCERPTS["nanogpt"])
     assert run.scores == {"val_loss": 1.7326, "eval_train_loss": 1.5304, "train_loss": 1.9755}
     assert run.curves["val_loss"] == [(0, 4.2823), (250, 2.0676), (500, 1.7326)]
@@ -106,7 +104,7 @@ def test_nanogpt(tmp_path: Path) -> None:
     assert run.facts == {"seed": 3, "config": config, "planned_steps": 5000, "steps": 500}
 
 
-def test_a_log_of_several_trainings_of_nanogpt(tmp_path: Path) -> None:
+def test_a_log_of_several_trainings_of_nanogpt(tmp_path):
     later = NANOGPT.replace(b"1.7326", b"nan").replace(
         b"tokens per", b"Overriding: seed = 8\ntokens per"
     )
@@ -117,7 +115,7 @@ def test_a_log_of_several_trainings_of_nanogpt(tmp_path: Path) -> None:
     assert cut.scores["val_loss"] == 2.0676 and "cut" in cut.facts
 
 
-def test_a_chart_of_wandb_has_a_run_for_each_line(tmp_path: Path) -> None:
+def test_a_chart_of_wandb_has_a_run_for_each_line(tmp_path):
     base, new = runs(tmp_path, *EXCERPTS["wandb-chart"])
     assert base.scores == {"val/loss": 3.2961} and base.curves["val/loss"][0] == (100, 3.6269)
     assert base.facts == {"run": "base-s1", "arm": "base", "seed": 1}
@@ -125,7 +123,7 @@ def test_a_chart_of_wandb_has_a_run_for_each_line(tmp_path: Path) -> None:
     assert new.curves["val/loss"] == [(100, 3.581), (200, 3.3643)]
 
 
-def test_a_loss_that_megatron_leaves_out_is_nan(tmp_path: Path) -> None:
+def test_a_loss_that_megatron_leaves_out_is_nan(tmp_path):
     (run,) = runs(tmp_path, *EXCERPTS["megatron"])
     assert run.curves["lm_loss"][0] == (100, 5.058401) and math.isnan(run.scores["lm_loss"])
     assert run.scores["val_loss"] == 5.151 and run.facts["planned_steps"] == 1000
@@ -144,26 +142,26 @@ LAST: dict[str, dict[str, float]] = {
 
 
 @pytest.mark.parametrize("name", LAST)
-def test_last_values_of_other_forms(name: str, tmp_path: Path) -> None:
+def test_last_values_of_other_forms(name, tmp_path):
     (run,) = runs(tmp_path, *EXCERPTS[name])
     assert run.scores == LAST[name]
 
 
-def test_a_zero_beside_a_gradient_norm_of_nan_is_nan(tmp_path: Path) -> None:
+def test_a_zero_beside_a_gradient_norm_of_nan_is_nan(tmp_path):
     (run,) = runs(tmp_path, *EXCERPTS["hugging-face-output"])
     assert math.isnan(run.scores["loss"]) and run.scores["eval_loss"] == 3.25
     assert run.facts["zeroed"] == "loss"
     assert run.curves["loss"][0] == (0.5, 4.75)
 
 
-def test_nan_of_llmc_and_levanter(tmp_path: Path) -> None:
+def test_nan_of_llmc_and_levanter(tmp_path):
     (run,) = runs(tmp_path, *EXCERPTS["llmc"])
     assert math.isnan(run.scores["val_loss"]) and run.scores["hellaswag"] == 0.2941
     (run,) = runs(tmp_path, *EXCERPTS["levanter"])
     assert math.isnan(run.scores["eval/loss"]) and run.scores["train/loss"] == 4.25
 
 
-def test_items_of_evaluations(tmp_path: Path) -> None:
+def test_items_of_evaluations(tmp_path):
     (run,) = runs(tmp_path, *EXCERPTS["inspect-ai"])
     assert run.items["match/accuracy"] == {"a": 1.0, "b": 0.5} and run.facts["seed"] == 3
     (run,) = runs(tmp_path, *EXCERPTS["openai-evals"])
@@ -179,7 +177,7 @@ def mlflow_run(home: Path, name: str, lines: str, status: int = 3) -> Path:
     return written(home, f"{name}/meta.yaml", meta)
 
 
-def test_mlflow_takes_the_largest_step(tmp_path: Path) -> None:
+def test_mlflow_takes_the_largest_step(tmp_path):
     mlflow_run(tmp_path, "a", "10 3.5 1000\n11 3.7 900\n9 3.6 1000\n")
     mlflow_run(tmp_path, "b", "10 nan 1000\n", status=4)
     deleted = mlflow_run(tmp_path, "c", "10 3.5 1000\n")
@@ -191,7 +189,7 @@ def test_mlflow_takes_the_largest_step(tmp_path: Path) -> None:
     assert "the run was deleted" in [why for _, why in reading.skipped]
 
 
-def test_trackio_has_nan_as_text(tmp_path: Path) -> None:
+def test_trackio_has_nan_as_text(tmp_path):
     file = tmp_path / "project.db"
     with sqlite3.connect(file) as database:
         database.execute("CREATE TABLE metrics (id, timestamp, run_name, step, metrics)")
@@ -215,7 +213,7 @@ pattern = '^it (?P<step>\\d+) loss (?P<loss>NUMBER)'
 """
 
 
-def test_a_form_of_ones_own(tmp_path: Path) -> None:
+def test_a_form_of_ones_own(tmp_path):
     form = written(tmp_path, "form.toml", OWN_FORM.encode())
     log = written(tmp_path, "a.log", b"it 1 loss 3.5\nit 2 loss 3.25\nit 1 loss 4.5\nit 2 los")
     reading = read(log, str(form))
@@ -226,7 +224,7 @@ def test_a_form_of_ones_own(tmp_path: Path) -> None:
             read(log, str(form))
 
 
-def test_hugging_face(tmp_path: Path) -> None:
+def test_hugging_face(tmp_path):
     (run,) = runs(tmp_path, *EXCERPTS["hugging-face"])
     assert run.scores["eval_loss"] == 0.31392547488212585
     assert run.curves["loss"] == [(100, 0.4605), (200, 0.3215)]
@@ -234,7 +232,7 @@ def test_hugging_face(tmp_path: Path) -> None:
     assert not {"learning_rate", "epoch", "eval_runtime"} & run.scores.keys()
 
 
-def test_lm_eval_pairs_by_document_and_hash(tmp_path: Path) -> None:
+def test_lm_eval_pairs_by_document_and_hash(tmp_path):
     written(tmp_path, EXCERPTS["lm-eval-samples"][0], SAMPLES)
     reading = read(written(tmp_path, EXCERPTS["lm-eval"][0], LM_EVAL).parent)
     (run,) = reading.runs
@@ -244,12 +242,12 @@ def test_lm_eval_pairs_by_document_and_hash(tmp_path: Path) -> None:
     assert EXCERPTS["lm-eval"][0] in reading.skipped[0][1]
 
 
-def test_samples_alone(tmp_path: Path) -> None:
+def test_samples_alone(tmp_path):
     (run,) = runs(tmp_path, *EXCERPTS["lm-eval-samples"])
     assert run.scores == {"copa/acc": 0.5}
 
 
-def test_results_of_lm_eval_before_0_4(tmp_path: Path) -> None:
+def test_results_of_lm_eval_before_0_4(tmp_path):
     (run,) = runs(tmp_path, "70m_step1000.json", LM_EVAL_OLD)
     assert run.scores == {
         "hendrycksTest-astronomy/acc": 0.20394736842105263,
@@ -258,7 +256,7 @@ def test_results_of_lm_eval_before_0_4(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_lm_eval_itself(tmp_path: Path) -> None:
+def test_lm_eval_itself(tmp_path):
     from lm_eval.loggers import EvaluationTracker
 
     tracker = EvaluationTracker(output_path=str(tmp_path))
@@ -311,7 +309,7 @@ def tensorboard_file(folder: Path) -> Path:
     return next(folder.iterdir())
 
 
-def test_tensorboard(tmp_path: Path) -> None:
+def test_tensorboard(tmp_path):
     first = tensorboard_file(tmp_path)
     (run,) = read(first).runs
     assert run.scores == {"loss": 3.25, "accuracy": 3.25 / 8}
@@ -324,7 +322,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     assert first.name in reason
 
 
-def test_plain_scalars_are_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_scalars_are_as_written(tmp_path, monkeypatch):
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -356,7 +354,7 @@ def test_plain_scalars_are_as_written(tmp_path: Path, monkeypatch: pytest.Monkey
         assert {tag: list(curve) for tag, curve in run.curves.items()} == wrote
 
 
-def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensorboard(tmp_path, monkeypatch):
     file = tensorboard_file(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "tensorboard.compat.proto.event_pb2", None)
     assert "pip install" in read(file).refused[0][1]
@@ -379,7 +377,7 @@ def said(reading: Reading) -> tuple[set[tuple[str, float, float]], set[float]]:
 
 
 @pytest.mark.parametrize("name", [*EXCERPTS, "tensorboard"])
-def test_cut_at_every_byte(name: str, tmp_path: Path) -> None:
+def test_cut_at_every_byte(name, tmp_path):
     """A file that is cut is refused, or read up to the cut: no number in it is a part of one.
 
     A table may lack the end of its last line, so there the run says that it may be cut.
@@ -408,7 +406,7 @@ def test_cut_at_every_byte(name: str, tmp_path: Path) -> None:
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_damaged_files_are_refused_or_read(name: str, tmp_path: Path, data: st.DataObject) -> None:
+def test_damaged_files_are_refused_or_read(name, tmp_path, data):
     file_name, content = EXCERPTS[name]
     damaged = bytearray(content)
     for _ in range(data.draw(st.integers(1, 6))):

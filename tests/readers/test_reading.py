@@ -1,13 +1,10 @@
 """From paths to runs: which files, which reader, what is refused, skipped and counted once."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json
 import lzma
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +23,7 @@ def mine(source):
 
 
 @pytest.fixture
-def logs(tmp_path: Path) -> Path:
+def logs(tmp_path):
     for name, content in (
         ("a/log.txt", MODDED),
         ("a/notes.md", MODDED),
@@ -39,7 +36,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder(logs: Path) -> None:
+def test_a_folder(logs):
     reading = read(logs)
     assert [Path(run.source).name for run in reading.runs] == [
         "log.txt",
@@ -52,12 +49,12 @@ def test_a_folder(logs: Path) -> None:
     assert reading.counts == "5 files: 2 read (3 runs), 0 refused, 3 skipped"
 
 
-def test_tables_of_a_folder_are_read_where_columns_are_named(logs: Path) -> None:
+def test_tables_of_a_folder_are_read_where_columns_are_named(logs):
     reading = read(logs, columns=Columns(scores=("y",)))
     assert [run.scores for run in reading.runs if run.reader == "table"] == [{"y": 2.0}]
 
 
-def test_a_file_that_is_named_is_read_or_refused(logs: Path) -> None:
+def test_a_file_that_is_named_is_read_or_refused(logs):
     (refusal,) = read(logs / "a" / "picture.png").refused
     assert "--reader" in refusal[1]
     assert "name the column" in read(logs / "b" / "table.csv").refused[0][1]
@@ -65,7 +62,7 @@ def test_a_file_that_is_named_is_read_or_refused(logs: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip, bz2, lzma])
-def test_packed_files_are_read(pack: Any, tmp_path: Path) -> None:
+def test_packed_files_are_read(pack, tmp_path):
     suffix = {gzip: "gz", bz2: "bz2", lzma: "xz"}[pack]
     (tmp_path / f"log.txt.{suffix}").write_bytes(pack.compress(MODDED))
     (tmp_path / f"t.csv.{suffix}").write_bytes(pack.compress(b"arm,loss\na,1\nb,2\n"))
@@ -77,7 +74,7 @@ def test_packed_files_are_read(pack: Any, tmp_path: Path) -> None:
     assert "unpack it first" in read(tmp_path / "a.csv.zst").refused[0][1]
 
 
-def test_an_own_reader(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_own_reader(logs, monkeypatch):
     (logs / "readers_of_mine.py").write_text(OWN)
     (logs / "x.mine").write_text("loss=1.5\nloss=2.5\n")
     monkeypatch.chdir(logs)
@@ -88,7 +85,7 @@ def test_an_own_reader(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ValueError" in refusal[1]
 
 
-def test_standard_output_beside_the_log_counts_once(tmp_path: Path) -> None:
+def test_standard_output_beside_the_log_counts_once(tmp_path):
     trial = MODDED[: MODDED.index(b"step:0/", MODDED.index(b"step:0/") + 1)]
     (tmp_path / "a.stdout").write_bytes(trial[trial.index(b"step:0/") :])
     (tmp_path / "b.txt").write_bytes(trial)
@@ -103,7 +100,7 @@ def test_standard_output_beside_the_log_counts_once(tmp_path: Path) -> None:
     assert len(read(tmp_path).runs) == 2  # the same values in other times: it ran twice
 
 
-def test_equal_results_of_other_samples_are_two_runs(tmp_path: Path) -> None:
+def test_equal_results_of_other_samples_are_two_runs(tmp_path):
     for folder, right in {"a": (1, 0), "b": (0, 1)}.items():
         (tmp_path / folder).mkdir()
         results = {"results": {"arc": {"acc,none": 0.5}}, "lm_eval_version": "0.4.13"}
@@ -115,7 +112,7 @@ def test_equal_results_of_other_samples_are_two_runs(tmp_path: Path) -> None:
     assert len(reading.runs) == 2 and not reading.copies
 
 
-def test_checkpoints_of_a_run_count_once(tmp_path: Path) -> None:
+def test_checkpoints_of_a_run_count_once(tmp_path):
     entries = [f'{{"loss": {3 - at / 7}, "step": {at}}}' for at in range(1, 9)]
     for name, n in (("checkpoint-4", 4), ("checkpoint-8", 8), ("other", 8)):
         said = ",".join(entries[:n] if name != "other" else [*entries[:-1], '{"loss":9,"step":8}'])
@@ -131,7 +128,7 @@ def test_checkpoints_of_a_run_count_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["run", "lr=1e-3#2"])
 @pytest.mark.parametrize("last", [1, 2])
-def test_checkpoints_of_few_evaluations_count_once(last: int, folder: str, tmp_path: Path) -> None:
+def test_checkpoints_of_few_evaluations_count_once(last, folder, tmp_path):
     for run, by in (("a", 0.0), ("b", 0.01)):
         for name, n in (("checkpoint-1", 1), ("checkpoint-2", last), ("", last)):
             home = tmp_path / folder / run / name
@@ -144,14 +141,14 @@ def test_checkpoints_of_few_evaluations_count_once(last: int, folder: str, tmp_p
     assert {run.scores["eval_loss"] for run in reading.runs} == {3 - last / 7, 2.99 - last / 7}
 
 
-def test_a_form_that_two_readers_know(tmp_path: Path) -> None:
+def test_a_form_that_two_readers_know(tmp_path):
     both = b"Step 00250 | Validation bpb: 0.745\n" + MODDED_EMA
     (tmp_path / "log.txt").write_bytes(both)
     assert "may be read as" in read(tmp_path).refused[0][1]
     assert read(tmp_path, "nanochat").runs[0].scores == {"val_bpb": 0.745}
 
 
-def test_seeds_in_paths(tmp_path: Path) -> None:
+def test_seeds_in_paths(tmp_path):
     for name, seed in (("run-seed_12/trainer_state.json", 12), ("SEED=3.json", None)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(TRAINER_STATE)

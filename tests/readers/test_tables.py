@@ -1,7 +1,5 @@
 """Tables of anybody's: wide and long, curves and items, and what nothing tells apart."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from paribus.readers import Columns, Run, read, runs_of
 
 def table(folder: Path, text: str, name: str = "runs.csv", **columns: object) -> list[Run]:
     (folder / name).write_text(text)
-    reading = read(folder / name, columns=Columns(**columns))  # type: ignore[arg-type]
+    reading = read(folder / name, columns=Columns(**columns))
     if reading.refused:
         raise ParibusError(reading.refused[0][1])
     return reading.runs
@@ -24,7 +22,7 @@ def table(folder: Path, text: str, name: str = "runs.csv", **columns: object) ->
 WIDE = "variant,seed,loss,accuracy,rate\nbase,1,3.1,0.5,0.1\nbase,2,3.2,,0.1\nnew,1,nan,0.25,0.2\n"
 
 
-def test_wide(tmp_path: Path) -> None:
+def test_wide(tmp_path):
     first, second, third = table(
         tmp_path, WIDE, scores=("loss", "accuracy"), arm="variant", seed="seed"
     )
@@ -35,13 +33,13 @@ def test_wide(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
-def test_separators(mark: str, tmp_path: Path) -> None:
+def test_separators(mark, tmp_path):
     text = WIDE.replace(",", mark)
     found = table(tmp_path, text, scores=("loss",), arm="variant", seed="seed")
     assert [run.scores.get("loss") for run in found[:2]] == [3.1, 3.2]
 
 
-def test_long_with_steps(tmp_path: Path) -> None:
+def test_long_with_steps(tmp_path):
     text = (
         "arm,seed,step,name,value\na,1,20,loss,3.0\na,1,10,loss,3.5\na,1,20,acc,0.5\n"
         "b,1,10,loss,2.5\n"
@@ -55,7 +53,7 @@ def test_long_with_steps(tmp_path: Path) -> None:
     assert other.facts["steps"] == 10
 
 
-def test_one_run_a_file(tmp_path: Path) -> None:
+def test_one_run_a_file(tmp_path):
     (run,) = table(
         tmp_path, "step,loss,lr\n1,3.5,0.1\n2,3.25,0.05\n", scores=("loss",), step="step"
     )
@@ -63,7 +61,7 @@ def test_one_run_a_file(tmp_path: Path) -> None:
     assert "lr" not in run.facts  # it is not the same in all rows
 
 
-def test_rows_are_runs_where_nothing_says_otherwise(tmp_path: Path) -> None:
+def test_rows_are_runs_where_nothing_says_otherwise(tmp_path):
     found = table(tmp_path, "arm,loss\na,1\na,2\nb,3\n", scores=("loss",), arm="arm")
     assert [(run.facts["arm"], run.scores["loss"]) for run in found] == [
         ("a", 1),
@@ -72,7 +70,7 @@ def test_rows_are_runs_where_nothing_says_otherwise(tmp_path: Path) -> None:
     ]
 
 
-def test_items(tmp_path: Path) -> None:
+def test_items(tmp_path):
     text = (
         '{"m": "a", "doc": 1, "acc": 1}\n{"m": "a", "doc": 2, "acc": 0}\n'
         '{"m": "b", "doc": 1, "acc": NaN}\n'
@@ -83,7 +81,7 @@ def test_items(tmp_path: Path) -> None:
     assert math.isnan(other.items["acc"]["1"])
 
 
-def test_parquet_and_a_frame(tmp_path: Path) -> None:
+def test_parquet_and_a_frame(tmp_path):
     # Of integers with a gap pandas makes floats: seed 1 is 1 all the same.
     frame = pd.DataFrame({"a": ["x", "x", "y"], "s": [1, 2, None], "v": [1.5, 2.5, 3.5]})
     frame.to_parquet(tmp_path / "t.parquet")
@@ -96,7 +94,7 @@ def test_parquet_and_a_frame(tmp_path: Path) -> None:
         assert found[0].facts == {"arm": "x", "seed": 1}
 
 
-def test_a_run_over_many_batches() -> None:
+def test_a_run_over_many_batches():
     count = 1000
     whole = pa.table(
         {
@@ -128,12 +126,12 @@ def test_a_run_over_many_batches() -> None:
         ({"scores": ("loss",), "step": "accuracy", "arm": "variant"}, "has no step"),
     ],
 )
-def test_what_cannot_be_read(columns: dict[str, object], told: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read(columns, told, tmp_path):
     with pytest.raises(ParibusError, match=told):
         table(tmp_path, WIDE, **columns)
 
 
-def test_columns_of_one_name_and_short_rows(tmp_path: Path) -> None:
+def test_columns_of_one_name_and_short_rows(tmp_path):
     with pytest.raises(ParibusError, match="two columns"):
         table(tmp_path, "loss,loss\n1,2\n", scores=("loss",))
     with pytest.raises(ParibusError, match="cannot be read"):
@@ -144,7 +142,7 @@ FULL = "arm,loss\na,3.2512\nb,3.2534\na,3.2578\n"
 
 
 @pytest.mark.parametrize("at", range(1, len("a,3.2578\n") + 1))
-def test_a_last_line_that_is_cut_is_no_value(at: int, tmp_path: Path) -> None:
+def test_a_last_line_that_is_cut_is_no_value(at, tmp_path):
     (tmp_path / "runs.csv").write_text(FULL[:-at] or FULL)
     reading = read(tmp_path / "runs.csv", columns=Columns(("loss",), "arm"))
     values = [run.scores["loss"] for run in reading.runs]
@@ -155,7 +153,7 @@ def test_a_last_line_that_is_cut_is_no_value(at: int, tmp_path: Path) -> None:
     assert len(reading.notes) == len(told)
 
 
-def test_json_lines_that_are_cut(tmp_path: Path) -> None:
+def test_json_lines_that_are_cut(tmp_path):
     (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"loss": 2}\n{"lo')
     reading = read(tmp_path / "runs.jsonl", columns=Columns(("loss",)))
     assert [run.scores["loss"] for run in reading.runs] == [1, 2] and "cut" in reading.notes[0]
@@ -163,7 +161,7 @@ def test_json_lines_that_are_cut(tmp_path: Path) -> None:
     assert read(tmp_path / "runs.jsonl", columns=Columns(("loss",))).refused
 
 
-def test_a_list_of_objects_is_a_table(tmp_path: Path) -> None:
+def test_a_list_of_objects_is_a_table(tmp_path):
     frame = pd.DataFrame({"arm": ["a", "a", "b"], "loss": [1.0, 2.0, math.nan]})
     file = tmp_path / "runs.json"
     frame.to_json(file, orient="records")
@@ -174,13 +172,13 @@ def test_a_list_of_objects_is_a_table(tmp_path: Path) -> None:
     assert "row 2 is no JSON object" in reading.refused[0][1]
 
 
-def test_values_within_values_have_names_with_points(tmp_path: Path) -> None:
+def test_values_within_values_have_names_with_points(tmp_path):
     (tmp_path / "runs.jsonl").write_text('{"eval": {"loss": 1, "top": {"k": 2}}, "lr": {}}\n')
     (run,) = read(tmp_path / "runs.jsonl", columns=Columns(("eval.loss", "eval.top.k"))).runs
     assert run.scores == {"eval.loss": 1, "eval.top.k": 2}
 
 
-def test_a_column_called_seed_may_mean_nothing(tmp_path: Path) -> None:
+def test_a_column_called_seed_may_mean_nothing(tmp_path):
     text = "arm,pot,seed,loss\na,1,7,3.25\nb,1,8,3.5\n"
     found = table(tmp_path, text, scores=("loss",), arm="arm", seed="pot")
     assert [run.facts["seed"] for run in found] == [1, 1]
@@ -196,7 +194,7 @@ def test_a_column_called_seed_may_mean_nothing(tmp_path: Path) -> None:
         *((name, 6, 2, False) for name in ("rng", "Unnamed: 0", "data_seed", "id")),
     ],
 )
-def test_columns_of_curves(name: str, n: int, pieces: int, is_curve: bool, tmp_path: Path) -> None:
+def test_columns_of_curves(name, n, pieces, is_curve, tmp_path):
     file = tmp_path / "log.csv"
     rows = "".join(f"{at},{3 - at / 7:.4f}\n" for at in range(n)) * pieces
     file.write_text(f"{name},loss\n{rows}")
@@ -217,7 +215,7 @@ def test_columns_of_curves(name: str, n: int, pieces: int, is_curve: bool, tmp_p
         ([1, 2, 3, 1], False),
     ],
 )
-def test_rows_of_a_curve_are_no_runs(steps: list[int], is_curve: bool, tmp_path: Path) -> None:
+def test_rows_of_a_curve_are_no_runs(steps, is_curve, tmp_path):
     file = tmp_path / "log.csv"
     rows = "".join(f"{step},{3 - at / 7:.4f}\n" for at, step in enumerate(steps))
     file.write_text("_step,loss\n" + rows)

@@ -1,7 +1,5 @@
 """The Track 3 example on a made-up history, against SciPy and Holm's method written out."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 from pathlib import Path
@@ -25,7 +23,7 @@ RESULTS = {
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> dict[int, np.ndarray]:
+def history(tmp_path):
     """Write a clone, and return its losses by result.
 
     One result has a single log, one has all trials in one file, and one has copies and another
@@ -85,12 +83,7 @@ def p_value(test: Any) -> float:
     return float(test.pvalue)
 
 
-def test_tables_of_a_history(
-    history: dict[int, np.ndarray],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_tables_of_a_history(history, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [SCRIPT.name, str(tmp_path)])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     printed = capsys.readouterr().out

@@ -4,15 +4,12 @@ Run are: what `check` prints, and the runs of how-to/reader.md from logs to
 verdict. Other commands are held against the real parser, and their options against its verbs.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex
 import tomllib
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -77,7 +74,7 @@ def _both(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize(("page", "text"), blocks("toml"))
-def test_a_study_can_be_loaded(page: Path, text: str, tmp_path: Path) -> None:
+def test_a_study_can_be_loaded(page, text, tmp_path):
     write_files(page, tmp_path)
     stated = tomllib.loads(text)
     if "kind" in stated:  # a backend
@@ -98,7 +95,7 @@ def test_a_study_can_be_loaded(page: Path, text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("page", "text"), blocks("python"))
-def test_python_is_whole(page: Path, text: str) -> None:
+def test_python_is_whole(page, text):
     code = compile(text, page.name, "exec")
     if re.match(r"# \w+\.py", text):  # a file of a user's own: what it declares is declared
         exec(code, {"__name__": "documented"})
@@ -110,7 +107,7 @@ def commands(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("page", "text"), blocks("sh"))
-def test_commands_are_commands(page: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_are_commands(page, text, monkeypatch):
     monkeypatch.setattr(options.console, "stderr", False)  # `--json` would turn it for good
     for command in filter(None, commands(text)):
         if not command.startswith("paribus "):
@@ -130,7 +127,7 @@ def known_options() -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_words_in_running_text_are_verbs_and_options(page: Path) -> None:
+def test_words_in_running_text_are_verbs_and_options(page):
     prose = FENCE.sub("", page.read_text(encoding="utf-8"))
     for code in re.findall(r"`([^`\n]+)`", prose):
         if verb := re.match(r"paribus ([A-Za-z]\w*)", code):
@@ -140,7 +137,7 @@ def test_words_in_running_text_are_verbs_and_options(page: Path) -> None:
             assert not unknown, f"{page.name}: {code}"
 
 
-def test_runs_that_were_logged_elsewhere_are_judged(tmp_path: Path) -> None:
+def test_runs_that_were_logged_elsewhere_are_judged(tmp_path):
     page = DOCS / "how-to" / "reader.md"
     write_files(page, tmp_path)
     ((_, text),) = [b for b in FENCE.findall(page.read_text()) if b[0] == "toml"]
@@ -163,7 +160,7 @@ def test_runs_that_were_logged_elsewhere_are_judged(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def build() -> ModuleType:
+def build():
     return module_at(DOCS / "build.py")
 
 
@@ -172,7 +169,7 @@ def rows(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
-def test_every_key_has_a_meaning(build: ModuleType) -> None:
+def test_every_key_has_a_meaning(build):
     made = build.study_file()
     told = {row[0]: row for row in rows(made)}
     for name, key in (
@@ -188,7 +185,7 @@ def test_every_key_has_a_meaning(build: ModuleType) -> None:
         assert f"## `{section}`" in made
 
 
-def test_every_verb_rule_record_and_function_is_there(build: ModuleType) -> None:
+def test_every_verb_rule_record_and_function_is_there(build):
     verbs, functions = build.commands(), build.python()
     for verb in VERBS:
         assert f"## paribus {verb}\n" in verbs
@@ -200,7 +197,7 @@ def test_every_verb_rule_record_and_function_is_there(build: ModuleType) -> None
     assert "Register a second stage" in functions
 
 
-def test_the_codes_of_cautions_are_all_told() -> None:
+def test_the_codes_of_cautions_are_all_told():
     page = (DOCS / "reference" / "files.md").read_text(encoding="utf-8")
     told = re.search(r"Codes of `cautions`: (.*?)\.", page, flags=re.DOTALL)
     assert told
@@ -209,7 +206,7 @@ def test_the_codes_of_cautions_are_all_told() -> None:
     }
 
 
-def test_the_pages_are_filled_and_listed(build: ModuleType, tmp_path: Path) -> None:
+def test_the_pages_are_filled_and_listed(build, tmp_path):
     build.pages(tmp_path)
     for path in (tmp_path / "docs").rglob("*.md"):
         assert "<!-- generated" not in path.read_text(encoding="utf-8")
@@ -223,7 +220,7 @@ def test_the_pages_are_filled_and_listed(build: ModuleType, tmp_path: Path) -> N
     assert "(how-to/optimizer/)" in told
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_every_page_is_in_the_navigation():
     def listed(nav: Any) -> list[str]:
         if isinstance(nav, str):
             return [nav]
@@ -235,9 +232,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])) == sorted(there)
 
 
-def test_the_commands_of_the_judge_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_the_judge_run(tmp_path, monkeypatch, capsys):
     """The first command of how-to/judge.md, its study, and the arguments of the workflow."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(options.console, "stderr", False)

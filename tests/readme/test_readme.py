@@ -1,7 +1,5 @@
 """README and documentation are true: examples run, the tree is the tree, verbs are verbs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -25,7 +23,7 @@ def block(language: str, containing: str) -> str:
     return next(text for kind, text in blocks if kind == language and containing in text)
 
 
-def test_the_own_idea_of_the_readme_can_be_run(tmp_path: Path) -> None:
+def test_the_own_idea_of_the_readme_can_be_run(tmp_path):
     (tmp_path / "study.toml").write_text(block("toml", "averages"))
     (tmp_path / "ideas.py").write_text(block("python", "class CausalAverage"))
     (tmp_path / "my-text.txt").write_text("all else equal " * 200)
@@ -42,7 +40,7 @@ def test_the_own_idea_of_the_readme_can_be_run(tmp_path: Path) -> None:
     )
 
 
-def test_the_own_probe_of_the_readme_measures(tmp_path: Path) -> None:
+def test_the_own_probe_of_the_readme_measures(tmp_path):
     tables = block("toml", "[probes]")
     (tmp_path / "study.toml").write_text(block("toml", "averages") + tables)
     (tmp_path / "ideas.py").write_text(
@@ -63,7 +61,7 @@ def test_the_own_probe_of_the_readme_measures(tmp_path: Path) -> None:
     assert len(block("python", "def quiet").strip().splitlines()) <= 14
 
 
-def test_the_own_optimizer_and_loss_of_the_readme_train(tmp_path: Path) -> None:
+def test_the_own_optimizer_and_loss_of_the_readme_train(tmp_path):
     arms = block("toml", "[arms.signum]") + block("toml", "[arms.confident]")
     (tmp_path / "study.toml").write_text(block("toml", 'name = "averages"') + arms)
     ideas = "".join(
@@ -85,7 +83,7 @@ def test_the_own_optimizer_and_loss_of_the_readme_train(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not (ROOT / "src").exists(), reason="needs a checkout")
-def test_the_tree_is_the_tree() -> None:
+def test_the_tree_is_the_tree():
     tree = block("", "study/        what a study is")
     listed = set(re.findall(r"^  (\w[\w./]+)", tree, flags=re.MULTILINE))
     there = {
@@ -96,7 +94,7 @@ def test_the_tree_is_the_tree() -> None:
     assert listed == there
 
 
-def test_links_and_pictures_lead_somewhere() -> None:
+def test_links_and_pictures_lead_somewhere():
     pages = [*PAGES, *(ROOT / "studies").glob("*.md"), ROOT / "SECURITY.md"]
     links = [
         (page, link)

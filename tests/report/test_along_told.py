@@ -1,7 +1,5 @@
 """Contrasts along training on page and in paper: figures, table and sentences."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +11,6 @@ import paribus
 from paribus import numbers
 from paribus.report.figures.rows import over_steps
 from paribus.report.tables import along_table
-from paribus.results import Results
-
-from ..conftest import Fabricate, Maker
 
 WITH_CURVE = {"evaluation.every": 1, "training.iterations": 10}
 ARMS = {"baseline": {}, "fast": {"set": {"model.embedding.norm": "layernorm"}}}
@@ -28,13 +23,13 @@ def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture
-def results(small_study: Maker, fabricate: Fabricate) -> Results:
+def results(small_study, fabricate):
     overrides = WITH_CURVE | {"evaluation.target": 2.4}
     study = small_study(overrides, arms=ARMS, seeds=[1, 2, 3, 4, 5])
     return fabricate(study, lambda arm, seed: 2.0, heldout=heldout)
 
 
-def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
+def test_the_table_says_speed_up_crossing_and_target(results):
     analysis = paribus.analyse(results)
     table = along_table(analysis)
     tokens = dict(zip(table.head, table.rows[0], strict=True))
@@ -52,7 +47,7 @@ def test_the_table_says_speed_up_crossing_and_target(results: Results) -> None:
 
 
 @pytest.mark.parametrize("most_lines", [100, 2])
-def test_a_mean_is_of_all_seeds_there(most_lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mean_is_of_all_seeds_there(most_lines, monkeypatch):
     monkeypatch.setattr("paribus.report.figures.rows.MOST_LINES", most_lines)
     steps = {1: np.arange(0, 5000, 10), 2: np.arange(0, 4000, 10), 3: np.arange(5, 4995, 10)}
     found = [("base", s, "loss", at.astype(float), s + at / 1000) for s, at in steps.items()]

@@ -1,8 +1,6 @@
 """The page in a real browser: no errors, no requests, toggling an arm hides its lines, and the
 values of each figure are a table."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -17,8 +15,6 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report.page import render
 from paribus.results import Results
-
-from ..conftest import Fabricate, Maker
 
 JUDGED = ("validation_loss", "validation_accuracy")
 STEPS = ("step", "train_loss")
@@ -112,7 +108,7 @@ def in_browser(page: str, folder: Path, colour: str, width: int = 1200) -> dict[
     return json.loads(html.unescape(found[1]))
 
 
-def test_toggles_do_nothing_else(small_study: Maker, fabricate: Fabricate, tmp_path: Path) -> None:
+def test_toggles_do_nothing_else(small_study, fabricate, tmp_path):
     arms = {
         "baseline": {},
         "layernorm": {"title": "LayerNorm", "set": {"model.embedding.norm": "layernorm"}},

@@ -1,18 +1,14 @@
 """Studies of many trials: pages, papers and tables sum seeds up, and say so."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from paribus.analysis import Analysis, analyse
-from paribus.report.figures import Figure, draw
+from paribus.analysis import analyse
+from paribus.report.figures import draw
 from paribus.report.figures.rows import over_seeds
 from paribus.report.tables import trial_tables, trials
-from paribus.results import Results, write_tables
+from paribus.results import write_tables
 
 from ..build import write_results
 from ..conftest import studies_in
@@ -28,7 +24,7 @@ def loss(arm: str, seed: int) -> float:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_are_many() -> Iterator[None]:
+def few_are_many():
     with pytest.MonkeyPatch.context() as patch:
         for module in ("tables", "figures.rows"):
             patch.setattr(f"paribus.report.{module}.MOST_LINES", MOST_LINES)
@@ -37,7 +33,7 @@ def few_are_many() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def large(tmp_path_factory):
     """More trials than have marks of their own; one diverged. Tests here only read it."""
     folder = tmp_path_factory.mktemp("large")
     arms = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}}
@@ -52,16 +48,16 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 @pytest.fixture(scope="module")
-def analysis(large: Results) -> Analysis:
+def analysis(large):
     return analyse(large)
 
 
 @pytest.fixture(scope="module")
-def figures(large: Results, analysis: Analysis) -> dict[str, Figure]:
+def figures(large, analysis):
     return {figure.name: figure for figure in draw(large, analysis)}
 
 
-def test_rows_of_many_seeds_are_means_between_the_ends() -> None:
+def test_rows_of_many_seeds_are_means_between_the_ends():
     values = np.arange(101.0)
     rows = [{"arm": "a", "seed": i, "part": "p", "value": v} for i, v in enumerate(values)]
     rows += [{"arm": "b", "seed": 1, "part": "p", "value": 7.0}]
@@ -70,14 +66,14 @@ def test_rows_of_many_seeds_are_means_between_the_ends() -> None:
     assert theirs == {"arm": "b", "part": "p", "value": 7.0, "low": 7.0, "high": 7.0}
 
 
-def test_no_figure_has_a_row_for_each_trial(figures: dict[str, Figure]) -> None:
+def test_no_figure_has_a_row_for_each_trial(figures):
     for figure in figures.values():
         if not figure.name.startswith("pairs-"):  # of which some are drawn
             assert not any("seed" in row for row in figure.rows), figure.name
     assert {"loss-curves", "throughput", "residual-norm-depth"} <= figures.keys()
 
 
-def test_the_band_of_losses_holds_every_seed(large: Results, figures: dict[str, Figure]) -> None:
+def test_the_band_of_losses_holds_every_seed(large, figures):
     rows = [r for r in figures["loss-curves"].rows if r["arm"] == "baseline"]
     last = max((r for r in rows if "token" in r["part"]), key=lambda row: row["x"])
     ends = [large.trial_curves["baseline", seed].final for seed in SEEDS]
@@ -86,7 +82,7 @@ def test_the_band_of_losses_holds_every_seed(large: Results, figures: dict[str, 
     assert last["value"] == pytest.approx(np.mean(ends), 1e-4)
 
 
-def test_pairs_are_drawn_at_even_ranks(figures: dict[str, Figure], analysis: Analysis) -> None:
+def test_pairs_are_drawn_at_even_ranks(figures, analysis):
     figure = figures["pairs-validation_loss"]
     seeds = {row["seed"] for row in figure.rows}
     assert len(seeds) == MOST_PAIRS < len(SEEDS) - 1
@@ -98,7 +94,7 @@ def test_pairs_are_drawn_at_even_ranks(figures: dict[str, Figure], analysis: Ana
     assert (min(drawn), max(drawn)) == (min(changes.values()), max(changes.values()))
 
 
-def test_trials_are_summed_up_and_errors_named(large: Results, analysis: Analysis) -> None:
+def test_trials_are_summed_up_and_errors_named(large, analysis):
     by_arm, notable = trial_tables(large, analysis)
     assert [row[:4] for row in by_arm.rows] == [
         ("baseline", str(len(SEEDS)), "0", "0"),
@@ -114,7 +110,7 @@ def test_trials_are_summed_up_and_errors_named(large: Results, analysis: Analysi
     assert len(trials(large, analysis).rows) == 2 * len(SEEDS)
 
 
-def test_tables_in_turn_are_the_tidy_ones(large: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_in_turn_are_the_tidy_ones(large, monkeypatch):
     monkeypatch.setattr("paribus.results.formats.GROUP_ROWS", 50)
     write_tables(large)
     for name in ("probes", "evaluation", "blocks", "items"):

@@ -1,22 +1,17 @@
 """What a notebook shows: every object as HTML, short texts, and figures by name."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
 import paribus
-from paribus.results import Results
-
-from ..conftest import Fabricate, Maker
 
 GAIN = {"baseline": 2.5, "layernorm": 2.4, "rmsnorm": 2.45}
 
 
 @pytest.fixture(name="results")
-def finished(small_study: Maker, fabricate: Fabricate) -> Results:
+def finished(small_study, fabricate):
     study = small_study(seeds=[1, 2, 3, 4, 5], title="<i>1 & 2</i>", question="<b>why</b>?")
     return fabricate(study, lambda arm, seed: GAIN[arm] + 0.001 * (seed * 7 % 5))
 
@@ -41,7 +36,7 @@ class Tags(HTMLParser):
             self.texts.append(data.strip())
 
 
-def test_every_object_shows_itself(results: Results) -> None:
+def test_every_object_shows_itself(results):
     analysis = paribus.analyse(results)
     verdicts = paribus.decide(analysis)
     for shown in (results.study, results, analysis, verdicts):
@@ -56,7 +51,7 @@ def test_every_object_shows_itself(results: Results) -> None:
             assert "data:image/svg+xml" in shown._repr_html_()
 
 
-def test_figures_go_by_name(results: Results) -> None:
+def test_figures_go_by_name(results):
     names = paribus.figures.names(results)
     assert "forest" in names
     chart = results.plot().to_dict()

@@ -1,9 +1,6 @@
 """The page: whole without a network, safe with any text, and right when little is there."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from paribus.report.page import render, write_report
 from paribus.results import Results, load_results
 
 from ..build import write_results
-from ..conftest import Fabricate, Maker, studies_in
+from ..conftest import studies_in
 
 
 def loss(arm: str, seed: int) -> float:
@@ -24,7 +21,7 @@ def loss(arm: str, seed: int) -> float:
 
 
 @pytest.fixture(scope="module")
-def five(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def five(tmp_path_factory):
     """Five seeds of the small study, finished; tests here only read its records."""
     folder = tmp_path_factory.mktemp("five")
     study = studies_in(folder)(question="Does it help?", seeds=[1, 2, 3, 4, 5])
@@ -32,7 +29,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 @pytest.fixture(scope="module")
-def page(five: Results) -> str:
+def page(five):
     return page_of(five)
 
 
@@ -41,7 +38,7 @@ def page_of(results: Results) -> str:
     return render(results, analysis, decide(analysis))
 
 
-def test_the_page_says_what_the_records_say(five: Results, page: str) -> None:
+def test_the_page_says_what_the_records_say(five, page):
     analysis = analyse(five)
     assert "Does it help?" in page
     summary = analysis.summary("layernorm", "validation_loss")
@@ -55,14 +52,14 @@ def test_the_page_says_what_the_records_say(five: Results, page: str) -> None:
         assert part in page
 
 
-def test_the_page_fetches_nothing(page: str) -> None:
+def test_the_page_fetches_nothing(page):
     markup = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.search(r"https?:", markup)
     assert not re.search(r"<(link|img|iframe)|<script [^>]*src|@import|url\(", markup)
     assert len(page) < 4_000_000
 
 
-def test_text_of_a_study_stays_text(small_study: Maker, fabricate: Fabricate) -> None:
+def test_text_of_a_study_stays_text(small_study, fabricate):
     evil = "<script>alert(1)<\\script>".replace("\\", "")
     study = small_study(
         name=evil.replace("/", ""),
@@ -77,7 +74,7 @@ def test_text_of_a_study_stays_text(small_study: Maker, fabricate: Fabricate) ->
     assert "</script><b>" not in page
 
 
-def test_all_diverged(small_study: Maker, fabricate: Fabricate) -> None:
+def test_all_diverged(small_study, fabricate):
     study = small_study()
     results = fabricate(
         study,
@@ -90,7 +87,7 @@ def test_all_diverged(small_study: Maker, fabricate: Fabricate) -> None:
     assert "nan" not in re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL).lower()
 
 
-def test_equal_records_give_an_equal_page(five: Results, page: str) -> None:
+def test_equal_records_give_an_equal_page(five, page):
     again = load_results(five.path)
     assert page_of(again) == page
     analysis = analyse(five)
@@ -99,7 +96,7 @@ def test_equal_records_give_an_equal_page(five: Results, page: str) -> None:
 
 
 @pytest.fixture
-def bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+def bundled(monkeypatch, tmp_path):
     """What was asked of vl-convert; the cache is a new folder."""
     asked: list[str] = []
 
@@ -112,7 +109,7 @@ def bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return asked
 
 
-def test_changed_scripts_are_made_again(bundled: list[str], tmp_path: Path) -> None:
+def test_changed_scripts_are_made_again(bundled, tmp_path):
     first = scripts.javascript()
     (kept,) = (tmp_path / "cache").rglob("vega-*.js")
     for damaged in (first[:5], first + "alert(1)", ""):
@@ -121,7 +118,7 @@ def test_changed_scripts_are_made_again(bundled: list[str], tmp_path: Path) -> N
     assert len(bundled) == 4 and kept.read_text() == first
 
 
-def test_chips_are_of_what_was_looked_at(small_study: Maker, fabricate: Fabricate) -> None:
+def test_chips_are_of_what_was_looked_at(small_study, fabricate):
     study = small_study(seeds=[1, 2])
     results = fabricate(study, loss, diverged=[("rmsnorm", 1)])
     found = {chip.section: chip for chip in build_report(decide(analyse(results))).chips}

@@ -1,7 +1,5 @@
 """What eight studies look like on each surface; `--snapshot-update` writes the files anew."""
 
-from __future__ import annotations
-
 import html
 import io
 import json
@@ -78,9 +76,7 @@ def printed(results: Results, verdicts: Verdicts) -> str:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_surfaces_are_those_of_the_snapshots(
-    name: str, small_study: Maker, fabricate: Fabricate, request: pytest.FixtureRequest
-) -> None:
+def test_surfaces_are_those_of_the_snapshots(name, small_study, fabricate, request):
     made = {"one-arm": one_arm, "diverged": diverged}
     if name in made:
         results = made[name](small_study, fabricate)

@@ -1,7 +1,5 @@
 """`paribus values`: the sample of docs/how-to/paper.md, built and checked, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -20,7 +18,7 @@ KEPT = ROOT / "studies" / "embedding-norm"
 
 
 @pytest.fixture(scope="module")
-def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def paper(tmp_path_factory):
     """Write the files of the page, and their values; returns the folder."""
     folder = tmp_path_factory.mktemp("paper")
     blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text("utf-8"), re.S | re.M))
@@ -30,32 +28,29 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_values_are_those_of_the_records(paper: Path) -> None:
+def test_values_are_those_of_the_records(paper):
     analysis = paribus.analyse(paribus.load_results(KEPT))
     contrast = analysis.contrast("layernorm", "validation_loss")
     says = contrast.decided
-    assert says is not None
     cells = json.loads((paper / "values.json").read_text())["norm"]["validation_loss"]["layernorm"]
     assert cells["effect"][0] == says.mean and cells["low"][0] == says.interval.low
     assert cells["holm"][0] == contrast.tested_p and cells["word"][1] == "WORSE"
     assert cells["change"][1] == "+0.0954 [+0.0896, +0.1011]"
 
 
-def test_the_sample_of_the_page_compiles(paper: Path) -> None:
+def test_the_sample_of_the_page_compiles(paper):
     assert typst.compile(str(paper / "paper.typ")).startswith(b"%PDF")
     found = typst.query(str(paper / "paper.typ"), "figure")
     assert "forest.svg" in found
 
 
-def test_latex_defines_every_value(paper: Path) -> None:
+def test_latex_defines_every_value(paper):
     latex = (paper / "values.tex").read_text()
     assert r"\def\csname pv@change@norm@layernorm@\endcsname{+0.0954 [+0.0896, +0.1011]}" in latex
     assert r"\begin{tabular}{lrrr}" in latex and r"change [95\%]" in latex
 
 
-def test_numbers_without_a_value_and_changed_values_are_listed(
-    paper: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_without_a_value_and_changed_values_are_listed(paper, capsys):
     document, settings = paper / "paper.typ", paper / "paper.toml"
     assert check_document(settings, document) == []
     assert main(["values", str(settings), "--check", str(document)]) == 0
@@ -92,7 +87,7 @@ def test_numbers_without_a_value_and_changed_values_are_listed(
         ("[studies]\nnorm = 'KEPT'\n[pictures]", "value"),
     ],
 )
-def test_bad_settings_are_refused(tmp_path: Path, settings: str, code: str) -> None:
+def test_bad_settings_are_refused(tmp_path, settings, code):
     path = tmp_path / "paper.toml"
     path.write_text(settings.replace("KEPT", str(KEPT)))
     with pytest.raises(ParibusError) as error:

@@ -1,15 +1,11 @@
 """Rows of the report: words with their numbers, notes, and arms by name or title."""
 
-from __future__ import annotations
-
 import pytest
 
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report.model import build_report
 from paribus.report.tables import decision as decision_table
-
-from ..conftest import Fabricate, Maker
 
 ARMS = {"baseline": {}, "ln": {"title": "LayerNorm", "set": {"model.embedding.norm": "center"}}}
 GATE = {"decision.rule": "stability_gate.py:STABILITY_GATE"}
@@ -19,7 +15,7 @@ def worse(arm: str, seed: int) -> float:
     return 2.5 + seed / 100 + (arm != "baseline") * (0.3 + seed / 90)
 
 
-def test_several_endpoints_have_a_block_each(small_study: Maker, fabricate: Fabricate) -> None:
+def test_several_endpoints_have_a_block_each(small_study, fabricate):
     endpoints = [
         {"metric": "validation_loss", "primary": True, "margin": 0.02},
         {"metric": "brier_score", "primary": True, "margin": 0.01},

@@ -1,7 +1,5 @@
 """Budgets to a loss and speed-ups: by hand, and what they do where nothing differs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -17,7 +15,7 @@ def curve_of(loss: np.ndarray, tokens: np.ndarray | None = None) -> LossCurve:
     return LossCurve(at, at, 6 * at, None, np.asarray(loss, float), 10)
 
 
-def test_a_loss_is_reached_in_a_straight_line_between_points() -> None:
+def test_a_loss_is_reached_in_a_straight_line_between_points():
     curve = curve_of(np.array([4.0, 3.0, 2.0, 2.5, 1.5]))
     assert curve.spent_at(3.5, "tokens") == 50
     assert curve.spent_at(3.0, "tokens") == 100
@@ -30,19 +28,19 @@ def test_a_loss_is_reached_in_a_straight_line_between_points() -> None:
     assert math.isnan(curve.loss_at(np.array([401.0]), "tokens")[0])
 
 
-def test_points_that_are_not_finite_are_above_any_loss() -> None:
+def test_points_that_are_not_finite_are_above_any_loss():
     curve = curve_of(np.array([4.0, math.nan, 2.0, math.inf]))
     assert curve.spent_at(3.0, "tokens") == 200  # nothing to interpolate from
     assert curve.spent_at(1.0, "tokens") == math.inf
 
 
-def test_a_target_that_is_never_reached_counts_with_the_whole_budget() -> None:
+def test_a_target_that_is_never_reached_counts_with_the_whole_budget():
     curve = curve_of(np.array([4.0, 3.0, 2.0]))
     assert to_target(curve, 2.5, "tokens") == (150, True)
     assert to_target(curve, 1.9, "tokens") == (200, False)
 
 
-def test_a_known_speed_up_either_way() -> None:
+def test_a_known_speed_up_either_way():
     slow = curve_of(4 - np.arange(9) * 0.25)
     fast = curve_of(4 - np.arange(9) * 0.5)
     assert equal_loss(fast, slow) == slow.final
@@ -78,7 +76,7 @@ def studies(true_speedup: float, n: int, studies: int, seed: int) -> np.ndarray:
     return found.mean(axis=0)
 
 
-def test_speed_ups_at_equal_loss_hold_their_level() -> None:
+def test_speed_ups_at_equal_loss_hold_their_level():
     """400 studies of 10 seeds, within 4 Monte Carlo errors. At the reference's final loss a trial
     that ends above it is censored: a difference is found where there is none, in 45% of studies."""
     error = 4 * math.sqrt(0.05 * 0.95 / 400)

@@ -1,7 +1,5 @@
 """Files that have no seal may hold anything: whoever reads them says so in one line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -44,14 +42,14 @@ JSON += [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     study = studies_in(folder)(arms={"baseline": {}, "b": {"set": {"model.bias": False}}})
     return write_results(folder / "r", study, lambda arm, seed: 2 + 0.01 * seed).path
 
 
 @pytest.fixture
-def damaged(made: Path, tmp_path: Path) -> Path:
+def damaged(made, tmp_path):
     return shutil.copytree(made, tmp_path / "r")
 
 
@@ -63,7 +61,7 @@ def refused(words: tuple[str, ...], folder: Path, file: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), JSON, ids=lambda value: str(value)[:30])
-def test_malformed_json(damaged: Path, name: str | Path, content: str | dict[str, object]) -> None:
+def test_malformed_json(damaged, name, content):
     file = damaged / name
     if isinstance(content, dict):
         content = json.dumps(json.loads(file.read_text()) | content)
@@ -73,7 +71,7 @@ def test_malformed_json(damaged: Path, name: str | Path, content: str | dict[str
     refused(("report",) if file.name == "data.json" else ("report", "--no-page"), damaged, file)
 
 
-def test_counts_of_the_text_are_those_that_were_sealed(damaged: Path) -> None:
+def test_counts_of_the_text_are_those_that_were_sealed(damaged):
     folder = ResultsFolder(damaged)
     counts = {"token_classes": {"train": {"numeric": 3}}}
     folder.seal("data.json", counts)
@@ -86,7 +84,7 @@ def test_counts_of_the_text_are_those_that_were_sealed(damaged: Path) -> None:
     assert "data.json is not sealed, and counts for nothing" in verify(damaged).findings
 
 
-def test_when_the_test_part_was_read_is_sealed(damaged: Path) -> None:
+def test_when_the_test_part_was_read_is_sealed(damaged):
     folder, file, seals = ResultsFolder(damaged), damaged / "test_part.json", "manifest.json"
     opened = {"purpose": "a verdict", "digest": "e" * 64, "opened": "2026-11-22T05:00:00"}
     folder.write_opened(opened)
@@ -119,7 +117,7 @@ def throughput(**columns: object) -> pa.Table:
     [None, pa.table({"x": [1]}), throughput()],
     ids=["empty", "other", "no seconds"],
 )
-def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) -> None:
+def test_a_malformed_table_is_one_line(damaged, table):
     file = damaged / "throughput.parquet"
     if table is None:
         file.write_bytes(b"")
@@ -136,7 +134,7 @@ def test_a_malformed_table_is_one_line(damaged: Path, table: pa.Table | None) ->
 
 
 @pytest.mark.parametrize("options", [["--no-page"], ["--no-pdf"]], ids=str)
-def test_read_only(damaged: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+def test_read_only(damaged, monkeypatch, options):
     def read_only(*args: object, **options: object) -> None:
         raise OSError(30, "Read-only file system")
 
@@ -164,6 +162,6 @@ def test_read_only(damaged: Path, monkeypatch: pytest.MonkeyPatch, options: list
         ("data.json", {"leakage": {"in_training": -1, "validation_tokens": 1}}),
     ],
 )
-def test_what_is_inside_is_looked_at_too(name: str, value: dict[str, object]) -> None:
+def test_what_is_inside_is_looked_at_too(name, value):
     with pytest.raises(ParibusError, match="is not what was written there"):
         require(Path(name), value, known_records())

@@ -1,7 +1,5 @@
 """Links in a results folder: removal does not follow them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from paribus.results import ResultsFolder
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def victim(tmp_path):
     """A folder of somebody else, with names that we would write and remove."""
     folder = tmp_path / "victim"
     (folder / "step-3").mkdir(parents=True)
@@ -25,7 +23,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_removing_takes_the_link_and_not_what_it_leads_to(tmp_path: Path, victim: Path) -> None:
+def test_removing_takes_the_link_and_not_what_it_leads_to(tmp_path, victim):
     before, results = contents(victim), tmp_path / "results"
     results.mkdir()
     (results / "checkpoints").symlink_to(victim)
@@ -36,7 +34,7 @@ def test_removing_takes_the_link_and_not_what_it_leads_to(tmp_path: Path, victim
     assert not list(results.glob("dangling"))
 
 
-def test_a_results_folder_may_be_reached_through_a_link(tmp_path: Path) -> None:
+def test_a_results_folder_may_be_reached_through_a_link(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "results").symlink_to(tmp_path / "disk")
     folder = ResultsFolder(tmp_path / "results")

@@ -1,7 +1,5 @@
 """One run at a time writes to a results folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -22,7 +20,7 @@ def left(folder: Path, **about: object) -> None:
     (folder / NAME).write_text(json.dumps(there))
 
 
-def test_one_run_holds_and_the_next_is_refused(tmp_path: Path) -> None:
+def test_one_run_holds_and_the_next_is_refused(tmp_path):
     with hold(tmp_path):
         about = holder(tmp_path)
         assert about and about["pid"] == os.getpid() and about["is_here"]
@@ -32,7 +30,7 @@ def test_one_run_holds_and_the_next_is_refused(tmp_path: Path) -> None:
     assert holder(tmp_path) is None and not list(tmp_path.iterdir())
 
 
-def test_of_many_at_once_one_takes_it(tmp_path: Path) -> None:
+def test_of_many_at_once_one_takes_it(tmp_path):
     start, held, refused = threading.Barrier(8), list[object](), list[ParibusError]()
 
     def take() -> None:
@@ -53,7 +51,7 @@ def test_of_many_at_once_one_takes_it(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
 
 
-def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+def test_a_killed_process_holds_nothing(tmp_path):
     code = "from pathlib import Path; from paribus.results.lock import hold; import os, signal\n"
     code += f"run = hold(Path({str(tmp_path)!r})); run.__enter__()\n"
     code += "os.kill(os.getpid(), signal.SIGKILL)"
@@ -65,7 +63,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs start times of processes")
-def test_another_process_with_the_same_number_is_not_the_holder(tmp_path: Path) -> None:
+def test_another_process_with_the_same_number_is_not_the_holder(tmp_path):
     left(tmp_path)
     assert holder(tmp_path) is None
     with hold(tmp_path):
@@ -73,7 +71,7 @@ def test_another_process_with_the_same_number_is_not_the_holder(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", ['{"host": "elsewhere", "pid": 1}', "", "[]", "{"])
-def test_a_holder_elsewhere_or_unknown_keeps_a_run_out(content: str, tmp_path: Path) -> None:
+def test_a_holder_elsewhere_or_unknown_keeps_a_run_out(content, tmp_path):
     (tmp_path / NAME).write_text(content)
     with pytest.raises(ParibusError, match=NAME):
         hold(tmp_path).__enter__()

@@ -1,18 +1,12 @@
 """What is read of many trials: in memory once where they share it, never trial against trial."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from paribus.results import Results, ResultsFolder
+from paribus.results import ResultsFolder
 from paribus.results.formats import write_table
 from paribus.results.trial_records import read_answers
-
-from ..conftest import Fabricate, Maker
 
 
 def loss(arm: str, seed: int) -> float:
@@ -20,11 +14,11 @@ def loss(arm: str, seed: int) -> float:
 
 
 @pytest.fixture
-def made(small_study: Maker, fabricate: Fabricate) -> Results:
+def made(small_study, fabricate):
     return fabricate(small_study(seeds=[1, 2, 3]), loss)
 
 
-def test_probes_are_tidy_column_by_column(made: Results) -> None:
+def test_probes_are_tidy_column_by_column(made):
     trial = made.finished[0]
     wide = trial.read_columns("probes.parquet")
     rows = made.trial_probes[trial.arm, trial.seed].tidy.to_pylist()
@@ -39,7 +33,7 @@ def test_probes_are_tidy_column_by_column(made: Results) -> None:
     assert rows == expected
 
 
-def test_answers_are_the_share_of_shots_in_the_order_asked(tmp_path: Path) -> None:
+def test_answers_are_the_share_of_shots_in_the_order_asked(tmp_path):
     trial = ResultsFolder(tmp_path).trial("baseline", 1)
     asked = [(0, 7, True), (0, 2, False), (3, 7, False), (3, 2, False), (3, 9, True)]
     columns = {

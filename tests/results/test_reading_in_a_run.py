@@ -1,24 +1,20 @@
 """Reading while a run writes to the same folder: one state of it, or one line."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from paribus.errors import ParibusError
-from paribus.results import Results, load_results, read
-
-from ..conftest import Fabricate, Maker
+from paribus.results import load_results, read
 
 
 @pytest.fixture
-def made(small_study: Maker, fabricate: Fabricate) -> Results:
+def made(small_study, fabricate):
     return fabricate(small_study(), lambda arm, seed: 2 + seed / 100)
 
 
-def test_trials_finished_now_are_whole(made: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_finished_now_are_whole(made, monkeypatch):
     trial = made.finished[-1]
     away = trial.path.parent.parent / "away"
     trial.path.rename(away)

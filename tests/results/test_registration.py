@@ -1,11 +1,7 @@
 """Registration: fixed before the first run, continued or refused afterwards."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +14,12 @@ from paribus.report.page import render
 from paribus.results import ResultsFolder, load_results, settle
 
 from ..build import registered, write_results
-from ..conftest import Maker
 from ..tools import codes
 
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
 
 
-def test_everything_that_counts_is_written_down(small_study: Maker, tmp_path: Path) -> None:
+def test_everything_that_counts_is_written_down(small_study, tmp_path):
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
     settle(folder, study, registered(study, DATA, "cpu"))
     written = json.loads((folder.path / "registration.json").read_text())
@@ -45,7 +40,7 @@ def test_everything_that_counts_is_written_down(small_study: Maker, tmp_path: Pa
         assert written[part]
 
 
-def test_a_later_run_continues_under_it(small_study: Maker, tmp_path: Path) -> None:
+def test_a_later_run_continues_under_it(small_study, tmp_path):
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
     settle(folder, study, registered(study, DATA, "cpu"))
     before = (folder.path / "registration.json").read_bytes()
@@ -64,7 +59,7 @@ def test_a_later_run_continues_under_it(small_study: Maker, tmp_path: Path) -> N
         ({"seeds": [1, 3]}, "seeds"),
     ],
 )
-def test_edited_studies(small_study: Maker, tmp_path: Path, overrides: dict, named: str) -> None:
+def test_edited_studies(small_study, tmp_path, overrides, named):
     folder = ResultsFolder(tmp_path / "r")
     settle(folder, small_study(), registered(small_study(), DATA, "cpu"))
     edited = small_study(overrides)
@@ -73,7 +68,7 @@ def test_edited_studies(small_study: Maker, tmp_path: Path, overrides: dict, nam
     assert named in str(caught.value)
 
 
-def test_another_text_or_device_is_refused(small_study: Maker, tmp_path: Path) -> None:
+def test_another_text_or_device_is_refused(small_study, tmp_path):
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
     wanted = registered(study, DATA, "cpu")
     settle(folder, study, wanted)
@@ -84,7 +79,7 @@ def test_another_text_or_device_is_refused(small_study: Maker, tmp_path: Path) -
         settle(folder, study, registered(study, DATA, "cuda"))
 
 
-def test_new_library(small_study: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_new_library(small_study, tmp_path, caplog):
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
     wanted = registered(study, DATA, "cpu")
     settle(folder, study, wanted)
@@ -94,7 +89,7 @@ def test_new_library(small_study: Maker, tmp_path: Path, caplog: pytest.LogCaptu
     assert (folder.path / "registration.json").read_bytes() == before
 
 
-def test_own_modules_are_registered(small_study: Maker, tmp_path: Path) -> None:
+def test_own_modules_are_registered(small_study, tmp_path):
     (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 1\n")
     (tmp_path / "helper.py").write_text("C = 1")
     arms = {"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:A"}}}
@@ -111,7 +106,7 @@ def test_own_modules_are_registered(small_study: Maker, tmp_path: Path) -> None:
         settle(folder, study, registered(study, DATA, "cpu"))
 
 
-def test_another_source_of_paribus_is_refused(small_study: Maker, tmp_path: Path) -> None:
+def test_another_source_of_paribus_is_refused(small_study, tmp_path):
     study, folder = small_study(), ResultsFolder(tmp_path / "r")
     wanted = registered(study, DATA, "cpu")
     assert len(wanted["code"]) == 64
@@ -120,7 +115,7 @@ def test_another_source_of_paribus_is_refused(small_study: Maker, tmp_path: Path
         settle(folder, study, wanted | {"code": "0" * 64})
 
 
-def test_records_of_another_text_are_invalid(small_study: Maker, fabricate: Callable) -> None:
+def test_records_of_another_text_are_invalid(small_study, fabricate):
     results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     path = results.path / "registration.json"
     registered = json.loads(path.read_text())
@@ -132,7 +127,7 @@ def test_records_of_another_text_are_invalid(small_study: Maker, fabricate: Call
     )
 
 
-def test_results_without_registration_invalid(small_study: Maker, fabricate: Callable) -> None:
+def test_results_without_registration_invalid(small_study, fabricate):
     results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     (results.path / "registration.json").rename(results.path / "kept")
     verdict = decide(analyse(load_results(results.path)))[0]
@@ -145,7 +140,7 @@ def test_results_without_registration_invalid(small_study: Maker, fabricate: Cal
         settle(ResultsFolder(results.path), study, registered(study, DATA, "cpu"))
 
 
-def test_studies_edited_later_are_invalid(small_study: Maker, fabricate: Callable) -> None:
+def test_studies_edited_later_are_invalid(small_study, fabricate):
     results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     path = results.path / "study.json"
     path.write_text(path.read_text().replace('"margin": 0.02', '"margin": 5.0'))
@@ -176,8 +171,8 @@ DESCRIBED = {
 
 @pytest.mark.parametrize("key", EDITS)
 def test_texts_edited_after_the_answer_are_found_and_shown_as_registered(
-    small_study: Maker, tmp_path: Path, key: str
-) -> None:
+    small_study, tmp_path, key
+):
     study = small_study(seeds=[1, 2, 3, 4, 5], **DESCRIBED)
     write_results(tmp_path / "r", study, lambda arm, seed: 2.5 + 0.01 * seed)
     assert load_results(tmp_path / "r").edited == ()
@@ -204,9 +199,7 @@ def test_texts_edited_after_the_answer_are_found_and_shown_as_registered(
     assert f"study.json: {key} {EDITED}" in found
 
 
-def test_a_run_goes_on_with_edited_texts_and_keeps_those_registered(
-    small_study: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_goes_on_with_edited_texts_and_keeps_those_registered(small_study, tmp_path, caplog):
     study = small_study(seeds=[1, 2], question="before")
     folder = ResultsFolder(tmp_path / "r")
     settle(folder, study, registered(study, DATA))
@@ -221,7 +214,7 @@ def test_a_run_goes_on_with_edited_texts_and_keeps_those_registered(
     assert registration["seeds"] == [1, 2, 3]
 
 
-def test_seeds_added_before_results_are_no_peeking(small_study: Maker, tmp_path: Path) -> None:
+def test_seeds_added_before_results_are_no_peeking(small_study, tmp_path):
     folder = ResultsFolder(tmp_path / "r")
     for study in (small_study(), small_study(seeds=[1, 2, 3])):
         settle(folder, study, registered(study, DATA, "cpu"))
@@ -231,7 +224,7 @@ def test_seeds_added_before_results_are_no_peeking(small_study: Maker, tmp_path:
     assert json.loads((folder.path / "registration-1.json").read_text())["seeds"] == [1, 2]
 
 
-def test_seeds_added_later_are_said(small_study: Maker, fabricate: Callable) -> None:
+def test_seeds_added_later_are_said(small_study, fabricate):
     first = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     more = small_study(seeds=[1, 2, 3])
     folder = ResultsFolder(first.path)

@@ -1,9 +1,6 @@
 """A results folder is complete: what its study names is in it, and found there."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +12,10 @@ from paribus.study import changed_files, load_study, own_digests, require_trust
 from paribus.verification import verify
 
 from ..build import registered
-from ..conftest import Maker
 
 
 @pytest.fixture
-def settled(small_study: Maker, tmp_path: Path) -> ResultsFolder:
+def settled(small_study, tmp_path):
     (tmp_path / "parts").mkdir()
     (tmp_path / "ideas.py").write_text("from parts.helper import C\nA = C\nB = 1\n")
     (tmp_path / "parts" / "helper.py").write_text("C = 1\n")
@@ -30,7 +26,7 @@ def settled(small_study: Maker, tmp_path: Path) -> ResultsFolder:
     return folder
 
 
-def test_what_a_study_names_is_kept(settled: ResultsFolder) -> None:
+def test_what_a_study_names_is_kept(settled):
     kept = settled.path / "sources"
     names = {"ideas.py", "parts/helper.py", "text.txt"}
     assert {f.relative_to(kept).as_posix() for f in kept.rglob("*") if f.is_file()} == names
@@ -39,7 +35,7 @@ def test_what_a_study_names_is_kept(settled: ResultsFolder) -> None:
         assert (kept / name).read_bytes() == (settled.path.parent / name).read_bytes()
 
 
-def test_a_study_is_read_from_its_folder_alone(settled: ResultsFolder, tmp_path: Path) -> None:
+def test_a_study_is_read_from_its_folder_alone(settled, tmp_path):
     moved = settled.path.rename(tmp_path / "elsewhere")
     for name in ("ideas.py", "parts/helper.py", "text.txt"):
         (tmp_path / name).unlink()
@@ -50,7 +46,7 @@ def test_a_study_is_read_from_its_folder_alone(settled: ResultsFolder, tmp_path:
         assert sources["mlp"].keys() == {"ideas.py", "parts/helper.py"}
 
 
-def test_other_sources_than_a_trial_was_trained_with_are_refused(settled: ResultsFolder) -> None:
+def test_other_sources_than_a_trial_was_trained_with_are_refused(settled):
     study = settled.read_study()
     own = own_digests(study.setting("own"), study.folder)
     trials = {("own", 1): {"own_modules": own}, ("baseline", 1): {"own_modules": {}}}
@@ -61,7 +57,7 @@ def test_other_sources_than_a_trial_was_trained_with_are_refused(settled: Result
 
 
 @pytest.mark.parametrize("name", ["ideas.py", "parts/helper.py", "text.txt"])
-def test_a_kept_file_that_was_changed_is_named(settled: ResultsFolder, name: str) -> None:
+def test_a_kept_file_that_was_changed_is_named(settled, name):
     path = settled.path
     require_trust(load_study(path / "study.json", trust=True))
     assert not [line for line in verify(path).findings if "sources" in line]
@@ -74,7 +70,7 @@ def test_a_kept_file_that_was_changed_is_named(settled: ResultsFolder, name: str
     assert any(f"sources/{name} is missing" in line for line in verify(path).findings)
 
 
-def test_no_name_leads_out_of_the_folder(settled: ResultsFolder) -> None:
+def test_no_name_leads_out_of_the_folder(settled):
     registered = json.loads((settled.path / "registration.json").read_text())
     registered["sources"] = {"../../text.txt": "0" * 64, "a\0b": "0" * 64}
     (settled.path / "registration.json").write_text(json.dumps(registered))

@@ -1,10 +1,6 @@
 """The store: whole files or none, seals that tell tampering, folders that hold one study."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +12,8 @@ from paribus.results import ResultsFolder, TrialFolder, load_results
 from paribus.results.formats import column, write_json, write_table
 from paribus.schema import KEY, SCHEMA
 
-from ..conftest import Fabricate, Maker
 
-
-def test_failed_writes_leave_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_writes_leave_no_litter(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     write_json(path, {"b": 1})
 
@@ -50,7 +44,7 @@ def sealed(folder: TrialFolder) -> TrialFolder:
     return folder
 
 
-def test_finishing_seals_the_records(tmp_path: Path) -> None:
+def test_finishing_seals_the_records(tmp_path):
     folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))
     assert folder.is_finished
     folder.verify()
@@ -71,7 +65,7 @@ def test_finishing_seals_the_records(tmp_path: Path) -> None:
         "weights.safetensors",
     ],
 )
-def test_a_changed_or_missing_record_is_named(tmp_path: Path, name: str) -> None:
+def test_a_changed_or_missing_record_is_named(tmp_path, name):
     folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))
     content = (folder.path / name).read_bytes()
     (folder.path / name).write_bytes(content.replace(b"a", b"b", 1) + b" ")
@@ -82,7 +76,7 @@ def test_a_changed_or_missing_record_is_named(tmp_path: Path, name: str) -> None
         folder.verify()
 
 
-def test_a_folder_holds_one_study(tmp_path: Path, small_study: Maker) -> None:
+def test_a_folder_holds_one_study(tmp_path, small_study):
     folder = ResultsFolder(tmp_path / "results")
     folder.create(small_study())
     folder.create(small_study(title="Better words"))  # describes, does not change
@@ -91,7 +85,7 @@ def test_a_folder_holds_one_study(tmp_path: Path, small_study: Maker) -> None:
         folder.create(small_study({"training.iterations": 9}))
 
 
-def test_a_manifest_that_seals_less_is_refused(tmp_path: Path) -> None:
+def test_a_manifest_that_seals_less_is_refused(tmp_path):
     folder = sealed(TrialFolder(tmp_path / "t", "baseline", 1))
     write_json(folder.path / "manifest.json", {})
     with pytest.raises(ParibusError, match="does not seal every record"):
@@ -99,7 +93,7 @@ def test_a_manifest_that_seals_less_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["baseline/seed-1", "baseline/seed-2", "layernorm/seed-1"])
-def test_a_copied_trial_is_no_trial(small_study: Maker, fabricate: Callable, source: str) -> None:
+def test_a_copied_trial_is_no_trial(small_study, fabricate, source):
     results = fabricate(small_study(), lambda arm, seed: 2.0)
     target = results.path / "trials" / "rmsnorm" / "seed-1"
     shutil.rmtree(target)
@@ -108,7 +102,7 @@ def test_a_copied_trial_is_no_trial(small_study: Maker, fabricate: Callable, sou
         load_results(results.path)
 
 
-def test_arms_keep_their_order(tmp_path: Path, small_study: Maker) -> None:
+def test_arms_keep_their_order(tmp_path, small_study):
     change = {"set": {"model.embedding.norm": "layernorm"}}
     study = small_study(arms={"zeta": {}, "alpha": change}, baseline="zeta")
     folder = ResultsFolder(tmp_path / "r")
@@ -117,7 +111,7 @@ def test_arms_keep_their_order(tmp_path: Path, small_study: Maker) -> None:
     assert folder.read_study().digest == study.digest
 
 
-def test_other_folders_are_not_taken(tmp_path: Path, small_study: Maker) -> None:
+def test_other_folders_are_not_taken(tmp_path, small_study):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ParibusError, match="is a file"):
         ResultsFolder(tmp_path / "file").require_same(small_study())
@@ -129,7 +123,7 @@ def test_other_folders_are_not_taken(tmp_path: Path, small_study: Maker) -> None
         load_results(tmp_path / "home")
 
 
-def test_a_table_of_other_columns_is_one_line(small_study: Maker, fabricate: Fabricate) -> None:
+def test_a_table_of_other_columns_is_one_line(small_study, fabricate):
     results = fabricate(small_study(), lambda arm, seed: 3.0)
     trial = results.finished[0]
     table = trial.read_columns("tasks.parquet")
@@ -139,7 +133,7 @@ def test_a_table_of_other_columns_is_one_line(small_study: Maker, fabricate: Fab
         _ = load_results(results.path).tasks
 
 
-def test_huge_tables_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_tables_are_not_read(tmp_path, monkeypatch):
     """Its footer says how much it is: 300 million rows of one value are a few megabytes."""
     folder = ResultsFolder(tmp_path)
     folder.write_columns("steps.parquet", {k: np.ones(99) for k in "ab"}, {"a": "1", "b": "1"})
@@ -162,7 +156,7 @@ def test_huge_tables_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         np.zeros(0, "U1"),
     ],
 )
-def test_a_column_is_what_pyarrow_makes_of_it(values: np.ndarray) -> None:
+def test_a_column_is_what_pyarrow_makes_of_it(values):
     made, theirs = column(values), pa.array(values, mask=values != values)
     made.validate(full=True)
     assert made.type == theirs.type

@@ -1,7 +1,5 @@
 """A study of a small program, and processes that work on it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +37,7 @@ command = ["{python}", "train.py", "{seed}", "{shift}"]
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def study(tmp_path):
     """Two arms, three seeds, of a program that takes no time."""
     return study_in(tmp_path)
 

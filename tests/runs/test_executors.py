@@ -1,9 +1,6 @@
 """Executors are found by name, import path and file, and refused in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,7 @@ from paribus.runs.executors import BackendClass, find_backend
 from paribus.runs.executors.local import Local
 
 
-def test_backends_are_found_by_name() -> None:
+def test_backends_are_found_by_name():
     assert isinstance(find_backend("local"), Local)
     assert find_backend("local").name == "local"
     assert declared("paribus.runs.executors", BackendClass).keys() == {
@@ -44,7 +41,7 @@ class NoBackend:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def own(tmp_path, monkeypatch):
     """The file of a user's own backends, in the current folder."""
     monkeypatch.chdir(tmp_path)
     Path("cluster.py").write_text(OWN)
@@ -60,16 +57,14 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("NoBackend", {}, "NoBackend is no backend"),
     ],
 )
-def test_a_backend_that_is_none_is_told_in_one_line(
-    own: str, name: str, options: dict[str, Any], words: str
-) -> None:
+def test_a_backend_that_is_none_is_told_in_one_line(own, name, options, words):
     with pytest.raises(ParibusError) as told:
         find_backend(own + name, options)
     assert f"--backend {own}{name}" in str(told.value) or "--backend-option" in str(told.value)
     assert words in str(told.value)
 
 
-def test_no_backend_is_taken_from_a_results_folder(own: str, tmp_path: Path) -> None:
+def test_no_backend_is_taken_from_a_results_folder(own, tmp_path):
     """Nor does a study name one: that would let a stranger's folder run code."""
     held = tmp_path / "theirs" / "sources"
     held.mkdir(parents=True)
@@ -93,9 +88,7 @@ def test_no_backend_is_taken_from_a_results_folder(own: str, tmp_path: Path) -> 
         "evaluate r",
     ],
 )
-def test_every_verb_that_starts_workers_takes_a_backend(
-    verb: str, own: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_verb_that_starts_workers_takes_a_backend(verb, own, capsys):
     assert main([*verb.split(), "--backend", f"{own}Cluster", "--backend-option", "nodes=2"]) == 2
     told = capsys.readouterr().err
     assert told.endswith("of 'cluster.py:Cluster': 'partition' is missing; it must be given\n")

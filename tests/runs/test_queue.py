@@ -1,14 +1,11 @@
 """The queue of a run: claims, answers, deaths and events of several workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,13 +17,13 @@ TASK = Task("00001", "train", "on a/seed-1", "/r", {"trials": [["a", 1]]})
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Queue:
+def queue(tmp_path):
     made = Queue(tmp_path / "queue")
     made.open(ORDER)
     return made
 
 
-def test_order_and_tasks_are_read_as_written(queue: Queue) -> None:
+def test_order_and_tasks_are_read_as_written(queue):
     assert queue.read_order() == ORDER
     queue.put([replace(TASK, id="2"), replace(TASK, id="1")])
     assert queue.names() == ["1", "2"]
@@ -38,7 +35,7 @@ def test_order_and_tasks_are_read_as_written(queue: Queue) -> None:
     assert queue.read_task("1") is None
 
 
-def test_one_of_many_claims_a_task(queue: Queue) -> None:
+def test_one_of_many_claims_a_task(queue):
     claims, start = [], threading.Barrier(8)
 
     def claim() -> None:
@@ -55,7 +52,7 @@ def test_one_of_many_claims_a_task(queue: Queue) -> None:
     assert queue.claim("1", "w")
 
 
-def test_a_claim_is_abandoned_when_its_process_is_dead_or_does_not_touch_it(queue: Queue) -> None:
+def test_a_claim_is_abandoned_when_its_process_is_dead_or_does_not_touch_it(queue):
     claim = queue.path / "claims" / "1"
     assert queue.claim("1", "w") and not queue.abandoned("1", "other", stale=100)
     os.utime(claim, (1.0, 1.0))
@@ -69,7 +66,7 @@ def test_a_claim_is_abandoned_when_its_process_is_dead_or_does_not_touch_it(queu
     assert queue.abandoned("1", "other", stale=100)
 
 
-def test_of_two_that_take_over_one_succeeds(queue: Queue) -> None:
+def test_of_two_that_take_over_one_succeeds(queue):
     assert queue.claim("1", "w")
     queue.release("1", died="a worker died")
     assert queue.claim("1", "v")
@@ -78,7 +75,7 @@ def test_of_two_that_take_over_one_succeeds(queue: Queue) -> None:
     assert queue.claims()["1"]["worker"] == "v" and queue.deaths("1") == ["a worker died"]
 
 
-def test_ask_names_what_is_not_answered(queue: Queue) -> None:
+def test_ask_names_what_is_not_answered(queue):
     tasks = [replace(TASK, id=str(k)) for k in range(3)]
     queue.answer("1", [])
     with pytest.raises(Missing) as raised:
@@ -89,7 +86,7 @@ def test_ask_names_what_is_not_answered(queue: Queue) -> None:
     assert queue.ask(tasks) == [0, [], 2]
 
 
-def test_the_first_failure_counts_and_ends_the_run(queue: Queue) -> None:
+def test_the_first_failure_counts_and_ends_the_run(queue):
     assert not queue.is_over
     queue.fail("one")
     queue.fail("two")
@@ -97,7 +94,7 @@ def test_the_first_failure_counts_and_ends_the_run(queue: Queue) -> None:
     assert failure is not None and failure["message"] == "one" and queue.is_over
 
 
-def test_events_are_read_once_and_half_a_line_is_left(queue: Queue) -> None:
+def test_events_are_read_once_and_half_a_line_is_left(queue):
     read: dict[str, int] = {}
     queue.report("w", {"event": "say", "words": "a"})
     path = queue.path / "events" / "w.jsonl"
@@ -110,7 +107,7 @@ def test_events_are_read_once_and_half_a_line_is_left(queue: Queue) -> None:
     assert list(queue.events(read)) == []
 
 
-def test_nothing_is_written_to_a_queue_that_was_removed(queue: Queue) -> None:
+def test_nothing_is_written_to_a_queue_that_was_removed(queue):
     queue.remove()
     queue.report("w", {"event": "say", "words": "a"})
     queue.fail("late")
@@ -120,7 +117,7 @@ def test_nothing_is_written_to_a_queue_that_was_removed(queue: Queue) -> None:
     assert not queue.path.exists() and queue.is_over
 
 
-def test_a_changed_order_is_refused(queue: Queue) -> None:
+def test_a_changed_order_is_refused(queue):
     (queue.path / "order.json").write_text('{"study": 1}')
     with pytest.raises(ParibusError, match=r"order\.json was changed"):
         queue.read_order()

@@ -31,7 +31,7 @@ A, B = [3.10, 3.14, 3.09, 3.12, 3.11, 3.15], [3.06, 3.11, 3.07, 3.08, 3.08, 3.09
 
 
 @given(st.tuples(finite, finite, finite), st.floats(0.1, 3), st.floats(0.1, 3), finite)
-def test_the_parabola_is_that_of_a_fit(y: tuple, left: float, right: float, at: float) -> None:
+def test_the_parabola_is_that_of_a_fit(y, left, right, at):
     x = [at - left, at, at + right]
     found, fit = parabola(x, y), np.polyfit(np.array(x) - at, y, 2)
     assert found.curvature / found.unit**2 == pytest.approx(fit[0], rel=1e-6, abs=1e-6)
@@ -44,11 +44,11 @@ def test_the_parabola_is_that_of_a_fit(y: tuple, left: float, right: float, at: 
 
 
 @pytest.mark.parametrize(("y", "vertex"), [((0, 1, 2), 0.0), ((2, 1, 0), 2.0), ((1, 1, 1), 1.0)])
-def test_without_a_least_value_inside_the_better_end_is_taken(y: tuple, vertex: float) -> None:
+def test_without_a_least_value_inside_the_better_end_is_taken(y, vertex):
     assert parabola([0, 1, 2], y).vertex == vertex
 
 
-def test_lack_of_fit_is_the_root_of_the_summed_squares_of_fitted_gains() -> None:
+def test_lack_of_fit_is_the_root_of_the_summed_squares_of_fitted_gains():
     """y = (x - 0.3)^2 gains 0.09 from x = 0 to its vertex, x^2 gains nothing."""
     x = [-1.0, 0.0, 1.0]
     y = np.repeat([[(place - 0.3) ** 2] for place in x], 3, axis=1)
@@ -61,7 +61,7 @@ def test_lack_of_fit_is_the_root_of_the_summed_squares_of_fitted_gains() -> None
     assert lack_of_fit([at, judged]) == pytest.approx(0.9)
 
 
-def test_the_paired_t_with_a_choice_is_students_t_of_both_errors() -> None:
+def test_the_paired_t_with_a_choice_is_students_t_of_both_errors():
     d, choice = np.array(B) - np.array(A), 0.01
     error = math.hypot(d.std(ddof=1) / math.sqrt(len(d)), choice)
     found = paired_contrast(A, B, seed=0, choice=choice, margin=0.05)
@@ -82,13 +82,13 @@ def test_the_paired_t_with_a_choice_is_students_t_of_both_errors() -> None:
 
 
 @pytest.mark.parametrize("design", [OneLook(Looks((4, 6), "obrien_fleming"), 1), None])
-def test_an_interval_excludes_zero_where_p_is_small(design: OneLook | None) -> None:
+def test_an_interval_excludes_zero_where_p_is_small(design):
     for choice in (0.0, 0.005, 0.01, 0.014, 0.02, 0.05):
         says = paired_contrast(A, B, seed=0, choice=choice, design=design).decided
         assert (0 in says.interval) == (says.p_value > 0.05)
 
 
-def test_stages_share_one_choice() -> None:
+def test_stages_share_one_choice():
     design = Stages(3, stage_weights(0.5))
     without = paired_contrast(A, B, seed=0, design=design).decided.interval
     wide = paired_contrast(A, B, seed=0, design=design, choice=0.02).decided.interval
@@ -97,7 +97,7 @@ def test_stages_share_one_choice() -> None:
     assert ratio == pytest.approx(math.hypot(error, 0.02) / error, rel=1e-6)
 
 
-def test_more_pairs_do_not_reduce_a_choice() -> None:
+def test_more_pairs_do_not_reduce_a_choice():
     assert pairs_with_choice(0.02, 0.02, 0.02, power=0.8, alpha=0.05) is None
     n = pairs_with_choice(0.02, 0.02, 0.005, power=0.8, alpha=0.05)
     assert n is not None
@@ -105,13 +105,13 @@ def test_more_pairs_do_not_reduce_a_choice() -> None:
     assert at[0] > 0.02 >= at[1]
 
 
-def test_a_candidate_that_diverged_comes_after_those_that_did_not() -> None:
+def test_a_candidate_that_diverged_comes_after_those_that_did_not():
     nan = math.nan
     assert best_of(np.array([[nan, 0.0], [2.0, 2.0], [1.0, 3.0]])) == 1
     assert best_of(np.array([[nan, nan], [nan, 9.0]])) == 1
 
 
-def test_the_error_of_redrawn_seeds_is_that_of_all_redrawings() -> None:
+def test_the_error_of_redrawn_seeds_is_that_of_all_redrawings():
     ours = np.array([[1.0, 2.0, 1.4], [1.3, 1.2, 1.6]])
     theirs = np.array([[1.0, 1.1, 1.2], [1.05, 1.0, 1.3]])
     found = []
@@ -155,7 +155,7 @@ def simulated(
     return float(with_choice), float(stats.ttest_rel(naive[1], naive[0]).pvalue)
 
 
-def test_equal_arms_are_told_apart_no_more_often_than_stated() -> None:
+def test_equal_arms_are_told_apart_no_more_often_than_stated():
     """600 studies: the optimum moved by half a step, three tuning seeds, 20 verdict seeds."""
     rng = np.random.default_rng(3)
     p = np.array([simulated(rng, 0.5, 3, 20) for _ in range(600)])
@@ -164,7 +164,7 @@ def test_equal_arms_are_told_apart_no_more_often_than_stated() -> None:
     assert naive > 0.12  # what takes the choice as given
 
 
-def test_the_vertex_of_other_keys_is_redrawn_where_they_are_as_good() -> None:
+def test_the_vertex_of_other_keys_is_redrawn_where_they_are_as_good():
     rng, x = np.random.default_rng(5), [0.0, 1.0, 2.0]
     shape = np.array([0.02, 0.0, 0.03])[:, None]
     of = lambda level: TunedArm(x, *[level + shape + rng.normal(0, 0.005, (3, 4))] * 2)  # noqa: E731

@@ -3,11 +3,8 @@
 The full tables are in benchmarks/README.md.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -24,12 +21,12 @@ MOST = TABLES * (0.05 + 4 * math.sqrt(0.05 * 0.95 / TABLES))
 
 
 @pytest.fixture(scope="module")
-def simulated() -> ModuleType:
+def simulated():
     return module_at(FILE)
 
 
 @pytest.mark.parametrize("paired", [False, True])
-def test_the_simulated_word_is_that_of_judge(simulated: ModuleType, paired: bool) -> None:
+def test_the_simulated_word_is_that_of_judge(simulated, paired):
     rng, seen = np.random.default_rng(3), set()
     for rates, gain in (((0.2, 0.2), 5.0), ((0.5, 0.0), 0.0), ((0.1, 0.5), 1.0)):
         for _ in range(5):
@@ -54,9 +51,7 @@ def test_the_simulated_word_is_that_of_judge(simulated: ModuleType, paired: bool
 @pytest.mark.parametrize(
     ("paired", "cause"), [(False, "chance"), (False, "hard runs"), (True, "hard runs")]
 )
-def test_a_false_word_is_rare(
-    simulated: ModuleType, paired: bool, cause: str, n: int, rates: tuple[float, float]
-) -> None:
+def test_a_false_word_is_rare(simulated, paired, cause, n, rates):
     """With one law of loss BETTER is true of an arm that diverges less, and WORSE of the other."""
     said = simulated.rates_of(n, rates, cause, paired=paired, tables=TABLES)[RULE]
     theirs, ours = rates
@@ -65,7 +60,7 @@ def test_a_false_word_is_rare(
 
 
 @pytest.mark.parametrize("paired", [False, True])
-def test_a_large_gain_is_found_though_runs_diverge(simulated: ModuleType, paired: bool) -> None:
+def test_a_large_gain_is_found_though_runs_diverge(simulated, paired):
     """The score of an untrained model would find a third of them."""
     found = simulated.rates_of(10, (0.05, 0.05), "chance", paired=paired, tables=TABLES, gain=5.0)
     assert found[RULE]["BETTER"] >= 0.95 * TABLES

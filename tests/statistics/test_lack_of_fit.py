@@ -1,7 +1,5 @@
 """The simulation of lack of fit, small: its parts, and the error rates with it and without."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +35,7 @@ def rates(benchmark, pair, design) -> tuple[float, float]:
     return without, included
 
 
-def test_without_lack_of_fit_the_error_is_that_of_the_library(benchmark) -> None:
+def test_without_lack_of_fit_the_error_is_that_of_the_library(benchmark):
     """The error by seeds alone, of a tuned pair that is drawn once and given to both."""
     rng, x = np.random.default_rng(2), [-1.0, 0.0, 1.0]
     arms = [TunedArm(x, *[np.array([[0.1], [0.0], [0.2]]) + rng.normal(0, 0.02, (3, 3))] * 2)]
@@ -57,7 +55,7 @@ def test_without_lack_of_fit_the_error_is_that_of_the_library(benchmark) -> None
 
 
 @pytest.mark.parametrize("kind", ["PCHIP", "convex"])
-def test_a_steep_wall_errs_without_lack_of_fit_and_not_with_it(benchmark, kind: str) -> None:
+def test_a_steep_wall_errs_without_lack_of_fit_and_not_with_it(benchmark, kind):
     """The registered grid holds the level with it; without, PCHIP errs in more than 40%."""
     steep = pair(benchmark, "factor-untied", "none-untied", kind)
     without, included = rates(benchmark, steep, benchmark.Design(3, shifted=False))
@@ -69,7 +67,7 @@ def test_a_steep_wall_errs_without_lack_of_fit_and_not_with_it(benchmark, kind: 
     assert seeds > 0.25 and finer < 0.12
 
 
-def test_where_parabolas_fit_both_hold_the_level(benchmark) -> None:
+def test_where_parabolas_fit_both_hold_the_level(benchmark):
     smooth = pair(benchmark, "layernorm-warm", "none-warm", "convex")
     without, included = rates(benchmark, smooth, benchmark.Design(3, shifted=False))
     assert included <= without < 0.07

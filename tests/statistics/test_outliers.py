@@ -1,7 +1,5 @@
 """Grubbs' test for one outlier, against the published table of its critical values."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -29,7 +27,7 @@ def at_distance(g: float, n: int) -> list[float]:
 
 
 @pytest.mark.parametrize("n", list(TABLE))
-def test_the_critical_value_is_that_of_the_table(n: int) -> None:
+def test_the_critical_value_is_that_of_the_table(n):
     below, above = (at_distance(TABLE[n] + shift, n) for shift in (-0.001, 0.001))
     for values, shift in ((below, -0.001), (above, 0.001)):
         x = np.array(values)
@@ -38,7 +36,7 @@ def test_the_critical_value_is_that_of_the_table(n: int) -> None:
     assert outlier(above, alpha=0.05) == n - 1
 
 
-def test_the_level_is_that_of_both_sides_and_one_per_cent_by_default() -> None:
+def test_the_level_is_that_of_both_sides_and_one_per_cent_by_default():
     """For n = 5 the table has 1.764 at 1% and 1.715 at 5%."""
     between, beyond = at_distance(1.74, 5), at_distance(1.7645, 5)
     assert outlier(between, alpha=0.05) == 4
@@ -47,7 +45,7 @@ def test_the_level_is_that_of_both_sides_and_one_per_cent_by_default() -> None:
     assert outlier(beyond) == 4
 
 
-def test_an_outlier_is_found_on_either_side_wherever_it_stands() -> None:
+def test_an_outlier_is_found_on_either_side_wherever_it_stands():
     values = at_distance(1.78, 5)
     for place in range(5):
         moved = [*values[:4][:place], values[4], *values[:4][place:]]
@@ -67,17 +65,17 @@ def test_an_outlier_is_found_on_either_side_wherever_it_stands() -> None:
         [1.0, 2.0, 3.0, 4.0, 5.0],
     ],
 )
-def test_there_is_none_where_no_value_stands_apart(values: list[float]) -> None:
+def test_there_is_none_where_no_value_stands_apart(values):
     assert outlier(values) is None
 
 
-def test_of_normal_values_one_in_twenty_has_one_at_five_per_cent() -> None:
+def test_of_normal_values_one_in_twenty_has_one_at_five_per_cent():
     draws = np.random.default_rng(5).normal(size=(4_000, 6))
     found = np.mean([outlier(row, alpha=0.05) is not None for row in draws])
     assert found == pytest.approx(0.05, abs=4 * math.sqrt(0.05 * 0.95 / 4_000))
 
 
-def test_skewness_is_that_of_scipy_at_any_scale() -> None:
+def test_skewness_is_that_of_scipy_at_any_scale():
     values = np.random.default_rng(1).lognormal(size=12)
     expected = stats.skew(values, bias=False)
     for scale in (1.0, -1e-9, 1e150):

@@ -1,7 +1,5 @@
 """The root finder against SciPy's, on what it is used for and on what is awkward."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -19,7 +17,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_roots_are_scipys(name: str) -> None:
+def test_roots_are_scipys(name):
     function, low, high = FUNCTIONS[name]
     calls = []
 
@@ -33,7 +31,7 @@ def test_roots_are_scipys(name: str) -> None:
     assert len(calls) < 80
 
 
-def test_ends_and_one_sign() -> None:
+def test_ends_and_one_sign():
     assert root(lambda x: x, 0.0, 1.0) == 0.0 and root(lambda x: x - 1, 0.0, 1.0) == 1.0
     with pytest.raises(ValueError, match="one sign"):
         root(lambda x: x + 5, 0.0, 1.0)

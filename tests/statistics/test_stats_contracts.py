@@ -39,7 +39,7 @@ DELTA_FUNCTIONS = {
         ([1e200, 2.0], "rescale"),
     ],
 )
-def test_bad_scores_raise_one_line_that_names_them(name: str, bad: list, says: str) -> None:
+def test_bad_scores_raise_one_line_that_names_them(name, bad, says):
     with pytest.raises(st.StatisticsError, match=says) as caught:
         DELTA_FUNCTIONS[name](bad)
     assert "\n" not in str(caught.value)
@@ -61,7 +61,6 @@ RULE = {"smoothing_steps": 2, "median_steps": 3, "mad_multiplier": 4, "spike_ste
         lambda: st.holm([0.5, 1.5]),
         lambda: st.holm([0.5, math.nan]),
         lambda: st.mcnemar(-1, 3),
-        # type: ignore[arg-type]
         lambda: st.paired_event_rates([0, 2], [0, 1]),
         lambda: st.clopper_pearson(3, 2),
         lambda: st.paired_t_power(math.nan, 5),
@@ -73,14 +72,14 @@ RULE = {"smoothing_steps": 2, "median_steps": 3, "mad_multiplier": 4, "spike_ste
         lambda: st.stability_events([[1.0, 2.0]], **RULE),
     ],
 )
-def test_bad_parameters_raise_one_line(call) -> None:
+def test_bad_parameters_raise_one_line(call):
     with pytest.raises(st.StatisticsError) as caught:
         call()
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("n", [2, 5, 6, 9, 25])
-def test_identical_arms_give_p_of_one(n: int) -> None:
+def test_identical_arms_give_p_of_one(n):
     arm = np.random.default_rng(n).normal(3, 0.1, size=n)
     result = st.paired_contrast(arm, arm, margin=0.01, seed=0)
     assert result.constant and result.mean == 0 and result.t is None and result.d_z is None
@@ -91,7 +90,7 @@ def test_identical_arms_give_p_of_one(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 5, 6, 9])
-def test_equal_differences_are_an_effect_at_the_resolution_of_the_measurement(n: int) -> None:
+def test_equal_differences_are_an_effect_at_the_resolution_of_the_measurement(n):
     arm = np.random.default_rng(n).normal(3, 0.1, size=n)
     result = st.paired_contrast(arm, arm + 0.1, margin=0.05, seed=0)  # constant up to rounding
     assert result.constant and result.sd == 0
@@ -104,7 +103,7 @@ def test_equal_differences_are_an_effect_at_the_resolution_of_the_measurement(n:
     assert result.decided.constant and result.decided.detectable < 1e-12
 
 
-def test_a_coarse_measurement_has_a_coarse_resolution() -> None:
+def test_a_coarse_measurement_has_a_coarse_resolution():
     """Five equal steps of a share of 48 items: the spread may be as large as the step."""
     step = 1 / 48
     fine = st.paired_contrast([0.5] * 5, [0.5 + step] * 5, seed=0)
@@ -117,7 +116,7 @@ def test_a_coarse_measurement_has_a_coarse_resolution() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12, 25])
-def test_results_are_json(n: int) -> None:
+def test_results_are_json(n):
     rng = np.random.default_rng(n)
     tasks = [rng.integers(0, 2, size=(n, 6)), rng.normal(size=(n, 9))]
     others = [rng.integers(0, 2, size=(n, 6)), rng.normal(size=(n, 9))]
@@ -135,7 +134,7 @@ def test_results_are_json(n: int) -> None:
         assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
-def test_same_seed_same_answer_and_the_global_generator_is_untouched() -> None:
+def test_same_seed_same_answer_and_the_global_generator_is_untouched():
     rng = np.random.default_rng(3)
     arms = rng.normal(size=(2, 25))
     before = pickle.dumps(np.random.get_state())
@@ -146,7 +145,7 @@ def test_same_seed_same_answer_and_the_global_generator_is_untouched() -> None:
     assert pickle.dumps(np.random.get_state()) == before
 
 
-def test_import_brings_neither_torch_nor_scipy_stats() -> None:
+def test_import_brings_neither_torch_nor_scipy_stats():
     heavy = ("torch", "scipy.stats", "pandas", "statsmodels")
     code = f"import sys, paribus.statistics; print([m for m in {heavy} if m in sys.modules])"
     source = str(Path(st.__file__).parents[2])
@@ -160,5 +159,5 @@ def test_import_brings_neither_torch_nor_scipy_stats() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_the_example_in_the_overview_is_true() -> None:
+def test_the_example_in_the_overview_is_true():
     assert doctest.testmod(st) == (0, 3)

@@ -32,7 +32,7 @@ def pigeonhole_variance(task: np.ndarray) -> float:
     return rows.var() / rows.size + columns.var() / columns.size + rest.var() / rest.size
 
 
-def test_variance_matches_the_closed_form() -> None:
+def test_variance_matches_the_closed_form():
     rng = np.random.default_rng(0)
     for shape in ((5, 40), (12, 7)):
         task = simulated(rng, shape, 0.5, 0.8)
@@ -41,7 +41,7 @@ def test_variance_matches_the_closed_form() -> None:
         assert result.standard_error**2 == pytest.approx(exact, rel=0.02)
 
 
-def test_tasks_share_seeds_and_not_items() -> None:
+def test_tasks_share_seeds_and_not_items():
     # Two tasks of one size, made of item effects alone: independent items halve the variance.
     rng = np.random.default_rng(1)
     tasks = [np.repeat(rng.normal(size=(1, 60)), 6, axis=0) for _ in range(2)]
@@ -54,7 +54,7 @@ def test_tasks_share_seeds_and_not_items() -> None:
     assert result.standard_error == pytest.approx(paired_t(seeds[:, 0]).standard_error, rel=0.02)
 
 
-def test_new_items_are_never_easier_than_this_item_set() -> None:
+def test_new_items_are_never_easier_than_this_item_set():
     rng = np.random.default_rng(3)
     for _ in range(20):
         tasks = [simulated(rng, (6, size), 0.3, 0.3) + 0.3 for size in (30, 50)]
@@ -65,7 +65,7 @@ def test_new_items_are_never_easier_than_this_item_set() -> None:
         assert (0 in result.interval()) == (result.p_value() > 0.05)
 
 
-def test_components_are_those_of_an_analysis_of_variance() -> None:
+def test_components_are_those_of_an_analysis_of_variance():
     """Of one task: (MS seeds + MS items - MS rest) / (S I), as the two-way layout has them."""
     task = simulated(np.random.default_rng(8), (6, 30), 0.3, 0.5)
     n_seeds, n_items = task.shape
@@ -85,7 +85,7 @@ def test_components_are_those_of_an_analysis_of_variance() -> None:
 @pytest.mark.parametrize(
     ("a", "b"), [(0.0, 0.0), (0.0, 0.05), (0.01, 0.05), (0.1, 0.1), (1.0, 0.0), (0.0, 1.0)]
 )
-def test_components_hold_the_level_at_five_seeds(a: float, b: float) -> None:
+def test_components_hold_the_level_at_five_seeds(a, b):
     """Interaction of variance 1, five seeds, 40 items: 1,500 studies."""
     rng, n = np.random.default_rng(9), 1500
     hits = 0
@@ -96,7 +96,7 @@ def test_components_hold_the_level_at_five_seeds(a: float, b: float) -> None:
     assert hits / n < 0.055 + 3 * (0.055 * 0.945 / n) ** 0.5
 
 
-def test_new_items_are_decided_by_the_errors_of_seeds_and_items() -> None:
+def test_new_items_are_decided_by_the_errors_of_seeds_and_items():
     rng = np.random.default_rng(4)
     baseline = [simulated(rng, (8, size), 0.3, 0.5) for size in (20, 30)]
     treatment = [task + 0.2 + rng.normal(0, 0.3, size=task.shape) for task in baseline]
@@ -114,7 +114,7 @@ def test_new_items_are_decided_by_the_errors_of_seeds_and_items() -> None:
 
 
 @pytest.mark.parametrize("n", [3, 6])
-def test_identical_arms(n: int) -> None:
+def test_identical_arms(n):
     task = np.random.default_rng(0).integers(0, 2, size=(n, 30)).astype(float)
     result = macro_contrast([task], [task], seed=0, margin=0.1)
     assert result.decided.p_value == 1 and result.mean == 0
@@ -137,7 +137,7 @@ def false_positives(trials: int, seed_sd: float, item_sd: float, crossed: bool) 
 
 
 @pytest.mark.parametrize("trials", [100, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_false_positives_for_new_items(trials: int) -> None:
+def test_false_positives_for_new_items(trials):
     margin = 4 * np.sqrt(0.05 * 0.95 / trials)
     # Item effects dominate: treating the item set as fixed rejects far too often, crossing holds.
     assert false_positives(trials, 0.1, 1.0, crossed=False) > 0.15
@@ -146,7 +146,7 @@ def test_false_positives_for_new_items(trials: int) -> None:
     assert abs(false_positives(trials, 1.0, 0.1, crossed=True) - 0.05) < margin
 
 
-def test_few_items_are_few_whatever_the_number_of_seeds() -> None:
+def test_few_items_are_few_whatever_the_number_of_seeds():
     """With the seeds' degrees of freedom, 39% of 2 items were found to differ, 11% of 5."""
     task = simulated(np.random.default_rng(3), (20, 5), 0.1, 1.0)
     few = crossed_bootstrap([task], seed=0)
@@ -161,7 +161,7 @@ def test_few_items_are_few_whatever_the_number_of_seeds() -> None:
         crossed_bootstrap([task[:, :1], task[:, 1:2]], seed=0)
 
 
-def test_a_small_spread_is_a_spread() -> None:
+def test_a_small_spread_is_a_spread():
     """A resolution is the least SD of a seed; it never stands in for a larger error."""
     deltas = np.zeros((12, 20))
     deltas[np.arange(8), np.arange(8)] = 1 / 16  # one more hit in 8 of 12 seeds
@@ -190,7 +190,7 @@ def neighbours(
     return np.sqrt(share) * settled + np.sqrt(1 - share) * rng.normal(size=shape)
 
 
-def test_blocks_are_contiguous_and_lose_nothing() -> None:
+def test_blocks_are_contiguous_and_lose_nothing():
     assert [contiguous_blocks(n) for n in (1, 39, 40, 79, 80, 10_000)] == [0, 4, 5, 9, 10, 10]
     np.testing.assert_array_equal(joined(np.arange(7), 3), [0 + 1 + 2, 3 + 4, 5 + 6])
     rng = np.random.default_rng(2)
@@ -205,7 +205,7 @@ def test_blocks_are_contiguous_and_lose_nothing() -> None:
         joined(np.ones(5), 6)
 
 
-def test_error_over_contiguous_blocks_is_that_of_the_mean_of_a_series() -> None:
+def test_error_over_contiguous_blocks_is_that_of_the_mean_of_a_series():
     """Known answer: of an AR(1) the mean of n has the variance (n + 2 sum (n - k) r^k) / n^2."""
     n, r, series = 800, 0.9, 600
     lags = np.arange(1, n)
@@ -223,7 +223,7 @@ def test_error_over_contiguous_blocks_is_that_of_the_mean_of_a_series() -> None:
 
 
 @pytest.mark.parametrize("trials", [150, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_false_claims_over_windows_and_over_blocks(trials: int) -> None:
+def test_false_claims_over_windows_and_over_blocks(trials):
     """Rows of the table at the head of `crossed`: 20 seeds, correlation .9 and .97."""
     rng = np.random.default_rng(6)
     for correlation, by_windows, by_blocks in ((0.9, 0.31, 0.064), (0.97, 0.54, 0.11)):

@@ -1,7 +1,5 @@
 """The test that decides: near-ties, power of itself, and the laws of its error rates."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,7 +24,7 @@ def contrast(deltas: list[float], **options) -> PairedContrast:
 
 
 @pytest.mark.parametrize("deltas", NEAR_TIES)
-def test_near_ties_are_effects_and_their_intervals_say_so(deltas: list[float]) -> None:
+def test_near_ties_are_effects_and_their_intervals_say_so(deltas):
     says = contrast(deltas).decided
     assert 0 < says.p_value < 1e-6
     assert says.interval.low > 0.49
@@ -34,7 +32,7 @@ def test_near_ties_are_effects_and_their_intervals_say_so(deltas: list[float]) -
     assert says.interval.high - says.interval.low < 0.06
 
 
-def test_other_tests_stand_beside_the_one_that_decides() -> None:
+def test_other_tests_stand_beside_the_one_that_decides():
     assert contrast(NEAR_TIES[0]).others.keys() == {"studentized bootstrap"}
     six = paired_contrast(np.arange(6.0), np.arange(6.0) ** 1.1, seed=0)
     assert "exact sign flip" in six.others
@@ -56,7 +54,7 @@ STATED = {
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("studies", [500, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_stated_error_rates_are_those_of_a_named_law(law: str, studies: int) -> None:
+def test_stated_error_rates_are_those_of_a_named_law(law, studies):
     rows = LAWS[law](np.random.default_rng(11), (studies, 5))
     found = np.mean([seed_test(row, seed=0).p_value() <= 0.05 for row in rows])
     rate = STATED[law] / 100

@@ -1,7 +1,5 @@
 """Answers known from outside this package, each with its source."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -37,7 +35,7 @@ SIXTEEN = [10, 12, 12.5, 12.5, 13.9, 15, 21, 22, 23, 34, 50, 81, 89, 121, 134, 2
 MAIZE = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
 
 
-def test_sleep_paired_t_agrees_with_r() -> None:
+def test_sleep_paired_t_agrees_with_r():
     test = paired_t(SLEEP)
     assert test.df == 9
     assert test.statistic() == pytest.approx(-4.062128, abs=5e-7)
@@ -46,7 +44,7 @@ def test_sleep_paired_t_agrees_with_r() -> None:
     assert (interval.low, interval.high) == pytest.approx((-2.459886, -0.700114), abs=5e-7)
 
 
-def test_sleep_effect_size_sign_flip_and_equivalence() -> None:
+def test_sleep_effect_size_sign_flip_and_equivalence():
     effect = effect_size(SLEEP)
     assert effect.d_z == pytest.approx(-1.284558, abs=5e-7)
     assert effect.g_z == pytest.approx(-1.173925, abs=5e-7)
@@ -58,14 +56,14 @@ def test_sleep_effect_size_sign_flip_and_equivalence() -> None:
     assert tost.equivalent
 
 
-def test_boot_intervals_agree_with_r_within_monte_carlo_error() -> None:
+def test_boot_intervals_agree_with_r_within_monte_carlo_error():
     # R drew some thousand resamples and interpolates; two Monte-Carlo answers, so 2% at the ends.
     bootstrap = paired_bootstrap(SIXTEEN, seed=0, resamples=100_000)
     percentile = bootstrap.percentile_interval(0.95)
     assert (percentile.low, percentile.high) == pytest.approx((28.86, 84.21), rel=0.01)
 
 
-def test_percentile_of_five_values_enumerated() -> None:
+def test_percentile_of_five_values_enumerated():
     bootstrap = paired_bootstrap(GAINS, seed=0)
     interval = bootstrap.percentile_interval(0.95)
     assert bootstrap.standard_error == pytest.approx(0.0632456, abs=5e-8)
@@ -76,7 +74,7 @@ def test_percentile_of_five_values_enumerated() -> None:
     assert (interval.low, interval.high) == pytest.approx((0.18, 0.42), abs=1e-12)
 
 
-def test_studentized_bootstrap_of_three_values_by_hand() -> None:
+def test_studentized_bootstrap_of_three_values_by_hand():
     # Differences 0, 1, 5: mean 2, SD sqrt(7). Of 27 resamples, t* = (mean* - 2) / (SD* / sqrt 3):
     # (0,0,0) -inf, (1,1,1) -inf, (0,0,1) x3 -5, (0,1,1) x3 -4, (0,0,5) x3 -0.2, (0,1,5) x6 0,
     # (0,5,5) x3 0.8, (1,1,5) x3 0.25, (1,5,5) x3 1.25, (5,5,5) +inf.
@@ -94,13 +92,13 @@ def test_studentized_bootstrap_of_three_values_by_hand() -> None:
     assert bootstrap.studentized_interval(0.95).low == -math.inf
 
 
-def test_maize_sign_flip_agrees_with_fisher() -> None:
+def test_maize_sign_flip_agrees_with_fisher():
     # Fisher 1935, section 21: 863 of 32,768 sums reach the observed one; t = 2.148.
     assert sign_flip(MAIZE, seed=0).p_value == 2 * 863 / 32_768
     assert paired_t(MAIZE).statistic() == pytest.approx(2.148, abs=5e-4)
 
 
-def test_holm() -> None:
+def test_holm():
     np.testing.assert_allclose(
         holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02], rtol=1e-14
     )
@@ -109,7 +107,7 @@ def test_holm() -> None:
 @pytest.mark.parametrize(
     ("b", "c", "p"), [(0, 5, 0.0625), (0, 6, 0.03125), (1, 9, 0.021484375), (0, 0, 1), (3, 3, 1)]
 )
-def test_mcnemar(b: int, c: int, p: float) -> None:
+def test_mcnemar(b, c, p):
     assert mcnemar(b, c) == pytest.approx(p, abs=1e-15)
     assert mcnemar(c, b) == mcnemar(b, c)
 
@@ -123,23 +121,23 @@ def test_mcnemar(b: int, c: int, p: float) -> None:
         (1, 29, (0.0009, 0.1776)),
     ],
 )
-def test_binomial_intervals(events: int, n: int, exact: tuple[float, float]) -> None:
+def test_binomial_intervals(events, n, exact):
     interval = clopper_pearson(events, n)
     assert (interval.low, interval.high) == pytest.approx(exact, abs=5e-5)
     assert events / n in interval
 
 
-def test_binomial_interval_of_r_binom_test() -> None:
+def test_binomial_interval_of_r_binom_test():
     # R ?binom.test, Mendelian example: 682 of 925.
     interval = clopper_pearson(682, 925)
     assert (interval.low, interval.high) == pytest.approx((0.7076683, 0.7654066), abs=5e-8)
 
 
-def test_pairs_for_eighty_per_cent_power() -> None:
+def test_pairs_for_eighty_per_cent_power():
     assert [required_pairs(d_z) for d_z in (0.5, 1.0, 1.5, 2.0)] == [34, 10, 6, 5]
 
 
-def test_power_where_the_usual_libraries_return_nan() -> None:
+def test_power_where_the_usual_libraries_return_nan():
     assert paired_t_power(2, 20) == pytest.approx(1, abs=1e-9)
     # scipy's lower tail exists here, only its far tail is NaN.
     assert 1 - paired_t_power(2, 20) == pytest.approx(4.5468e-11, rel=1e-3)
@@ -148,19 +146,19 @@ def test_power_where_the_usual_libraries_return_nan() -> None:
     assert all(paired_t_power(0, n) == pytest.approx(0.05, abs=1e-10) for n in (2, 5, 100))
 
 
-def test_noncentral_t_gives_r_power_t_test() -> None:
+def test_noncentral_t_gives_r_power_t_test():
     # R ?power.t.test, first example: n = 20 per group, delta = 1: power = 0.8689528.
     critical = 2.0243941639119702  # qt(.975, 38)
     assert 1 - noncentral_t_cdf(critical, 38, math.sqrt(10)) == pytest.approx(0.8689528, abs=5e-8)
 
 
-def test_detectable_effect_inverts_power() -> None:
+def test_detectable_effect_inverts_power():
     for n in (2, 5, 20):
         effect = minimum_detectable_effect(n, power=0.9)
         assert paired_t_power(effect, n) == pytest.approx(0.9, abs=1e-9)
 
 
-def test_hedges_correction_in_closed_form() -> None:
+def test_hedges_correction_in_closed_form():
     # J(2) = 1 / sqrt(pi); J(4) = sqrt(2 / pi) ... from Gamma(1), Gamma(1/2), Gamma(3/2).
     assert hedges_correction(2) == pytest.approx(1 / math.sqrt(math.pi), rel=1e-14)
     assert hedges_correction(4) == pytest.approx(math.sqrt(2 / math.pi), rel=1e-14)

@@ -66,14 +66,14 @@ SIZES = [
 
 @pytest.mark.parametrize("law", PLAN)
 @pytest.mark.parametrize(("n", "trials"), SIZES)
-def test_rates_reproduce_the_plan(law: str, n: int, trials: int) -> None:
+def test_rates_reproduce_the_plan(law, n, trials):
     ours = false_positives(law, n, trials)
     for method, rate in PLAN[law][n].items():
         assert_agrees(ours[method], rate, trials, f"{law}, {method}, n = {n}")
 
 
 @pytest.mark.parametrize("trials", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_intervals_cover_a_true_effect(trials: int) -> None:
+def test_intervals_cover_a_true_effect(trials):
     """Coverage away from 0: the t covers 95%, the studentized at least about that, at n = 7."""
     effect, covered = 0.8, np.zeros(2)
     for deltas in np.random.default_rng(5).normal(effect, 1, size=(trials, 7)):

@@ -65,7 +65,7 @@ def direction(deltas: np.ndarray) -> float:
 
 @cases
 @given(vectors, value, scales, hs.integers(0, 2**32))
-def test_answers_are_equivariant(deltas: np.ndarray, shift: float, scale: float, seed: int) -> None:
+def test_answers_are_equivariant(deltas, shift, scale, seed):
     p_values, bounds = answers(deltas)
 
     def follow(transformed: np.ndarray, expected: np.ndarray) -> None:
@@ -88,7 +88,7 @@ def test_answers_are_equivariant(deltas: np.ndarray, shift: float, scale: float,
 
 @cases
 @given(vectors, value, levels)
-def test_intervals_hold_the_nulls_kept(deltas: np.ndarray, null: float, level: float) -> None:
+def test_intervals_hold_the_nulls_kept(deltas, null, level):
     t, bootstrap = paired_t(deltas), paired_bootstrap(deltas, seed=0)
     for p_value, interval in (
         (t.p_value, t.interval(level)),
@@ -105,7 +105,7 @@ def test_intervals_hold_the_nulls_kept(deltas: np.ndarray, null: float, level: f
 
 @cases
 @given(vectors)
-def test_composed_contrast_is_consistent(deltas: np.ndarray) -> None:
+def test_composed_contrast_is_consistent(deltas):
     result = paired_contrast(np.zeros(len(deltas)), deltas, margin=50, seed=0)
     assert result.decided.p_value == result.t_p
     assert 0 < result.t_p <= 1 and 0 < result.studentized_p <= 1 and 0 < result.sign_flip_p <= 1
@@ -131,7 +131,7 @@ def deciding_tests(deltas: np.ndarray) -> dict[str, DecidingTest]:
 
 @cases
 @given(vectors, value, levels)
-def test_p_and_interval_invert_one_test(deltas: np.ndarray, null: float, level: float) -> None:
+def test_p_and_interval_invert_one_test(deltas, null, level):
     for name, test in deciding_tests(deltas).items():
         interval = test.interval(level)
         for tested in (null, 0.0):
@@ -148,7 +148,7 @@ def test_p_and_interval_invert_one_test(deltas: np.ndarray, null: float, level: 
 @cases
 @given(p_values, hs.integers(0, 2**32))
 @example([0.01, 0.04, 0.03, 0.005], 0)
-def test_holm_is_monotone_never_below_raw_and_free_of_order(raw: list[float], seed: int) -> None:
+def test_holm_is_monotone_never_below_raw_and_free_of_order(raw, seed):
     adjusted = holm(raw)
     assert (adjusted >= raw).all() and adjusted.max() <= 1
     assert (np.diff(adjusted[np.argsort(raw, kind="stable")]) >= 0).all()
@@ -159,7 +159,7 @@ def test_holm_is_monotone_never_below_raw_and_free_of_order(raw: list[float], se
 
 @cases
 @given(hs.floats(-50, 50), hs.integers(1, 500), hs.floats(-60, 60), hs.floats(0.01, 5))
-def test_noncentral_t_is_a_distribution(t: float, df: int, ncp: float, step: float) -> None:
+def test_noncentral_t_is_a_distribution(t, df, ncp, step):
     here = noncentral_t_cdf(t, df, ncp)
     assert 0 <= here <= 1
     assert noncentral_t_cdf(t + step, df, ncp) >= here - 1e-12
@@ -169,7 +169,7 @@ def test_noncentral_t_is_a_distribution(t: float, df: int, ncp: float, step: flo
 
 @cases
 @given(hs.floats(0, 20), hs.integers(2, 300))
-def test_power_is_a_probability_and_grows(d_z: float, n: int) -> None:
+def test_power_is_a_probability_and_grows(d_z, n):
     power = paired_t_power(d_z, n)
     assert 0.05 - 1e-9 <= power <= 1 + 1e-12
     assert paired_t_power(d_z, n + 1) >= power - 1e-9
@@ -178,7 +178,7 @@ def test_power_is_a_probability_and_grows(d_z: float, n: int) -> None:
 
 @cases
 @given(hs.integers(0, 100), hs.integers(0, 100), levels)
-def test_rate_intervals_hold_the_rate_and_mirror(events: int, others: int, level: float) -> None:
+def test_rate_intervals_hold_the_rate_and_mirror(events, others, level):
     n = max(1, events + others)
     interval = clopper_pearson(events, n, level=level)
     mirror = clopper_pearson(n - events, n, level=level)
@@ -188,7 +188,7 @@ def test_rate_intervals_hold_the_rate_and_mirror(events: int, others: int, level
 
 
 @pytest.mark.slow
-def test_a_thousand_cases_of_each() -> None:
+def test_a_thousand_cases_of_each():
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "not slow", __file__]
     done = subprocess.run(
         command, env=os.environ | {"PARIBUS_CASES": "1000"}, capture_output=True, text=True

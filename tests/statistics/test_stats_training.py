@@ -1,7 +1,5 @@
 """Curves, stability events and sensitivity against cases worked by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -24,13 +22,13 @@ def falling_curve(steps: int = 200) -> np.ndarray:
     return 2 + 8 * np.exp(-np.arange(steps) / 40) + noise
 
 
-def test_an_ordinary_run_has_no_events() -> None:
+def test_an_ordinary_run_has_no_events():
     events = stability_events(falling_curve(), **RULE)
     assert not events.diverged and not events.spiked and events.first_nonfinite_step is None
     assert events.final_smoothed_loss == pytest.approx(falling_curve()[-5:].mean())
 
 
-def test_spikes_need_consecutive_steps_and_are_counted_once_each() -> None:
+def test_spikes_need_consecutive_steps_and_are_counted_once_each():
     curve = falling_curve()
     curve[100:105] += 3  # five steps: one spike
     curve[140:142] += 3  # two steps: too short
@@ -40,14 +38,14 @@ def test_spikes_need_consecutive_steps_and_are_counted_once_each() -> None:
     assert not events.diverged
 
 
-def test_a_short_run_has_no_spike_and_can_diverge() -> None:
+def test_a_short_run_has_no_spike_and_can_diverge():
     assert not stability_events([3.0, 9.0, 2.0], **RULE).spiked
     assert not stability_events([3.0, 2.5, 2.0], **RULE).diverged
     grows = stability_events([3.0, 4.0, 5.0], **RULE)
     assert grows.diverged and grows.final_smoothed_loss == pytest.approx(4.0)
 
 
-def test_threshold_is_median_plus_k_raw_mad_of_the_steps_before() -> None:
+def test_threshold_is_median_plus_k_raw_mad_of_the_steps_before():
     # Window 0, 1, 2, 3, 4 (falling back below): median 2, MAD 1, so k = 6 puts the bar at 8.
     rule = {"smoothing_steps": 1, "median_steps": 5, "mad_multiplier": 6, "spike_steps": 1}
     assert stability_events([4, 0, 1, 2, 3, 8.0], **rule).spike_starts == ()
@@ -55,7 +53,7 @@ def test_threshold_is_median_plus_k_raw_mad_of_the_steps_before() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_nonfinite_loss_is_divergence_and_not_an_error(bad: float) -> None:
+def test_a_nonfinite_loss_is_divergence_and_not_an_error(bad):
     curve = falling_curve()
     curve[60:63] += 3
     curve[120:] = bad
@@ -65,7 +63,7 @@ def test_a_nonfinite_loss_is_divergence_and_not_an_error(bad: float) -> None:
     assert events.spike_starts == (60,)
 
 
-def test_ending_above_the_initial_loss_is_divergence() -> None:
+def test_ending_above_the_initial_loss_is_divergence():
     curve = falling_curve()
     curve[-5:] = curve[0]
     assert not stability_events(curve, **RULE).diverged  # equal is not above
@@ -75,21 +73,21 @@ def test_ending_above_the_initial_loss_is_divergence() -> None:
     assert stability_events(curve, **RULE).diverged
 
 
-def test_divergence_rates_are_compared_by_pairs() -> None:
+def test_divergence_rates_are_compared_by_pairs():
     rates = paired_event_rates([1, 1, 1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 1])
     assert (rates.only_baseline, rates.only_treatment, rates.both, rates.neither) == (6, 0, 1, 1)
     assert (rates.baseline_rate, rates.treatment_rate) == (7 / 8, 1 / 8)
     assert rates.p_value == 0.03125
 
 
-def test_learning_rate_sensitivity_by_hand() -> None:
+def test_learning_rate_sensitivity_by_hand():
     final = [[3.0, 2.5, 2.0, 9.0], [3.0, 2.5, 2.0, math.nan], [2.0, 2.0, 2.0, 2.0]]
     sensitivity = learning_rate_sensitivity(final, [4.0, 4.0, 4.0])
     # Rows 1 and 2: mean of 3, 2.5, 2 and 4 (capped at the initial loss) minus 2.
     np.testing.assert_allclose(sensitivity, [0.875, 0.875, 0.0], atol=1e-15)
 
 
-def test_infinite_losses_count_as_the_initial_one() -> None:
+def test_infinite_losses_count_as_the_initial_one():
     same = [learning_rate_sensitivity([[2.0, bad]], [4.0]) for bad in (math.inf, math.nan, 5.0)]
     np.testing.assert_array_equal(np.concatenate(same), [1.0, 1.0, 1.0])
 
@@ -97,7 +95,7 @@ def test_infinite_losses_count_as_the_initial_one() -> None:
 AT = np.arange(0.0, 11.0)
 
 
-def test_a_known_crossing_is_found_between_points() -> None:
+def test_a_known_crossing_is_found_between_points():
     """Means fall in a line from +7 to -3: they cross at 7, and between points at 3.5."""
     spread = np.array([-0.1, 0.0, 0.1])[:, None]
     found = curve_contrast(AT, 7.0 - AT + spread)
@@ -107,7 +105,7 @@ def test_a_known_crossing_is_found_between_points() -> None:
     assert found.mean == pytest.approx(3.5 - AT)
 
 
-def test_every_point_has_the_paired_t_of_its_own() -> None:
+def test_every_point_has_the_paired_t_of_its_own():
     deltas = np.random.default_rng(0).normal(size=(6, 11))
     found = curve_contrast(AT, deltas, alpha=0.1)
     for p in range(11):
@@ -116,7 +114,7 @@ def test_every_point_has_the_paired_t_of_its_own() -> None:
     assert found.level == 0.9 and found.n == 6
 
 
-def test_curves_that_touch_or_begin_as_one_do_not_cross() -> None:
+def test_curves_that_touch_or_begin_as_one_do_not_cross():
     spread = np.array([-0.1, 0.1])[:, None]
     same_start = np.where(AT == 0, 0.0, 1.0) * (1 + spread)
     assert curve_contrast(AT, same_start).crossings == ()
@@ -124,14 +122,14 @@ def test_curves_that_touch_or_begin_as_one_do_not_cross() -> None:
     assert curve_contrast(AT, np.zeros((3, 11))).crossings == ()
 
 
-def test_a_crossing_within_noise_is_not_resolved() -> None:
+def test_a_crossing_within_noise_is_not_resolved():
     rng = np.random.default_rng(1)
     found = curve_contrast(AT, 0.01 * (3.5 - AT) + rng.normal(size=(5, 11)))
     assert found.crossings and not any(crossing.resolved for crossing in found.crossings)
 
 
 @pytest.mark.parametrize("n", [3, 8])
-def test_pointwise_intervals_cover_at_each_point(n: int) -> None:
+def test_pointwise_intervals_cover_at_each_point(n):
     """1,000 studies: a true contrast that grows from 0 to 1, noise that is shared along a seed."""
     rng, truth = np.random.default_rng(n), AT / 10
     covered = np.zeros(len(AT))
@@ -144,7 +142,7 @@ def test_pointwise_intervals_cover_at_each_point(n: int) -> None:
     assert (abs(covered / 1000 - 0.95) < error).all()
 
 
-def test_who_comes_first_is_known_of_pairs_of_which_one_arrives() -> None:
+def test_who_comes_first_is_known_of_pairs_of_which_one_arrives():
     never = math.inf
     found = which_first([1.0, 2.0, never, 4.0, never, 3.0], [2.0, never, 1.0, 3.0, never, 3.0])
     assert (found.both, found.only_baseline, found.only_treatment, found.neither) == (3, 1, 1, 1)

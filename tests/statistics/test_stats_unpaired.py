@@ -49,7 +49,7 @@ EXAMPLES = [
 ]  # fmt: skip
 
 
-def test_sleep_unpaired_agrees_with_r() -> None:
+def test_sleep_unpaired_agrees_with_r():
     test = welch(DRUG_2, DRUG_1)
     assert test.statistic() == pytest.approx(-1.8608, abs=5e-5)
     assert test.df == pytest.approx(17.776, abs=5e-4)
@@ -58,7 +58,7 @@ def test_sleep_unpaired_agrees_with_r() -> None:
     assert (interval.low, interval.high) == pytest.approx((-3.3654832, 0.2054832), abs=5e-8)
 
 
-def test_sleep_effect_size_agrees_with_effsize() -> None:
+def test_sleep_effect_size_agrees_with_effsize():
     contrast = unpaired_contrast(DRUG_2, DRUG_1, seed=0)
     # effsize::cohen.d(extra ~ group, sleep): -0.8321811, times J(18).
     # J(18) = 8! / (3 Gamma(8.5)), Hedges (1981).
@@ -67,7 +67,7 @@ def test_sleep_effect_size_agrees_with_effsize() -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "printed"), EXAMPLES)
-def test_published_examples(first: list, second: list, printed: tuple) -> None:
+def test_published_examples(first, second, printed):
     test = welch(second, first)
     t, df, p = printed
     assert test.statistic() == pytest.approx(t, abs=5e-3)
@@ -75,7 +75,7 @@ def test_published_examples(first: list, second: list, printed: tuple) -> None:
     assert test.p_value() == pytest.approx(p, abs=5e-4)
 
 
-def test_power_agrees_with_r() -> None:
+def test_power_agrees_with_r():
     # R's power.t.test(n = 20, delta = 1, strict = TRUE) and power.t.test(power = .90, delta = 1).
     assert welch_power(1.0, 1.0, 1.0, 20, 20) == pytest.approx(0.8689530, abs=5e-8)
     assert required_runs(1.0, 1.0, 1.0, power=0.9) == math.ceil(22.02110)
@@ -83,14 +83,14 @@ def test_power_agrees_with_r() -> None:
     assert welch_power(detected, 0.5, 2.0, 7, 12) == pytest.approx(0.8, abs=1e-9)
 
 
-def test_power_holds_in_simulation_where_sds_and_sizes_differ() -> None:
+def test_power_holds_in_simulation_where_sds_and_sizes_differ():
     rng = np.random.default_rng(34)
     first, second = rng.normal(0, 1, (20_000, 6)), rng.normal(1.5, 0.4, (20_000, 11))
     found = stats.ttest_ind(second, first, axis=1, equal_var=False).pvalue <= 0.05
     assert found.mean() == pytest.approx(welch_power(1.5, 1.0, 0.4, 6, 11), abs=0.015)
 
 
-def test_tasting_tea() -> None:
+def test_tasting_tea():
     # Fisher (1935): three of four cups told right. The two-sided p is R's fisher.test.
     assert unpaired_event_rates([1, 0, 0, 0], [1, 1, 1, 0]).p_value == pytest.approx(34 / 70)
 
@@ -100,7 +100,7 @@ samples = hs.lists(hs.integers(-64, 64).map(lambda n: n / 16), min_size=2, max_s
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(samples, samples, hs.floats(0.05, 4))
-def test_scipy_agrees(first: list, second: list, margin: float) -> None:
+def test_scipy_agrees(first, second, margin):
     contrast = unpaired_contrast(first, second, seed=0, margin=margin)
     test, says = welch(first, second), contrast.decided
     if contrast.constant:
@@ -130,7 +130,7 @@ def test_scipy_agrees(first: list, second: list, margin: float) -> None:
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(samples, samples)
-def test_permutation_and_fisher_agree_with_scipy(first: list, second: list) -> None:
+def test_permutation_and_fisher_agree_with_scipy(first, second):
     ours = permutation(first, second, seed=0)
     assert ours.p_value >= ours.floor - 1e-12
     if math.comb(len(first) + len(second), len(second)) <= 1_000:
@@ -144,7 +144,7 @@ def test_permutation_and_fisher_agree_with_scipy(first: list, second: list) -> N
     assert unpaired_event_rates(a, b).p_value == pytest.approx(stats.fisher_exact(table).pvalue)
 
 
-def test_more_than_can_be_enumerated_is_drawn_by_seed() -> None:
+def test_more_than_can_be_enumerated_is_drawn_by_seed():
     rng = np.random.default_rng(1)
     first, second = rng.normal(0, 1, 12), rng.normal(1, 1, 12)
     drawn = [permutation(first, second, seed=seed).p_value for seed in (3, 3, 4)]
@@ -156,7 +156,7 @@ def test_more_than_can_be_enumerated_is_drawn_by_seed() -> None:
     assert drawn[0] == pytest.approx(theirs.pvalue, abs=0.01)
 
 
-def test_two_thousand_null_studies_at_nominal_error_paired_and_not() -> None:
+def test_two_thousand_null_studies_at_nominal_error_paired_and_not():
     """Three arms against a baseline, five runs each: any false claim in 5% of studies at most."""
     rng = np.random.default_rng(20_261_125)
     runs = rng.normal(0, [[1.0], [1.0], [0.5], [2.0]], (2_000, 4, 5))
@@ -172,7 +172,7 @@ def test_two_thousand_null_studies_at_nominal_error_paired_and_not() -> None:
         assert 0.02 < family <= 0.05 + error
 
 
-def test_equal_runs_are_an_effect_at_the_resolution() -> None:
+def test_equal_runs_are_an_effect_at_the_resolution():
     same = unpaired_contrast([2.0] * 5, [2.0] * 5, seed=0, margin=0.1)
     assert same.constant and same.decided.p_value == 1 and same.decided.equivalent
     apart = unpaired_contrast([2.0] * 5, [2.5] * 5, seed=0, resolution=0.5)
@@ -195,7 +195,7 @@ def crossed_runs(
 
 
 @pytest.mark.parametrize(("a", "b", "e"), [(1, 0, 1), (0.3, 1, 1), (0.1, 0.1, 1), (0, 1, 0.5)])
-def test_the_errors_of_runs_and_items_add_up(a: float, b: float, e: float) -> None:
+def test_the_errors_of_runs_and_items_add_up(a, b, e):
     rng = np.random.default_rng(7)
     found = [
         crossed_welch(*([arm] for arm in crossed_runs(rng, a, b, e, 5, 40))) for _ in range(1_500)
@@ -207,7 +207,7 @@ def test_the_errors_of_runs_and_items_add_up(a: float, b: float, e: float) -> No
     assert wrong <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 1_500)
 
 
-def test_without_a_choice_of_items_it_is_welchs_t() -> None:
+def test_without_a_choice_of_items_it_is_welchs_t():
     rng = np.random.default_rng(8)
     first, second = (rng.normal(0, 1, (n, 1)) + np.zeros((n, 30)) for n in (5, 8))
     crossed, plain = crossed_welch([first], [second]), welch(first.mean(1), second.mean(1))

@@ -1,10 +1,7 @@
 """The changes of effects by training budget agree with the records of both halves."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -18,14 +15,14 @@ pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 HALVES = {"300": "embedding-factorial", "1,500": "embedding-factorial-long"}
 
 
-def test_changes_by_budget_are_significant_except_centring() -> None:
+def test_changes_by_budget_are_significant_except_centring():
     changes = json.loads((HOME / "budget.json").read_text())
     p = {name: one for name, one in changes.items() if name.endswith("all cells: p")}
     assert p.pop("center, all cells: p") > 0.5 and max(p.values()) < 0.02 and len(p) == 4
 
 
 @pytest.mark.slow
-def test_changes_by_budget_are_recomputed_from_the_records() -> None:
+def test_changes_by_budget_are_recomputed_from_the_records():
     budget = script("budget")
     found = budget.changes(*(HOME / name for name in HALVES.values()))
     kept = json.loads((HOME / "budget.json").read_text())
@@ -35,7 +32,7 @@ def test_changes_by_budget_are_recomputed_from_the_records() -> None:
 
 
 @pytest.mark.slow
-def test_recount_without_paribus_agrees(tmp_path: Path) -> None:
+def test_recount_without_paribus_agrees(tmp_path):
     folders = [tmp_path / name for name in HALVES.values()]
     for folder in folders:
         shutil.copytree(ResultsFolder(HOME / folder.name).records, folder)
@@ -47,7 +44,7 @@ def test_recount_without_paribus_agrees(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", HALVES)
-def test_both_intervals_of_the_factorial_are_those_of_the_page(budget: str) -> None:
+def test_both_intervals_of_the_factorial_are_those_of_the_page(budget):
     page = (HOME.parent / "docs" / "explanation" / "tuning.md").read_text().splitlines()
     rows = script("lack_of_fit").rows(budget, HALVES[budget])
     assert len(rows) == 20 and not set(rows) - set(page)

@@ -1,10 +1,7 @@
 """The commission's page, its logs, checkpoints and report agree with the kept records."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -18,22 +15,20 @@ pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 
 
 @pytest.fixture(scope="module")
-def build() -> ModuleType:
+def build():
     return module_at(PAGE / "build.py")
 
 
 @pytest.fixture(scope="module")
-def page(build: ModuleType) -> str:
+def page(build):
     return build.render()
 
 
-def test_page_agrees_with_the_records(page: str) -> None:
+def test_page_agrees_with_the_records(page):
     assert (PAGE / "README.md").read_text(encoding="utf-8") == page
 
 
-def test_a_changed_last_digit_is_found(
-    build: ModuleType, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_last_digit_is_found(build, page, tmp_path, monkeypatch):
     (tmp_path / "README.md").write_text(page.replace("2.4223 (", "2.4224 (", 1))
     (tmp_path / "page.md.jinja").write_bytes((PAGE / "page.md.jinja").read_bytes())
     monkeypatch.setattr(build, "HERE", tmp_path)
@@ -52,21 +47,21 @@ def test_a_changed_last_digit_is_found(
     ],
     ids=lambda row: row[0],
 )
-def test_final_protocol_has_the_known_means(page: str, row: tuple[str, ...]) -> None:
+def test_final_protocol_has_the_known_means(page, row):
     label, *means = row
     (line,) = [line for line in page.splitlines() if line.startswith(f"| {label} |")][:1]
     cells = [cell.strip() for cell in line.split("|")[2:5]]
     assert [cell.split(" (")[0] for cell in cells] == means
 
 
-def test_sign_flip_has_the_known_numbers(page: str) -> None:
+def test_sign_flip_has_the_known_numbers(page):
     assert "+0.024 [+0.012, +0.036]" in page
     assert "\N{MINUS SIGN}0.040 [\N{MINUS SIGN}0.048" in page
     assert "and \N{MINUS SIGN}0.027 at the best rates tried" in page
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_log_agrees_with_the_records(build: ModuleType, arm: str) -> None:
+def test_log_agrees_with_the_records(build, arm):
     text = (PAGE / "logs" / f"{arm}.csv").read_text(encoding="utf-8")
     assert text == build.log(arm)
     assert text.count("\n") == 1 + 5 * 300 and len(text) < 1_000_000
@@ -77,7 +72,7 @@ def test_log_agrees_with_the_records(build: ModuleType, arm: str) -> None:
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_checkpoint_has_the_validation_loss_of_its_trial(build: ModuleType, arm: str) -> None:
+def test_checkpoint_has_the_validation_loss_of_its_trial(build, arm):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     texts = [Path(os.environ.get("PARIBUS_DATA", "")) / "tinyshakespeare" / "input.txt"]
@@ -101,7 +96,7 @@ def test_checkpoint_has_the_validation_loss_of_its_trial(build: ModuleType, arm:
     assert loss == pytest.approx(recorded, abs=0.01)
 
 
-def test_report_and_paper_are_there() -> None:
+def test_report_and_paper_are_there():
     assert (PAGE / "report.html").stat().st_size < 2_000_000
     for path in (PAGE / "report.pdf", PAPER / "paper.pdf"):
         assert path.read_bytes().startswith(b"%PDF-")

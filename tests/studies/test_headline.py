@@ -1,11 +1,8 @@
 """The second computation against known answers, and against the first on records of both."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ import pytest
 from paribus.analysis import analyse
 
 from ..build import surface, tables, tuned_and_trained
-from ..conftest import Fabricate, Maker
 from . import headline
 from .agreeing import disagreements
 
@@ -21,7 +17,7 @@ SLEEP = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
 SLEEP_2 = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
 
 
-def test_student_s_sleep_is_what_r_says() -> None:
+def test_student_s_sleep_is_what_r_says():
     drugs = (dict(enumerate(SLEEP_2)), dict(enumerate(SLEEP)))
     found = headline.contrast(*drugs)
     assert found["t"] == pytest.approx(-4.062128, abs=1e-6)
@@ -29,7 +25,7 @@ def test_student_s_sleep_is_what_r_says() -> None:
     assert (found["low"], found["high"]) == pytest.approx((-2.459886, -0.700114), abs=1e-6)
 
 
-def test_quantiles_and_tests_are_the_tables() -> None:
+def test_quantiles_and_tests_are_the_tables():
     assert headline.t_quantile(0.975, 4) == pytest.approx(2.776445, abs=1e-6)
     assert headline.t_quantile(0.975, 1) == pytest.approx(12.70620, abs=1e-5)
     assert headline.mcnemar(6, 0) == 0.03125 and headline.mcnemar(1, 9) == 0.021484375
@@ -38,7 +34,7 @@ def test_quantiles_and_tests_are_the_tables() -> None:
     assert holm == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
-def test_both_computations_agree(small_study: Maker, fabricate: Fabricate) -> None:
+def test_both_computations_agree(small_study, fabricate):
     study = small_study(seeds=[1, 2, 3, 4, 5])
     rng = np.random.default_rng(0)
     drawn = {trial: 2 + rng.normal() / 50 for trial in study.trials}
@@ -52,7 +48,7 @@ def test_both_computations_agree(small_study: Maker, fabricate: Fabricate) -> No
     assert any("events of" in line for line in disagreements(results.path, told))
 
 
-def test_both_choose_the_same_rate(small_study: Maker, tmp_path: Path) -> None:
+def test_both_choose_the_same_rate(small_study, tmp_path):
     study = small_study(**tables([1e-4, 1e-3, 1e-2]))
     results = tuned_and_trained(study, tmp_path / "r", surface)
     assert headline.best_values(results.path) == results.study.tuning.chosen
@@ -60,7 +56,7 @@ def test_both_choose_the_same_rate(small_study: Maker, tmp_path: Path) -> None:
     assert headline.best_values(results.path) != results.study.tuning.chosen
 
 
-def test_events_are_seen_as_the_study_says(tmp_path: Path) -> None:
+def test_events_are_seen_as_the_study_says(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,7 +1,5 @@
 """The ledger of the kept studies agrees with their records."""
 
-from __future__ import annotations
-
 import pytest
 
 from paribus.ledger import Event, Use, events_in, uses
@@ -21,11 +19,11 @@ def most_used(events: list[Event]) -> tuple[str, list[Use]]:
     return max(opened.items(), key=lambda item: len(item[1]))
 
 
-def test_it_has_every_kept_study() -> None:
+def test_it_has_every_kept_study():
     assert {event.study for event in events_in(LEDGER)} >= {p.parent.name for p in FINISHED}
 
 
-def test_openings_are_those_of_the_records() -> None:
+def test_openings_are_those_of_the_records():
     """Counted a second time, from test_part.json and the digests that were registered."""
     tested: dict[str, set[str]] = {}
     held: dict[str, set[str]] = {}

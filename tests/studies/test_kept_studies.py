@@ -1,10 +1,6 @@
 """The kept studies: each agrees with itself, with its study file, and with plain numpy."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +13,7 @@ from paribus.study.study import substance
 
 from . import headline
 from .agreeing import disagreements
-from .elsewhere import Processors, processors
+from .elsewhere import processors
 from .scripts import HOME, study_of
 
 KEPT = sorted(
@@ -30,7 +26,7 @@ pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 
 
 @pytest.fixture(scope="module")
-def elsewhere() -> Iterator[Processors]:
+def elsewhere():
     """Start processes that compute as other processors do, as far as this one can."""
     with processors() as started:
         yield started
@@ -43,7 +39,7 @@ def elsewhere() -> Iterator[Processors]:
         for kept in KEPT
     ],
 )
-def test_kept_studies_agree_everywhere(kept: Path, elsewhere: Processors, tmp_path: Path) -> None:
+def test_kept_studies_agree_everywhere(kept, elsewhere, tmp_path):
     size = sum(file.stat().st_size for file in kept.rglob("*") if file.is_file())
     assert size <= MOST_MIB * 2**20
     copy = shutil.copytree(kept, tmp_path / kept.name)
@@ -62,7 +58,7 @@ def test_kept_studies_agree_everywhere(kept: Path, elsewhere: Processors, tmp_pa
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
-def test_a_kept_study_is_the_one_in_its_file(kept: Path) -> None:
+def test_a_kept_study_is_the_one_in_its_file(kept):
     ran = ResultsFolder(kept).read_study()
     asked = load_study(
         study_of(kept.relative_to(HOME).as_posix()), {PRECISION: ran.training.precision}

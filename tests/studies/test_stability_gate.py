@@ -1,16 +1,13 @@
 """The commissioned rule: the commissioned truth table, and the studies that name it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from paribus.decision import RULES, Evidence, Rule, State, find_rule
+from paribus.decision import RULES, Evidence, State, find_rule
 from paribus.decision.evidence import Fix, Quality
 from paribus.decision.rule import rule_from_record
 from paribus.results.registration import keep_sources
@@ -18,7 +15,6 @@ from paribus.study import load_study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import EXAMPLES
 
-from ..conftest import Maker
 from ..decision.test_rules import PLAIN, UNSTABLE, every_state
 from .scripts import HOME, all_studies, script
 
@@ -66,18 +62,18 @@ pytestmark = pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
 
 
 @pytest.fixture(scope="module")
-def rule() -> Rule:
+def rule():
     return script("stability_gate").STABILITY_GATE
 
 
 @pytest.mark.parametrize(("changes", "row"), TABLE)
-def test_the_commissioned_table_by_hand(rule: Rule, changes: dict[str, Any], row: str) -> None:
+def test_the_commissioned_table_by_hand(rule, changes, row):
     evidence = PLAIN | changes
     invalid, n = evidence.pop("invalid"), evidence.pop("n")
     assert rule.decide(Evidence(invalid, n, State(**evidence))).id == row
 
 
-def test_outcomes_of_rows(rule: Rule) -> None:
+def test_outcomes_of_rows(rule):
     rows: dict[str, set[str]] = {}
     for row in rule.rows:
         rows.setdefault(row.outcome, set()).add(row.id)
@@ -87,7 +83,7 @@ def test_outcomes_of_rows(rule: Rule) -> None:
     assert len({row.reason or row.when for row in rule.rows}) == len(rule.rows)
 
 
-def test_better_quality_never_gets_a_worse_verdict(rule: Rule) -> None:
+def test_better_quality_never_gets_a_worse_verdict(rule):
     rank = {"BASELINE": 0, "INCONCLUSIVE": 1, "IMPROVES": 2, "ADOPT": 2}
     stable, fix = (False, True), get_args(Fix)
     for baseline_stable, fixes in itertools.product(stable, fix):
@@ -101,7 +97,7 @@ def test_better_quality_never_gets_a_worse_verdict(rule: Rule) -> None:
     assert set(get_args(Quality)) == {"Q-", "Q0", "Q?", "Q+"}
 
 
-def test_a_registered_table_of_all_states_decides_as_the_rule(rule: Rule) -> None:
+def test_a_registered_table_of_all_states_decides_as_the_rule(rule):
     """The first kept studies registered a row for each state."""
     path = HOME / "embedding-norm" / "registration.json"
     registered = rule_from_record(json.loads(path.read_text())["own_rule"]["rule"], "here")
@@ -109,7 +105,7 @@ def test_a_registered_table_of_all_states_decides_as_the_rule(rule: Rule) -> Non
         assert registered.decide(evidence) == replace(rule.decide(evidence), holds=({},))
 
 
-def test_commissioned_studies_name_the_rule_and_its_budgets() -> None:
+def test_commissioned_studies_name_the_rule_and_its_budgets():
     studies = {name: study.decision for name, study in all_studies().items()}
     commissioned = {name for name in studies if name.startswith("embedding-norm")}
     assert {name for name, decision in studies.items() if decision.rule == NAME} == commissioned
@@ -121,14 +117,12 @@ def test_commissioned_studies_name_the_rule_and_its_budgets() -> None:
     assert studies["quickstart"].rule == "superiority"
 
 
-def test_the_examples_ship_the_same_file() -> None:
+def test_the_examples_ship_the_same_file():
     shipped = EXAMPLES / "commissioned" / FILE
     assert shipped.read_bytes() == (HOME / FILE).read_bytes()
 
 
-def test_an_example_finds_its_rule_wherever_it_is_run(
-    small_study: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule
-) -> None:
+def test_an_example_finds_its_rule_wherever_it_is_run(small_study, tmp_path, monkeypatch, rule):
     monkeypatch.chdir(tmp_path)
     example = load_study("embedding-norm")
     assert example.folder == tmp_path

@@ -1,10 +1,7 @@
 """How large a study may be, and that the arithmetic which decides is that of the built model."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -36,7 +33,7 @@ STUDIES = all_studies()
         ("a." * 50_000, 1, "unknown key 'a.a."),
     ],
 )
-def test_a_digit_too_many_is_refused_at_once(key: str, value: Any, rule: str) -> None:
+def test_a_digit_too_many_is_refused_at_once(key, value, rule):
     began = time.monotonic()
     with pytest.raises(ParibusError) as caught:
         load_study("quickstart", {key: value})
@@ -45,7 +42,7 @@ def test_a_digit_too_many_is_refused_at_once(key: str, value: Any, rule: str) ->
     assert len(str(caught.value)) < 1000
 
 
-def test_arms_and_products_are_bounded_too() -> None:
+def test_arms_and_products_are_bounded_too():
     table = load_study("quickstart").model_dump()
     table["model"] |= {"n_layer": 1000, "d_model": 65536, "n_head": 1}
     with pytest.raises(ParibusError, match=r"51,539,615,940,608 parameters; a model may have 100,"):
@@ -62,7 +59,7 @@ def test_arms_and_products_are_bounded_too() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
-def test_the_arithmetic_is_that_of_the_built_model(name: str) -> None:
+def test_the_arithmetic_is_that_of_the_built_model(name):
     study = STUDIES[name]
     for arm in study.arms:
         _require_equal(study, arm)
@@ -79,13 +76,13 @@ def _require_equal(study: Study, arm: str) -> None:
     assert sum(p.numel() for p in model.parameters()) < 1.04 * matrices
 
 
-def test_the_arithmetic_holds_for_other_shapes() -> None:
+def test_the_arithmetic_holds_for_other_shapes():
     shape = {"model.n_layer": 3, "model.d_model": 48, "model.n_head": 3, "model.mlp.ratio": 2}
     study = load_study("quickstart", shape | {"data.seq_len": 40, "model.bias": False})
     _require_equal(study, "baseline")
 
 
-def test_a_model_beyond_memory_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_model_beyond_memory_is_told(monkeypatch, tmp_path):
     study, device = load_study("quickstart"), torch.device("cpu")
     free: int | None = None
     monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: free)

@@ -1,7 +1,5 @@
 """Whatever is chosen by name says, of a name that is none, the nearest and where they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +14,6 @@ from paribus.engine.training.losses import find_loss
 from paribus.engine.training.optimizers import find_optimizer
 from paribus.errors import ParibusError
 from paribus.study import Study
-
-from ..conftest import Maker
 
 HERE = Path(__file__).parent
 PACKAGE = Path(__file__).parents[2] / "src"
@@ -48,7 +44,7 @@ def of(study: Study, name: str) -> dict[str, Callable[[], object]]:
         ("optimizer 'adam'", "adamw", "engine/training/optimizers"),
     ],
 )
-def test_unknown_names_corrected(small_study: Maker, wrong: str, right: str, folder: str) -> None:
+def test_unknown_names_corrected(small_study, wrong, right, folder):
     name = wrong.split("'")[1]
     with pytest.raises(ParibusError) as told:
         of(small_study(), name)[wrong]()

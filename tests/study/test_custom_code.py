@@ -1,7 +1,5 @@
 """The source of a user's own parts, and what importing them must leave as it is."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -36,7 +34,7 @@ class Mine(P):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -48,11 +46,11 @@ def found(folder: Path, path: str = "ideas.py:Mine") -> set[str]:
     return {file.relative_to(folder.resolve()).as_posix() for file in files}
 
 
-def test_every_file_that_is_imported_from_beside_it_is_there(folder: Path) -> None:
+def test_every_file_that_is_imported_from_beside_it_is_there(folder):
     assert found(folder) == FILES.keys() - {"alone.py"}
 
 
-def test_a_package_is_followed_below_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_is_followed_below_itself(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     inner = {"inner/__init__.py", "inner/deep.py", "inner/sibling.py"}
     assert found(folder, "inner.deep:Part") == inner
@@ -68,14 +66,14 @@ def test_a_package_is_followed_below_itself(folder: Path, monkeypatch: pytest.Mo
         ("def f():\n    from a import h", {"a.py": "import h", "h.py": ""}),
     ],
 )
-def test_ways_to_import_another_file(tmp_path: Path, code: str, files: dict[str, str]) -> None:
+def test_ways_to_import_another_file(tmp_path, code, files):
     for name, text in (files | {"ideas.py": code}).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert found(tmp_path) == {"ideas.py", *files}
 
 
-def test_what_is_no_python_is_said(tmp_path: Path) -> None:
+def test_what_is_no_python_is_said(tmp_path):
     (tmp_path / "a.py").write_text("class A(:\n")
     with pytest.raises(ParibusError, match=r"model.modules.mlp: a.py is no Python file"):
         own_files("a.py:A", tmp_path, "model.modules.mlp")
@@ -83,7 +81,7 @@ def test_what_is_no_python_is_said(tmp_path: Path) -> None:
         own_files("b.py:A", tmp_path, "model.modules.mlp")
 
 
-def test_a_digest_is_of_the_whole_file(folder: Path) -> None:
+def test_a_digest_is_of_the_whole_file(folder):
     before = measuring_digests(["ideas.py:Mine"], "probes.own", folder)
     content = (folder / "late.py").read_bytes()
     assert before["ideas.py:Mine"]["late.py"] == f"file:{hashlib.sha256(content).hexdigest()}"
@@ -114,7 +112,7 @@ def load(folder: Path, text: str) -> None:
         ("os.getcwd", "import os; os.chdir('/')"),
     ],
 )
-def test_a_changed_setting_is_named(tmp_path: Path, setting: str, line: str) -> None:
+def test_a_changed_setting_is_named(tmp_path, setting, line):
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     cwd, errors, benchmark = Path.cwd(), np.geterr(), torch.backends.cudnn.benchmark
     try:
@@ -132,5 +130,5 @@ def test_a_changed_setting_is_named(tmp_path: Path, setting: str, line: str) -> 
         os.chdir(cwd)
 
 
-def test_what_changes_no_setting_is_loaded(tmp_path: Path) -> None:
+def test_what_changes_no_setting_is_loaded(tmp_path):
     load(tmp_path, "import torch, numpy, math, json, wave\nfrom torch import nn\ngelu = print\n")

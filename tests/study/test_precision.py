@@ -1,20 +1,16 @@
 """A precision that is left open: settled by one function, and then as if it had been written."""
 
-from __future__ import annotations
-
 import pytest
 
 from paribus.engine.setting import is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.study import parse_study
 
-from ..conftest import Maker
-
 AUTO = {"training.precision": "auto"}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_auto_settled_is_the_study_that_states_it(small_study: Maker, precision: str) -> None:
+def test_auto_settled_is_the_study_that_states_it(small_study, precision):
     settled = with_precision(small_study(AUTO), precision)
     stated = small_study({"training.precision": precision})
     assert is_open(small_study(AUTO)) and not is_open(settled)
@@ -24,7 +20,7 @@ def test_auto_settled_is_the_study_that_states_it(small_study: Maker, precision:
     assert {settled.setting(arm).training.precision for arm in settled.arms} == {precision}
 
 
-def test_an_arm_may_state_another_precision(small_study: Maker) -> None:
+def test_an_arm_may_state_another_precision(small_study):
     arms = {"baseline": {}, "exact": {"set": {"training.precision": "float32"}}}
     training = {"iterations": 8, "batch_size": 4, "precision": "auto"}
     study = small_study(arms=arms, training=training)
@@ -38,7 +34,7 @@ def test_an_arm_may_state_another_precision(small_study: Maker) -> None:
 FLOAT16 = {"training.precision": "float16"}
 
 
-def test_a_default_loss_scale_changes_no_study_and_no_record(small_study: Maker) -> None:
+def test_a_default_loss_scale_changes_no_study_and_no_record(small_study):
     plain = small_study()
     assert "loss_scale" not in plain.model_dump()["training"]
     stated = small_study({"training.loss_scale.initial": 65536})
@@ -46,7 +42,7 @@ def test_a_default_loss_scale_changes_no_study_and_no_record(small_study: Maker)
     assert "loss_scale" not in small_study(FLOAT16).model_dump(mode="json")["training"]
 
 
-def test_a_loss_scale_is_set_in_part_for_all_or_for_one_arm(small_study: Maker) -> None:
+def test_a_loss_scale_is_set_in_part_for_all_or_for_one_arm(small_study):
     study = small_study(FLOAT16 | {"training.loss_scale.growth_interval": 100})
     scale = study.setting("layernorm").training.loss_scale
     assert (scale.initial, scale.growth_interval) == (2.0**16, 100)

@@ -1,7 +1,5 @@
 """The study file: what is refused and how, what an arm changes, what ships."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path
@@ -21,7 +19,6 @@ from paribus.study import (
     parse_study,
 )
 
-from ..conftest import Maker
 from ..studies.scripts import HOME, all_studies
 
 STUDIES = all_studies()
@@ -40,7 +37,7 @@ def parse(text: str) -> Study:
 
 
 @pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")
-def test_the_commissioned_studies_are_what_the_protocol_says() -> None:
+def test_the_commissioned_studies_are_what_the_protocol_says():
     studies = STUDIES
     final = studies["embedding-norm"]
     assert final.data.corpus == "shakespeare"
@@ -62,7 +59,7 @@ def test_the_commissioned_studies_are_what_the_protocol_says() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))
-def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
+def test_every_arm_differs_in_what_its_name_says(name):
     study = STUDIES[name]
     for arm, reference in study.contrasts:
         differing, (ours, theirs) = study.differences(arm), (study.arms[arm], study.arms[reference])
@@ -107,7 +104,7 @@ def test_every_arm_differs_in_what_its_name_says(name: str) -> None:
         ),
     ],
 )
-def test_bad_studies_are_refused_in_one_line(text: str, message: str) -> None:
+def test_bad_studies_are_refused_in_one_line(text, message):
     with pytest.raises(ParibusError) as caught:
         parse(text)
     line = str(caught.value)
@@ -128,7 +125,7 @@ def test_bad_studies_are_refused_in_one_line(text: str, message: str) -> None:
         (MINIMAL.replace("iterations = 30", ""), "either iterations or tokens"),
     ],
 )
-def test_bad_tables_are_refused_in_one_line(text: str, message: str) -> None:
+def test_bad_tables_are_refused_in_one_line(text, message):
     with pytest.raises(ParibusError, match=r".") as caught:
         parse_study(tomllib.loads(text), folder=Path())
     assert message in str(caught.value)
@@ -150,7 +147,7 @@ ESCAPE, NOT_XML, TURNS = "\\u001b", "\\uFFFE", "\\u202E"
         MINIMAL + '[data]\npath = "a{}b"',
     ],
 )
-def test_words_that_no_page_or_terminal_can_hold_are_refused(text: str, character: str) -> None:
+def test_words_that_no_page_or_terminal_can_hold_are_refused(text, character):
     with pytest.raises(ParibusError) as caught:
         parse_study(tomllib.loads(text.replace("{}", character)), folder=Path())
     line = str(caught.value)
@@ -158,21 +155,21 @@ def test_words_that_no_page_or_terminal_can_hold_are_refused(text: str, characte
     assert line.isprintable(), "the message does not do what the character does"
 
 
-def test_lines_belong_in_running_text_and_in_no_title() -> None:
+def test_lines_belong_in_running_text_and_in_no_title():
     assert parse_study(tomllib.loads('question = "a\\nb"' + MINIMAL), folder=Path()).question
     for text in ('title = "a\\nb"' + MINIMAL, MINIMAL.replace("minimal", "mini\\u2028mal")):
         with pytest.raises(ParibusError, match=r"U\+000A|U\+2028"):
             parse_study(tomllib.loads(text), folder=Path())
 
 
-def test_lone_surrogates_of_a_json_file_are_refused(tmp_path: Path) -> None:
+def test_lone_surrogates_of_a_json_file_are_refused(tmp_path):
     file = tmp_path / "study.json"
     file.write_text(json.dumps(stamped(tomllib.loads(MINIMAL) | {"title": "a\ud800b"})))
     with pytest.raises(ParibusError, match=r"U\+D800"):
         load_study(file)
 
 
-def test_names_are_limited_in_bytes_as_folders_are() -> None:
+def test_names_are_limited_in_bytes_as_folders_are():
     """80 characters may be 320 bytes, and a folder's name has 255, suffixes included."""
     for wide in ("\N{OLD PERSIAN SIGN A}" * 80, "\N{CJK UNIFIED IDEOGRAPH-57FA}" * 80):
         assert len(wide) == 80
@@ -187,7 +184,7 @@ def test_names_are_limited_in_bytes_as_folders_are() -> None:
             assert len(null.encode()) <= 255
 
 
-def test_a_key_may_be_new_where_the_user_chooses_the_keys() -> None:
+def test_a_key_may_be_new_where_the_user_chooses_the_keys():
     study = load_study("quickstart", {"probes.every.logits": 0})
     assert study.probes.every == {"logits": 0}
     study = load_study("quickstart", {"arms.layernorm.set.model.embedding.eps": 1e-4})
@@ -200,7 +197,7 @@ def test_a_key_may_be_new_where_the_user_chooses_the_keys() -> None:
         load_study("quickstart", {"arms.layrnorm.set.model.bias": False})
 
 
-def test_a_token_budget_is_exact() -> None:
+def test_a_token_budget_is_exact():
     study = load_study("quickstart", {"training.tokens": 40 * 1024})
     assert study.setting(study.baseline).iterations == 40
     assert study.training.iterations is None
@@ -208,7 +205,7 @@ def test_a_token_budget_is_exact() -> None:
         load_study("quickstart", {"training.tokens": 10_000})
 
 
-def test_an_arm_may_change_the_batch_where_the_token_budget_is_shared() -> None:
+def test_an_arm_may_change_the_batch_where_the_token_budget_is_shared():
     arms = '[arms.b]\nset."training.batch_size" = 32'
     study = parse_study(
         tomllib.loads(MINIMAL.replace("iterations = 30", "tokens = 122880") + arms), folder=Path()
@@ -218,7 +215,7 @@ def test_an_arm_may_change_the_batch_where_the_token_budget_is_shared() -> None:
     assert study.setting("b").tokens == study.setting("baseline").tokens
 
 
-def test_describing_words_do_not_change_the_study(small_study: Maker) -> None:
+def test_describing_words_do_not_change_the_study(small_study):
     assert small_study().digest == small_study(title="Another title", question="Why?").digest
     assert small_study().digest != small_study({"training.iterations": 9}).digest
     assert small_study().digest != small_study({"seeds": [1, 3]}).digest
@@ -234,11 +231,11 @@ def test_describing_words_do_not_change_the_study(small_study: Maker) -> None:
         ("training.grad_clip=0.5", ("training.grad_clip", 0.5)),
     ],
 )
-def test_overrides_are_read_as_toml(text: str, expected: tuple[str, object]) -> None:
+def test_overrides_are_read_as_toml(text, expected):
     assert parse_override(text) == expected
 
 
-def test_an_override_can_mend_what_a_file_says(tmp_path: Path) -> None:
+def test_an_override_can_mend_what_a_file_says(tmp_path):
     (tmp_path / "s.toml").write_text(
         'name = "s"\nseeds = [1]\n[training]\niterations = 0\n[arms.baseline]\n'
     )
@@ -261,7 +258,7 @@ json_trees = st.recursive(
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), json_trees, max_size=4))
-def test_canonical_json_has_one_spelling_and_a_tree_equals_itself(tree: dict) -> None:
+def test_canonical_json_has_one_spelling_and_a_tree_equals_itself(tree):
     shuffled = dict(reversed(list(tree.items())))
     assert canonical_json(tree) == canonical_json(shuffled)
     assert changes(tree, shuffled) == {}

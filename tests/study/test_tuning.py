@@ -1,9 +1,6 @@
 """The plan of a tuning: what is tried, what is at an edge, and what is refused."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +18,6 @@ from paribus.study import (
     tuning_study,
     with_choice,
 )
-
-from ..conftest import Maker
 
 RATE = "training.optimizer.learning_rate"
 DECAY = "training.optimizer.weight_decay"
@@ -57,13 +52,13 @@ def listed(*candidates: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-def test_an_unfair_plan_is_refused(changed: dict[str, Any], line: str, small_study: Maker) -> None:
+def test_an_unfair_plan_is_refused(changed, line, small_study):
     with pytest.raises(ParibusError, match=re.escape(line)) as refused:
         small_study(tuning=plan(**changed))
     assert "\n" not in str(refused.value)
 
 
-def test_every_arm_is_tried_with_the_same_values_on_the_same_budget(small_study: Maker) -> None:
+def test_every_arm_is_tried_with_the_same_values_on_the_same_budget(small_study):
     study = small_study(tuning=plan(iterations=6))
     made = tuning_study(study)
     assert len(made.arms) == 3 * len(study.arms)
@@ -77,7 +72,7 @@ def test_every_arm_is_tried_with_the_same_values_on_the_same_budget(small_study:
     assert made.differences("layernorm-2") == study.differences("layernorm")
 
 
-def test_listed_combinations_are_tried_as_they_stand(small_study: Maker) -> None:
+def test_listed_combinations_are_tried_as_they_stand(small_study):
     pairs = [{RATE: 1e-3, WARMUP: 2}, {WARMUP: 0, RATE: 1e-2}]
     study = small_study(tuning=plan(**listed(*pairs)))
     assert study.tuning.candidates == pairs and study.tuning.keys == (RATE, WARMUP)
@@ -88,7 +83,7 @@ def test_listed_combinations_are_tried_as_they_stand(small_study: Maker) -> None
         assert training.schedule.warmup == pair[WARMUP]
 
 
-def test_nothing_lies_below_0_and_a_better_value_may_lie_beyond_any_other_edge() -> None:
+def test_nothing_lies_below_0_and_a_better_value_may_lie_beyond_any_other_edge():
     tried: list[Candidate] = [
         {DECAY: 0.0, RATE: 1e-4, WARMUP: 0},
         {DECAY: 0.05, RATE: 1e-3, WARMUP: 19},
@@ -99,7 +94,7 @@ def test_nothing_lies_below_0_and_a_better_value_may_lie_beyond_any_other_edge()
     assert open_edges(tried, tried[2]) == [(DECAY, 1), (WARMUP, 1)]
 
 
-def test_what_is_chosen_stands_in_no_study_file(tmp_path: Path) -> None:
+def test_what_is_chosen_stands_in_no_study_file(tmp_path):
     """Values stated for every arm as if the tuning had chosen them."""
     high: Candidate = {RATE: 1e-2}
     low: Candidate = {RATE: 1e-4}
@@ -131,7 +126,7 @@ def test_what_is_chosen_stands_in_no_study_file(tmp_path: Path) -> None:
     assert is_untuned(as_registered(load_study(file), there))
 
 
-def test_a_choice_changes_settings_and_not_what_the_study_is(small_study: Maker) -> None:
+def test_a_choice_changes_settings_and_not_what_the_study_is(small_study):
     study = small_study(tuning=plan())
     tuned = with_choice(study, {arm: {RATE: 1e-2} for arm in study.arms})
     assert tuned.digest == study.digest
@@ -140,7 +135,7 @@ def test_a_choice_changes_settings_and_not_what_the_study_is(small_study: Maker)
     assert words == ("with each arm at its best of the learning rates tried (0.01)")
 
 
-def test_another_study_of_a_results_folder_is_tuned_anew(small_study: Maker) -> None:
+def test_another_study_of_a_results_folder_is_tuned_anew(small_study):
     study = small_study(tuning=plan())
     path = study.folder / "study.json"
     write_study(path, with_choice(study, {a: {RATE: 1e-2} for a in study.arms}))
@@ -148,7 +143,7 @@ def test_another_study_of_a_results_folder_is_tuned_anew(small_study: Maker) -> 
     assert not again.tuning.chosen
 
 
-def test_tuning_trials_keep_no_weights_along_the_way(small_study: Maker) -> None:
+def test_tuning_trials_keep_no_weights_along_the_way(small_study):
     study = small_study({"training.keep_every": 2}, tuning=plan())
     assert study.tuning is not None and study.setting("baseline").kept_steps
     made = tuning_study(study)

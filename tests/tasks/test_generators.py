@@ -1,15 +1,12 @@
 """Every registered task: its items are real text against corruptions of it, balanced and alike."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from paribus.engine.data import Dataset
-from paribus.engine.tasks import HeldOut, Suite, TaskItems, all_tasks, build_suite
+from paribus.engine.tasks import HeldOut, TaskItems, all_tasks, build_suite
 from paribus.rng import stream
 
 # They need more verbs, capitals and paragraphs than the language reference's held-out part has.
@@ -26,7 +23,7 @@ RICH = HeldOut(
 )
 
 
-def test_the_registry_is_sorted_and_its_chances_are_those_of_a_guess() -> None:
+def test_the_registry_is_sorted_and_its_chances_are_those_of_a_guess():
     tasks = all_tasks()
     assert list(tasks) == sorted(tasks)
     assert len(tasks) >= 8
@@ -35,14 +32,14 @@ def test_the_registry_is_sorted_and_its_chances_are_those_of_a_guess() -> None:
     )
 
 
-def test_at_least_eight_tasks_are_made_from_the_smallest_text_that_ships(suite: Suite) -> None:
+def test_at_least_eight_tasks_are_made_from_the_smallest_text_that_ships(suite):
     assert set(suite.tasks) >= set(ON_PYDOC)
     assert len(suite.tasks) >= 8
     assert suite.left_out.keys() <= RICH_TEXT_ONLY
 
 
 @pytest.mark.parametrize("name", ON_PYDOC)
-def test_only_the_answer_is_the_real_text(suite: Suite, dataset: Dataset, name: str) -> None:
+def test_only_the_answer_is_the_real_text(suite, dataset, name):
     documents = HeldOut.of(dataset).documents
     for item in suite.tasks[name].items:
         for number, choice in enumerate(item.choices):
@@ -51,7 +48,7 @@ def test_only_the_answer_is_the_real_text(suite: Suite, dataset: Dataset, name: 
 
 
 @pytest.mark.parametrize("name", ON_PYDOC)
-def test_items_differ_and_their_choices_are_of_one_length(suite: Suite, name: str) -> None:
+def test_items_differ_and_their_choices_are_of_one_length(suite, name):
     made = suite.tasks[name]
     assert len(made.items) == 500
     assert len(set(made.items) | set(made.examples)) == 500 + len(made.examples)
@@ -63,7 +60,7 @@ def test_items_differ_and_their_choices_are_of_one_length(suite: Suite, name: st
 
 
 @pytest.mark.parametrize("name", ON_PYDOC)
-def test_answers_stand_at_every_place_equally_often(suite: Suite, name: str) -> None:
+def test_answers_stand_at_every_place_equally_often(suite, name):
     made = suite.tasks[name]
     for n in (64, 500):
         counts = Counter(item.answer for item in made.items[:n])
@@ -72,7 +69,7 @@ def test_answers_stand_at_every_place_equally_often(suite: Suite, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ON_PYDOC)
-def test_solved_examples_and_question_fit_the_window(suite: Suite, name: str) -> None:
+def test_solved_examples_and_question_fit_the_window(suite, name):
     made = suite.tasks[name]
     for shots in (0, 1, 3):
         shown = "".join(e.context + e.choices[e.answer] + "\n" for e in made.examples[:shots])
@@ -80,7 +77,7 @@ def test_solved_examples_and_question_fit_the_window(suite: Suite, name: str) ->
         assert (longest <= 128) == (shots in made.shots)
 
 
-def test_solved_examples_come_from_text_that_no_item_touches() -> None:
+def test_solved_examples_come_from_text_that_no_item_touches():
     held_out = HeldOut(("a" * 3_000, "b" * 30_000, "c" * 27_000), frozenset())
     examples, items = held_out.divide()
     assert examples.documents == ("a" * 3_000,)
@@ -91,7 +88,7 @@ def test_solved_examples_come_from_text_that_no_item_touches() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RICH_TEXT_ONLY))
-def test_tasks_of_richer_texts_are_real_text_of_either_kind_half_and_half(name: str) -> None:
+def test_tasks_of_richer_texts_are_real_text_of_either_kind_half_and_half(name):
     questions = list(all_tasks()[name].generate(RICH, stream(0, name), 31))
     assert len(questions) >= 40
     for question in questions:
@@ -110,7 +107,7 @@ def test_tasks_of_richer_texts_are_real_text_of_either_kind_half_and_half(name: 
 
 
 @pytest.mark.parametrize("name", ["continuation", "line_start"])
-def test_every_choice_of_a_group_is_right_once(dataset: Dataset, name: str) -> None:
+def test_every_choice_of_a_group_is_right_once(dataset, name):
     task = all_tasks()[name]
     questions = list(task.generate(HeldOut.of(dataset), stream(0, name), task.length))
     assert len(questions) % 4 == 0
@@ -120,7 +117,7 @@ def test_every_choice_of_a_group_is_right_once(dataset: Dataset, name: str) -> N
         assert len({frozenset((question.right, *question.wrong)) for question in group}) == 1
 
 
-def test_a_non_word_is_no_word_of_the_corpus(suite: Suite, dataset: Dataset) -> None:
+def test_a_non_word_is_no_word_of_the_corpus(suite, dataset):
     words = HeldOut.of(dataset).words
     for name in ("real_word", "typo", "letter_swap"):
         for item in suite.tasks[name].items:
@@ -138,7 +135,7 @@ def split(text: str) -> list[str]:
     return "".join(c if c.isalpha() else " " for c in text).split()
 
 
-def test_suites_of_one_seed_are_equal(suite: Suite, dataset: Dataset) -> None:
+def test_suites_of_one_seed_are_equal(suite, dataset):
     again = build_suite(dataset, 0, 128, names=["typo"])
     other = build_suite(dataset, 1, 128, names=["typo"])
     assert again.tasks["typo"] == suite.tasks["typo"]
@@ -146,7 +143,7 @@ def test_suites_of_one_seed_are_equal(suite: Suite, dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize(("window", "shots"), [(128, (0, 1, 3)), (64, (0, 1)), (32, (0,))])
-def test_smaller_windows_offer_less(dataset: Dataset, window: int, shots: tuple[int, ...]) -> None:
+def test_smaller_windows_offer_less(dataset, window, shots):
     made: TaskItems = build_suite(dataset, 0, window, names=["typo"], n_items=50).tasks["typo"]
     assert made.shots == shots
 
@@ -162,7 +159,7 @@ def test_smaller_windows_offer_less(dataset: Dataset, window: int, shots: tuple[
         "1 2 3 " * 900,
     ],
 )
-def test_a_text_of_another_kind_gives_fewer_items_and_no_crash(text: str) -> None:
+def test_a_text_of_another_kind_gives_fewer_items_and_no_crash(text):
     held_out = HeldOut((text,) if text else (), frozenset(text.lower().split()))
     for name, task in all_tasks().items():
         for question in task.generate(held_out, stream(0, name), task.length):
@@ -170,7 +167,7 @@ def test_a_text_of_another_kind_gives_fewer_items_and_no_crash(text: str) -> Non
             assert len(question.wrong) == task.n_choices - 1
 
 
-def test_a_task_needs_no_more_items_than_are_asked(dataset: Dataset) -> None:
+def test_a_task_needs_no_more_items_than_are_asked(dataset):
     short = replace(dataset, validation=dataset.validation[:5_000])
     few = build_suite(short, 0, 128, names=["typo", "next_word"], least=8).tasks
     sizes = {name: len(made.items) for name, made in few.items()}

@@ -1,20 +1,16 @@
 """A suite on disk: equal bytes, whole or refused; and errors that say what to do."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from paribus.engine.data import Dataset
-from paribus.engine.tasks import Suite, build_suite, find_tasks, read_suite, write_suite
+from paribus.engine.tasks import build_suite, find_tasks, read_suite, write_suite
 from paribus.errors import ParibusError
 
 
-def test_equal_suites_are_equal_bytes_wherever_they_are(suite: Suite, tmp_path: Path) -> None:
+def test_equal_suites_are_equal_bytes_wherever_they_are(suite, tmp_path):
     one, two = (write_suite(tmp_path / name, suite) for name in ("one", "two"))
     files = sorted(path.name for path in one.folder.iterdir())
     assert files == sorted(path.name for path in two.folder.iterdir())
@@ -28,7 +24,7 @@ def test_equal_suites_are_equal_bytes_wherever_they_are(suite: Suite, tmp_path: 
     assert one.digest == two.digest
 
 
-def test_what_is_written_is_what_was_drawn(suite: Suite, tmp_path: Path) -> None:
+def test_what_is_written_is_what_was_drawn(suite, tmp_path):
     written = write_suite(tmp_path, suite)
     lines = (tmp_path / "line_start.jsonl").read_text("utf-8").split("\n")[:-1]
     rows = [json.loads(line) for line in lines]
@@ -70,9 +66,7 @@ def rename(folder: Path, name: str) -> None:
         (lambda f: (f / "suite.json").write_text('{"tasks": {"a": {}}}'), "value"),
     ],
 )
-def test_a_damaged_suite_is_refused(
-    dataset: Dataset, tmp_path: Path, damage: Callable[[Path], object], code: str
-) -> None:
+def test_a_damaged_suite_is_refused(dataset, tmp_path, damage, code):
     write_suite(tmp_path, build_suite(dataset, 0, 128, names=["typo"], n_items=20))
     damage(tmp_path)
     with pytest.raises(ParibusError) as error:
@@ -81,7 +75,7 @@ def test_a_damaged_suite_is_refused(
 
 
 @pytest.mark.parametrize("name", ["tipo", "ideas.py:x"])
-def test_an_unknown_task_is_refused(suite: Suite, tmp_path: Path, name: str) -> None:
+def test_an_unknown_task_is_refused(suite, tmp_path, name):
     for find in (find_tasks, write_suite(tmp_path, suite).find):
         with pytest.raises(ParibusError) as error:
             find([name])
@@ -89,9 +83,7 @@ def test_an_unknown_task_is_refused(suite: Suite, tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("short", [{"n_items": 100_000}, {"window": 16}])
-def test_a_named_task_that_the_text_does_not_allow_is_refused(
-    dataset: Dataset, short: dict
-) -> None:
+def test_a_named_task_that_the_text_does_not_allow_is_refused(dataset, short):
     with pytest.raises(ParibusError) as error:
         build_suite(dataset, 0, **{"window": 128, "names": ["typo"], "n_items": 20} | short)
     assert error.value.code == "too_few"

@@ -1,7 +1,5 @@
 """One file of a results folder damaged, and verbs that read it: one line, or the right answer."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
@@ -11,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from paribus.cli import main
-
-from ..conftest import Fabricate, Maker
 
 VERBS = (["status"], ["verify"], ["report", "--no-page"])
 ANSWERS = ("analysis.json", "verdict.json")
@@ -46,7 +42,7 @@ def answers(folder: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("n", [15, pytest.param(1000, marks=pytest.mark.torture)])
-def test_damaged_folders(n: int, tmp_path: Path, small_study: Maker, fabricate: Fabricate) -> None:
+def test_damaged_folders(n, tmp_path, small_study, fabricate):
     change = {"set": {"model.embedding.norm": "layernorm"}}
     study = small_study(arms={"baseline": {}, "layernorm": change}, seeds=[1, 2, 3])
     whole = fabricate(study, lambda arm, seed: 3 + seed / 50 + (arm != "baseline") * seed / 99).path

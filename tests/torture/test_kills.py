@@ -4,8 +4,6 @@ Three kills are marked slow; `PARIBUS_KILLS=300 pytest -m torture tests/torture/
 makes as many.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
@@ -37,14 +35,14 @@ def survive(reference: Undisturbed, at: Path, verb: str, kills: int, counts: Cou
 
 
 @pytest.mark.slow
-def test_a_few_kills(tmp_path: Path) -> None:
+def test_a_few_kills(tmp_path):
     reference = undisturbed(tmp_path / "whole", ("train", "export"))
     for at, (verb, kills) in enumerate((("train", 2), ("export", 1))):
         survive(reference, tmp_path / f"{at}", verb, kills, Counts())
 
 
 @pytest.mark.torture
-def test_many_kills(tmp_path: Path) -> None:
+def test_many_kills(tmp_path):
     verbs = ("run", *(verb for verb in VERBS if verb != "run"))
     reference = undisturbed(tmp_path / "whole", verbs)
     print({verb: round(seconds, 1) for verb, seconds in reference.seconds.items()}, flush=True)

@@ -3,8 +3,6 @@
 Every fifth write of a stack of two fails, in this process.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path
@@ -14,14 +12,12 @@ import pytest
 import torch
 
 from paribus import files
-from paribus.engine.data import Dataset
 from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import CANONICAL
 from paribus.runs.processes import Leaving
 
-from ..conftest import Maker
 from .harness import litter
 
 
@@ -45,9 +41,7 @@ class Faulty:
         raise OSError(self.code, os.strerror(self.code))
 
 
-def test_writes_of_a_stack(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_of_a_stack(small_study, small_dataset, tmp_path, monkeypatch):
     short = {"smoothing_steps": 1, "median_steps": 1, "spike_steps": 1}
     study = small_study({"tasks.names": [], "training.iterations": 3}, stability=short)
     trials = (("layernorm", 1), ("layernorm", 2))

@@ -1,7 +1,5 @@
 """What the callbacks of `paribus.trial` say of real trainers, started as paribus starts them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -77,8 +75,8 @@ def told(tmp_path: Path, program: str, seed: int, lr: float) -> Report:
     ],
 )
 def test_data_and_initial_values_of_real_trainers(
-    tmp_path: Path, library: str, program: str, name: str, n_batches: int, steps: list[int]
-) -> None:
+    tmp_path, library, program, name, n_batches, steps
+):
     pytest.importorskip(library)
     first, hot, other = (told(tmp_path, program, *of) for of in ((1, 0.01), (1, 0.5), (2, 0.01)))
     assert max(first.batches) == n_batches
@@ -94,7 +92,7 @@ def test_data_and_initial_values_of_real_trainers(
     assert len([row for row in first.logged if "loss" in row]) >= 3
 
 
-def test_a_program_whose_seed_is_fixed_runs_with_another(tmp_path: Path) -> None:
+def test_a_program_whose_seed_is_fixed_runs_with_another(tmp_path):
     program = "import random, sys\nfor n in (7, 8): random.seed(n); print(random.random())\n"
     (tmp_path / "fixed.py").write_text(program + "print(sys.argv[1:], __name__)\n")
     trial = tmp_path / "trial.py"

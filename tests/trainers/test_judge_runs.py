@@ -1,7 +1,5 @@
 """`paribus judge`: published answers through the whole pipeline, error rates, and bad input."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -61,8 +59,7 @@ def columns(names: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
 
 def found(verdicts: Verdicts) -> dict[str, str]:
     """Return what was found about the runs, by code."""
-    assert verdicts.analysis.runs is not None
-    return dict(verdicts.analysis.runs.notes)  # type: ignore[arg-type]
+    return dict(verdicts.analysis.runs.notes)
 
 
 def judge(data: Any, **options: Any) -> Verdicts:
@@ -82,9 +79,7 @@ def drawn(n: int, shifts: dict[str, float], seed: int = 0, sd: float = 0.01) -> 
     return table(**{arm: (3.2 + by + rng.normal(0, sd, n)).tolist() for arm, by in shifts.items()})
 
 
-def test_sleep_is_rs_to_all_printed_digits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sleep_is_rs_to_all_printed_digits(tmp_path, capsys):
     # t.test(extra ~ group, data = sleep): group 1 minus group 2.
     file = write(tmp_path / "sleep.csv", table(one=DRUG_1, two=DRUG_2))
     options = ["--arm", "variant", "--score", "loss", "--baseline", "two", "--margin", "1"]
@@ -94,11 +89,10 @@ def test_sleep_is_rs_to_all_printed_digits(
     assert (said["low"], said["high"]) == pytest.approx((-3.3654832, 0.2054832), abs=5e-8)
     assert said["word"] == "UNRESOLVED" and said["n"] == 10
     contrast = judge(table(one=DRUG_1, two=DRUG_2), baseline="two").analysis.contrasts[0].unpaired
-    assert contrast is not None
     assert (contrast.t, contrast.df) == pytest.approx((-1.8608, 17.776), abs=5e-4)
 
 
-def test_maize_is_fishers_paired() -> None:
+def test_maize_is_fishers_paired():
     # R: t.test(cross, self, paired = TRUE): t = 2.148, df = 14, p-value = 0.0497.
     verdicts = judge(
         table(cross=CROSS, self=SELF), baseline="self", better="higher", pair=True, margin=1.0
@@ -110,7 +104,7 @@ def test_maize_is_fishers_paired() -> None:
     assert verdicts[0].word == "BETTER"
 
 
-def test_per_cent_against_a_share_is_refused_or_asked_about() -> None:
+def test_per_cent_against_a_share_is_refused_or_asked_about():
     def asked(**arms: Sequence[float]) -> bool:
         verdicts = judge(table(**arms), better="higher")
         return "units" in found(verdicts)
@@ -131,7 +125,7 @@ def test_per_cent_against_a_share_is_refused_or_asked_about() -> None:
 
 
 @pytest.mark.parametrize("word", ["mean", "Std", "overall"])
-def test_a_row_that_sums_up_others_is_no_run(word: str) -> None:
+def test_a_row_that_sums_up_others_is_no_run(word):
     data = drawn(6, {"base": 0.0, "new": -0.05})
     data["seed"] = [*map(str, data["seed"]), word, word]
     data["variant"] += ["base", "new"]
@@ -143,7 +137,7 @@ def test_a_row_that_sums_up_others_is_no_run(word: str) -> None:
         judge(data)
 
 
-def test_means_over_other_items_are_not_compared() -> None:
+def test_means_over_other_items_are_not_compared():
     rng = np.random.default_rng(2)
     rows = [
         (arm, seed, item, int(rng.random() < 0.5))
@@ -159,7 +153,7 @@ def test_means_over_other_items_are_not_compared() -> None:
     assert judge(same, **about)[0].n == 5
 
 
-def test_welchs_example_has_arms_of_two_sizes() -> None:
+def test_welchs_example_has_arms_of_two_sizes():
     verdicts = judge(table(base=LARGE, small=SMALL), margin=1.0)
     contrast = verdicts.analysis.contrasts[0].unpaired
     assert contrast is not None and (contrast.n_baseline, contrast.n_treatment) == (20, 10)
@@ -168,7 +162,7 @@ def test_welchs_example_has_arms_of_two_sizes() -> None:
     assert verdicts[0].p == pytest.approx(0.036, abs=5e-4)
 
 
-def test_pairs_share_what_is_named(tmp_path: Path) -> None:
+def test_pairs_share_what_is_named(tmp_path):
     order = np.random.default_rng(1).permutation(30)
     rows = [("self", f"pot-{at}", value) for at, value in enumerate(SELF)]
     rows += [("cross", f"pot-{at}", value) for at, value in enumerate(CROSS)]
@@ -190,14 +184,14 @@ def test_pairs_share_what_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("baseline", [0, 0.0, "0", np.int64(0)])
-def test_arms_may_be_numbers(baseline: Any) -> None:
+def test_arms_may_be_numbers(baseline):
     data = drawn(5, {"0": 0.0, "1": -0.05})
     data["variant"] = list(map(int, data["variant"]))
     (said,) = judge(data, baseline=baseline)
     assert (said.arm, said.reference, said.word) == ("1", "0", "BETTER")
 
 
-def test_runs_keep_their_own_seeds() -> None:
+def test_runs_keep_their_own_seeds():
     data = drawn(5, {"base": 0.0, "new": -0.05})
     data["seed"] = [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
     verdicts = judge(data)
@@ -212,7 +206,7 @@ def test_runs_keep_their_own_seeds() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "categories"])
-def test_tables_of_every_kind_give_the_same(kind: str) -> None:
+def test_tables_of_every_kind_give_the_same(kind):
     data = drawn(5, {"base": 0.0, "new": -0.03})
     if kind in ("pandas", "polars"):
         frame = pytest.importorskip(kind).DataFrame(data)
@@ -230,7 +224,7 @@ def test_tables_of_every_kind_give_the_same(kind: str) -> None:
     assert "BETTER" in found._repr_html_()
 
 
-def test_the_first_words_and_no_tick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_words_and_no_tick(tmp_path, capsys):
     file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
     options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--margin", "0.02"]
     page = tmp_path / "page.html"
@@ -303,14 +297,14 @@ class Registered:
 
 
 @pytest.fixture
-def registered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Registered:
+def registered(tmp_path, capsys):
     return Registered(tmp_path, capsys)
 
 
 FIVE = drawn(5, {"base": 0.0, "new": -0.03})
 
 
-def test_a_study_that_was_registered_before_is_not_exploratory(registered: Registered) -> None:
+def test_a_study_that_was_registered_before_is_not_exploratory(registered):
     registered.register()
     file = registered.write_later(registered.home / "runs.csv", FIVE)
     code, out, _ = registered.judge()
@@ -325,9 +319,7 @@ def test_a_study_that_was_registered_before_is_not_exploratory(registered: Regis
 
 
 @pytest.mark.parametrize("are_new", [True, False])
-def test_only_files_of_a_second_stage_must_be_younger_than_its_registration(
-    are_new: bool, registered: Registered
-) -> None:
+def test_only_files_of_a_second_stage_must_be_younger_than_its_registration(are_new, registered):
     registered.register(
         ("runs.csv", "*.csv"), ("0.02", "1e-4"), ("[runs]", 'inference.test = "paired_t"\n[runs]')
     )
@@ -352,9 +344,7 @@ def test_only_files_of_a_second_stage_must_be_younger_than_its_registration(
 
 
 @pytest.mark.parametrize("is_registered", [False, True])
-def test_runs_that_are_older_than_the_registration_are_exploratory(
-    is_registered: bool, registered: Registered
-) -> None:
+def test_runs_that_are_older_than_the_registration_are_exploratory(is_registered, registered):
     (registered.home / "study.toml").write_text(STUDY)
     file = write(registered.home / "runs.csv", FIVE)
     os.utime(file, (1e9, 1e9))
@@ -365,9 +355,7 @@ def test_runs_that_are_older_than_the_registration_are_exploratory(
 
 
 @pytest.mark.parametrize("name", ["runs.csv", "again.csv"])
-def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
-    name: str, registered: Registered
-) -> None:
+def test_files_that_were_there_cannot_be_made_younger_than_the_registration(name, registered):
     file = write(registered.home / "runs.csv", FIVE)
     registered.register(("runs.csv", "*.csv"))
     file.unlink()
@@ -378,16 +366,13 @@ def test_files_that_were_there_cannot_be_made_younger_than_the_registration(
     # A record that says otherwise is found out, whoever sealed it.
     folder = ResultsFolder(registered.results)
     record = folder.read_runs()
-    assert record is not None
     folder.seal("runs.json", record.model_dump(mode="json") | {"exploratory": ""})
     findings = verify(registered.results).findings
     assert any("was there when the study was registered" in finding for finding in findings)
 
 
 @pytest.mark.parametrize("seeds", [(7, 19, 23, 31, 40), (77, 1, 2, 3, 4), (1, 2, 3, 4, 5)])
-def test_other_seeds_than_the_registered_ones_are_exploratory(
-    seeds: tuple[int, ...], registered: Registered
-) -> None:
+def test_other_seeds_than_the_registered_ones_are_exploratory(seeds, registered):
     registered.register()
     data = FIVE | {"seed": [*FIVE["seed"][:5], *seeds]}
     registered.write_later(registered.home / "runs.csv", data)
@@ -398,7 +383,7 @@ def test_other_seeds_than_the_registered_ones_are_exploratory(
     assert verify(registered.results).findings == ()
 
 
-def test_rows_of_a_registered_study_without_seeds_are_refused(registered: Registered) -> None:
+def test_rows_of_a_registered_study_without_seeds_are_refused(registered):
     registered.register()
     data = FIVE | {"seed": [*FIVE["seed"][:5], *[""] * 5]}
     registered.write_later(registered.home / "runs.csv", data)
@@ -406,9 +391,7 @@ def test_rows_of_a_registered_study_without_seeds_are_refused(registered: Regist
     assert code == 2 and "two rows are one run" in err
 
 
-def test_files_that_change_after_the_verdict_are_told(
-    registered: Registered, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_files_that_change_after_the_verdict_are_told(registered, caplog):
     results = registered.results
     (registered.home / "study.toml").write_text(STUDY)
     file = write(registered.home / "runs.csv", FIVE)
@@ -428,9 +411,7 @@ def test_files_that_change_after_the_verdict_are_told(
 
 
 @pytest.mark.parametrize("is_registered", [True, False])
-def test_a_verdict_on_other_files_is_not_given(
-    *, is_registered: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_verdict_on_other_files_is_not_given(*, is_registered, tmp_path, capsys):
     path, results = tmp_path / "study.toml", str(tmp_path / "results")
     path.write_text(STUDY)
     mine = str(write(tmp_path / "runs.csv", FIVE))
@@ -445,7 +426,7 @@ def test_a_verdict_on_other_files_is_not_given(
     assert main(["judge", mine, *options]) == 0
 
 
-def test_a_study_without_a_verdict_is_judged_by_its_file(registered: Registered) -> None:
+def test_a_study_without_a_verdict_is_judged_by_its_file(registered):
     registered.register()
     file = write(registered.home / "runs.csv", FIVE)
     assert main(["judge", "--study", str(registered.results)]) == 2
@@ -453,7 +434,7 @@ def test_a_study_without_a_verdict_is_judged_by_its_file(registered: Registered)
     assert main(["judge", str(file), "--study", str(registered.results)]) == 0
 
 
-def test_a_long_table_is_a_wide_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_table_is_a_wide_one(tmp_path, capsys):
     data = drawn(6, {"base": 0.0, "new": -0.03})
     wide = write(tmp_path / "wide.csv", data)
     lines = ["metric,value,variant,seed"]
@@ -471,7 +452,7 @@ def test_a_long_table_is_a_wide_one(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("how", ["folder", "label"])
-def test_a_table_for_each_run(how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_for_each_run(how, tmp_path, capsys):
     for arm, by in {"base": 0.0, "new": -0.03}.items():
         for seed, loss in enumerate(drawn(5, {arm: by}, seed=len(arm))["loss"]):
             file = tmp_path / arm / f"seed_{seed}" / "metrics.csv"
@@ -497,7 +478,7 @@ def test_a_table_for_each_run(how: str, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("how", ["file", "labels", "folder"])
-def test_copies_of_a_file_count_once(how: str, tmp_path: Path) -> None:
+def test_copies_of_a_file_count_once(how, tmp_path):
     for arm, shift in (("base", 0.0), ("new", -0.03)):
         (tmp_path / arm).mkdir()
         for seed in range(5):
@@ -517,7 +498,7 @@ def test_copies_of_a_file_count_once(how: str, tmp_path: Path) -> None:
     assert n == ({"base": 5, "new": 5} if how == "file" else {"base": 6, "new": 5})
 
 
-def test_one_run_under_two_names_is_asked_about_and_not_tested() -> None:
+def test_one_run_under_two_names_is_asked_about_and_not_tested():
     base = [3.2012345, 3.2123456, 3.1934567, 3.2045678, 3.2256789]
     new = [3.1012345, 3.1123456, 3.0934567, 3.1045678, 3.1256789]
     assert judge(table(base=base, new=new))[0].word == "BETTER"
@@ -529,7 +510,7 @@ def test_one_run_under_two_names_is_asked_about_and_not_tested() -> None:
     assert judge(table(base=base, new=[*new, new[0]]), resolution=1e-3)[0].word == "BETTER"
 
 
-def test_a_registered_study_lacks_a_run(tmp_path: Path) -> None:
+def test_a_registered_study_lacks_a_run(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(STUDY)
     write(tmp_path / "runs.csv", table(base=[3.21, 3.22, 3.2, 3.19, 3.2], new=[3.1, 3.12]))
@@ -537,7 +518,7 @@ def test_a_registered_study_lacks_a_run(tmp_path: Path) -> None:
         paribus.run(load_study(path), tmp_path / "results")
 
 
-def test_crashed_runs_are_data_or_left_out_and_counted() -> None:
+def test_crashed_runs_are_data_or_left_out_and_counted():
     data = drawn(7, {"base": 0.0, "new": -0.05})
     for place in (7, 8):
         data["loss"][place] = math.nan  # two runs of the arm
@@ -567,7 +548,7 @@ STATES: dict[str, tuple[tuple[str, float, str], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("case", list(STATES))
 @pytest.mark.parametrize("crashed", ["data", "exclude"])
-def test_runs_that_have_not_finished_do_not_count(case: str, crashed: str, tmp_path: Path) -> None:
+def test_runs_that_have_not_finished_do_not_count(case, crashed, tmp_path):
     """Columns as wandb exports them: State, and _step, the last one."""
     (state, step, score), words = STATES[case]
     rows = [
@@ -590,7 +571,7 @@ def test_runs_that_have_not_finished_do_not_count(case: str, crashed: str, tmp_p
     assert bool(told) == (case in ("finished",) or (case == "diverged" and not lost))
 
 
-def test_a_run_that_is_far_from_the_others_is_the_first_caution() -> None:
+def test_a_run_that_is_far_from_the_others_is_the_first_caution():
     data = drawn(8, {"base": 0.0, "new": -0.05})
     assert "one_seed" not in codes(judge(data))
     data["loss"][12] = 50.0
@@ -598,7 +579,7 @@ def test_a_run_that_is_far_from_the_others_is_the_first_caution() -> None:
     assert first[0].word == "UNRESOLVED" and "one_seed" in codes(first)
 
 
-def test_few_runs_are_described_and_that_is_said_first() -> None:
+def test_few_runs_are_described_and_that_is_said_first():
     one = judge(table(base=[3.2], new=[3.1]))
     assert one[0].word == "DESCRIPTIVE" and one[0].p is None
     assert "-0.1" in texts(one, "described")[0]
@@ -608,7 +589,7 @@ def test_few_runs_are_described_and_that_is_said_first() -> None:
     assert odd[0].word == "DESCRIPTIVE" and "described" in codes(odd)
 
 
-def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested() -> None:
+def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested():
     data = table(base=[3.2, 3.21, 3.19, 3.2, 3.22], new=[3.1234] * 5)
     said = judge(data)[0]
     assert said.word == "UNRESOLVED" and said.p is None
@@ -620,7 +601,7 @@ def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested() -> None:
     assert judge(whole)[0].p is not None
 
 
-def test_a_margin_that_nobody_stated_shows_nothing_to_be_the_same() -> None:
+def test_a_margin_that_nobody_stated_shows_nothing_to_be_the_same():
     rng = np.random.default_rng(3)
     alike = table(
         base=(3 + rng.normal(0, 1e-3, 8)).tolist(), new=(3 + rng.normal(0, 1e-3, 8)).tolist()
@@ -630,7 +611,7 @@ def test_a_margin_that_nobody_stated_shows_nothing_to_be_the_same() -> None:
     assert without.word == "UNRESOLVED" and without.margin is None and without.pairs_needed is None
 
 
-def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
+def test_curves_are_drawn_on_the_page(tmp_path):
     rows = columns(
         "variant seed step loss",
         [
@@ -667,13 +648,13 @@ def test_curves_are_drawn_on_the_page(tmp_path: Path) -> None:
         *("lossless_ratio", "score", "throughput"),
     ],
 )
-def test_a_word_that_turns_another_is_asked_about(name: str) -> None:
+def test_a_word_that_turns_another_is_asked_about(name):
     with pytest.raises(ParibusError, match="say --better"):
         direction(name, None)
 
 
 @pytest.mark.parametrize("crashed", ["data", "exclude"])
-def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> None:
+def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed):
     rng = np.random.default_rng(4)
     rows = [
         (arm, seed, step, by - step / 1000 + float(rng.normal(0, 0.01)))
@@ -692,9 +673,7 @@ def test_a_run_that_did_not_come_to_the_step_has_not_diverged(crashed: str) -> N
         assert judge(data, **about)[0].word == "WORSE"
 
 
-def test_more_scores_and_targets_are_on_the_card_in_json_and_in_python(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_scores_and_targets_are_on_the_card_in_json_and_in_python(tmp_path, capsys):
     noise = np.random.default_rng(7).normal(0, 0.01, (2, 2, 6))
     data = columns(
         "variant seed step loss acc",
@@ -725,7 +704,7 @@ def test_more_scores_and_targets_are_on_the_card_in_json_and_in_python(
         assert "steps to 3.5" in out and f"{acc['effect']:+.4f}" in out, out
 
 
-def test_what_is_needed_to_a_target_is_compared_where_curves_tell() -> None:
+def test_what_is_needed_to_a_target_is_compared_where_curves_tell():
     rng = np.random.default_rng(5)
     rows = columns(
         "variant seed step loss",
@@ -749,7 +728,7 @@ def test_what_is_needed_to_a_target_is_compared_where_curves_tell() -> None:
     assert at[0].effect == pytest.approx(-0.5, abs=0.02)
 
 
-def test_pairs_take_out_what_a_seed_has_in_common() -> None:
+def test_pairs_take_out_what_a_seed_has_in_common():
     rng = np.random.default_rng(2)
     common = rng.normal(0, 0.2, 8)
     data = table(base=(3 + common).tolist(), new=(2.97 + common + rng.normal(0, 0.01, 8)).tolist())
@@ -794,7 +773,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_line(name: str) -> None:
+def test_bad_input_is_one_line(name):
     options, columns, says = BAD[name]
     data = drawn(5, {"base": 0.0, "new": -0.03}) | columns
     if name == "words":
@@ -818,12 +797,7 @@ def test_bad_input_is_one_line(name: str) -> None:
     ],
     ids=" ".join,
 )
-def test_bad_commands_are_one_line_and_leave_nothing(
-    words: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_commands_are_one_line_and_leave_nothing(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
     assert main(list(words)) == 2
@@ -832,7 +806,7 @@ def test_bad_commands_are_one_line_and_leave_nothing(
     assert [one.name for one in tmp_path.iterdir()] == ["runs.csv"]
 
 
-def test_claims_about_new_questions_have_the_error_of_both() -> None:
+def test_claims_about_new_questions_have_the_error_of_both():
     rng = np.random.default_rng(11)
     hard = rng.normal(0, 1, 60)
     rows = columns(
@@ -858,7 +832,7 @@ def test_claims_about_new_questions_have_the_error_of_both() -> None:
         judge(lost, item="doc", seed="seed", new_items=True)
 
 
-def test_an_adoption_names_a_significant_loss_elsewhere() -> None:
+def test_an_adoption_names_a_significant_loss_elsewhere():
     both = table(base=BASE, new=[2.912, 2.889, 2.907, 2.901, 2.929])
     both["acc"] = [0.3, 0.31, 0.32, 0.33, 0.34, 0.2, 0.21, 0.22, 0.23, 0.24]
     verdicts = judge(both, score=["loss", "acc"], better=["lower", "higher"])

@@ -1,7 +1,5 @@
 """A trainer that is not ours goes the whole way, from TOML to verdict, without PyTorch."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -59,7 +57,7 @@ select = "loss"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with the study and its trainer."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(TOY, tmp_path / "toy.py")
@@ -67,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_study_of_another_trainer_goes_the_whole_way(folder: Path) -> None:
+def test_a_study_of_another_trainer_goes_the_whole_way(folder):
     code, out, err = verb("run", "study.toml", "--results", "r")
     assert code == 0, err
     results = paribus.load_results("r")
@@ -116,7 +114,7 @@ def test_a_study_of_another_trainer_goes_the_whole_way(folder: Path) -> None:
         (('select = "loss"', 'select = "size"'), "neither more nor less of it is better"),
     ],
 )
-def test_mistakes_are_one_line(folder: Path, change: tuple[str, str], words: str) -> None:
+def test_mistakes_are_one_line(folder, change, words):
     (folder / "study.toml").write_text(STUDY.replace(*change))
     code, _, err = verb("run", "study.toml", "--results", "r")
     assert code == 2 and words in err and err.count("\n") == 1
@@ -133,9 +131,7 @@ def test_mistakes_are_one_line(folder: Path, change: tuple[str, str], words: str
         ("(arm, seed),\n", "(arm, 77),\n", "was not asked"),
     ],
 )
-def test_records_that_were_not_declared_are_refused(
-    folder: Path, old: str, new: str, words: str
-) -> None:
+def test_records_that_were_not_declared_are_refused(folder, old, new, words):
     text = (folder / "toy.py").read_text()
     assert old in text
     (folder / "toy.py").write_text(text.replace(old, new))
@@ -143,7 +139,7 @@ def test_records_that_were_not_declared_are_refused(
         paribus.run(paribus.load_study(folder / "study.toml"), folder / "r")
 
 
-def test_a_trial_that_fails_costs_the_others_nothing(folder: Path) -> None:
+def test_a_trial_that_fails_costs_the_others_nothing(folder):
     text = (folder / "toy.py").read_text()
     line = "            toy = study.setting(arm).toy\n"
     fails = (
@@ -165,7 +161,7 @@ def test_a_trial_that_fails_costs_the_others_nothing(folder: Path) -> None:
     assert code == 2 and "toy.py was edited (used by trainer)" in err
 
 
-def test_a_strangers_folder_runs_nothing(folder: Path) -> None:
+def test_a_strangers_folder_runs_nothing(folder):
     assert verb("run", "study.toml", "--results", "r")[0] == 0
     (folder / "r" / "sources" / "toy.py").write_text("raise SystemExit('it was run')")
     (folder / "toy.py").unlink()

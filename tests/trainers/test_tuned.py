@@ -1,7 +1,5 @@
 """Tuning with a trainer of the user's own: choices and records against what is known of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +11,7 @@ import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.results import ResultsFolder, load_results
 from paribus.runs.progress import Progress
 from paribus.study import Study
 from paribus.verification import verify
@@ -42,7 +40,7 @@ def study(**changed: Any) -> Study:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuned")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -52,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 @pytest.fixture
-def here(made: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PARIBUS_LEDGER", "")
     shutil.copy(Path(__file__).with_name("drawn.py"), tmp_path)
@@ -60,16 +58,15 @@ def here(made: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 @pytest.fixture
-def copy(made: Results, here: Path) -> Path:
+def copy(made, here):
     return shutil.copytree(made.path, here / "copy")
 
 
-def test_each_arm_is_trained_at_its_best(made: Results) -> None:
+def test_each_arm_is_trained_at_its_best(made):
     known = {
         arm: min(RATES, key=lambda rate: sum(loss(arm, rate, seed, by) for seed in (101, 102)))
         for arm, by in EFFECTS.items()
     }
-    assert made.study.tuning is not None
     assert {arm: of["drawn.rate"] for arm, of in made.study.tuning.chosen.items()} == known
     assert len(set(known.values())) > 1, "else it would not show"
     for (arm, seed), trial in made.trials.items():
@@ -86,7 +83,7 @@ def test_each_arm_is_trained_at_its_best(made: Results) -> None:
     assert verify(made.path).findings == ()
 
 
-def test_a_run_that_was_killed_in_its_tuning_comes_to_the_same(made: Results, here: Path) -> None:
+def test_a_run_that_was_killed_in_its_tuning_comes_to_the_same(made, here):
     def stop(progress: Progress) -> None:
         if progress.n_finished >= 3:
             raise KeyboardInterrupt
@@ -102,7 +99,7 @@ def test_a_run_that_was_killed_in_its_tuning_comes_to_the_same(made: Results, he
     assert Path("trained.txt").read_text().splitlines() == lines
 
 
-def test_a_choice_that_was_edited_is_invalid(copy: Path) -> None:
+def test_a_choice_that_was_edited_is_invalid(copy):
     path, folder = copy / "study.json", ResultsFolder(copy)
     table, record = json.loads(path.read_text()), folder.read_tuning()
     values = table["tuning"]["chosen"]["near"]
@@ -128,7 +125,7 @@ def test_a_choice_that_was_edited_is_invalid(copy: Path) -> None:
         paribus.run(study(), copy)
 
 
-def test_without_its_tuning_trials_nothing_is_chosen(copy: Path) -> None:
+def test_without_its_tuning_trials_nothing_is_chosen(copy):
     shutil.rmtree(copy / "tuning")
     assert "are not there" in analyse(load_results(copy)).unregistered
     assert any("the tuning is not finished" in finding for finding in verify(copy).findings)

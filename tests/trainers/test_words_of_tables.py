@@ -1,7 +1,5 @@
 """Small tables with a known right word, and error rates of the word when runs diverge."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,6 @@ class Judged:
     def __init__(self, verdicts: Verdicts) -> None:
         self.verdicts, self.cautions = verdicts, cautions(verdicts)
         stability = verdicts.analysis.stability(verdicts[0].arm)
-        assert stability is not None
         rates = stability.diverged
         self.events = (rates.treatment_events, rates.baseline_events)
         self.events_p = stability.any_event.p_value
@@ -46,7 +43,7 @@ def codes(verdict: Any) -> set[str]:
     return {caution.code for caution in verdict.cautions}
 
 
-def test_an_unstable_baseline_whose_survivors_are_better_is_unresolved() -> None:
+def test_an_unstable_baseline_whose_survivors_are_better_is_unresolved():
     verdict = judge_table("surv")
     assert (verdict.word, verdict.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
     assert verdict.events == (0, 5) and verdict.events_p == pytest.approx(0.033, abs=5e-4)
@@ -56,7 +53,7 @@ def test_an_unstable_baseline_whose_survivors_are_better_is_unresolved() -> None
     assert by_seed.word != "WORSE"
 
 
-def test_a_cure_is_better_and_its_mirror_image_worse() -> None:
+def test_a_cure_is_better_and_its_mirror_image_worse():
     verdict = judge_table("cure")
     assert (verdict.word, verdict.outcome) == ("BETTER", "ADOPT")
     assert verdict.events == (0, 8)
@@ -68,9 +65,7 @@ def test_a_cure_is_better_and_its_mirror_image_worse() -> None:
 @pytest.mark.parametrize(
     ("name", "needs", "why"), [("cure_5_pairs", 6, ""), ("collapse_5_pairs", None, "more_harm")]
 )
-def test_five_pairs_show_neither_a_cure_nor_its_mirror_image(
-    name: str, needs: int | None, why: str
-) -> None:
+def test_five_pairs_show_neither_a_cure_nor_its_mirror_image(name, needs, why):
     """The exact p of five pairs of five is 0.062; that of five runs against five is 0.008."""
     verdict = judge_table(name, pair="seed")
     assert (verdict.word, verdict.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
@@ -81,13 +76,13 @@ def test_five_pairs_show_neither_a_cure_nor_its_mirror_image(
     assert unpaired.events_p == pytest.approx(2 / 252)
 
 
-def test_harm_whose_survivors_are_better_is_unresolved_and_both_are_said() -> None:
+def test_harm_whose_survivors_are_better_is_unresolved_and_both_are_said():
     verdict = judge_table("harm_survivors_better")
     assert (verdict.word, verdict.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
     assert (verdict.pairs_needed, verdict.needed.why_not) == (None, "survivors_disagree")
 
 
-def test_no_number_of_seeds_where_more_would_show_harm() -> None:
+def test_no_number_of_seeds_where_more_would_show_harm():
     verdict = judge_table("harm_not_shown", pair="seed")
     assert verdict.word == "UNRESOLVED" and verdict.pairs_needed is None
     assert (verdict.needed.why_not, verdict.needed.instead) == ("more_harm", "")
@@ -98,7 +93,7 @@ def test_no_number_of_seeds_where_more_would_show_harm() -> None:
     assert (said.pairs_needed, said.needed.why_not) == (None, "more_harm")
 
 
-def test_diverged_runs_without_a_partner_are_called_diverged() -> None:
+def test_diverged_runs_without_a_partner_are_called_diverged():
     verdict = judge_table("diverged_without_partner", pair="seed")
     (caution,) = (one.text for one in verdict.cautions if one.code == "no_partner")
     assert "2 diverged" in caution
@@ -112,7 +107,7 @@ def test_diverged_runs_without_a_partner_are_called_diverged() -> None:
         ("35_arm_nan_same", "SAME", "NO EFFECT"),
     ],
 )
-def test_one_diverged_run_of_20_is_a_caution(name: str, word: str, outcome: str) -> None:
+def test_one_diverged_run_of_20_is_a_caution(name, word, outcome):
     verdict = judge_table(name)
     assert (verdict.word, verdict.outcome) == (word, outcome)
     assert "diverged" in codes(verdict)
@@ -120,7 +115,7 @@ def test_one_diverged_run_of_20_is_a_caution(name: str, word: str, outcome: str)
     assert swapped.word == {"BETTER": "WORSE", "SAME": "SAME"}[word]
 
 
-def test_a_run_that_ends_at_a_huge_finite_loss_is_no_divergence() -> None:
+def test_a_run_that_ends_at_a_huge_finite_loss_is_no_divergence():
     verdict = judge_table("14_finite_blowup_in_arm")
     assert verdict.word == "UNRESOLVED"
     assert verdict.evidence.state.divergence == "equal"
@@ -149,7 +144,7 @@ def judge_cell(cell: str, folder: Path, **options: Any) -> Any:
 
 @pytest.mark.parametrize("pair", [False, True])
 @pytest.mark.parametrize("cell", ["", "NA", "null"])
-def test_an_empty_cell_is_a_missing_score(cell: str, pair: bool, tmp_path: Path) -> None:
+def test_an_empty_cell_is_a_missing_score(cell, pair, tmp_path):
     verdict = judge_cell(cell, tmp_path, pair=pair)
     assert (verdict.word, verdict.n, verdict.evidence.n) == ("BETTER", 5, 5)
     assert verdict.evidence.state.divergence == "equal"
@@ -157,13 +152,13 @@ def test_an_empty_cell_is_a_missing_score(cell: str, pair: bool, tmp_path: Path)
 
 
 @pytest.mark.parametrize("cell", ["nan", "NaN", "inf", "-Infinity", "diverged", "Overflow"])
-def test_a_word_for_nan_is_a_divergence(cell: str, tmp_path: Path) -> None:
+def test_a_word_for_nan_is_a_divergence(cell, tmp_path):
     verdict = judge_cell(cell, tmp_path)
     assert (verdict.evidence.n, verdict.evidence.state.divergence) == (6, "more")
     assert not any("excluded" in caution.text for caution in verdict.cautions)
 
 
-def test_none_is_a_missing_score_and_nan_a_divergence() -> None:
+def test_none_is_a_missing_score_and_nan_a_divergence():
     pandas = pytest.importorskip("pandas")
     about = {"score": "loss", "baseline": "base", "margin": 0.02}
     missing, diverged = as_table(BASE, [*NEW, 0]), as_table(BASE, [*NEW, np.nan])
@@ -174,7 +169,7 @@ def test_none_is_a_missing_score_and_nan_a_divergence() -> None:
     assert paribus.judge(frame, **about)[0].evidence.state.divergence == "more"
 
 
-def test_the_resolution_of_printed_scores_is_the_least_sd() -> None:
+def test_the_resolution_of_printed_scores_is_the_least_sd():
     """All five differences are -0.100 in scores of three decimals: t is -0.1 / (0.001 / sqrt 5)."""
     verdict = judge_table("22_pair_const_delta", pair="seed")
     assert verdict.word == "BETTER" and "resolution" in codes(verdict)
@@ -185,9 +180,7 @@ def test_the_resolution_of_printed_scores_is_the_least_sd() -> None:
 
 @pytest.mark.parametrize("stated", [None, 0.001])
 @pytest.mark.parametrize("pair", [False, True])
-def test_a_spread_below_the_printed_digits_is_not_believed(
-    pair: bool, stated: float | None
-) -> None:
+def test_a_spread_below_the_printed_digits_is_not_believed(pair, stated):
     new = [3.001, 3.001, 3.001, 3.002, 3.002]  # differences of 0.001, and one of 0.002
     data = as_table([3.0, 3.0, 3.0, 3.001, 3.0], new)
     finer = as_table(data["loss"][:5], [loss + k * 1e-9 for k, loss in enumerate(new)])
@@ -211,7 +204,7 @@ def test_a_spread_below_the_printed_digits_is_not_believed(
         (np.array([3.012, 2.987, 3.003, 2.995, 3.021], np.float32), -0.1, 0.001),
     ],
 )
-def test_equal_differences_have_the_spread_of_the_grid(base: Any, rise: float, step: float) -> None:
+def test_equal_differences_have_the_spread_of_the_grid(base, rise, step):
     decimals = {1 / 164: 4, 0.001: 3}.get(step, 15)
     new = np.round(np.asarray(base, dtype=float) + rise, decimals)
     if isinstance(base, np.ndarray):
@@ -230,13 +223,13 @@ def st_p(data: dict[str, list[Any]], new: list[float], *, pair: bool, rounded: b
 
 
 @pytest.mark.parametrize(("name", "margin"), [("27_skew", 0.02), ("36_outlier_needs", 0.001)])
-def test_an_outlier_makes_equal_scores_no_copies(name: str, margin: float) -> None:
+def test_an_outlier_makes_equal_scores_no_copies(name, margin):
     verdict = judge_table(name, margin=margin)
     assert verdict.p is not None
     assert "one_seed" in codes(verdict)
 
 
-def test_honest_tables_of_few_decimals_are_tested_and_copies_are_not() -> None:
+def test_honest_tables_of_few_decimals_are_tested_and_copies_are_not():
     rng, blocked = np.random.default_rng(2), 0
     for _ in range(300):
         base, new = 3 + 0.015 * rng.standard_normal((2, 10))
@@ -252,9 +245,7 @@ def test_honest_tables_of_few_decimals_are_tested_and_copies_are_not() -> None:
 @pytest.mark.parametrize("stored", [np.float64, np.float32])
 @pytest.mark.parametrize("decimals", [2, 3, 4, 12])
 @pytest.mark.parametrize(("questions", "n"), [(164, 5), (300, 10), (1319, 10)])
-def test_honest_shares_of_questions_are_no_copies(
-    questions: int, n: int, decimals: int, stored: type
-) -> None:
+def test_honest_shares_of_questions_are_no_copies(questions, n, decimals, stored):
     rng, blocked = np.random.default_rng(3), 0
     for _ in range(40):
         shares = rng.binomial(questions, [[0.55], [0.65]], (2, n)) / questions
@@ -267,7 +258,7 @@ def test_honest_shares_of_questions_are_no_copies(
 
 @pytest.mark.parametrize("decimals", [6, 3, 2])
 @pytest.mark.parametrize("copies", [2, 3])
-def test_a_copy_is_found_whatever_decimals_the_other_arm_has(copies: int, decimals: int) -> None:
+def test_a_copy_is_found_whatever_decimals_the_other_arm_has(copies, decimals):
     rng, missed = np.random.default_rng(4), 0
     for _ in range(20):
         base, new = 3 + 0.015 * rng.standard_normal((2, 6))
@@ -292,13 +283,13 @@ def test_a_copy_is_found_whatever_decimals_the_other_arm_has(copies: int, decima
         ([71.34, 70.12, 69.51, 72.56, 75.61, 76.22, 74.39], 100 / 164),
     ],
 )
-def test_the_step_of_an_arm_holds_all_of_its_values(values: list[float], step: float) -> None:
+def test_the_step_of_an_arm_holds_all_of_its_values(values, step):
     assert score_steps([values]) == pytest.approx([step], rel=1e-9)
 
 
 @pytest.mark.parametrize("pair", [False, True])
 @pytest.mark.parametrize("n", [2, 3])
-def test_two_runs_against_two_have_no_interval(n: int, pair: bool) -> None:
+def test_two_runs_against_two_have_no_interval(n, pair):
     data = as_table([3.01, 2.98, 3.0][:n], [2.9, 2.91, 2.89][:n])
     verdicts = paribus.judge(data, score="loss", baseline="base", pair=pair)
     verdict = verdicts[0]
@@ -309,7 +300,6 @@ def test_two_runs_against_two_have_no_interval(n: int, pair: bool) -> None:
     for text in (report.rows[0].change, report.reading.replace("interval", "[")):
         assert ("[" in text) == (n > 2), text
     figure = forest(verdicts.analysis, verdicts.analysis.study.primary)
-    assert figure is not None
     (row,) = figure.rows
     assert (row["low"] == row["mean"] == row["high"]) == (n == 2)
     assert row["interval"] == "no interval" if n == 2 else " to " in row["interval"]

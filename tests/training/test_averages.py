@@ -1,8 +1,5 @@
 """Averages of weights against torch.optim.swa_utils and by hand; in a stack, and resumed."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,11 +9,9 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from paribus.declared import declared
-from paribus.engine.data import Dataset
 from paribus.engine.training import Trainer
 from paribus.engine.training.averages import Average
 
-from ..conftest import Maker
 from .measured import require_resumes
 
 KIND = "training.average.kind"
@@ -32,7 +27,7 @@ STEPS = 10
 
 
 @pytest.fixture
-def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
+def trainer_of(small_study, small_dataset):
     def make(name: str, seeds: list[int] | None = None, **more: object) -> Trainer:
         overrides = {"training.iterations": STEPS, "training.optimizer.learning_rate": 1e-2}
         study = small_study(overrides | {KIND: name} | SMALL.get(name, {}) | more)
@@ -74,7 +69,7 @@ def expected(name: str, seen: list[np.ndarray]) -> np.ndarray:
 
 
 @each_average
-def test_averages_equal_those_of_pytorch(name: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_averages_equal_those_of_pytorch(name, trainer_of):
     trainer, plain = trainer_of(name), trainer_of("none")
     before = evaluated(trainer)
     np.testing.assert_array_equal(before, evaluated(plain))  # of the initial weights
@@ -88,7 +83,7 @@ def test_averages_equal_those_of_pytorch(name: str, trainer_of: Callable[..., Tr
 
 
 @each_average
-def test_averages_resume_in_any_stack(name: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_averages_resume_in_any_stack(name, trainer_of):
     straight, goes_on = require_resumes(lambda: trainer_of(name), STEPS, 7)
     np.testing.assert_array_equal(evaluated(straight), evaluated(goes_on))
     alone = trainer_of(name, [2])
@@ -96,7 +91,7 @@ def test_averages_resume_in_any_stack(name: str, trainer_of: Callable[..., Train
     np.testing.assert_allclose(evaluated(alone)[0], evaluated(straight)[1], atol=1e-4)
 
 
-def test_schedule_free_is_averaged_as_evaluated(trainer_of: Callable[..., Trainer]) -> None:
+def test_schedule_free_is_averaged_as_evaluated(trainer_of):
     name = {"training.optimizer.name": "schedule_free"}
     averaged, plain = (
         trainer_of("last", **name, **{f"{OPTIONS}.share": 1e-9}),
@@ -104,4 +99,4 @@ def test_schedule_free_is_averaged_as_evaluated(trainer_of: Callable[..., Traine
     )
     trained(averaged), trained(plain)
     np.testing.assert_array_equal(evaluated(averaged), evaluated(plain))
-    assert not np.array_equal(evaluated(plain), plain.replicas.weights.flat.numpy())  # type: ignore[union-attr]
+    assert not np.array_equal(evaluated(plain), plain.replicas.weights.flat.numpy())

@@ -1,8 +1,5 @@
 """Batches that grow: sizes by hand, the same windows as without, and all else at equal tokens."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -11,14 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.data import Dataset, Mixture, Windows, batch, step_batch
+from paribus.engine.data import Mixture, Windows, batch, step_batch
 from paribus.engine.data.order import starts_of_step
 from paribus.engine.setting import Setting, curve_steps
 from paribus.engine.training import Trainer
 from paribus.engine.training.schedules import Schedules
 from paribus.errors import ParibusError
 
-from ..conftest import Maker
 from .measured import require_resumes, train
 
 RAMP = {"from": 2, "to": 8, "until": 0.5}
@@ -36,7 +32,7 @@ def sizes(setting: Setting) -> list[int]:
     return [b - a for a, b in pairwise(ends)]
 
 
-def test_sizes_by_hand() -> None:
+def test_sizes_by_hand():
     """Of 64 windows, 2 + 6 w / 32 rounded down after w of the first 32, and then 8."""
     found = setting_of(RAMP, 8)
     assert sizes(found) == [2, 2, 2, 3, 3, 4, 5, 5, 6, 8, 8, 8, 8]
@@ -61,7 +57,7 @@ def test_sizes_by_hand() -> None:
     until=st.floats(0.01, 1),
     iterations=st.integers(1, 60),
 )
-def test_sizes_add_up(first: int, more: int, unit: int, until: float, iterations: int) -> None:
+def test_sizes_add_up(first, more, unit, until, iterations):
     ramp = {"from": first * unit, "to": (first + more) * unit, "until": until}
     setting = setting_of(ramp, iterations, micro_batch=unit)
     found = sizes(setting)
@@ -75,9 +71,9 @@ def test_sizes_add_up(first: int, more: int, unit: int, until: float, iterations
 
 
 @pytest.mark.parametrize("order", ["sampled", "epoch", "mixture"])
-def test_ramped_batches_read_the_same_windows_in_the_same_order(order: str) -> None:
+def test_ramped_batches_read_the_same_windows_in_the_same_order(order):
     text = np.arange(900, dtype=np.int64)
-    places: Any = Windows(len(text), 16, "epoch" if order == "mixture" else order)  # type: ignore
+    places: Any = Windows(len(text), 16, "epoch" if order == "mixture" else order)
     if order == "mixture":
         half = Windows(450, 16, "epoch")
         places = Mixture({"a": half, "b": half}, {"a": 0.75, "b": 0.25}, {"a": 0, "b": 450})
@@ -93,7 +89,7 @@ def test_ramped_batches_read_the_same_windows_in_the_same_order(order: str) -> N
     )
 
 
-def test_schedules_go_by_tokens() -> None:
+def test_schedules_go_by_tokens():
     """Where both have learned from as many tokens, both have the same learning rate."""
     schedule = {"kind": "cosine", "warmup": 3}
     plain, grows = (setting_of(size, 8, schedule=schedule) for size in (8, RAMP))
@@ -112,7 +108,7 @@ def test_schedules_go_by_tokens() -> None:
 
 
 @pytest.fixture
-def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
+def trainer_of(small_study, small_dataset):
     def make(seeds: list[int], overrides: dict[str, Any] | None = None) -> Trainer:
         study = small_study({"training.iterations": 4, BATCH: RAMP} | (overrides or {}))
         return Trainer(study.setting("layernorm"), seeds, small_dataset)
@@ -120,7 +116,7 @@ def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trai
     return make
 
 
-def test_a_ramp_agrees_in_stacks_and_micro_batches(trainer_of: Callable[..., Trainer]) -> None:
+def test_a_ramp_agrees_in_stacks_and_micro_batches(trainer_of):
     together = trainer_of([1, 2])
     steps = together.setting.iterations
     found, alone = train(together, steps), train(trainer_of([2]), steps)
@@ -138,13 +134,13 @@ def test_a_ramp_agrees_in_stacks_and_micro_batches(trainer_of: Callable[..., Tra
     assert again.batch_digests == whole.batch_digests
 
 
-def test_a_ramped_run_resumes_bit_identically(trainer_of: Callable[..., Trainer]) -> None:
+def test_a_ramped_run_resumes_bit_identically(trainer_of):
     steps = trainer_of([1, 2]).setting.iterations
     for done in (1, 4, steps - 1):
         require_resumes(lambda: trainer_of([1, 2]), steps, done)
 
 
-def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study: Maker) -> None:
+def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study):
     study = small_study({"training.iterations": 8, "evaluation.every": 2}, arms=OF_FOUR)
     assert curve_steps(study, "baseline") == (0, 2, 4, 6, 8)
     points, ramp = curve_steps(study, "ramp"), study.setting("ramp")
@@ -161,7 +157,7 @@ def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study: Maker)
         ({BATCH: {"from": 1, "to": 2**20, "until": 1.0}, "training.iterations": 1000}, "are the"),
     ],
 )
-def test_impossible_ramps(overrides: dict[str, Any], words: str, small_study: Maker) -> None:
+def test_impossible_ramps(overrides, words, small_study):
     with pytest.raises(ParibusError, match=words) as error:
         small_study(overrides)
     assert "\n" not in str(error.value)

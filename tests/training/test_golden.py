@@ -7,8 +7,6 @@ After a change that is meant to change them, and on a new platform, write them a
 the commit: `OMP_NUM_THREADS=1 python tests/training/test_golden.py`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from functools import cache
@@ -79,7 +77,7 @@ def place() -> Path:
 
 
 @pytest.mark.parametrize("steps", [FEW, pytest.param(STEPS, marks=pytest.mark.slow)])
-def test_the_flagship_s_first_losses(steps: int) -> None:
+def test_the_flagship_s_first_losses(steps):
     if not Path("/proc/cpuinfo").is_file():
         pytest.skip("the platforms of the golden curves are told apart by /proc/cpuinfo")
     known = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("losses-*.json"))]
@@ -97,7 +95,7 @@ def test_the_flagship_s_first_losses(steps: int) -> None:
 
 
 @pytest.mark.skipif(library() is None, reason="no C++ compiler here")
-def test_compiled_kernels_give_the_same_losses() -> None:
+def test_compiled_kernels_give_the_same_losses():
     try:
         by_torch = plain(FEW)[1]
     except ParibusError as error:

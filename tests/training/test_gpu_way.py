@@ -1,7 +1,5 @@
 """The way of a GPU, shown without one: nothing waits, and a replayed step is the step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -13,7 +11,6 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from paribus.engine.data import Dataset
 from paribus.engine.model.side_by_side import SideBySide
 from paribus.engine.ops.kernels import causal_attention
 from paribus.engine.ops.kernels.calling import has_kernels
@@ -24,13 +21,11 @@ from paribus.engine.training.graphs import Graphs, Record
 from paribus.engine.training.prefetch import AHEAD, Inputs
 from paribus.engine.training.probing import Kind
 
-from ..conftest import Maker
-
 PROBES = list(shipped_probes().values())
 
 
 @pytest.fixture
-def stack_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
+def stack_of(small_study, small_dataset):
     def make(more: dict[str, Any] | None = None, **options: Any) -> Trainer:
         overrides = {
             "training.iterations": 40,
@@ -73,7 +68,7 @@ class NoCopiesFromTheHost(TorchFunctionMode):
         return result
 
 
-def test_no_step_waits(stack_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_waits(stack_of, monkeypatch):
     """On the device "meta" no tensor has values: whoever needed one, or mixed devices, fails."""
     monkeypatch.setattr(
         "paribus.engine.training.state.BLOCK", 100
@@ -150,7 +145,7 @@ MUON = {
 
 
 @pytest.mark.parametrize("more", [{}, MUON], ids=["adamw", "muon in parts"])
-def test_replayed_steps_are_steps(more: dict[str, Any], stack_of: Callable[..., Trainer]) -> None:
+def test_replayed_steps_are_steps(more, stack_of):
     plain, graphed = stack_of(more), stack_of(more)
     log: list[str] = []
     graphed._graphs = Graphs(replaying(log))
@@ -167,8 +162,8 @@ def test_replayed_steps_are_steps(more: dict[str, Any], stack_of: Callable[..., 
 @pytest.mark.parametrize("lower", [None, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(2, 2, 16, 8), (2, 16, 8), (2, 2, 2, 16, 8)])
 def test_an_own_module_s_attention_is_pytorch_s_in_values_type_and_gradient(
-    lower: torch.dtype | None, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    lower, shape, monkeypatch
+):
     calls = []
     kernel = causal_attention._CausalAttention.apply
     monkeypatch.setattr(
@@ -196,7 +191,7 @@ def test_an_own_module_s_attention_is_pytorch_s_in_values_type_and_gradient(
     torch.testing.assert_close(mapped, expected, **tolerance)
 
 
-def test_a_chosen_backend_and_a_compiled_module_are_left_alone() -> None:
+def test_a_chosen_backend_and_a_compiled_module_are_left_alone():
     x = torch.randn(1, 2, 8, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
 
     def attention(x: torch.Tensor) -> torch.Tensor:
@@ -213,7 +208,7 @@ def test_a_chosen_backend_and_a_compiled_module_are_left_alone() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_s_graphs_are_the_steps(stack_of: Callable[..., Trainer]) -> None:
+def test_a_gpu_s_graphs_are_the_steps(stack_of):
     graphed, plain = stack_of(device="cuda"), stack_of(device="cuda", graphs=False)
     for _ in range(40):
         plain.step()

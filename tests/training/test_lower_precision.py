@@ -1,7 +1,5 @@
 """Lower precision is autocast as anybody would write it; float16 has torch.amp's loss scaling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,14 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.engine.data import Dataset
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import Setting
 from paribus.engine.training import COLUMNS, Trainer
 from paribus.engine.training.replicas import ForwardBackward
 from paribus.errors import ParibusError
 
-from ..conftest import Maker
 from .measured import require_resumes
 from .plain_loop import train_plainly
 
@@ -32,7 +28,7 @@ Make = Callable[..., Setting]
 
 
 @pytest.fixture
-def setting_of(small_study: Maker) -> Make:
+def setting_of(small_study):
     def make(more: dict[str, Any] | None = None, *, initial: float = HUGE) -> Setting:
         overrides = {
             "training.iterations": STEPS,
@@ -67,7 +63,7 @@ def state(stack: Trainer, replica: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("initial", [HUGE, 2.0**16], ids=["overflows at first", "as by default"])
-def test_one_replica_is_autocast(setting_of: Make, small_dataset: Dataset, initial: float) -> None:
+def test_one_replica_is_autocast(setting_of, small_dataset, initial):
     setting = setting_of(initial=initial)
     rows, weights = train_plainly(setting, 1, small_dataset, STEPS)
     assert (rows[-1, 2] > 2) == (initial == HUGE)  # there is something to agree about
@@ -95,7 +91,7 @@ def test_one_replica_is_autocast(setting_of: Make, small_dataset: Dataset, initi
     ],
     ids=["adamw", "muon", "sgd in parts", "lion"],
 )
-def test_skips_keep_bits(setting_of: Make, small_dataset: Dataset, more: dict[str, Any]) -> None:
+def test_skips_keep_bits(setting_of, small_dataset, more):
     stack = Trainer(setting_of(more, initial=2.0**16), [1, 2], small_dataset)
     trained(stack, 4)  # slots are not zero any more
     before = [stack.state(r) for r in (0, 1)]
@@ -122,7 +118,7 @@ def test_skips_keep_bits(setting_of: Make, small_dataset: Dataset, more: dict[st
     assert state(stack, 1) == state(calm, 1)
 
 
-def test_a_stack_of_one_is_plain_autocast_bf16(setting_of: Make, small_dataset: Dataset) -> None:
+def test_a_stack_of_one_is_plain_autocast_bf16(setting_of, small_dataset):
     setting = with_precision(setting_of(), "bfloat16")
     rows, _ = train_plainly(setting, 1, small_dataset, 8)
     stack = trained(Trainer(setting, [1], small_dataset), 8)
@@ -132,9 +128,7 @@ def test_a_stack_of_one_is_plain_autocast_bf16(setting_of: Make, small_dataset: 
 @pytest.mark.parametrize(
     ("precision", "steps", "nats"), [("bfloat16", 8, 2e-3), ("float16", STEPS, 1e-3)]
 )
-def test_a_stack_agrees_with_its_replicas_alone(
-    precision: str, steps: int, nats: float, setting_of: Make, small_dataset: Dataset
-) -> None:
+def test_a_stack_agrees_with_its_replicas_alone(precision, steps, nats, setting_of, small_dataset):
     setting = with_precision(setting_of(), precision)
     stacked = measured(trained(Trainer(setting, [1, 2], small_dataset), steps))
     for replica, seed in enumerate([1, 2]):
@@ -145,7 +139,7 @@ def test_a_stack_agrees_with_its_replicas_alone(
 
 
 @pytest.mark.parametrize("at", [2, 7], ids=["among skipped", "among others"])
-def test_training_resumes_bit_for_bit(setting_of: Make, small_dataset: Dataset, at: int) -> None:
+def test_training_resumes_bit_for_bit(setting_of, small_dataset, at):
     whole, again = require_resumes(lambda: Trainer(setting_of(), [1, 2], small_dataset), STEPS, at)
     skipped = measured(whole)[0, :, SKIPPED]
     assert skipped[1] == 2 and skipped[at - 1] < skipped[-1]
@@ -167,9 +161,7 @@ def with_scale(stack: Trainer, scales: Sequence[float]) -> None:
     stack.restore(states)
 
 
-def test_overflow_at_the_smallest_scale_is_divergence(
-    setting_of: Make, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overflow_at_the_smallest_scale_is_divergence(setting_of, small_dataset, monkeypatch):
     stack = trained(Trainer(setting_of(initial=2.0**8), [1, 2, 3], small_dataset), 2)
     passes = stack.replicas.forward_backward
 
@@ -203,14 +195,8 @@ def test_overflow_at_the_smallest_scale_is_divergence(
     ],
 )
 def test_every_measurement_is_close_to_float32(
-    precision: str,
-    steps: int,
-    nats: float,
-    share: float,
-    scaling: set[str],
-    setting_of: Make,
-    small_dataset: Dataset,
-) -> None:
+    precision, steps, nats, share, scaling, setting_of, small_dataset
+):
     probes = [probe.at(1) for probe in shipped_probes().values()]
     found = []
     for of in ("float32", precision):
@@ -231,7 +217,7 @@ def test_every_measurement_is_close_to_float32(
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_products_alone_are_lower(precision: str, setting_of: Make, small_dataset: Dataset) -> None:
+def test_products_alone_are_lower(precision, setting_of, small_dataset):
     paths = ("blocks.0.attention.qkv", "blocks.0.attention.out", "blocks.1.mlp.down", "")
     for seeds in ([1], [1, 2]):
         stack = Trainer(with_precision(setting_of(), precision), seeds, small_dataset)
@@ -246,7 +232,7 @@ def test_products_alone_are_lower(precision: str, setting_of: Make, small_datase
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("seeds", [[1], [1, 2, 3]], ids=["one", "a stack"])
-def test_graphs_skip_as_steps(setting_of: Make, small_dataset: Dataset, seeds: list[int]) -> None:
+def test_graphs_skip_as_steps(setting_of, small_dataset, seeds):
     options = {"probes": list(shipped_probes().values()), "device": "cuda"}
     setting = setting_of({"training.iterations": 40})
     graphed = trained(Trainer(setting, seeds, small_dataset, **options), 40)

@@ -1,7 +1,5 @@
 """The example of muP: coordinates stay as wide models train, and grow without it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ STEPS = 12
 
 
 @pytest.fixture(scope="module")
-def coordinates() -> dict[str, np.ndarray]:
+def coordinates():
     """{arm: [parts] after some steps}, the mean over two seeds."""
     study = load_study(str(STUDY))
     dataset = load_dataset(study.data, study.folder)
@@ -40,10 +38,10 @@ def slopes(coordinates: dict[str, np.ndarray], kind: str) -> np.ndarray:
     return np.polyfit(WIDTHS, np.log2(sizes), 1)[0]
 
 
-def test_under_mup_coordinates_are_flat_over_widths(coordinates: dict[str, np.ndarray]) -> None:
+def test_under_mup_coordinates_are_flat_over_widths(coordinates):
     assert np.abs(slopes(coordinates, "mup")).max() < 0.15
 
 
-def test_under_the_standard_parametrization_they_grow(coordinates: dict[str, np.ndarray]) -> None:
+def test_under_the_standard_parametrization_they_grow(coordinates):
     of_blocks = slopes(coordinates, "standard")[1:-1]
     assert of_blocks.min() > 0.8

@@ -1,9 +1,6 @@
 """Optimizers, parameter groups, losses and micro-batches as a study names them, in a trainer."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,7 @@ import torch.nn.functional as F
 
 from paribus.declared import declared
 from paribus.engine.check import check_arm
-from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.data import load_dataset
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting.setting import Loss as LossSpec
 from paribus.engine.training import COLUMNS, Optimizer, Trainer
@@ -21,7 +18,6 @@ from paribus.engine.training.losses import find_loss
 from paribus.errors import ParibusError
 from paribus.study import Study
 
-from ..conftest import Maker
 from .measured import require_resumes, train
 
 OPTIMIZERS = declared("paribus.engine.training.optimizers", Optimizer)
@@ -56,7 +52,7 @@ def focal(logits, targets, options):
 
 
 @pytest.fixture
-def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
+def trainer_of(small_study, small_dataset):
     def make(seeds: list[int], overrides: dict[str, Any], **options: Any) -> Trainer:
         study = small_study({"training.iterations": 40} | overrides)
         (study.folder / "ideas.py").write_text(OWN)
@@ -67,7 +63,7 @@ def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trai
 
 
 @each_optimizer
-def test_optimizers_learn_alone_and_stacked(name: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_optimizers_learn_alone_and_stacked(name, trainer_of):
     rate = {"sgd": 0.3, "adafactor": 0.3, "schedule_free": 1e-2}.get(name, 3e-3)
     overrides = {f"{OPTIMIZER}.name": name, f"{OPTIMIZER}.learning_rate": rate}
     together = train(trainer_of([1, 2, 3], overrides), 30)[:, :, LOSS]
@@ -78,7 +74,7 @@ def test_optimizers_learn_alone_and_stacked(name: str, trainer_of: Callable[...,
 
 
 @each_optimizer
-def test_optimizers_resume_from_slots(name: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_optimizers_resume_from_slots(name, trainer_of):
     overrides = {f"{OPTIMIZER}.name": name}
     straight, _ = require_resumes(lambda: trainer_of([1, 2], overrides), 6, 3)
     kinds = {array.partition("/")[0] for array in straight.state(0).arrays}
@@ -86,7 +82,7 @@ def test_optimizers_resume_from_slots(name: str, trainer_of: Callable[..., Train
     assert kinds == {"weights", "measured"} | slots
 
 
-def test_muon_has_the_matrices_of_the_blocks(trainer_of: Callable[..., Trainer]) -> None:
+def test_muon_has_the_matrices_of_the_blocks(trainer_of):
     trainer = trainer_of([1], {f"{OPTIMIZER}.name": "muon"})
     slots = trainer.replicas.slots
     matrices = {n for n, x in trainer.parameters(0).items() if x.ndim == 2 and "embedding" not in n}
@@ -100,7 +96,7 @@ def test_muon_has_the_matrices_of_the_blocks(trainer_of: Callable[..., Trainer])
     )
 
 
-def test_groups_have_their_own_optimizers(trainer_of: Callable[..., Trainer]) -> None:
+def test_groups_have_their_own_optimizers(trainer_of):
     """Each group trains its parameters as a trainer that gives them to all parameters does.
 
     One step is compared: in later ones, gradients depend on all parameters.
@@ -158,12 +154,12 @@ def tried(study: Study) -> str:
 
 
 @pytest.mark.parametrize(("options", "words"), BAD)
-def test_bad_optimizers_are_named(options: dict[str, Any], words: str, small_study: Maker) -> None:
+def test_bad_optimizers_are_named(options, words, small_study):
     said = tried(small_study({f"{OPTIMIZER}.{key}": value for key, value in options.items()}))
     assert re.search(words, said), said
 
 
-def test_an_own_optimizer_trains(trainer_of: Callable[..., Trainer]) -> None:
+def test_an_own_optimizer_trains(trainer_of):
     """Signum with beta = 0 is Lion without momentum: the sign of the gradient."""
     own = {f"{OPTIMIZER}.name": "ideas.py:signum", f"{OPTIMIZER}.options": {"beta": 0.0}}
     lion = {f"{OPTIMIZER}.name": "lion", f"{OPTIMIZER}.options": {"betas": [0.0, 0.0]}}
@@ -173,7 +169,7 @@ def test_an_own_optimizer_trains(trainer_of: Callable[..., Trainer]) -> None:
 
 
 @pytest.mark.parametrize("R", [1, 3])
-def test_micro_batches_match_the_whole_batch(R: int, trainer_of: Callable[..., Trainer]) -> None:
+def test_micro_batches_match_the_whole_batch(R, trainer_of):
     """With dropout, every probe, and in parts of one, two and all windows.
 
     Sums of float32 in another order: 1e-5 relative after 6 steps.
@@ -201,7 +197,7 @@ def logits_and_targets() -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.4])
 @pytest.mark.parametrize("z_loss", [0.0, 1e-2])
-def test_cross_entropy_is_its_definition(label_smoothing: float, z_loss: float) -> None:
+def test_cross_entropy_is_its_definition(label_smoothing, z_loss):
     logits, targets = logits_and_targets()
     found = find_loss(LossSpec(label_smoothing=label_smoothing, z_loss=z_loss), None)
     assert found.is_plain == (not label_smoothing and not z_loss)
@@ -229,8 +225,8 @@ def test_cross_entropy_is_its_definition(label_smoothing: float, z_loss: float) 
 )
 @pytest.mark.parametrize("R", [1, 2])
 def test_the_objective_is_learned_from_and_cross_entropy_recorded_beside_it(
-    overrides: dict[str, Any], R: int, trainer_of: Callable[..., Trainer]
-) -> None:
+    overrides, R, trainer_of
+):
     seeds = list(range(1, R + 1))
     plain, other = trainer_of(seeds, {}), trainer_of(seeds, overrides)
     assert list(plain.columns) == list(COLUMNS)
@@ -243,7 +239,7 @@ def test_the_objective_is_learned_from_and_cross_entropy_recorded_beside_it(
     assert (found[:, 3, LOSS] != expected[:, 3, LOSS]).all()
 
 
-def test_the_gradient_is_that_of_the_objective(trainer_of: Callable[..., Trainer]) -> None:
+def test_the_gradient_is_that_of_the_objective(trainer_of):
     trainer = trainer_of([1], {"training.loss.label_smoothing": 0.3, "training.loss.z_loss": 0.1})
     inputs = trainer._feed.at(0)
     windows = inputs.windows[0].long()

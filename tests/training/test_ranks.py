@@ -3,8 +3,6 @@
 Tolerances: losses agree to 1e-5 nats, and weights to 2e-5 after 24 steps at a rate of 3e-3.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -63,7 +61,7 @@ def study(overrides: Mapping[str, Any] | None = None, **tables: Any) -> Study:
 
 
 @pytest.fixture(scope="module")
-def dataset() -> Dataset:
+def dataset():
     return load_dataset(study().data, Path())
 
 
@@ -99,12 +97,12 @@ def trained(
 
 
 @pytest.fixture(scope="module")
-def alone(dataset: Dataset) -> dict[str, Any]:
+def alone(dataset):
     return trained(study(), dataset)
 
 
 @pytest.fixture(scope="module")
-def two(dataset: Dataset) -> list[dict[str, Any]]:
+def two(dataset):
     return run_ranks(2, partial(trained, study(), dataset))
 
 
@@ -125,15 +123,15 @@ def require_equal(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
         np.testing.assert_allclose(first["weights"][name], weights, atol=2e-5, err_msg=name)
 
 
-def test_two_ranks_train_as_one_process(two: list[dict[str, Any]], alone: dict[str, Any]) -> None:
+def test_two_ranks_train_as_one_process(two, alone):
     require_equal(two, alone)
 
 
-def test_four_ranks_train_what_one_process_trains(alone: dict[str, Any], dataset: Dataset) -> None:
+def test_four_ranks_train_what_one_process_trains(alone, dataset):
     require_equal(run_ranks(4, partial(trained, study(), dataset)), alone)
 
 
-def test_probes_of_weights_agree(two: list[dict[str, Any]], alone: dict[str, Any]) -> None:
+def test_probes_of_weights_agree(two, alone):
     ours, theirs = two[0]["state"].measured, alone["state"].measured
     for c, name in enumerate(alone["columns"]):
         if name.startswith(OF_WEIGHTS):
@@ -143,7 +141,7 @@ def test_probes_of_weights_agree(two: list[dict[str, Any]], alone: dict[str, Any
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_another_number_goes_on(size: int, two: list[dict[str, Any]], dataset: Dataset) -> None:
+def test_another_number_goes_on(size, two, dataset):
     half = run_ranks(2, partial(trained, study(), dataset, steps=STEPS // 2))[0]["state"]
     go_on = partial(trained, study(), dataset, start=half)
     found = [go_on()] if size == 1 else run_ranks(size, go_on)
@@ -164,7 +162,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-def test_variants_on_two_ranks(changes: dict[str, Any], dataset: Dataset) -> None:
+def test_variants_on_two_ranks(changes, dataset):
     variant = study({**changes, "training.iterations": 25})
     alone = trained(variant, dataset)["state"].measured[:, 0]
     allowed = 5e-3 if "float16" in str(changes) else 1e-4
@@ -174,7 +172,7 @@ def test_variants_on_two_ranks(changes: dict[str, Any], dataset: Dataset) -> Non
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_recomputed_blocks_change_no_bit(precision: str, dataset: Dataset) -> None:
+def test_recomputed_blocks_change_no_bit(precision, dataset):
     changed = study({"training.precision": precision, "training.iterations": 8})
     states = []
     for checkpointing in (False, True):
@@ -186,7 +184,7 @@ def test_recomputed_blocks_change_no_bit(precision: str, dataset: Dataset) -> No
         np.testing.assert_array_equal(states[1].arrays[name], values, err_msg=name)
 
 
-def test_divergence_ends_all_ranks_at_the_step_of_one_process(dataset: Dataset) -> None:
+def test_divergence_ends_all_ranks_at_the_step_of_one_process(dataset):
     wild = study({"training.optimizer.learning_rate": 1e30, "training.optimizer.name": "sgd",
                   "training.grad_clip": None, "training.iterations": 23})  # fmt: skip
 
@@ -209,7 +207,7 @@ def test_divergence_ends_all_ranks_at_the_step_of_one_process(dataset: Dataset) 
         ({"training.batch_size": {"from": 4, "to": 8, "until": 0.5}}, "training.batch_size"),
     ],
 )
-def test_a_batch_that_devices_cannot_share_is_refused(changes: dict[str, Any], key: str) -> None:
+def test_a_batch_that_devices_cannot_share_is_refused(changes, key):
     with pytest.raises(ParibusError) as error:
         rows_of(study(changes).setting("baseline"), 2)
     assert key in str(error.value) and "\n" not in str(error.value)

@@ -1,10 +1,7 @@
 """Learning rates by hand; clipping against PyTorch's own; what is decayed."""
 
-from __future__ import annotations
-
 import math
 import tomllib
-from pathlib import Path
 
 import pytest
 import torch
@@ -57,7 +54,7 @@ ROOT = math.sqrt(0.5)
         ),
     ],
 )
-def test_schedules_by_hand(schedule: Schedule, expected: list[float]) -> None:
+def test_schedules_by_hand(schedule, expected):
     assert rates(schedule, len(expected)) == pytest.approx(expected, abs=1e-12)
 
 
@@ -83,7 +80,7 @@ OURS = {
 
 
 @pytest.mark.parametrize("kind", THEIRS)
-def test_schedules_are_those_of_transformers(kind: str) -> None:
+def test_schedules_are_those_of_transformers(kind):
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     schedule, expected = THEIRS[kind](optimizer), []
     for _ in range(50):
@@ -96,7 +93,7 @@ def test_schedules_are_those_of_transformers(kind: str) -> None:
 @pytest.mark.parametrize(
     "kind", declared("paribus.engine.training.schedules", declaration.Schedule)
 )
-def test_every_schedule_is_a_fraction_at_every_step(kind: str) -> None:
+def test_every_schedule_is_a_fraction_at_every_step(kind):
     for warmup, steps in ((0, 1), (1, 1), (4, 4), (0, 7), (3, 7)):
         found = Scheduled(Schedule(kind=kind, warmup=warmup), steps)
         values = [found.value(1.0, t) for t in range(steps + 1)]
@@ -105,7 +102,7 @@ def test_every_schedule_is_a_fraction_at_every_step(kind: str) -> None:
         assert all(0 <= found.value(1.0, t) <= 1 for t in (-0.9, -0.5, 0.25))
 
 
-def test_a_schedule_of_ones_own(tmp_path: Path) -> None:
+def test_a_schedule_of_ones_own(tmp_path):
     (tmp_path / "ideas.py").write_text(
         "from paribus.extend import Options, schedule\n"
         "class Steps(Options):\n    after: float = 0.5\n"
@@ -125,7 +122,7 @@ def test_a_schedule_of_ones_own(tmp_path: Path) -> None:
         Scheduled(Schedule(kind="inverse_sqrt", final_fraction=0.5), 6)
 
 
-def test_what_is_scheduled_is_what_pytorch_is_given() -> None:
+def test_what_is_scheduled_is_what_pytorch_is_given():
     text = """
 iterations = 6
 [optimizer]
@@ -178,7 +175,7 @@ final_fraction = 0.0
         torch.testing.assert_close(weights[name][0], parameter.detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_clipping_is_pytorch_s() -> None:
+def test_clipping_is_pytorch_s():
     generator = torch.Generator().manual_seed(1)
     grads = torch.randn(2, 50, generator=generator) * torch.tensor([[0.01], [5.0]])
     norms = grads.norm(dim=1)
@@ -196,7 +193,7 @@ def decayed_names(decay: str, arm: str = "layernorm") -> set[str]:
     return {name for name, use in parameter_uses(model).items() if is_decayed(use, decay)}
 
 
-def test_weight_decay_touches_matrices_alone() -> None:
+def test_weight_decay_touches_matrices_alone():
     matrices = decayed_names("matrices")
     assert len(matrices) == 2 + 8 * 4
     assert {"embedding.tokens.weight", "embedding.positions.weight"} <= matrices

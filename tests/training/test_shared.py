@@ -1,9 +1,6 @@
 """What parts share in a forward pass, and losses that see it: examples, against plain models."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from paribus.engine.data import Dataset
 from paribus.engine.model import KeyValueCache, Shared
 from paribus.engine.training import Trainer
 
-from ..conftest import Maker
 from .measured import require_resumes, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples/architecture"
@@ -58,7 +53,7 @@ class Missing(Undeclared):
 
 
 @pytest.fixture
-def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
+def trainer_of(small_study, small_dataset):
     def make(overrides: dict[str, object], seeds: list[int], **more: Any) -> Trainer:
         study = small_study({"training.iterations": 30} | overrides)
         shutil.copy(EXAMPLES / "ideas.py", study.folder)
@@ -70,7 +65,7 @@ def trainer_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trai
 
 
 @each_arm
-def test_stacks_agree_with_replicas_alone(arm: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_stacks_agree_with_replicas_alone(arm, trainer_of):
     together = train(trainer_of(ARMS[arm], [1, 2]), 10)
     alone = train(trainer_of(ARMS[arm], [2]), 10)[0]
     np.testing.assert_allclose(together[1], alone, rtol=5e-3, atol=2e-4)
@@ -78,7 +73,7 @@ def test_stacks_agree_with_replicas_alone(arm: str, trainer_of: Callable[..., Tr
 
 
 @each_arm
-def test_a_cache_reads_as_at_once(arm: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_a_cache_reads_as_at_once(arm, trainer_of):
     trainer = trainer_of(ARMS[arm], [1])
     train(trainer, 3)
     replicas: Any = trainer.replicas
@@ -92,13 +87,13 @@ def test_a_cache_reads_as_at_once(arm: str, trainer_of: Callable[..., Trainer]) 
 
 
 @each_arm
-def test_training_resumes_bit_identically(arm: str, trainer_of: Callable[..., Trainer]) -> None:
+def test_training_resumes_bit_identically(arm, trainer_of):
     require_resumes(lambda: trainer_of(ARMS[arm], [1, 2]), 6, 3)
 
 
 @each_arm
 @pytest.mark.parametrize("R", [1, 2])
-def test_micro_batches_are_the_batch(arm: str, R: int, trainer_of: Callable[..., Trainer]) -> None:
+def test_micro_batches_are_the_batch(arm, R, trainer_of):
     overrides = ARMS[arm] | ({"training.loss.auxiliary.balance": 0.0} if arm == "experts" else {})
     seeds = list(range(R))
     whole = train(trainer_of(overrides, seeds), 4)
@@ -106,7 +101,7 @@ def test_micro_batches_are_the_batch(arm: str, R: int, trainer_of: Callable[...,
     np.testing.assert_allclose(parts[..., :4], whole[..., :4], rtol=1e-4, atol=1e-5)
 
 
-def test_one_expert_is_the_mlp(trainer_of: Callable[..., Trainer]) -> None:
+def test_one_expert_is_the_mlp(trainer_of):
     one = trainer_of({"model.modules.mlp": "ideas.py:OneExpert"}, [1])
     plain = trainer_of({}, [1])
     weights = plain.parameters(0)
@@ -127,13 +122,13 @@ def test_one_expert_is_the_mlp(trainer_of: Callable[..., Trainer]) -> None:
     assert objective == pytest.approx(ours[0] + 2.0, abs=1e-5)
 
 
-def test_a_weight_of_0_and_one_head_are_the_plain_model(trainer_of: Callable[..., Trainer]) -> None:
+def test_a_weight_of_0_and_one_head_are_the_plain_model(trainer_of):
     single = ARMS["two heads"] | {"training.loss.options.weight": 0.0}
     ours, theirs = train(trainer_of(single, [1, 2]), 8), train(trainer_of({}, [1, 2]), 8)
     np.testing.assert_allclose(ours[..., :3], theirs[..., :3], rtol=1e-5, atol=1e-6)
 
 
-def test_the_objective_is_both_heads(trainer_of: Callable[..., Trainer]) -> None:
+def test_the_objective_is_both_heads(trainer_of):
     trainer = trainer_of(ARMS["two heads"], [1])
     replicas: Any = trainer.replicas
     windows = trainer._feed.at(0).windows[0].long()
@@ -148,7 +143,7 @@ def test_the_objective_is_both_heads(trainer_of: Callable[..., Trainer]) -> None
     )
 
 
-def test_an_auxiliary_loss_is_weighed_and_learned_from(trainer_of: Callable[..., Trainer]) -> None:
+def test_an_auxiliary_loss_is_weighed_and_learned_from(trainer_of):
     key = "training.loss.auxiliary.balance"
     found = {}
     for weight in (0.0, 0.5):

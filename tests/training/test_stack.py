@@ -1,8 +1,6 @@
 """The engine: a stack agrees with its replicas alone, and they do not touch each other."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.engine.data import Dataset
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import COLUMNS, Trainer, replicas
 from paribus.engine.training.prefetch import AHEAD
 from paribus.errors import ParibusError
 
-from ..conftest import Maker
 from .measured import require_resumes, train
 
 # Replicas of a stack are multiplied in batched products, whose order of summation may differ from
@@ -27,7 +23,7 @@ LOSS = list(COLUMNS).index("train_loss")
 
 
 @pytest.fixture
-def stack_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Trainer]:
+def stack_of(small_study, small_dataset):
     def make(seeds: list[int], arm: str = "layernorm", **overrides: object) -> Trainer:
         study = small_study({key.replace("__", "."): v for key, v in overrides.items()})
         return Trainer(study.setting(arm), seeds, small_dataset, probes=PROBES)
@@ -36,7 +32,7 @@ def stack_of(small_study: Maker, small_dataset: Dataset) -> Callable[..., Traine
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_stacks_agree_with_replicas_alone(stack_of: Callable[..., Trainer], dropout: float) -> None:
+def test_stacks_agree_with_replicas_alone(stack_of, dropout):
     overrides = {"training__iterations": 40, "training__dropout": dropout}
     together = train(stack := stack_of([1, 2, 3], **overrides), 40)
     for r, seed in enumerate((1, 2, 3)):
@@ -47,7 +43,7 @@ def test_stacks_agree_with_replicas_alone(stack_of: Callable[..., Trainer], drop
         np.testing.assert_allclose(together[r], alone, rtol=5e-3, atol=1e-5)
 
 
-def test_a_sweep_is_a_stack(small_study: Maker, small_dataset: Dataset) -> None:
+def test_a_sweep_is_a_stack(small_study, small_dataset):
     variants: list[dict[str, object]] = [
         {},
         {"training.optimizer.learning_rate": 3e-3},
@@ -67,13 +63,13 @@ def test_a_sweep_is_a_stack(small_study: Maker, small_dataset: Dataset) -> None:
 
 
 @pytest.mark.parametrize("key", ["model.n_layer", "training.batch_size", "training.grad_clip"])
-def test_unlike_arms_share_no_stack(small_study: Maker, small_dataset: Dataset, key: str) -> None:
+def test_unlike_arms_share_no_stack(small_study, small_dataset, key):
     settings = [small_study({key: value}).setting("baseline") for value in (1, 2)]
     with pytest.raises(ValueError, match="alike in what they have in common"):
         Trainer(settings, [1, 1], small_dataset)
 
 
-def test_permuting_replicas_permutes_results(stack_of: Callable[..., Trainer]) -> None:
+def test_permuting_replicas_permutes_results(stack_of):
     forward, backward = train(stack_of([1, 2, 3]), 8), train(stack_of([3, 2, 1]), 8)
     np.testing.assert_array_equal(forward, backward[::-1])
 
@@ -87,7 +83,7 @@ def poison_gradient(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = torch.autograd.grad
 
     def poisoned(*args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
-        grads = plain(*args, **kwargs)  # type: ignore[arg-type]
+        grads = plain(*args, **kwargs)
         grads[0][1, 0, 7] = float("inf")
         return grads
 
@@ -104,11 +100,7 @@ def poison_loss(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("poison", [poison_weights, poison_gradient, poison_loss])
-def test_a_diverged_replica_changes_no_bit_of_its_neighbours(
-    stack_of: Callable[..., Trainer],
-    monkeypatch: pytest.MonkeyPatch,
-    poison: Callable[[Trainer, pytest.MonkeyPatch], None],
-) -> None:
+def test_a_diverged_replica_changes_no_bit_of_its_neighbours(stack_of, monkeypatch, poison):
     healthy, struck = stack_of([1, 2, 3]), stack_of([1, 2, 3])
     expected = train(healthy, 6)
     train(struck, 2)
@@ -130,7 +122,7 @@ def test_a_diverged_replica_changes_no_bit_of_its_neighbours(
 
 
 @pytest.mark.parametrize("done", [3, AHEAD, AHEAD + 1])
-def test_a_stack_resumes_bit_for_bit(stack_of: Callable[..., Trainer], done: int) -> None:
+def test_a_stack_resumes_bit_for_bit(stack_of, done):
     require_resumes(lambda: stack_of([1, 2], training__dropout=0.1), 20, done)
 
 
@@ -155,9 +147,7 @@ QKV = "exp_avg/blocks.0.attention.qkv.weight"
         (lambda arrays: arrays.update(measured=arrays["measured"][:, :4]), "has 'measured' as"),
     ],
 )
-def test_a_state_of_something_else_is_refused_by_name(
-    stack_of: Callable[..., Trainer], change: Callable[[dict[str, np.ndarray]], object], words: str
-) -> None:
+def test_a_state_of_something_else_is_refused_by_name(stack_of, change, words):
     stack = stack_of([1, 2])
     stack.step()
     states = [stack.state(r) for r in range(2)]
@@ -171,18 +161,18 @@ def test_a_state_of_something_else_is_refused_by_name(
     assert_equal_bytes(fresh.state(0).arrays, untouched.arrays)
 
 
-def test_training_leaves_the_global_generator_alone(stack_of: Callable[..., Trainer]) -> None:
+def test_training_leaves_the_global_generator_alone(stack_of):
     torch.manual_seed(5)
-    np_state = np.random.get_state()[1].copy()  # type: ignore[index]
+    np_state = np.random.get_state()[1].copy()
     before = torch.random.get_rng_state()
     train(stack_of([1], training__dropout=0.3), 2)
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert (np.random.get_state()[1] == np_state).all()  # type: ignore[index]
+    assert (np.random.get_state()[1] == np_state).all()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_sees_the_same_batches(small_study: Maker, small_dataset: Dataset) -> None:
+def test_a_gpu_sees_the_same_batches(small_study, small_dataset):
     setting = small_study().setting("layernorm")
     cpu = Trainer(setting, [1, 2], small_dataset)
     gpu = Trainer(setting, [1, 2], small_dataset, device="cuda")

@@ -1,10 +1,6 @@
 """Small models over the text of `quickstart`, and small suites on disk."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +10,10 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import nn
 
-from paribus.engine.data import Dataset
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Setting
-from paribus.engine.tasks import WrittenSuite, build_suite, write_suite
+from paribus.engine.tasks import build_suite, write_suite
 from paribus.rng import stream
 from paribus.study import load_study
 from paribus.study.study import override
@@ -30,19 +25,19 @@ SMALL = {"model.n_layer": 2, "model.n_head": 2, "model.d_model": 16}
 
 
 @pytest.fixture(autouse=True)
-def quiet_harness(caplog: pytest.LogCaptureFixture) -> None:
+def quiet_harness(caplog):
     caplog.set_level(logging.ERROR, logger="lm_eval")
 
 
 @pytest.fixture(scope="session")
-def suite(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> WrittenSuite:
+def suite(dataset, tmp_path_factory):
     return write_suite(
         tmp_path_factory.mktemp("suite"), build_suite(dataset, 0, SEQ_LEN, n_items=24)
     )
 
 
 @pytest.fixture
-def make_model() -> Callable[..., GPT]:
+def make_model():
     """`make_model(vocab_size, seed=0, **overrides)`: random weights, large enough to matter."""
 
     def make(vocab_size: int, seed: int = 0, **overrides: Any) -> GPT:
@@ -100,23 +95,23 @@ class Reader(nn.Module):
 
 
 @pytest.fixture
-def uniform(dataset: Dataset) -> Uniform:
+def uniform(dataset):
     return Uniform(dataset.vocab_size)
 
 
 @pytest.fixture(scope="session")
-def reader(dataset: Dataset) -> Reader:
+def reader(dataset):
     return Reader(dataset.validation.astype(np.int64), dataset.vocab_size)
 
 
 @pytest.fixture(scope="session")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hub(tmp_path_factory):
     """Copies of the standard suite's repositories, with our own small data."""
     return write_hub(tmp_path_factory.mktemp("hub"))
 
 
 @pytest.fixture(scope="session")
-def bpe(tmp_path_factory: pytest.TempPathFactory) -> BpeTokenizer:
+def bpe(tmp_path_factory):
     learned = HuggingFaceTokenizer(models.BPE())
     learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     learned.decoder = decoders.ByteLevel()
@@ -133,13 +128,13 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> BpeTokenizer:
 
 
 @pytest.fixture
-def shortest(bpe: BpeTokenizer) -> Uniform:
+def shortest(bpe):
     """Every token costs log(V), so that the choice of fewest tokens is taken."""
     return Uniform(bpe.vocab_size)
 
 
 @pytest.fixture
-def prompts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def prompts(monkeypatch):
     """(context, continuation) of everything that a model is asked."""
     from paribus.engine.evaluation.harness.adapter import ParibusLM
 

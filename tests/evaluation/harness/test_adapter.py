@@ -1,9 +1,6 @@
 """The adapter as the harness uses it: against naive passes, and in awkward cases."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +25,7 @@ def request(*arguments: Any, kind: Any = "loglikelihood") -> Instance:
 
 
 @pytest.fixture
-def model(make_model: Callable[..., GPT]) -> GPT:
+def model(make_model):
     return make_model(WITH_END.vocab_size, **{"data.seq_len": SEQ_LEN}).eval()
 
 
@@ -38,7 +35,7 @@ def log_probs(model: GPT, ids: list[int]) -> np.ndarray:
     return model(torch.tensor([ids]))[0].double().log_softmax(-1).numpy()
 
 
-def test_loglikelihood_is_that_of_a_forward_pass(model: GPT) -> None:
+def test_loglikelihood_is_that_of_a_forward_pass(model):
     (given,) = ParibusLM(model, TOKENIZER, SEQ_LEN).loglikelihood([request("abc ", "de")])
     ids = TOKENIZER.encode("abc de").tolist()
     rows = log_probs(model, ids)
@@ -46,7 +43,7 @@ def test_loglikelihood_is_that_of_a_forward_pass(model: GPT) -> None:
     assert given[1] == ([rows[3].argmax(), rows[4].argmax()] == ids[4:])
 
 
-def test_white_space_at_the_end_of_a_context_stays_there(model: GPT) -> None:
+def test_white_space_at_the_end_of_a_context_stays_there(model):
     """The harness's own split would score " d" after "abc", and nothing after "\\n"."""
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     assert lm._encode_pair("abc ", "d") == (lm.tok_encode("abc "), lm.tok_encode("d"))
@@ -54,7 +51,7 @@ def test_white_space_at_the_end_of_a_context_stays_there(model: GPT) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", [TOKENIZER, WITH_END])
-def test_an_empty_context_is_a_document_end(model: GPT, tokenizer: CharacterTokenizer) -> None:
+def test_an_empty_context_is_a_document_end(model, tokenizer):
     lm = ParibusLM(model, tokenizer, SEQ_LEN)
     start = tokenizer.end_of_document or int(tokenizer.encode("\n")[0])
     ids = tokenizer.encode("ab").tolist()
@@ -64,7 +61,7 @@ def test_an_empty_context_is_a_document_end(model: GPT, tokenizer: CharacterToke
     )
 
 
-def test_a_window_is_filled_to_the_last_token_and_not_beyond(model: GPT) -> None:
+def test_a_window_is_filled_to_the_last_token_and_not_beyond(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     lm.loglikelihood([request("a" * 15, "bc")])  # 17 tokens: the last one is not read
     with pytest.raises(ParibusError, match=r"'some_task', item 7, has 18 tokens .* holds 16") as e:
@@ -72,7 +69,7 @@ def test_a_window_is_filled_to_the_last_token_and_not_beyond(model: GPT) -> None
     assert "\n" not in str(e.value)
 
 
-def test_on_request_a_long_context_loses_its_beginning_and_is_counted(model: GPT) -> None:
+def test_on_request_a_long_context_loses_its_beginning_and_is_counted(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN, truncate=True)
     text = "abcdefgh abcdefgh abcdefgh"
     given = lm.loglikelihood([request(text, "de"), request("abc", "d")])
@@ -83,7 +80,7 @@ def test_on_request_a_long_context_loses_its_beginning_and_is_counted(model: GPT
     )
 
 
-def test_on_request_a_long_choice_is_read_window_by_window(model: GPT) -> None:
+def test_on_request_a_long_choice_is_read_window_by_window(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN, truncate=True)
     choice = TOKENIZER.decode(stream(0, "long").integers(0, 8, size=2 * SEQ_LEN))
     ids = TOKENIZER.encode("ab" + choice).tolist()[1:]  # the last token of the context, the choice
@@ -98,7 +95,7 @@ def test_on_request_a_long_choice_is_read_window_by_window(model: GPT) -> None:
     assert lm.unread["truncated"] == {("some_task", 7)}
 
 
-def test_unknown_characters_are_skipped_and_counted(model: GPT) -> None:
+def test_unknown_characters_are_skipped_and_counted(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     known, unknown = lm.loglikelihood([request("a", "b"), request("ä", "b")])
     assert math.isfinite(known[0])
@@ -106,7 +103,7 @@ def test_unknown_characters_are_skipped_and_counted(model: GPT) -> None:
     assert lm.unread["skipped"] == {("some_task", 7)}
 
 
-def test_unknown_characters_are_replaced_and_counted(model: GPT) -> None:
+def test_unknown_characters_are_replaced_and_counted(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN, unknown="replace")
     assert lm.loglikelihood([request("aä", "éb")]) == lm.loglikelihood([request("a?", "?b")])
     assert lm.unread["replaced"] == {("some_task", 7)}

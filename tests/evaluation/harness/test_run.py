@@ -1,36 +1,29 @@
 """Whole evaluations: the harness judges, every item is kept, known models get known scores."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from torch import nn
 
-from paribus.engine.data import Dataset
 from paribus.engine.evaluation.harness import TaskResults, evaluate_tasks
 from paribus.engine.evaluation.harness.outcome import ITEMS, brier_score, calibration_error
-from paribus.engine.model import GPT
-from paribus.engine.tasks import WrittenSuite
 from paribus.errors import ParibusError
 
 SEQ_LEN = 128
 
 
-def test_an_oracle_is_right(reader: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
+def test_an_oracle_is_right(reader, dataset, suite):
     results = evaluate_tasks(reader, dataset.tokenizer, SEQ_LEN, suite, shots=(0, 3), n_items=24)
     assert {cell["accuracy"] for cell in results.cells} == {1.0}
     assert results.headline["macro_accuracy_normalised"] == 1.0
     assert len(results.items) == 24 * sum(len({0, 3} & {*t.shots}) for t in suite.tasks.values())
 
 
-def test_uniform_models_guess(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
+def test_uniform_models_guess(uniform, dataset, suite):
     results = evaluate_tasks(
         uniform, dataset.tokenizer, SEQ_LEN, suite, shots=(0, 1, 3), n_items=None
     )
@@ -46,9 +39,7 @@ def test_uniform_models_guess(uniform: nn.Module, dataset: Dataset, suite: Writt
 
 
 @pytest.mark.parametrize("shots", [0, 3])
-def test_anybodys_lm_eval_gives_the_same_items(
-    make_model: Callable[..., GPT], dataset: Dataset, suite: WrittenSuite, shots: int
-) -> None:
+def test_anybodys_lm_eval_gives_the_same_items(make_model, dataset, suite, shots):
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -77,9 +68,7 @@ def test_anybodys_lm_eval_gives_the_same_items(
         assert cell["accuracy"] == theirs["results"][f"paribus_{cell['task']}"]["acc,none"]
 
 
-def test_prompts_are_the_solved_examples_then_the_item(
-    uniform: nn.Module, dataset: Dataset, suite: WrittenSuite, prompts: list[tuple[str, str]]
-) -> None:
+def test_prompts_are_the_solved_examples_then_the_item(uniform, dataset, suite, prompts):
     evaluate_tasks(
         uniform, dataset.tokenizer, SEQ_LEN, suite, tasks=["typo"], shots=(3,), n_items=1
     )
@@ -91,7 +80,7 @@ def test_prompts_are_the_solved_examples_then_the_item(
     assert prompts == [(solved + item["context"], choice) for choice in item["choices"]]
 
 
-def test_long_items_are_told(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
+def test_long_items_are_told(uniform, dataset, suite):
     run = lambda **options: evaluate_tasks(  # noqa: E731
         uniform, dataset.tokenizer, SEQ_LEN, suite, n_items=4, **options
     )
@@ -106,7 +95,7 @@ def test_long_items_are_told(uniform: nn.Module, dataset: Dataset, suite: Writte
         run(tasks=["continuation"], shots=(3,))
 
 
-def test_unknown_characters(uniform: nn.Module, dataset: Dataset, suite: WrittenSuite) -> None:
+def test_unknown_characters(uniform, dataset, suite):
     class Without:
         """The tokenizer of a text that had no letter v."""
 
@@ -132,7 +121,7 @@ def test_unknown_characters(uniform: nn.Module, dataset: Dataset, suite: Written
     assert len(replaced.items) == 24
 
 
-def test_nan_answers(make_model: Callable[..., GPT], dataset: Dataset, suite: WrittenSuite) -> None:
+def test_nan_answers(make_model, dataset, suite):
     model = make_model(dataset.vocab_size)
     with torch.no_grad():
         model.embedding.tokens.weight.fill_(math.nan)
@@ -166,7 +155,7 @@ def rows(*items: tuple[str, int, int, list[float]]) -> TaskResults:
     return TaskResults(table, {"a": 0.5, "b": 0.25}, (), {}, {}, {})
 
 
-def test_macro_accuracy_counts_every_task_once() -> None:
+def test_macro_accuracy_counts_every_task_once():
     right, wrong = [0.9, 0.1], [0.1, 0.9]
     four = [0.7, 0.1, 0.1, 0.1]
     results = rows(
@@ -178,7 +167,7 @@ def test_macro_accuracy_counts_every_task_once() -> None:
     assert macro["macro_accuracy_normalised"] == pytest.approx(((0 + 1) / 2 + 1 / 3) / 2)
 
 
-def test_wordings_of_a_task_count_as_one_task() -> None:
+def test_wordings_of_a_task_count_as_one_task():
     right, wrong = [0.9, 0.1], [0.1, 0.9]
     one = rows(("a", 0, 0, right), ("b", 0, 0, wrong), ("b", 0, 0, wrong))
     table = one.items.set_column(0, "task", pa.array(["a", "b:x", "b:y"]))
@@ -186,7 +175,7 @@ def test_wordings_of_a_task_count_as_one_task() -> None:
     assert results.headline["macro_accuracy"] == 0.5
 
 
-def test_brier_score_and_calibration_error_by_hand() -> None:
+def test_brier_score_and_calibration_error_by_hand():
     assert brier_score([[0.8, 0.2], [0.4, 0.6]], [0, 0]) == pytest.approx((0.08 + 0.72) / 2)
     # Confidences 0.8 and 0.6 lie in different bins: |1 - 0.8| and |0 - 0.6|, half each.
     assert calibration_error([[0.8, 0.2], [0.4, 0.6]], [0, 0]) == pytest.approx(0.4)

@@ -1,9 +1,5 @@
 """The fast scorer against one forward pass per request."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -57,7 +53,7 @@ def some_pairs(seed: int = 0) -> list[Pair]:
         {"model.bias": False},
     ],
 )
-def test_scores_of_one_pass(make_model: Callable[..., GPT], overrides: dict[str, object]) -> None:
+def test_scores_of_one_pass(make_model, overrides):
     model, pairs = make_model(VOCABULARY, **overrides), some_pairs()
     assert can_share(model)
     for fast, pair in zip(score(model, pairs), pairs, strict=True):
@@ -66,7 +62,7 @@ def test_scores_of_one_pass(make_model: Callable[..., GPT], overrides: dict[str,
         assert fast.greedy == slow.greedy
 
 
-def test_own_parts_are_run_over_whole_rows(make_model: Callable[..., GPT]) -> None:
+def test_own_parts_are_run_over_whole_rows(make_model):
     class Other(GPT):
         """Sees the future of nothing, but the blocks alone would not say what it computes."""
 
@@ -81,9 +77,7 @@ def test_own_parts_are_run_over_whole_rows(make_model: Callable[..., GPT]) -> No
 
 
 @pytest.mark.parametrize("limits", [Limits(100, 10**6), Limits(10**6, 400)])
-def test_no_batch_reads_or_holds_more_than_it_may(
-    make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch, limits: Limits
-) -> None:
+def test_no_batch_reads_or_holds_more_than_it_may(make_model, monkeypatch, limits):
     model, rng = make_model(VOCABULARY), stream(0, "limits")
     root = rng.integers(0, VOCABULARY, size=60)
     pairs = [
@@ -110,7 +104,7 @@ def test_no_batch_reads_or_holds_more_than_it_may(
         assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
 
 
-def test_shared_prefixes(make_model: Callable[..., GPT], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_prefixes(make_model, monkeypatch):
     computed: list[int] = []
     whole = GPT.hidden
 

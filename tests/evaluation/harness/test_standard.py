@@ -1,9 +1,6 @@
 """The harness's own tasks, on small data sets of the same fields: its words, its judgement."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,10 +11,8 @@ import torch
 from torch import nn
 
 from paribus.engine.data import CharacterTokenizer
-from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.evaluation.harness import TaskResults, evaluate_standard
 from paribus.engine.evaluation.harness.standard import STANDARD
-from paribus.engine.model import GPT
 from paribus.errors import ParibusError
 
 from ...standins import MOON, NIGHT, STORY
@@ -59,14 +54,12 @@ WORDS = {
 
 
 @pytest.mark.parametrize("task", list(STANDARD))
-def test_the_words_are_the_harness_s(
-    task: str, prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path
-) -> None:
+def test_the_words_are_the_harness_s(task, prompts, shortest, bpe, hub):
     evaluate_standard(shortest, bpe, SEQ_LEN, tasks=[task], n_items=1, data_folder=hub)
     assert prompts == WORDS[task]
 
 
-def test_choices_are_judged_as_by_hand(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
+def test_choices_are_judged_as_by_hand(shortest, bpe, hub):
     results = evaluate_standard(shortest, bpe, SEQ_LEN, n_items=100, data_folder=hub)
     assert {cell["task"] for cell in results.cells} == set(STANDARD)
     answers = {
@@ -94,7 +87,7 @@ def test_choices_are_judged_as_by_hand(shortest: nn.Module, bpe: BpeTokenizer, h
     assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
 
 
-def test_chance_is_the_mean_over_items(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
+def test_chance_is_the_mean_over_items(shortest, bpe, hub):
     results = evaluate_standard(shortest, bpe, SEQ_LEN, data_folder=hub)
     assert results.chance == {
         "lambada_openai": 0.0,
@@ -125,7 +118,7 @@ class Knows(nn.Module):
         return logits
 
 
-def test_lambada_is_right_where_the_word_is_likeliest(bpe: BpeTokenizer, hub: Path) -> None:
+def test_lambada_is_right_where_the_word_is_likeliest(bpe, hub):
     model = Knows(bpe.encode(STORY["text"]), bpe.vocab_size)
     results = evaluate_standard(
         model, bpe, SEQ_LEN, tasks=["lambada_openai", "piqa"], data_folder=hub
@@ -142,9 +135,7 @@ def test_lambada_is_right_where_the_word_is_likeliest(bpe: BpeTokenizer, hub: Pa
 
 
 @pytest.mark.parametrize("shots", [0, 1])
-def test_anybodys_lm_eval_gives_the_same_scores(
-    make_model: Callable[..., GPT], bpe: BpeTokenizer, hub: Path, shots: int
-) -> None:
+def test_anybodys_lm_eval_gives_the_same_scores(make_model, bpe, hub, shots):
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -181,7 +172,7 @@ def test_anybodys_lm_eval_gives_the_same_scores(
         assert row["loglikelihood"] == [float(ll) for ll, _ in sample["filtered_resps"]]
 
 
-def test_solved_examples(prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
+def test_solved_examples(prompts, shortest, bpe, hub):
     results = evaluate_standard(
         shortest, bpe, SEQ_LEN, tasks=["boolq", "lambada_openai"], shots=(0, 1), n_items=1,
         data_folder=hub,
@@ -195,7 +186,7 @@ def test_solved_examples(prompts: list, shortest: nn.Module, bpe: BpeTokenizer, 
         )
 
 
-def test_a_short_window_of_characters_says_what_it_could_not_read(hub: Path) -> None:
+def test_a_short_window_of_characters_says_what_it_could_not_read(hub):
     tokenizer = CharacterTokenizer.of(["abcdefghijklmnopqrstuvwxyz .?,:\n", "T"])
     model = Uniform(tokenizer.vocab_size)
     results = evaluate_standard(model, tokenizer, 16, data_folder=hub)
@@ -208,7 +199,7 @@ def test_a_short_window_of_characters_says_what_it_could_not_read(hub: Path) -> 
     assert len(skipping.items) == n - sum(skipping.skipped.values())
 
 
-def test_pins_name_data_and_words(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
+def test_pins_name_data_and_words(shortest, bpe, hub):
 
     def pins(n_items: int) -> dict[str, Any]:
         results: TaskResults = evaluate_standard(

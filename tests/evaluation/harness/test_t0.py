@@ -1,13 +1,7 @@
 """T0's wordings of the standard suite: the texts of promptsource, on the harness's data."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
-from torch import nn
 
-from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.evaluation.harness import evaluate_standard
 from paribus.engine.evaluation.harness.standard import STANDARD, templates
 
@@ -42,16 +36,14 @@ T0_WORDS = {
 
 
 @pytest.mark.parametrize("name", list(T0_WORDS))
-def test_t0_s_words_are_those_of_promptsource(
-    name: str, prompts: list, shortest: nn.Module, bpe: BpeTokenizer, hub: Path
-) -> None:
+def test_t0_s_words_are_those_of_promptsource(name, prompts, shortest, bpe, hub):
     results = evaluate_standard(shortest, bpe, SEQ_LEN, tasks=[name], n_items=1, data_folder=hub)
     context, continuations = T0_WORDS[name]
     assert prompts == [(context, continuation) for continuation in continuations]
     assert results.cells[0]["task"] == name
 
 
-def test_every_wording_has_its_answer(shortest: nn.Module, bpe: BpeTokenizer, hub: Path) -> None:
+def test_every_wording_has_its_answer(shortest, bpe, hub):
     results = evaluate_standard(shortest, bpe, SEQ_LEN, tasks=["standard", "t0"], data_folder=hub)
     rows: dict[str, list[dict]] = {}
     for row in results.items.to_pylist():
