@@ -120,10 +120,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
             yield partial
             with _errors_named(path):
                 os.chmod(partial, 0o755)
-                for inner in (partial, *(p for p in partial.rglob("*") if p.is_dir())):
-                    _sync(inner)
+                inner = [partial, *(p for p in partial.rglob("*") if p.is_dir())]
+                for folder in inner if _lasts(path) else ():
+                    _sync(folder)
                 os.replace(partial, path)
-                _sync(path.parent)
+                if _lasts(path):
+                    _sync(path.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise

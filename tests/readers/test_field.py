@@ -213,3 +213,42 @@ def test_what_is_not_stated_is_asked_with_the_command(tmp_path):
 )
 def test_the_kind_of_a_fact_is_in_its_name(name, kind):
     assert find_kind(name) == kind
+
+
+def test_one_arm_is_compared_with_a_bar(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from scipy import stats
+
+    from paribus.cli import main
+
+    values = [3.2774, 3.2801, 3.2779, 3.2768, 3.2782, 3.2776]
+    lines = [f"step:0/10 val_loss:10.8 \nstep:10/10 val_loss:{value} \n" for value in values]
+    (tmp_path / "log.txt").write_text("".join(lines))
+    command = ["judge", str(tmp_path / "log.txt"), "--bar", "3.28", "--json"]
+    assert main(command) == 0
+    against = json.loads(capsys.readouterr().out)["bar"]
+    test: Any = stats.ttest_1samp(values, 3.28)
+    interval = test.confidence_interval()
+    assert against["p"] == pytest.approx(test.pvalue)
+    assert (against["low"], against["high"]) == pytest.approx((interval.low, interval.high))
+    assert (against["word"], against["n"], against["passed"]) == ("BETTER", 6, 5)
+    assert main(command[:-1]) == 0
+    assert "5 of 6 runs passed it" in capsys.readouterr().out
+    assert main([*command[:3], "3.278", "--exit-verdict"]) == 13
+
+
+def test_a_registered_study_waits_for_its_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from paribus.cli import main
+
+    (tmp_path / "study.toml").write_text(
+        'name = "later"\ntrainer = "runs"\nbaseline = "base"\nseeds = [1, 2]\n'
+        'endpoints = [{ metric = "loss", primary = true, margin = 0.02 }]\n'
+        '[runs]\npaths = ["runs/*.csv"]\n[runs.scores.loss]\nbetter = "lower"\n'
+        "[arms.base]\n[arms.new]\n"
+    )
+    study = str(tmp_path / "study.toml")
+    assert main(["register", study]) == 0
+    capsys.readouterr()
+    assert main(["judge", "--study", study]) == 0
+    assert "registered; no runs in runs/*.csv yet" in capsys.readouterr().out

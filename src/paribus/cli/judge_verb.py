@@ -117,6 +117,9 @@ def judge(
         Literal["ask", "ok"],
         Parameter(help="ok: runs that are called crashed were stopped by the budget of all."),
     ] = "ask",
+    bar: Annotated[
+        float | None, Parameter(help="Compare the runs of one arm with this number instead.")
+    ] = None,
     resolution: Annotated[
         float | None,
         Parameter(help="The smallest difference that the score can show, where runs may be equal."),
@@ -151,6 +154,9 @@ def judge(
                 f"{', '.join(given)} is what the study says; leave it out beside --study"
             )
         registered, home = _registered(study, results, paths)
+        if not paths and (waiting := _wait_for_runs(registered, home)):
+            show(waiting)
+            return 0
         reading = _read(registered, paths, reader)
         from paribus.trainers.recording import judge_runs
 
@@ -162,6 +168,8 @@ def judge(
     rows = {"step": step, "item": item, "metric": metric, "value": value}
     columns = columns_of_table(scores, arm or arm_from, seed, pair=pair is not None, **rows)
     reading, named = read_runs(paths, reader, columns, arm=arm or arm_from)
+    if bar is not None:
+        return _against_bar(reading, named, scores, bar, better, at_step, alpha, answer)
     made = make_study(
         reading,
         scores=scores,
@@ -190,6 +198,42 @@ def judge(
         return _give(found, page, answer)
 
 
+def _against_bar(
+    reading: Reading,
+    arm: str,
+    scores: list[str],
+    bar: float,
+    better: list[Literal["lower", "higher"]] | None,
+    at_step: float | None,
+    alpha: float,
+    answer: Answer,
+) -> int:
+    """Print the comparison of one arm with a bar; returns the exit code."""
+    from dataclasses import asdict
+
+    from paribus.cli.options import print_json
+    from paribus.decision import WORDS
+    from paribus.schema import stamped
+    from paribus.study.runs import section_from
+    from paribus.trainers.bar import compare_with_bar
+    from paribus.trainers.judge import default_score
+    from paribus.trainers.select import group_by_arm
+
+    by_arm = group_by_arm(reading.runs, section_from({"arm": arm}))
+    if len(by_arm) > 1:
+        raise ParibusError(f"--bar is of one arm, and there are {len(by_arm)}: {', '.join(by_arm)}")
+    score = scores[0] if scores else default_score(reading.runs)
+    runs = next(iter(by_arm.values()), [])
+    against = compare_with_bar(
+        runs, score, bar, better[0] if better else None, at_step=at_step, alpha=alpha
+    )
+    if answer.json:
+        print_json(stamped({"bar": asdict(against)}))
+    else:
+        show(*against.lines)
+    return WORDS[against.word].exit_code if answer.exit_verdict else 0
+
+
 def _registered(
     name: str, results: Path | None, paths: list[str] | None
 ) -> tuple[Study, Path | None]:
@@ -214,6 +258,23 @@ def _registered(
             "report` judges its results"
         )
     return study, results
+
+
+def _wait_for_runs(study: Study, results: Path | None) -> str:
+    """Return that a study waits for its runs; empty where files exist, or a verdict does."""
+    from paribus.readers import files_at
+    from paribus.results import ResultsFolder
+    from paribus.results.registration import read_registration
+    from paribus.runs.run import results_folder
+    from paribus.study.runs import section_of
+
+    sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
+    paths = list(dict.fromkeys(path for section in sections for path in section.paths))
+    folder = ResultsFolder(results_folder(study, results).path)
+    if not paths or files_at(study.folder / path for path in paths) or folder.read_runs():
+        return ""
+    registered = "not registered" if read_registration(folder) is None else "registered"
+    return f"{study.name}: {registered}; no runs in {', '.join(paths)} yet"
 
 
 def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading | None:

@@ -223,7 +223,7 @@ def table_runs(data: Any, columns: Columns) -> Reading:
     table = as_arrow(data)
     for name in {*columns.scores, columns.value} & set(table.column_names):
         table = _with_nan(table, name, data)
-    return Reading(runs=runs_of(table.to_batches(), columns, "the table"))
+    return Reading(runs=runs_of(table, columns, "the table"))
 
 
 def _with_nan(table: Any, name: str, data: Any) -> Any:
@@ -309,7 +309,7 @@ def make_study(
         reasons += [f"{path}: {why}" for path, why in reading.skipped]
         none = f"no run was found in {plural(reading.files, 'file')}"
         raise ParibusError("; ".join([none, *reasons[:1]]))
-    scores = list(scores) or [_default_score(reading.runs)]
+    scores = list(scores) or [default_score(reading.runs)]
     section = section_from(
         {"arm": arm, "seed": seed, "at_step": at_step, "crashed": crashed}
         | {"stopped_early": stopped_early, "where": list(where), "best_of": best_of}
@@ -395,7 +395,7 @@ def make_study(
     )
 
 
-def _default_score(runs: Sequence[Run]) -> str:
+def default_score(runs: Sequence[Run]) -> str:
     """Return the score that the form of the logs decides by, or the only one that there is."""
     known = sorted({name for run in runs for name in run.scores})
     defaults = {run.decides for run in runs if run.decides in run.scores}

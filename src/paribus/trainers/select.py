@@ -64,17 +64,10 @@ def select_runs(
     lower scores are better. Raises ParibusError for runs that have not finished, and for those
     without a score at the stated step.
     """
-    whole = {
-        label: [
-            run
-            for run in runs
-            if score in run.scores or run.reader not in TABLES or NOT_FINISHED in run.facts
-        ]
-        for label, runs in by_label.items()
-    }
-    findings = []
+    whole, findings = {}, []
     for label, runs in by_label.items():
-        if missing := [run for run in runs if run not in whole[label]]:
+        whole[label] = [run for run in runs if _is_told(run, score)]
+        if missing := [run for run in runs if not _is_told(run, score)]:
             named = some([run.source or "a row" for run in missing], 3)
             text = (
                 f"{len(missing)} of {plural(len(runs), 'run')} of {label} excluded: no {score} in "
@@ -87,6 +80,11 @@ def select_runs(
     if section.best_of:
         kept = _take_best(kept, section, score, lower=lower, findings=findings)
     return Selection(kept, excluded, findings)
+
+
+def _is_told(run: Run, score: str) -> bool:
+    """Return whether the files of a run say what its score is; an empty cell does not."""
+    return score in run.scores or run.reader not in TABLES or NOT_FINISHED in run.facts
 
 
 def group_by_arm(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Run]]:

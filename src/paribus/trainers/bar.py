@@ -1,0 +1,107 @@
+"""One arm against a number that others state: a record, a published score, a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from paribus.decision import Word
+from paribus.errors import ParibusError
+from paribus.numbers import fixed, p_value, plural
+from paribus.readers import Run
+from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.trainers.judge import direction
+from paribus.trainers.select import score_of
+
+MORE_DIGITS = 2  # than the spread has
+
+
+@dataclass(frozen=True)
+class AgainstBar:
+    """A score of the runs of one arm against a bar.
+
+    Attributes:
+        n: finite runs; `diverged` are the others, and forbid BETTER.
+        low, high: the t interval of the mean; NaN where n is below 2.
+        p: two-sided p of a one-sample t test against the bar; None below 5 runs.
+        passed: how many runs are on the better side of the bar.
+    """
+
+    score: str
+    bar: float
+    better: Literal["lower", "higher"]
+    n: int
+    diverged: int
+    mean: float
+    sd: float
+    low: float
+    high: float
+    p: float | None
+    passed: int
+    word: Word
+
+    @property
+    def lines(self) -> list[str]:
+        """The card."""
+        digits = 4
+        if 0 < self.sd < math.inf:
+            digits = min(max(MORE_DIGITS - math.floor(math.log10(self.sd)), 0), 9)
+        span = f"[{fixed(self.low, digits)}, {fixed(self.high, digits)}]" if self.n > 1 else ""
+        p = "" if self.p is None else f", p {p_value(self.p)}"
+        lost = f"; {self.diverged} diverged" if self.diverged else ""
+        return [
+            f"{self.score} against {self.bar:g}, {self.better} is better",
+            f"  {self.word}  {fixed(self.mean, digits)} {span}  n {self.n}, SD "
+            f"{fixed(self.sd, digits)}{p}",
+            f"The mean with its 95% interval, and p of a t test against {self.bar:g}.",
+            f"{self.passed} of {plural(self.n + self.diverged, 'run')} passed it{lost}.",
+        ]
+
+
+def compare_with_bar(
+    runs: Sequence[Run],
+    score: str,
+    bar: float,
+    better: Literal["lower", "higher"] | None = None,
+    *,
+    at_step: float | None = None,
+    alpha: float = 0.05,
+) -> AgainstBar:
+    """Return the comparison of the runs of one arm with a bar, by Student's one-sample t.
+
+    Raises ParibusError where no run has a finite score.
+    """
+    sign = 1 if direction(score, better) == "higher" else -1
+    values = np.array([score_of(run, score, at_step) for run in runs])
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        raise ParibusError(f"no run has a finite {score}")
+    n, mean = len(finite), float(finite.mean())
+    sd = float(finite.std(ddof=1)) if n > 1 else math.nan
+    half = sd / math.sqrt(n) * float(stats.t.ppf(1 - alpha / 2, n - 1)) if n > 1 else math.nan
+    is_tested = n >= DESCRIPTIVE_BELOW and sd > 0
+    p = float(2 * stats.t.sf(abs(mean - bar) / (sd / math.sqrt(n)), n - 1)) if is_tested else None
+    word: Word = "DESCRIPTIVE"
+    if p is not None:
+        is_better = sign * (mean - bar) > 0
+        word = "UNRESOLVED" if p > alpha or (is_better and n < len(values)) else "BETTER"
+        word = "WORSE" if word == "BETTER" and not is_better else word
+    return AgainstBar(
+        score=score,
+        bar=bar,
+        better="higher" if sign > 0 else "lower",
+        n=n,
+        diverged=len(values) - n,
+        mean=mean,
+        sd=sd,
+        low=mean - half,
+        high=mean + half,
+        p=p,
+        passed=int((sign * (finite - bar) > 0).sum()),
+        word=word,
+    )
