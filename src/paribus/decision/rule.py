@@ -199,7 +199,8 @@ class Rule:
             return self
         if {} not in self.rows[-1].holds:
             raise ValueError("the last row has a condition; end with a row that always holds")
-        if dead := [i for i in ids if i not in self.reachable({})]:
+        alive = self.reachable({})
+        if dead := [i for i in ids if i not in alive]:
             raise ValueError(f"row '{dead[0]}' never fires: rows before it hold wherever it does")
         return self
 
