@@ -56,7 +56,6 @@ from paribus.errors import ParibusError, blamed
 from paribus.numbers import some
 from paribus.results import TrialFolder
 from paribus.results.software import SAME_BITS
-from paribus.rng import stream
 from paribus.study import Study, step_code
 from paribus.study.importing import same_settings
 
@@ -333,10 +332,9 @@ class _Arm:
             batches = [batch(dataset.train, seed, stack.t, *shape) for seed in stack.seeds]
             return torch.from_numpy(np.concatenate(batches)[:, :-1].copy()).to(self.device)
 
-        rng, allowed = stream(0, "causality", "training"), causality.tolerance(setting)
-        for tokens_BT, places in causality.brief_texts(rows, has_own_code=bool(self.own)):
-            leak, _ = causality.find_leak(read, tokens_BT, dataset.vocab_size, allowed, rng, places)
-            causality.require_none(self.where, "in training", setting, leak)
+        texts = causality.brief_texts(rows, has_own_code=bool(self.own))
+        where = (self.where, "in training")
+        causality.require_no_leak(where, read, texts, setting, dataset.vocab_size, "training")
 
     def check_evaluation(self, model: GPT) -> None:
         """Evaluate a full window and a shorter one, twice if the user has measures of their own."""

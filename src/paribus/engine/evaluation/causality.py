@@ -18,23 +18,23 @@ Axes: B batch, T time, V vocabulary.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from paribus.engine.data import Dataset, batch
-from paribus.engine.evaluation.predictions import windows_per_batch
+from paribus.engine.evaluation.predictions import evaluating, windows_per_batch
 from paribus.engine.model import GPT, KeyValueCache
 from paribus.engine.setting import Setting
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.rng import stream
 
 Read = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V]
@@ -65,12 +65,11 @@ class NotCausalError(ParibusError):
     """A prediction follows what it must not, by `nats` of log-probability."""
 
     def __init__(self, words: str, nats: float) -> None:
-        super().__init__(words)
+        super().__init__(words, code="own_code")
         self.nats = nats
 
 
-@dataclass(frozen=True)
-class Leak:
+class Leak(NamedTuple):
     """Logits that follow what they must not.
 
     Attributes:
@@ -85,8 +84,7 @@ class Leak:
     difference: float
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """Result of a test that passed.
 
     Attributes:
@@ -130,9 +128,7 @@ def require_causal(
         try:
             wide = deepcopy(model).double()
             reading = _read_causally(where, wide, setting, dataset, brief)
-        except NotCausalError:
-            raise error from None
-        except Exception:  # a device or a module without float64
+        except Exception:  # it fails there too, or a device or a module has no float64
             raise error from None
         return Reading(max(error.nats, reading.nats), reading.positions)
 
@@ -141,7 +137,7 @@ def _read_causally(
     where: str, model: GPT, setting: Setting, dataset: Dataset, brief: bool
 ) -> Reading:
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
-    allowed, rng, seen = tolerance(setting), stream(0, "causality", where), 0.0
+    has_own_code = bool(setting.model.modules.named)
 
     def rows(size: int) -> Tensor:
         windows = batch(dataset.validation, 0, 0, size, seq_len)
@@ -150,37 +146,63 @@ def _read_causally(
     B = max(windows_per_batch(seq_len, dataset.vocab_size, device), ROWS)
     texts = [(rows(B), min(2 * B, MOST_PLACES))]
     if brief:
-        texts = brief_texts(rows, has_own_code=bool(setting.model.modules.named))
-    was_training = model.training
-    model.eval()
-    try:
-        for tokens_BT, places in texts:
-            leak, largest = find_leak(model, tokens_BT, dataset.vocab_size, allowed, rng, places)
-            seen = max(seen, largest)
-            leak = leak or find_length_leak(model, tokens_BT[:ROWS], allowed, rng)
-            require_none(where, "in evaluation", setting, leak)
+        texts = brief_texts(rows, has_own_code=has_own_code)
+    with evaluating(model):
+        seen = require_no_leak(
+            (where, "in evaluation"), model, texts, setting, dataset.vocab_size, where, cut_off=True
+        )
         tokens_BT = texts[-1][0][:ROWS]
         if model.can_cache and seq_len > LEAST_CACHED:
-            _require_same_with_cache(where, model, setting, tokens_BT, allowed)
-            if brief and setting.model.modules.named:
-                _require_same_when_sharp(where, model, setting, tokens_BT, SHARP_ALLOWED * allowed)
-    finally:
-        model.train(was_training)
+            _require_same_with_cache(where, model, setting, tokens_BT, tolerance(setting))
+            if brief and has_own_code:
+                _require_same_when_sharp(where, model, setting, tokens_BT)
     return Reading(seen, min(texts[-1][1] / max(seq_len - 1, 1), 1.0))
 
 
-def brief_texts(rows: Callable[[int], Tensor], *, has_own_code: bool) -> list[tuple[Tensor, int]]:
-    """Return (tokens [B, T], at how many positions they are changed) of a brief test."""
+Texts = list[tuple[Tensor, int]]  # (tokens [B, T], at how many positions they are changed)
+
+
+def brief_texts(rows: Callable[[int], Tensor], *, has_own_code: bool) -> Texts:
+    """Return the texts of a brief test."""
     windows = [(rows(ROWS), FEW_PLACES)]
     if not has_own_code:
         return windows
     return [(rows(SHORT_ROWS)[:, :SHORT].contiguous(), SHORT), *windows]
 
 
+def require_no_leak(
+    where: tuple[str, str],
+    read: Read,
+    texts: Texts,
+    setting: Setting,
+    vocab_size: int,
+    purpose: str,
+    *,
+    cut_off: bool = False,
+) -> float:
+    """Return the largest difference that passes as rounding, in nats; texts are also `cut_off`.
+
+    `where` says which model in which mode, for errors; `purpose` decides which positions are drawn.
+    Raises NotCausalError with what leaks, and at which position.
+    """
+    allowed, rng, seen = tolerance(setting), stream(0, "causality", purpose), 0.0
+    for tokens_BT, places in texts:
+        leak, largest = find_leak(read, tokens_BT, vocab_size, allowed, rng, places)
+        seen = max(seen, largest)
+        if cut_off:
+            leak = leak or find_length_leak(read, tokens_BT[:ROWS], allowed, rng)
+        if leak is not None:
+            raise NotCausalError(
+                f"{where[0]}{_named_modules(setting)}: at position t = {leak.position}, "
+                f"{where[1]}, {CAUSES[leak.cause]} (by {leak.difference:.3g} nats; rounding "
+                f"explains {allowed:.1g})",
+                leak.difference,
+            )
+    return seen
+
+
 @torch.no_grad()
-def _require_same_when_sharp(
-    where: str, model: GPT, setting: Setting, tokens_BT: Tensor, allowed: float
-) -> None:
+def _require_same_when_sharp(where: str, model: GPT, setting: Setting, tokens_BT: Tensor) -> None:
     """Compare again with larger weights: before training, attention is so even that a cache which
     forgets a position changes nothing. A model without float64 is not compared."""
     sharp = deepcopy(model).double()
@@ -190,7 +212,7 @@ def _require_same_when_sharp(
         sharp(tokens_BT)
     except Exception:
         return
-    _require_same_with_cache(where, sharp, setting, tokens_BT, allowed)
+    _require_same_with_cache(where, sharp, setting, tokens_BT, SHARP_ALLOWED * tolerance(setting))
 
 
 @torch.no_grad()
@@ -205,21 +227,17 @@ def _require_same_with_cache(
     tokens, T = tokens_BT[order], tokens_BT.shape[1]
     whole, rest = model(tokens), min(CACHED, T - 1)
     cache = KeyValueCache(len(model.blocks), room=T - rest)
-    where = f"{where}{named_modules(setting)}"
-    try:
+    where = f"{where}{_named_modules(setting)}"
+    advice = (
+        "a part that declares cached = True is called with what it remembers "
+        "(paribus.engine.model.parts)"
+    )
+    with blamed(f"{where} fails when a text is read in pieces", advice):
         begun = model.hidden(tokens_BT[:, : T - rest], cache)[order]
         cache = cache.rows(order, room=rest)
         pieces = tokens[:, T - rest :].split([rest - 2, 1, 1], dim=1)
         hidden = torch.cat([begun, *(model.hidden(piece, cache) for piece in pieces)], dim=1)
         apart = model.logits(hidden.flatten(0, 1)).view_as(whole)
-    except (ParibusError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        raise ParibusError(
-            f"{where} fails when a text is read in pieces: {type(error).__name__}: {error}; a part "
-            "that declares cached = True is called with what it remembers "
-            "(paribus.engine.model.parts)"
-        ) from error
     place, largest = compare(whole, apart, np.full(len(tokens), T), allowed)
     if place is not None:
         raise NotCausalError(
@@ -229,23 +247,12 @@ def _require_same_with_cache(
         )
 
 
-def named_modules(setting: Setting) -> str:
+def _named_modules(setting: Setting) -> str:
     """Return the user's own modules, in brackets."""
     named = [
         f"model.modules.{site} = '{path}'" for site, path in setting.model.modules.named.items()
     ]
     return f" ({', '.join(named)})" if named else ""
-
-
-def require_none(where: str, when: str, setting: Setting, leak: Leak | None) -> None:
-    """Raise NotCausalError with what leaks, and at which position."""
-    if leak is not None:
-        raise NotCausalError(
-            f"{where}{named_modules(setting)}: at position t = {leak.position}, {when}, "
-            f"{CAUSES[leak.cause]} (by {leak.difference:.3g} nats; rounding explains "
-            f"{tolerance(setting):.1g})",
-            leak.difference,
-        )
 
 
 @contextmanager
@@ -298,19 +305,34 @@ def find_leak(
     B, T = tokens_BT.shape
     if vocab_size < 2 or T < 2:
         return None, 0.0
-    reads = _reseeded(read)
+    reads, row_B = _reseeded(read), np.arange(B)
     base = reads(tokens_BT)
-    staying = range(B) if B < 3 else (0, *rng.choice(np.arange(1, B), ROWS - 1, replace=False))
-    rounds = [np.where(np.arange(B) == row, T, 0) for row in staying] if B > 1 else []
+    staying = range(B) if B < 3 else (0, *rng.choice(row_B[1:], ROWS - 1, replace=False))
+    rounds = [np.where(row_B == row, T, 0) for row in staying] if B > 1 else []
     drawn = draw_places(T, places, rng)
     rounds += list(np.resize(drawn, (-(-len(drawn) // B), B)))
     seen = 0.0
     for kept_B in rounds:
-        changed = _change(tokens_BT, kept_B, vocab_size, rng)
+        # Row b has other tokens from position kept_B[b] on.
+        steps = torch.from_numpy(rng.integers(1, vocab_size, size=(B, T)))
+        later = torch.arange(T)[None] >= torch.from_numpy(kept_B)[:, None]
+        changed = (tokens_BT + torch.where(later, steps, 0).to(tokens_BT.device)) % vocab_size
         place, largest = compare(base, reads(changed), kept_B, allowed)
         seen = max(seen, largest)
-        if place is not None:
-            return _explain(reads, tokens_BT, changed, place, allowed), seen
+        if place is None:
+            continue
+        # Which change did it: none of it, that of other rows, or that of later tokens?
+        is_row, others = row_B == place[0], changed.clone()
+        others[place[0]] = tokens_BT[place[0]]
+        causes: list[tuple[Cause, Tensor, np.ndarray]] = [
+            ("repetition", tokens_BT.clone(), np.full(B, T)),
+            ("other rows", others, np.where(is_row, T, 0)),
+        ]
+        for cause, tried, kept in causes:
+            again, _ = compare(reads(tokens_BT), reads(tried), kept, allowed)
+            if again is not None:
+                return Leak(cause, *again), seen
+        return Leak("later tokens", *place), seen
     return None, seen
 
 
@@ -333,23 +355,13 @@ def find_length_leak(
 
 def _reseeded(read: Read) -> Read:
     """Return `read` with other global generators at every call."""
-    calls = iter(range(2**31))
+    calls = itertools.count()
 
     def reads(tokens_BT: Tensor) -> Tensor:
         with seeded(next(calls)):
             return read(tokens_BT)
 
     return reads
-
-
-def _change(
-    tokens_BT: Tensor, kept_B: np.ndarray, vocab_size: int, rng: np.random.Generator
-) -> Tensor:
-    """Return a copy in which row b has other tokens from position kept_B[b] on."""
-    steps = torch.from_numpy(rng.integers(1, vocab_size, size=tuple(tokens_BT.shape)))
-    later = torch.arange(tokens_BT.shape[1])[None] >= torch.from_numpy(kept_B)[:, None]
-    steps = torch.where(later, steps, 0).to(tokens_BT.device)
-    return (tokens_BT + steps) % vocab_size
 
 
 def compare(
@@ -361,9 +373,10 @@ def compare(
     in `Leak`, or None; the largest difference that was seen, in nats).
     """
     seen = 0.0
-    for row in _differing(ours, theirs, kept_B):
-        ours_TV, theirs_TV = ours[row, : kept_B[row]], theirs[row, : kept_B[row]]
-        difference_T = _difference(ours_TV, theirs_TV)
+    for row, n in enumerate(kept_B):
+        if torch.equal(ours[row, :n], theirs[row, :n]):
+            continue
+        difference_T = _difference(ours[row, :n], theirs[row, :n])
         largest = float(difference_T.max())
         seen = max(seen, largest)
         if largest > allowed:
@@ -372,60 +385,16 @@ def compare(
     return None, seen
 
 
-def _differing(ours: Tensor, theirs: Tensor, kept_B: np.ndarray) -> list[int]:
-    """Return the rows b that are not bit-equal before position kept_B[b]; a NaN equals nothing.
-
-    An accelerator is asked once for all rows. On a CPU, where asking costs nothing, each row is
-    compared by itself: that takes no memory.
-    """
-    if ours.device.type == "cpu":
-        rows = enumerate(kept_B)
-        return [b for b, n in rows if not torch.equal(ours[b, :n], theirs[b, :n])]
-    return _differing_at_once(ours, theirs, kept_B)
-
-
-def _differing_at_once(ours: Tensor, theirs: Tensor, kept_B: np.ndarray) -> list[int]:
-    places_T = torch.arange(ours.shape[1], device=ours.device)
-    kept_B1 = torch.from_numpy(kept_B).to(ours.device)[:, None]
-    other_BT = (ours != theirs).any(dim=-1) & (places_T < kept_B1)
-    return other_BT.any(dim=1).nonzero()[:, 0].tolist()
-
-
 def _difference(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
     """Return [T] the largest difference of a log-probability, in nats.
 
     That of an entry further down than NEAR counts by its share of the depth: a logit of -1e9,
     which masks, rounds by 64. Two that are both NaN or both infinite are equal.
     """
-    ours, theirs = (_wide(logits).log_softmax(dim=-1) for logits in (ours_TV, theirs_TV))
+    # In float64, which not every device has.
+    both = [x.cpu() if x.device.type == "mps" else x for x in (ours_TV, theirs_TV)]
+    ours, theirs = (logits.double().log_softmax(dim=-1) for logits in both)
     equal = (ours == theirs) | (ours.isnan() & theirs.isnan())
     depth = (-torch.maximum(ours, theirs) / NEAR).clamp(min=1)
     difference = ((ours - theirs).abs() / depth).masked_fill(equal, 0.0)
     return difference.nan_to_num(nan=math.inf).amax(dim=-1)
-
-
-def _wide(logits: Tensor) -> Tensor:
-    """Return `logits` in float64, which not every device has."""
-    return (logits.cpu() if logits.device.type == "mps" else logits).double()
-
-
-def _explain(
-    read: Read,
-    tokens_BT: Tensor,
-    changed: Tensor,
-    place: tuple[int, int, float],
-    allowed: float,
-) -> Leak:
-    """Return which change did it: none of it, that of other rows, or that of later tokens."""
-    row = place[0]
-    everything = np.full(len(tokens_BT), tokens_BT.shape[1])
-    again, _ = compare(read(tokens_BT), read(tokens_BT.clone()), everything, allowed)
-    if again is not None:
-        return Leak("repetition", *again)
-    others = changed.clone()
-    others[row] = tokens_BT[row]
-    only_row = np.where(np.arange(len(tokens_BT)) == row, tokens_BT.shape[1], 0)
-    by_rows, _ = compare(read(tokens_BT), read(others), only_row, allowed)
-    if by_rows is not None:
-        return Leak("other rows", *by_rows)
-    return Leak("later tokens", *place)
