@@ -9,7 +9,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus.engine.evaluation import Evaluation, Predictions, evaluate_heldout, predict
+from paribus.engine.evaluation import (
+    Evaluation,
+    Measure,
+    Predictions,
+    Row,
+    evaluate_heldout,
+    predict,
+)
+from paribus.engine.evaluation.measures import MeasureSums
+
+
+def rows_of(measure: Measure, chunk: Predictions) -> list[Row]:
+    """The rows of a text of a single chunk."""
+    sums = MeasureSums(measure, 1)
+    sums.add(chunk, np.zeros(len(chunk), np.int64))
+    return sums.finish(chunk.seq_len, False)[0]
 
 
 class Bigram(nn.Module):

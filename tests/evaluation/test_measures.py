@@ -16,6 +16,8 @@ from torch import nn
 from paribus.engine.data import TOKEN_CLASSES
 from paribus.engine.evaluation import TEMPERATURES, Measure, Predictions, all_measures, predict
 
+from .conftest import rows_of
+
 each = pytest.mark.parametrize("measure", all_measures(), ids=lambda measure: measure.name)
 Maker = Callable[..., Predictions]
 
@@ -77,7 +79,7 @@ def test_every_measure_has_a_known_answer() -> None:
 
 @each
 def test_the_known_answer(measure: Measure, predicted: Maker) -> None:
-    rows = measure.measured([predicted(SUCCESSOR, TOKENS, 4, **KNOWS)], 4)
+    rows = rows_of(measure, predicted(SUCCESSOR, TOKENS, 4, **KNOWS))
     within = 1e-6  # float32
     expected = pytest.approx(KNOWN[measure.name], rel=within, abs=1e-6)
     assert {row.part: row.value for row in rows} == expected
@@ -99,12 +101,12 @@ def test_every_measure_declares_its_source_and_parts(measure: Measure, rich: Pre
     assert measure.sum.__doc__
     names = measure.part_names(20)
     assert len(set(names)) == len(names)
-    assert tuple(row.part for row in measure.measured([rich], 20)) == names
+    assert tuple(row.part for row in rows_of(measure, rich)) == names
 
 
 @each
 def test_ratios_are_of_their_sums(measure: Measure, rich: Predictions) -> None:
-    for row in measure.measured([rich], 20):
+    for row in rows_of(measure, rich):
         assert math.isfinite(row.value)
         assert (row.total is None) == (row.count is None)
         if row.total is not None and row.count is not None:
@@ -115,7 +117,7 @@ def test_ratios_are_of_their_sums(measure: Measure, rich: Predictions) -> None:
 @each
 def test_a_measure_changes_nothing_and_repeats_itself(measure: Measure, rich: Predictions) -> None:
     before = [np.copy(getattr(rich, f.name)) for f in fields(rich)]
-    assert measure.measured([rich], 20) == measure.measured([rich], 20)
+    assert rows_of(measure, rich) == rows_of(measure, rich)
     after = [getattr(rich, f.name) for f in fields(rich)]
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -128,7 +130,7 @@ def test_one_class(measure: Measure, predicted: Maker, token_class: int, seq_len
         "token_classes": np.full(4, token_class),
         "characters": np.full(4, int(TOKEN_CLASSES[token_class] != "end-of-document")),
     }
-    rows = measure.measured([predicted(SUCCESSOR, TOKENS, seq_len, **arrays)], seq_len)
+    rows = rows_of(measure, predicted(SUCCESSOR, TOKENS, seq_len, **arrays))
     assert all(math.isfinite(row.value) for row in rows)
     parts = [row.part for row in rows]
     assert parts == [name for name in measure.part_names(seq_len) if name in parts]
@@ -138,7 +140,7 @@ def test_one_class(measure: Measure, predicted: Maker, token_class: int, seq_len
 @each
 def test_a_model_that_is_not_finite(measure: Measure, predicted: Maker) -> None:
     for broken in (math.nan, math.inf, -math.inf):
-        for row in measure.measured([predicted(np.full((4, 4), broken), TOKENS, 4, **KNOWS)], 4):
+        for row in rows_of(measure, predicted(np.full((4, 4), broken), TOKENS, 4, **KNOWS)):
             accuracy = measure.name in ("validation_accuracy", "reliability_accuracy")
             assert row.value == 0 if accuracy else math.isnan(row.value)
 
@@ -147,7 +149,7 @@ def by_name(predictions: Predictions) -> dict[str, dict[str, tuple]]:
     return {
         measure.name: {row.part: (row.value, row.total, row.count) for row in rows}
         for measure in all_measures()
-        for rows in [measure.measured([predictions], predictions.seq_len)]
+        for rows in [rows_of(measure, predictions)]
     }
 
 
@@ -214,7 +216,7 @@ def test_context_lengths(predicted: Maker, seq_len: int, names: list[str]) -> No
     (measure,) = (m for m in all_measures() if m.name == "context_loss")
     seen = predicted(np.zeros((3, 3)), np.zeros(10 * seq_len + 1), seq_len)
     losses = (seen.position + 1).astype(np.float32)  # a loss that is the length of the context
-    rows = measure.measured([replace(seen, loss_nats=losses)], seq_len)
+    rows = rows_of(measure, replace(seen, loss_nats=losses))
     assert [row.part for row in rows] == names
     ends = [int(name.split()[1]) for name in names]
     spans = zip([0, *ends], ends, strict=False)

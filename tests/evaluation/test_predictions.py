@@ -14,6 +14,8 @@ from torch import nn
 from paribus.engine.evaluation import TEMPERATURES, all_measures, predict, predictions
 from paribus.errors import ParibusError
 
+from .conftest import rows_of
+
 Maker = Callable[..., predictions.Predictions]
 COLUMNS = (
     *("loss_nats", "correct", "confidence", "brier", "token", "token_class", "characters"),
@@ -165,7 +167,7 @@ def test_a_long_text_is_swept_in_part(predicted: Maker, monkeypatch: pytest.Monk
     for column in ("losses_at", "confidences_at"):
         assert (getattr(some, column) == getattr(whole, column)[:, some.swept]).all()
     (rows,) = (m for m in all_measures() if m.name == "temperature_loss")
-    at_one = rows.measured([some], 16)[TEMPERATURES.index(1.0)]
+    at_one = rows_of(rows, some)[TEMPERATURES.index(1.0)]
     assert at_one.count == some.swept.sum()
     assert at_one.value == pytest.approx(some.loss_nats[some.swept].mean(dtype="float64"))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +16,14 @@ from torch import Tensor, nn
 
 from paribus.engine.data import Dataset, Tokens
 from paribus.engine.evaluation.blocks import Blocks, BlockSums
-from paribus.engine.evaluation.measures import Measure, OwnMeasure, OwnSums, all_measures
+from paribus.engine.evaluation.measures import Measure, MeasureSums, all_measures
 from paribus.engine.evaluation.predictions import (
     Precision,
+    kept_generators,
     predict,
     text_batches,
     windows_per_batch,
 )
-from paribus.engine.evaluation.text_parts import Row
 from paribus.engine.model.side_by_side import read_together
 
 
@@ -74,7 +75,7 @@ def evaluate_heldout(
     token_classes: np.ndarray,
     characters: np.ndarray,
     end_of_document: int | None = None,
-    own: Sequence[OwnMeasure] = (),
+    own: Sequence[Measure] = (),
     precision: Precision = "float32",
 ) -> Evaluation:
     """Measure `model` on `tokens` [N + 1]: all of `paribus.engine.evaluation.measures`, and `own`.
@@ -84,36 +85,23 @@ def evaluate_heldout(
     there is one. What is kept of a chunk of the text are sums. See `predict` for what the model is
     shown and what is left as it was.
     """
-    measures, blocks = all_measures(), BlockSums(tokens, seq_len, end_of_document)
-    sums: list[np.ndarray | None] = [None] * len(measures)
-    of_own = [OwnSums(measure, blocks.n_blocks) for measure in own]
-    about = {"token_classes": token_classes, "characters": characters}
-    predicted = predict(model, tokens, seq_len, **about, precision=precision)
-    with contextlib.closing(predicted) as chunks:
+    blocks = BlockSums(tokens, seq_len, end_of_document)
+    sums = [MeasureSums(measure, blocks.n_blocks) for measure in (*all_measures(), *own)]
+    about = {"token_classes": token_classes, "characters": characters, "precision": precision}
+    with contextlib.closing(predict(model, tokens, seq_len, **about)) as chunks:
         for chunk in chunks:
             block = blocks.add(chunk)
-            sums = [measure.added(of, chunk) for measure, of in zip(measures, sums, strict=True)]
-            for one in of_own:
-                one.add(chunk, block)
-    found = blocks.blocks()
-    is_finite = math.isfinite(found.columns["loss_sum_nats"].sum())
-    rows: list[tuple[Measure, list[Row]]] = [
-        (measure, measure.rows(of, seq_len))
-        for measure, of in zip(measures, sums, strict=True)
-        if of is not None
-    ]
-    for one in of_own:
-        of_one, columns = one.finish(seq_len, is_finite)
-        rows.append((one.of.measure, of_one))
-        found = found.with_others(columns)
-    return Evaluation(
-        tuple(
-            Measurement(measure.name, row.part, row.value, row.total, row.count, measure.unit)
-            for measure, of_measure in rows
-            for row in of_measure
-        ),
-        found,
-    )
+            for of_measure in sums:
+                of_measure.add(chunk, block)
+    added = blocks.blocks()
+    is_finite = math.isfinite(added.columns["loss_sum_nats"].sum())
+    rows: list[Measurement] = []
+    for of_measure in sums:
+        measured, columns = of_measure.finish(seq_len, is_finite)
+        added = added.with_others(columns)
+        measure = of_measure.measure
+        rows += [Measurement(measure.name, *astuple(row), measure.unit) for row in measured]
+    return Evaluation(tuple(rows), added)
 
 
 def evaluate_on(
@@ -121,7 +109,7 @@ def evaluate_on(
     dataset: Dataset,
     tokens: Tokens,
     seq_len: int,
-    own: Sequence[OwnMeasure] = (),
+    own: Sequence[Measure] = (),
     precision: Precision = "float32",
 ) -> Evaluation:
     """Return every held-out measure of `model` on `tokens` [n], the user's `own` too."""
@@ -144,7 +132,6 @@ class LossSum(NamedTuple):
     tokens: int
 
 
-@torch.no_grad()
 def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> LossSum:
     """Return the loss of `model` on tokens[1:], [N + 1] ids, in float32.
 
@@ -154,11 +141,10 @@ def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int
     batch. PyTorch's global generators are as they were.
     """
     device = next(model.parameters()).device
-    (found,) = _losses(lambda ids_WT: model(ids_WT)[None], 1, tokens, seq_len, vocab_size, device)
-    return found
+    (loss,) = _losses(lambda ids_WT: model(ids_WT)[None], 1, tokens, seq_len, vocab_size, device)
+    return loss
 
 
-@torch.no_grad()
 def heldout_losses_together(
     models: Sequence[nn.Module],
     weights: Mapping[str, Tensor],
@@ -172,22 +158,16 @@ def heldout_losses_together(
     as one model reads windows; of each window's loss 1e-6 is rounding.
     """
     device = next(iter(weights.values())).device
-    most, found = windows_per_batch(seq_len, vocab_size, device), list[LossSum]()
+    most, losses = windows_per_batch(seq_len, vocab_size, device), list[LossSum]()
     for start in range(0, len(models), most):
-        some, rows = models[start : start + most], slice(start, start + most)
-        named = {name: values[rows] for name, values in weights.items()}
-
-        def read(
-            ids_WT: Tensor,
-            some: Sequence[nn.Module] = some,
-            named: Mapping[str, Tensor] = named,
-        ) -> Tensor:
-            return read_together(some, named, ids_WT)
-
-        found += _losses(read, len(some), tokens, seq_len, vocab_size, device)
-    return found
+        some = models[start : start + most]
+        named = {name: values[start : start + most] for name, values in weights.items()}
+        read = partial(read_together, some, named)
+        losses += _losses(read, len(some), tokens, seq_len, vocab_size, device)
+    return losses
 
 
+@torch.no_grad()
 def _losses(
     read: Callable[[Tensor], Tensor],
     R: int,
@@ -198,12 +178,11 @@ def _losses(
 ) -> list[LossSum]:
     """Return those of R replicas, of which `read` gives logits [R, W, T, V]."""
     windows = windows_per_batch(R * seq_len, vocab_size, device)
-    nats_R, n = np.zeros(R), 0
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    nats_R = np.zeros(R)
+    with kept_generators(device):
         for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
             logits_RWTV = read(torch.from_numpy(inputs_WT).to(device)).float()
             targets_N = torch.from_numpy(targets_WT).to(device).flatten().repeat(R)
             losses_N = F.cross_entropy(logits_RWTV.flatten(0, 2), targets_N, reduction="none")
             nats_R += losses_N.cpu().numpy().reshape(R, -1).sum(axis=1, dtype=np.float64)
-            n += targets_WT.size
-    return [LossSum(float(nats), n) for nats in nats_R]
+    return [LossSum(float(nats), len(tokens) - 1) for nats in nats_R]

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Literal, NamedTuple
+from itertools import islice, pairwise
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from paribus.engine.data import Tokens
 from paribus.errors import ParibusError
 
+Columns = dict[str, np.ndarray]  # of `Predictions`, by name
 Precision = Literal["float32", "bfloat16"]
 
 # Of a batch: what keeps activations near a core, or an accelerator busy. Larger activations are
@@ -113,35 +115,42 @@ def predict(
     """
     if len(tokens) < 2:
         raise ParibusError(
-            f"{len(tokens)} held-out tokens leave nothing to predict; give a text of at least 2"
+            f"{len(tokens)} held-out tokens leave nothing to predict; give a text of at least 2",
+            code="too_few",
         )
     device = next(model.parameters()).device
-    generators = [device] if device.type == "cuda" else []
     windows = windows_per_batch(seq_len, len(token_classes), device)
-    about = token_classes.astype(np.int8), characters.astype(np.uint16)
+    classes_V, characters_V = token_classes.astype(np.int8), characters.astype(np.uint16)
 
-    def read(batch: _Batch) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-        """Yield (targets, columns) of each run of windows."""
-        logits_WTV = model(torch.from_numpy(batch.inputs).to(device))
-        for rows, is_swept in batch.runs:
+    def read(
+        inputs_WT: np.ndarray, targets_WT: np.ndarray, swept_W: np.ndarray
+    ) -> Iterator[Columns]:
+        """Yield the columns of each run of windows that are swept, or not."""
+        logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
+        edges = [0, *(np.flatnonzero(np.diff(swept_W)) + 1), len(swept_W)]
+        for start, end in pairwise(edges):
             with torch.autocast(device.type, enabled=False):
-                columns = _scores(logits_WTV[rows], batch.targets[rows], is_swept)
-            yield batch.targets[rows], columns
+                yield _scores(logits_WTV[start:end], targets_WT[start:end], bool(swept_W[start]))
 
     def first_losses() -> np.ndarray:
-        batch = _Batch(*next(text_batches(tokens, seq_len, 1)), [(slice(1), False)])
+        first = next(text_batches(tokens, seq_len, 1))
         with products_in(precision, device):
-            return next(read(batch))[1][0]
+            return next(read(*first, np.zeros(1, bool)))["loss_nats"]
 
-    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=generators):
+    with evaluating(model), torch.no_grad(), kept_generators(device):
         before, start = first_losses(), 0
-        batches = _in_runs(tokens, seq_len, windows, len(token_classes))
+        batches = _with_sweep(tokens, seq_len, windows, len(token_classes))
         while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
-            made = _Waiting()
             with products_in(precision, device):
-                for targets_WT, columns in chain.from_iterable(map(read, group)):
-                    made.add(targets_WT.ravel(), columns)
-            chunk = made.chunk(seq_len, start, *about)
+                parts = [columns for batch in group for columns in read(*batch)]
+            made = {
+                name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]
+            }
+            made["token_class"] = classes_V[made["token"]]
+            made["characters"] = characters_V[made["token"]]
+            for column in made.values():
+                column.setflags(write=False)  # measures share them: none may write to them
+            chunk = Predictions(seq_len, start, **made)
             start += len(chunk)
             if start == len(tokens) - 1 and not np.array_equal(
                 before, first_losses(), equal_nan=True
@@ -149,9 +158,15 @@ def predict(
                 raise ParibusError(
                     "the first held-out window, read again after the others, has other losses: the "
                     "model draws random numbers or keeps something between calls; neither may be "
-                    "in what is evaluated"
+                    "in what is evaluated",
+                    code="own_code",
                 )
             yield chunk
+
+
+def kept_generators(device: torch.device) -> AbstractContextManager[None]:
+    """Leave PyTorch's global generators, and that of the device, as they were."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 @contextlib.contextmanager
@@ -166,36 +181,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-class _Batch(NamedTuple):
-    """Windows read at once, [W, T] each, and the runs of them that are swept or not."""
+def _with_sweep(
+    tokens: Tokens, seq_len: int, windows: int, vocab_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield `text_batches`, and [W] which windows are swept: at even distances on any device.
 
-    inputs: np.ndarray
-    targets: np.ndarray
-    runs: list[tuple[slice, bool]]
-
-
-def _in_runs(tokens: Tokens, seq_len: int, windows: int, vocab_size: int) -> Iterator[_Batch]:
-    """Yield the text in batches of `windows`, swept at even distances whatever their size.
-
-    Of each `stride` windows the first ones are, as many as a CPU reads at once.
+    Runs of them are, each of as many windows as a CPU reads at once.
     """
     run = windows_per_batch(seq_len, vocab_size, torch.device("cpu"))
-    stride, begun = -(-(len(tokens) - 1) // SWEEP_TOKENS) * run, 0
+    every, begun = -(-(len(tokens) - 1) // SWEEP_TOKENS), 0
     for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
         n, T = inputs_WT.shape
         if seq_len > T:  # what is left after the last whole window begins a run
             begun = -(-begun // run) * run
-        yield _Batch(inputs_WT, targets_WT, _runs(begun, n, run, stride))
+        yield inputs_WT, targets_WT, np.arange(begun, begun + n) // run % every == 0
         begun += n
-
-
-def _runs(first: int, n: int, run: int, stride: int) -> list[tuple[slice, bool]]:
-    """Return the rows of `n` windows, of which the text's number `first` is the first one."""
-    starts = [0, *range(run - first % run, n, run)]
-    places = [(at, (first + at) % stride < run) for at in starts]
-    kept = [(at, new) for k, (at, new) in enumerate(places) if not k or new != places[k - 1][1]]
-    ends = [*(at for at, _ in kept[1:]), n]
-    return [(slice(at, end), is_swept) for (at, is_swept), end in zip(kept, ends, strict=True)]
 
 
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:
@@ -205,30 +205,6 @@ def products_in(precision: Precision, device: torch.device) -> torch.autocast:
     """
     lower = precision == "bfloat16"
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=lower)
-
-
-class _Waiting:
-    """Batches that make a chunk together."""
-
-    def __init__(self) -> None:
-        self._plain: list[list[np.ndarray]] = []
-        self._swept: list[list[np.ndarray]] = []
-
-    def add(self, ids_N: np.ndarray, columns: list[np.ndarray]) -> None:
-        plain, swept = columns[:4], columns[4:]
-        self._plain.append([ids_N, np.full(len(ids_N), bool(swept)), *plain])
-        # So that there is always something to be joined.
-        self._swept.append(swept or [np.empty((len(TEMPERATURES), 0), np.float32)] * 2)
-
-    def chunk(
-        self, seq_len: int, start: int, classes_V: np.ndarray, characters_V: np.ndarray
-    ) -> Predictions:
-        ids, swept, *plain = (np.concatenate(parts) for parts in zip(*self._plain, strict=True))
-        at = [np.concatenate(parts, axis=1) for parts in zip(*self._swept, strict=True)]
-        columns = [*plain, ids, classes_V[ids], characters_V[ids], swept, *at]
-        for column in columns:
-            column.setflags(write=False)  # measures share them: none may write what others read
-        return Predictions(seq_len, start, *columns)
 
 
 def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
@@ -252,14 +228,10 @@ def text_batches(
         yield ids[None, :-1], ids[None, 1:]
 
 
-def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> list[np.ndarray]:
-    """Return the columns of a batch on the host.
-
-    [N] losses, hits, confidences, Brier scores, and if `is_swept` [K, N] losses and confidences by
-    temperature.
-    """
-    logits_NV = logits_WTV.flatten(0, 1)
-    targets_N = torch.from_numpy(targets_WT).to(logits_NV.device).flatten()
+def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> Columns:
+    """Return the columns of windows, on the host."""
+    logits_NV, ids = logits_WTV.flatten(0, 1), targets_WT.ravel()
+    targets_N = torch.from_numpy(ids).to(logits_NV.device)
     size = CPU_LOGITS if logits_NV.device.type == "cpu" else ACCELERATOR_LOGITS
     N, V = logits_NV.shape
     rows = min(max(1, size // V), N)
@@ -276,7 +248,12 @@ def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> list[
             _swept(logits, top, target, space[: len(top)]) if is_swept else _plain(logits, target)
         )
         parts.append((loss, hits, *others))
-    return [torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True)]
+    names = ("loss_nats", "correct", "confidence", "brier", "losses_at", "confidences_at")
+    none = np.empty((len(TEMPERATURES), 0), np.float32)
+    columns = {"token": ids, "swept": np.full(N, is_swept)}
+    columns |= {"losses_at": none, "confidences_at": none}
+    joined = (torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True))
+    return columns | dict(zip(names, joined, strict=False))
 
 
 def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, ...]:
@@ -302,8 +279,7 @@ def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor, space: Tensor) ->
     sums = torch.bmm(space, space.transpose(1, 2))  # [N, 3, 3]
     losses, confidences = [], []
     for k in sorted(PRODUCTS, reverse=True):
-        one, other = PRODUCTS[k]
-        sum_N = sums[:, one, other]
+        sum_N = sums[:, *PRODUCTS[k]]
         losses.append(sum_N.log() - target_N * (k / 4))
         # The most probable token has weight 1, so that the sum is the inverse of its probability.
         confidences.append(1 / sum_N)

@@ -50,7 +50,7 @@ def _by_owner(
         "the held-out curve": [*CURVE_METRICS] if curve else [],
         "the trainer": [metric for metric in STEP_METRICS if metric.name in columns],
         "the probes": [metric for is_own, metric in observed if not is_own],
-        "evaluation.own": [own_measure.measure.metric for own_measure in own],
+        "evaluation.own": [measure.metric for measure in own],
         "probes.own": [metric for is_own, metric in observed if is_own],
     }
 
@@ -88,8 +88,7 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     """
     seq_len = max(study.setting(arm).data.seq_len for arm in study.arms)
     columns, known = probe_columns(study), possible(study)
-    own = own_measures(study.evaluation.own, study.folder)
-    measures = (*all_measures(), *(own_measure.measure for own_measure in own))
+    measures = (*all_measures(), *own_measures(study.evaluation.own, study.folder))
     parts = {measure.name: measure.part_names(seq_len) for measure in measures}
     tasks = _task_names(study)
     metrics = {
