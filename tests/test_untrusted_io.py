@@ -197,5 +197,5 @@ def test_a_tokenizer_with_a_huge_id_is_refused(token_id: int, tmp_path: Path) ->
         '"trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "vocab": '
         f'{{"a": 0, "b": {token_id}}}, "merges": []}}}}'
     )
-    with at_once(), pytest.raises(ParibusError, match=f"has the token id {token_id}, and ids"):
+    with at_once(), pytest.raises(ParibusError, match="ids below 1,048,576"):
         BpeTokenizer.read(tmp_path / "t.json")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paribus.digests import canonical_json, digest
+from paribus.digests import digest
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.untrusted_io import TOKENIZER_BYTES, parse_json, read_bytes
@@ -31,8 +31,8 @@ END_OF_DOCUMENT = "<|endofdocument|>"
 ENDS_OF_DOCUMENT = ("<|endoftext|>", END_OF_DOCUMENT, "</s>")
 # What stands for a character outside the vocabulary where one is replaced: the first known.
 STAND_INS = "?_. "
-# Bytes that no UTF-8 text has.
-NEVER_IN_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
+# The bytes that UTF-8 text has.
+UTF8_BYTES = {bytes([byte]) for byte in range(0xF5) if byte not in (0xC0, 0xC1)}
 SHOWN = 20  # characters of a text that an error shows
 # A model has a row of weights for every id up to the largest; Gemma's tokenizer has 262,144.
 MOST_TOKENS = 2**20
@@ -142,10 +142,10 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
     """
     if data.tokenizer == "character":
         return CharacterTokenizer.of([characters], ends)
-    if data.tokenizer == "byte":
-        return BpeTokenizer.of_bytes()
-    at = BUILT_IN / f"{data.tokenizer}.json" if data.tokenizer_file is None else None
-    tokenizer = BpeTokenizer.read(at or folder / data.tokenizer)
+    built_in = BUILT_IN / f"{data.tokenizer}.json"
+    tokenizer = BpeTokenizer.read(
+        built_in if data.tokenizer_file is None else folder / data.tokenizer
+    )
     if ends and tokenizer.end_of_document is None:
         raise ParibusError(
             "several documents need an end-of-document token, and the file of data.tokenizer has "
@@ -193,7 +193,7 @@ class CharacterTokenizer(Tokenizer):
         known = sorted(set().union(*documents))
         ends = len(documents) > 1 if ends is None else ends
         vocabulary = [*known, END_OF_DOCUMENT] if ends else known
-        pieces = tuple(text.encode("utf-8", "surrogatepass") for text in vocabulary)
+        pieces = tuple(text.encode() for text in vocabulary)
         special = (False,) * len(known) + (True,) * ends
         end = len(known) if ends else None
         return cls(digest(vocabulary), pieces, special, end, "".join(known))
@@ -229,110 +229,64 @@ class BpeTokenizer(Tokenizer):
 
     @classmethod
     def read(cls, file: Path) -> BpeTokenizer:
-        """Read `file`; ParibusError where it is missing or is no byte-level BPE tokenizer."""
+        """Read `file`. Raises ParibusError where it is missing or is no tokenizer."""
+        # A library that other studies need not load.
+        from tokenizers import Tokenizer as HuggingFaceTokenizer
+
         missing = (
             f"the tokenizer {file} does not exist; data.tokenizer is 'character' or the path of a "
             "tokenizer.json"
         )
-        return cls.of(file, read_bytes(file, TOKENIZER_BYTES, missing=missing))
-
-    @classmethod
-    def of_bytes(cls) -> BpeTokenizer:
-        """Make every byte a token with its own number, and the end of a document the next one."""
-        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-        level |= {"use_regex": True}
-        ends = {"id": 256, "content": ENDS_OF_DOCUMENT[0], "special": True}
-        ends |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        spec = {
-            "version": "1.0",
-            "added_tokens": [ends],
-            "normalizer": None,
-            "pre_tokenizer": level,
-            "post_processor": None,
-            "decoder": level,
-            "model": {"type": "BPE", "vocab": _byte_of_character(), "merges": []},
-        }
-        return cls.of(Path("byte"), canonical_json(spec).encode())
-
-    @classmethod
-    def of(cls, file: Path, content: bytes) -> BpeTokenizer:
-        """Make the tokenizer that `content` is, of a file of this name; errors as in `read`."""
-        from tokenizers.models import BPE
-
-        tokenizer, spec = _parse(file, content)
-        if not isinstance(tokenizer.model, BPE) or not _is_byte_level(spec.get("decoder")):
+        content = read_bytes(file, TOKENIZER_BYTES, missing=missing)
+        parse_json(content, str(file), "write it anew with Tokenizer.save")
+        try:
+            tokenizer = HuggingFaceTokenizer.from_buffer(content)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a plain Exception, or a panic of the library's Rust
             raise ParibusError(
-                f"{file} is no byte-level BPE tokenizer, and another one may lose text; use one "
-                "whose model is BPE and whose decoder is ByteLevel, such as GPT-2's"
-            )
-        if tokenizer.model.dropout:
+                f"{file} is no tokenizer.json of Hugging Face tokenizers ({error}); "
+                "write it anew with Tokenizer.save",
+                code="unreadable",
+            ) from None
+        if getattr(tokenizer.model, "dropout", None):
             raise ParibusError(
                 f"{file} drops merges at random (dropout = {tokenizer.model.dropout:g}), and a "
-                "text must always have the same ids; set its model.dropout to null"
+                "text must always have the same ids; set its model.dropout to null",
+                code="unsupported",
+            )
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        if not 0 < len(vocabulary) <= max(vocabulary.values()) + 1 <= MOST_TOKENS:
+            raise ParibusError(
+                f"{file} must have at least one token, and ids below {MOST_TOKENS:,}; number its "
+                "tokens from 0 on"
             )
         tokenizer.no_truncation()
         tokenizer.no_padding()
         # A text that spells a special token is text, not the token.
         tokenizer.encode_special_tokens = True
-        pieces, special = _pieces(file, tokenizer)
-        if not set(range(256)) - NEVER_IN_UTF8 <= {one[0] for one in pieces if len(one) == 1}:
+        pieces, special = _pieces(vocabulary, tokenizer.get_added_tokens_decoder())
+        end = next((vocabulary[name] for name in ENDS_OF_DOCUMENT if name in vocabulary), None)
+        if not UTF8_BYTES <= set(pieces):
             raise ParibusError(
-                f"{file} has not all 256 bytes in its vocabulary, and would lose text; train it "
-                "with ByteLevel.alphabet()"
+                f"{file} has not all 256 bytes in its vocabulary, and would lose text; use a "
+                "byte-level BPE tokenizer such as GPT-2's, trained with ByteLevel.alphabet()",
+                code="unsupported",
             )
-        found = [i for name in ENDS_OF_DOCUMENT if (i := tokenizer.token_to_id(name)) is not None]
-        end = found[0] if found else None
         if end is not None:
             special[end] = True
         sha256 = hashlib.sha256(content).hexdigest()
         return cls(sha256, tuple(pieces), tuple(special), end, content, tokenizer)
 
     def encode(self, text: str) -> np.ndarray:
-        """Return ids, int64. Raises ParibusError for half of a surrogate pair."""
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ParibusError(
-                f"character {text[error.start]!r} is half of a pair and no text; leave it out"
-            ) from None
+        """Return ids, int64."""
         # Faster than `encode` and sparing: no offsets.
-        (found,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
-        return np.array(found.ids, np.int64)
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        return np.array(encoding.ids, np.int64)
 
 
-def _parse(file: Path, content: bytes) -> tuple[HuggingFaceTokenizer, dict[str, Any]]:
-    """Return the library's tokenizer of a file, and the file's own words."""
-    from tokenizers import Tokenizer as HuggingFaceTokenizer
-
-    spec = parse_json(content, str(file), "write it anew with Tokenizer.save")
-    try:
-        return HuggingFaceTokenizer.from_buffer(content), spec
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a plain Exception, or a panic of the library's Rust
-        raise ParibusError(
-            f"{file} is no tokenizer.json of Hugging Face tokenizers ({error}); "
-            "write it anew with Tokenizer.save"
-        ) from None
-
-
-def _is_byte_level(decoder: dict[str, Any] | None) -> bool:
-    if decoder is None:
-        return False
-    return decoder["type"] == "ByteLevel" or any(map(_is_byte_level, decoder.get("decoders", ())))
-
-
-def _pieces(file: Path, tokenizer: HuggingFaceTokenizer) -> tuple[list[bytes], list[bool]]:
+def _pieces(vocabulary: dict[str, int], added: dict[int, Any]) -> tuple[list[bytes], list[bool]]:
     """Return the bytes of each token id, and whether it is special; unused ids have none."""
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    if not vocabulary:
-        raise ParibusError(f"{file} has an empty vocabulary; train the tokenizer on some text")
-    if max(vocabulary.values()) >= MOST_TOKENS:
-        raise ParibusError(
-            f"{file} has the token id {max(vocabulary.values())}, and ids must be below "
-            f"{MOST_TOKENS:,}; number its tokens from 0 on"
-        )
-    added = tokenizer.get_added_tokens_decoder()
     byte_of = _byte_of_character()
     pieces = [b""] * (max(vocabulary.values()) + 1)
     special = [False] * len(pieces)
