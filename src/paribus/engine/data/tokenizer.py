@@ -267,7 +267,7 @@ class BpeTokenizer(Tokenizer):
         tokenizer.encode_special_tokens = True
         pieces, special = _pieces(vocabulary, tokenizer.get_added_tokens_decoder())
         end = next((vocabulary[name] for name in ENDS_OF_DOCUMENT if name in vocabulary), None)
-        if not UTF8_BYTES <= set(pieces):
+        if not set(pieces) >= UTF8_BYTES:
             raise ParibusError(
                 f"{file} has not all 256 bytes in its vocabulary, and would lose text; use a "
                 "byte-level BPE tokenizer such as GPT-2's, trained with ByteLevel.alphabet()",
