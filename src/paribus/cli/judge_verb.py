@@ -143,7 +143,8 @@ def judge(
         from paribus.report.page import prepare
 
         prepare()
-    from paribus.trainers.judge import columns_of_table, judged, make_study, paired_by, read_runs
+    from paribus.trainers.judge import columns_of_table, judged, make_study, paired_by
+    from paribus.trainers.select import read_runs
 
     scores = score or []
     if study is not None:
@@ -262,16 +263,15 @@ def _registered(
 
 def _wait_for_runs(study: Study, results: Path | None) -> str:
     """Return that a study waits for its runs; empty where files exist, or a verdict does."""
-    from paribus.readers import files_at
     from paribus.results import ResultsFolder
     from paribus.results.registration import read_registration
     from paribus.runs.run import results_folder
     from paribus.study.runs import section_of
+    from paribus.trainers.runs import files_of
 
-    sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
-    paths = list(dict.fromkeys(path for section in sections for path in section.paths))
+    paths = section_of(study).paths
     folder = ResultsFolder(results_folder(study, results).path)
-    if not paths or files_at(study.folder / path for path in paths) or folder.read_runs():
+    if not paths or files_of(study) or folder.read_runs():
         return ""
     registered = "not registered" if read_registration(folder) is None else "registered"
     return f"{study.name}: {registered}; no runs in {', '.join(paths)} yet"
@@ -282,8 +282,8 @@ def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading 
     if not paths:
         return None
     from paribus.study.runs import section_of
-    from paribus.trainers.judge import read_runs
     from paribus.trainers.runs import columns_of
+    from paribus.trainers.select import read_runs
 
     section = section_of(study)
     columns = columns_of(section, study.metrics)

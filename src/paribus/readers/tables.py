@@ -521,6 +521,7 @@ def _read_csv(source: Source) -> pa.Table:
     else:
         text = regular_path(source.path, TABLE_BYTES)
     data = pyarrow.csv.read_csv(text, parse_options=parse, convert_options=convert)
+    _ = data.column_names  # raises UnicodeDecodeError where they are no UTF-8
     if last and not is_short and names[-1] in source.columns.meant and data.num_rows > 1:
         # The last cell may be cut where it is shorter than all others of its column.
         lengths = pc.utf8_length(data.column(data.num_columns - 1)).to_pylist()

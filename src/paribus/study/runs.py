@@ -53,7 +53,7 @@ class RunsSection(Part):
         tuple[Annotated[str, Field(max_length=4096)], ...],
         Field(strict=False, max_length=MOST_ENTRIES),
     ] = ()
-    """Files, folders and patterns, from the study file's folder. An arm may have its own."""
+    """Files, folders and patterns, from the study file's folder; `new=runs/*.txt` names the arm."""
     reader: Word = ""
     """A reader's name, or the user's own: `file.py:name`; by default each file is recognised."""
     arm: Word = "arm"
@@ -125,7 +125,7 @@ class RunsFormat(StudyFormat):
         for name, arm in arms.items():
             found[name] = arm
             set_ = arm.get("set", {}) if isinstance(arm, dict) else None
-            if isinstance(set_, dict) and not set_.keys() & {"runs.label", "runs.paths"}:
+            if isinstance(set_, dict) and not set_.keys() & {"runs.label"}:
                 found[name] = arm | {"set": {"runs.label": name} | set_}
         return table | {"arms": found}
 

@@ -22,7 +22,7 @@ from paribus.files import fleeting
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import plural, some
-from paribus.readers import Columns, Reading, Run, counted_once, read, without_shared_seed
+from paribus.readers import Columns, Reading, Run
 from paribus.results import Results
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
@@ -30,9 +30,9 @@ from paribus.trainers.recording import judge_runs
 from paribus.trainers.runs import check_runs, spent_by
 from paribus.trainers.select import (
     FROM_PATH,
-    arm_of,
     group_by_arm,
     in_words,
+    read_runs,
     require_at_step,
     score_of,
     seed_of,
@@ -165,103 +165,32 @@ def columns_of_table(
     return replace(Columns(wide, arm, seed), **rows)
 
 
-def read_runs(
-    paths: Any, reader: Any = None, columns: Columns | None = None, *, arm: str | None
-) -> tuple[Reading, str]:
-    """Return the runs in files, and what tells their arms apart: what `arm` says, the label of each
-    path that is given as `label=path`, or else the arm that logs state or their folder.
-
-    Raises ParibusError.
-    """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    labelled = [split_label(os.fspath(path)) for path in given]
-    is_labelled = any(label for label, _ in labelled)
-    if columns and is_labelled and columns.arm == "arm":
-        columns = replace(columns, arm="").by_file()
-    if not is_labelled:
-        files = [path for _, path in labelled]
-        whole = read(files, reader, columns=columns, once=False)
-        if arm is None and not any("arm" in run.facts for run in whole.runs):
-            if not whole.runs and columns and columns.arm == "arm":
-                by_file = replace(columns, arm="").by_file()
-                again = read(files, reader, columns=by_file, once=False)
-                whole = again if again.runs else whole
-            arm = "folder" if whole.runs else None
-        section = RunsSection(arm=arm or "arm")
-        whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
-        without_shared_seed(whole.runs, lambda run: arm_of(run, section))
-        return whole, arm or "arm"
-    if bare := [path for label, path in labelled if not label]:
-        raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
-    whole, labels = Reading(), dict[str, str]()
-    for label, path in labelled:
-        part = read(path, reader, columns=columns, once=False)
-        for file in part.paths:
-            if (other := labels.setdefault(os.path.realpath(file), label)) != label:
-                raise ParibusError(
-                    f"{file} is given as arm '{other}' and as arm '{label}'; give it to one of them"
-                )
-        for run in part.runs:
-            run.facts["arm"] = label
-        whole.add(part)
-    whole.runs, whole.copies = counted_once(whole.runs)
-    without_shared_seed(whole.runs, lambda run: str(run.facts["arm"]))
-    return whole, "arm"
-
-
-def split_label(path: str) -> tuple[str, str]:
-    """Return `("new", "runs/new/*.txt")` of `new=runs/new/*.txt`; a file of that name is a file."""
-    label, equals, rest = path.partition("=")
-    is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)
-    return (label, rest) if is_label else ("", path)
-
-
 def table_runs(data: Any, columns: Columns) -> Reading:
-    """Return the runs of a table of pandas, polars or Arrow. Raises ParibusError."""
-    from paribus.readers import runs_of
+    """Return the runs of a table of pandas, polars or Arrow, or of a dict of columns.
 
-    table = as_arrow(data)
-    for name in {*columns.scores, columns.value} & set(table.column_names):
-        table = _with_nan(table, name, data)
-    return Reading(runs=runs_of(table, columns, "the table"))
-
-
-def _with_nan(table: Any, name: str, data: Any) -> Any:
-    """Return an Arrow table whose column `name` has the NaN of a pandas column of floats.
-
-    Arrow reads this NaN as an empty cell, which is a missing score and not a divergence.
+    Raises ParibusError where it is no table.
     """
     import pyarrow as pa
 
-    dtypes = getattr(data, "dtypes", None)
-    dtype = dtypes.get(name) if dtypes is not None and hasattr(dtypes, "get") else None
-    if not isinstance(dtype, np.dtype) or dtype.kind != "f":
-        return table
-    place = table.column_names.index(name)
-    return table.set_column(place, name, pa.array(np.asarray(data[name])))
-
-
-def as_arrow(data: Any) -> Any:
-    """Return any table as an Arrow one: by Arrow's C interface, or by `__dataframe__`."""
-    import pyarrow as pa
+    from paribus.readers import runs_of
 
     try:
         if isinstance(data, Mapping):
-            return pa.table({str(name): list(values) for name, values in data.items()})
-        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-            return pa.table(data)
-        if hasattr(data, "__dataframe__"):
-            from pyarrow.interchange import from_dataframe
-
-            return from_dataframe(data)
+            table = pa.table({str(name): list(values) for name, values in data.items()})
+        elif hasattr(data, "iloc"):  # of pandas, whose NaN Arrow would read as an empty cell
+            table = pa.table({str(n): pa.array(data[n], from_pandas=False) for n in data.columns})
+        elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+            table = pa.table(data)
+        else:
+            raise ParibusError(
+                f"{type(data).__name__} is no table; give one of pandas, polars or Arrow, a dict "
+                "of columns, or paths"
+            )
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ParibusError(
             f"the table cannot be read as an Arrow one: {str(error).splitlines()[0]}"
         ) from None
-    raise ParibusError(
-        f"{type(data).__name__} is no table; give one of pandas, polars or Arrow, a dict of "
-        "columns, or paths"
-    )
+    return Reading(runs=runs_of(table, columns, "the table"))
 
 
 def make_study(

@@ -22,12 +22,9 @@ from paribus.readers import (
     check_facts,
     check_units,
     check_values,
-    counted_once,
     files_at,
     is_known,
     list_facts,
-    read,
-    without_shared_seed,
 )
 from paribus.readers.facts import Fact
 from paribus.results import ResultsFolder
@@ -40,12 +37,13 @@ from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.trainers.select import (
     FROM_PATH,
-    arm_of,
     group_by_arm,
+    read_runs,
     score_of,
     seed_of,
     select_runs,
     set_nested_seed,
+    split_label,
 )
 
 MOST_POINTS = 1_000  # of a curve that is recorded
@@ -68,7 +66,6 @@ class Runs:
         self.read: list[Reading] = []  # what was read, once it was
         self.findings: list[Finding] = []
         self.replaced: list[str] = []  # seeds in place of those of the study, in words
-        self._readings: dict[RunsSection, Reading] = {}
         self._added: set[str] | None = None  # files with runs of a second stage
 
     def declare(self, study: Study) -> Declaration:
@@ -82,9 +79,7 @@ class Runs:
 
     def there(self, study: Study) -> dict[str, Any]:
         """Return the digests of the files that the study names, as far as they exist."""
-        sections = [section_of(study), *(study.setting(arm).runs for arm in study.arms)]
-        paths = [os.path.join(study.folder, path) for own in sections for path in own.paths]
-        return {FILES: digests(files_at(dict.fromkeys(paths)), self.home)}
+        return {FILES: digests(files_of(study), self.home)}
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Yield the record of each trial. Raises ParibusError where a run is missing."""
@@ -173,48 +168,38 @@ class Runs:
 
     def _by_arm(self, study: Study) -> dict[str, list[Run]]:
         """Return the runs of each arm that count. Raises ParibusError."""
-        shared, score = section_of(study), study.primary.metric
-        settings = {arm: study.setting(arm).runs for arm in study.arms}
-        arm_by_label = {section.label or arm: arm for arm, section in settings.items()}
-        own_paths = {
-            arm: section
-            for arm, section in settings.items()
-            if not self.reading and section.paths != shared.paths
-        }
-        by_arm: dict[str, list[Run]] = {arm: [] for arm in study.arms}
-        for arm, section in own_paths.items():
-            by_arm[arm] = self._read(study, section).runs
-        if own_paths.keys() != by_arm.keys():
-            reading = self.reading or self._read(study, shared)
-            if self.reading:
-                self.read.append(self.reading)
-            set_nested_seed(reading.runs, shared)
-            for label, runs in group_by_arm(reading.runs, shared).items():
-                if (arm := arm_by_label.get(label)) in by_arm and arm not in own_paths:
-                    by_arm[arm] += runs
+        section, score = section_of(study), study.primary.metric
+        if not section.paths and self.reading is None:
+            raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
+        reading = (
+            self.reading
+            or read_runs(
+                section.paths,
+                section.reader or None,
+                columns_of(section, study.metrics),
+                arm=section.arm,
+                home=study.folder,
+            )[0]
+        )
+        self.read = [reading]
+        set_nested_seed(reading.runs, section)
+        by_label = group_by_arm(reading.runs, section)
+        labels = {arm: study.setting(arm).runs.label or arm for arm in study.arms}
+        by_arm = {arm: by_label.get(label, []) for arm, label in labels.items()}
         lower = declared(study)[score].better == "lower"
-        selection = select_runs(by_arm, shared, score, lower=lower)
+        selection = select_runs(by_arm, section, score, lower=lower)
         self.findings += selection.findings
         self.excluded |= selection.excluded
-        rows = (shared.step, shared.item, shared.metric, shared.value)
+        rows = (section.step, section.item, section.metric, section.value)
         if all(selection.runs.values()):
-            self.findings += check_runs(selection.runs, shared, study.metrics, rows)
+            self.findings += check_runs(selection.runs, section, study.metrics, rows)
         return selection.runs
 
-    def _read(self, study: Study, section: RunsSection) -> Reading:
-        if (read_before := self._readings.get(section)) is not None:
-            self.read.append(read_before)
-            return read_before
-        if not section.paths:
-            raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
-        paths = [os.path.join(study.folder, path) for path in section.paths]
-        columns = columns_of(section, study.metrics)
-        reading = read(paths, section.reader or None, columns=columns, once=False, needed=False)
-        reading.runs, reading.copies = counted_once(reading.runs, lambda run: arm_of(run, section))
-        without_shared_seed(reading.runs, lambda run: arm_of(run, section))
-        self.read.append(reading)
-        self._readings[section] = reading
-        return reading
+
+def files_of(study: Study) -> list[str]:
+    """Return the files that a study of runs names, as far as they exist."""
+    paths = [split_label(path)[1] for path in section_of(study).paths]
+    return files_at(os.path.join(study.folder, path) for path in paths)
 
 
 def facts_of_runs(

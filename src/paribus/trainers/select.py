@@ -9,13 +9,21 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import PurePath
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
-from paribus.readers import Finding, Run
+from paribus.readers import (
+    Columns,
+    Finding,
+    Reading,
+    Run,
+    counted_once,
+    read,
+    without_shared_seed,
+)
 from paribus.readers.facts import find_seed
 from paribus.readers.port import NOT_FINISHED
 from paribus.study.runs import RunsSection
@@ -52,6 +60,65 @@ class Selection:
     runs: dict[str, list[Run]]
     excluded: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+
+
+def read_runs(
+    paths: Any,
+    reader: Any = None,
+    columns: Columns | None = None,
+    *,
+    arm: str | None,
+    home: Path | None = None,
+) -> tuple[Reading, str]:
+    """Return the runs in files, and what tells their arms apart: what `arm` says, the label of each
+    path that is given as `label=path`, or else the arm that logs state or their folder.
+
+    `home` is the folder of a study that names the paths, whose files may not exist yet. Raises
+    ParibusError.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    labelled = [split_label(os.fspath(path)) for path in given]
+    labelled = [(label, os.path.join(home or "", path)) for label, path in labelled]
+    options: dict[str, Any] = {"once": False, "needed": home is None}
+    is_labelled = any(label for label, _ in labelled)
+    if columns and is_labelled and columns.arm == "arm":
+        columns = replace(columns, arm="").by_file()
+    if not is_labelled:
+        files = [path for _, path in labelled]
+        whole = read(files, reader, columns=columns, **options)
+        if arm is None and not any("arm" in run.facts for run in whole.runs):
+            if not whole.runs and columns and columns.arm == "arm":
+                by_file = replace(columns, arm="").by_file()
+                again = read(files, reader, columns=by_file, **options)
+                whole = again if again.runs else whole
+            arm = "folder" if whole.runs else None
+        section = RunsSection(arm=arm or "arm")
+        whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
+        without_shared_seed(whole.runs, lambda run: arm_of(run, section))
+        return whole, arm or "arm"
+    if bare := [path for label, path in labelled if not label]:
+        raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
+    whole, labels = Reading(), dict[str, str]()
+    for label, path in labelled:
+        part = read(path, reader, columns=columns, **options)
+        for file in part.paths:
+            if (other := labels.setdefault(os.path.realpath(file), label)) != label:
+                raise ParibusError(
+                    f"{file} is given as arm '{other}' and as arm '{label}'; give it to one of them"
+                )
+        for run in part.runs:
+            run.facts["arm"] = label
+        whole.add(part)
+    whole.runs, whole.copies = counted_once(whole.runs)
+    without_shared_seed(whole.runs, lambda run: str(run.facts["arm"]))
+    return whole, "arm"
+
+
+def split_label(path: str) -> tuple[str, str]:
+    """Return `("new", "runs/new/*.txt")` of `new=runs/new/*.txt`; a file of that name is a file."""
+    label, equals, rest = path.partition("=")
+    is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)
+    return (label, rest) if is_label else ("", path)
 
 
 def select_runs(
