@@ -28,15 +28,23 @@ print(json.dumps({"python": sys.version.split()[0], "packages": packages}))
 """
 
 
-def machine() -> dict[str, Any]:
-    """Return the processor, the system, and the GPUs by name."""
+def describe(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return the machine, the devices and the packages of a program, by its environment."""
     processor = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 processor = line.partition(":")[2].strip()
                 break
-    return {"processor": processor, "system": platform.platform(), "gpus": list(gpus().values())}
+    visible = env.get(VISIBLE)
+    indices = gpus() if visible is None else visible.split(",")
+    devices = [gpus()[index] for index in indices if index in gpus()]
+    record = {"processor": processor, "system": platform.platform(), "python": "", "packages": {}}
+    record |= {"gpus": list(gpus().values()), "device": ", ".join(devices) or "cpu"}
+    python = interpreter(argv, folder, env)
+    with contextlib.suppress(ValueError):  # it tells nothing
+        record |= json.loads(_output([python, "-c", PACKAGES], cwd=folder, env=env))
+    return record
 
 
 @cache
@@ -54,13 +62,6 @@ def gpus() -> dict[str, str]:
         if index in wanted or any(id_ and uuid.startswith(id_) for id_ in wanted):
             usable[index] = name
     return usable
-
-
-def gpu_names(visible: str | None) -> list[str]:
-    """Return the names of the GPUs that a program sees by its environment."""
-    usable = gpus()
-    indices = usable if visible is None else visible.split(",")
-    return [usable[index] for index in indices if index in usable]
 
 
 def share_gpus(n: int, slot: int) -> str:
@@ -88,14 +89,6 @@ def interpreter(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> st
         if words and "python" in words[0]:
             return words[0]
     return ""
-
-
-def packages(python: str, folder: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the version and the packages of an interpreter; {} where it does not tell."""
-    try:
-        return json.loads(_output([python, "-c", PACKAGES], cwd=folder, env=env))
-    except ValueError:
-        return {}
 
 
 def _output(argv: list[str], **options: Any) -> str:

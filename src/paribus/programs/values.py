@@ -8,16 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-ABSENT: Any = object()
-MOST_LABELS = 5
 MOST_POINTS = 200_000  # of a curve; of a longer one every other point is kept
 LABEL_CHARACTERS = 80
 LINE_BYTES = 1 << 16  # the rest of a longer line is ignored
 GOES_ON = re.compile(r"\.?\d|,\d|[eE][-+]?\d")
 NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?![a-z0-9_])", re.IGNORECASE)
-UNREAD = re.compile(
-    r"(?:[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?|none|null|n/a)(?![a-z0-9_])", re.IGNORECASE
-)
+UNREAD = re.compile(r"(?:[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?|none|null|n/a)(?![a-z0-9_])", re.I)
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 # Two words at most; digits may be within a word, and what stands before it is no part of one.
 LABEL = re.compile(r"(?<![\w.])((?:[^\W\d][\w./-]* )?[^\W\d][\w./-]*)[^\w]*$")
@@ -35,7 +31,7 @@ class Finder:
         n: the number of values.
         unread: a text in the place of a number that could not be read.
         passed: a line, a text or a step that was skipped, for a warning.
-        labels: the words before the values, such as `val loss`; `label` is of the one that counts.
+        label: the words before the value that counts, such as `val loss`.
     """
 
     pattern: str = ""
@@ -47,12 +43,10 @@ class Finder:
     points: list[tuple[float, float]] = field(default_factory=list)
     unread: str = ""
     passed: str = ""
-    labels: list[str] = field(default_factory=list)
     label: str = ""
 
     def __post_init__(self) -> None:
-        self._exact = re.compile(self.pattern)
-        self._loose = loosened(self.pattern)
+        self._exact, self._loose = re.compile(self.pattern), loosened(self.pattern)
 
     def read(self, line: str) -> None:
         """Add the value in a line, if it has one.
@@ -66,30 +60,18 @@ class Finder:
             return
         named = match.groupdict()
         group = "value" if "value" in named else 1
-        text, end = str(match[group]), match.end(group)
-        step = number(named.get("step"))
-        if not_finite := NOT_FINITE.match(text):  # `-nan(ind)`, as C prints it
-            self._add_labelled(float(not_finite[0]), step, line[: match.start(group)])
-        elif exact is None:
-            if UNREAD.match(text):
-                self.miss(text)
-            elif self.take == "last":
-                self.passed = f"'{line[:160]}'"
-        elif (value := number(text)) is None:
-            self.miss(text)
+        text, start, end = str(match[group]), match.start(group), match.end(group)
+        not_finite = NOT_FINITE.match(text)  # `-nan(ind)`, as C prints it
+        value = float(not_finite[0]) if not_finite else number(text) if exact else None
         # `6.57` of `6.57e-06` is another number: a pattern that ends within one has read none.
-        elif GOES_ON.match(line, end):
-            self.miss(text + line[end : end + 8])
-        else:
-            self._add_labelled(value, step, line[: match.start(group)])
-
-    def _add_labelled(self, value: float, step: float | None, before: str) -> None:
-        match = LABEL.search(before[-LABEL_CHARACTERS:])
-        label = match[1].casefold() if match else ""
-        if label not in self.labels and len(self.labels) < MOST_LABELS:
-            self.labels.append(label)
-        if self.add(value, step):
-            self.label = label
+        if value is not None and (not_finite or not GOES_ON.match(line, end)):
+            label = LABEL.search(line[max(start - LABEL_CHARACTERS, 0) : start])
+            if self.add(value, number(named.get("step"))):
+                self.label = label[1].casefold() if label else ""
+        elif exact or UNREAD.match(text):
+            self.miss(text if value is None else text + line[end : end + 8])
+        elif self.take == "last":
+            self.passed = f"'{line[:160]}'"
 
     def miss(self, text: str) -> None:
         """Note a text that is no number: it replaces the last value."""
@@ -111,14 +93,13 @@ class Finder:
                 self.passed = f"the value of step {step:g} after step {self.step:g}"
                 return False
             self.passed = ""
-        is_latest = self.take == "last" or (self.take == "best" and self.better == "neither")
-        counts = self.n == 1 or is_latest or (self.take == "best" and self._improves(value))
-        if counts:
-            self.value, self.step = value, step
-        return counts
+        elif self.n > 1 and (self.take == "first" or not self._improves(value)):
+            return False
+        self.value, self.step = value, step
+        return True
 
     def _improves(self, value: float) -> bool:
-        if self.value is None or math.isnan(self.value):
+        if self.better == "neither" or self.value is None or math.isnan(self.value):
             return True
         return value < self.value if self.better == "lower" else value > self.value
 
@@ -129,13 +110,12 @@ def loosened(pattern: str) -> re.Pattern[str] | None:
     The place is the group `value`, or else the first group; it may have no group within.
     """
     name = re.escape("?P<value>") if "(?P<value>" in pattern else r"(?:\?P<\w+>)?(?!\?)"
-    group = rf"(?<!\\)\(({name})((?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^][()\\])+)\)(?![*+?{{])"
+    group = rf"(?<!\\)\({name}((?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^][()\\])+)\)(?![*+?{{])"
     place = re.search(group, pattern)
-    if place is None or place[2] == r"\S+":
+    if place is None or place[1] == r"\S+":
         return None
-    start, end = place.span(2)
     try:
-        loose = re.compile(pattern[:start] + r"\S{1,40}" + pattern[end:])
+        loose = re.compile(pattern[: place.start(1)] + r"\S{1,40}" + pattern[place.end(1) :])
     except re.error:
         return None
     # Where nothing but the number tells lines apart, every word would be in its place.
@@ -152,12 +132,10 @@ def number(text: Any) -> float | None:
 
     A comma is read between thousands only: 0,985 may be a decimal one.
     """
-    if isinstance(text, bool) or text is None:
-        return None
     plain = str(text).strip().rstrip(".,")
     try:
         return float(plain.replace(",", "") if THOUSANDS.fullmatch(plain) else plain)
-    except ValueError:
+    except ValueError:  # of true and null, too
         return None
 
 
@@ -165,22 +143,20 @@ def find_in_rows(rows: Iterable[Any], key: str, step: str, take: str, better: st
     """Return the values that rows of JSON have under `key`, a dotted path; null is NaN there."""
     finder = Finder("", take, better)
     for row in rows:
-        content = value_at(row, key)
-        if content is ABSENT:
-            continue
-        value = math.nan if content is None else number(content)
-        if value is None:
-            finder.miss(str(content)[:80])
-        else:
-            finder.add(value, number(value_at(row, step)) if step else None)
+        for content in contents(row, key):
+            value = math.nan if content is None else number(content)
+            if value is None:
+                finder.miss(str(content)[:80])
+            else:
+                finder.add(value, number(next(iter(contents(row, step)), None)))
     return finder
 
 
-def value_at(row: Any, key: str) -> Any:
-    """Return the value of a table under a key, or under its parts between dots; else ABSENT."""
+def contents(row: Any, key: str) -> list[Any]:
+    """Return the content of a table under a key, or under its parts between dots, in a list."""
     if not isinstance(row, dict):
-        return ABSENT
+        return []
     if key in row:
-        return row[key]
+        return [row[key]]
     head, dot, rest = key.partition(".")
-    return value_at(row.get(head), rest) if dot else ABSENT
+    return contents(row.get(head), rest) if dot else []

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from paribus.numbers import plural, some
+from paribus.numbers import some
 from paribus.results import TrialFolder
-from paribus.results.controls import (
-    WORST,
-    Check,
-    Checks,
-    Declared,
-    Evidence,
-    Finding,
-    Labelled,
-    State,
-    declared_by,
-    evidence,
-    settings,
-)
+from paribus.results import controls as checked
+from paribus.results.controls import Check, Finding, State
 from paribus.results.record_format import TRAINER, RecordFormat
 from paribus.results.records import Record, Table, TrialJson
 from paribus.results.software import differences
@@ -53,7 +41,7 @@ class ProgramTrial(TrialJson):
 
 
 @dataclass(frozen=True)
-class ProgramEvidence(Evidence):
+class ProgramEvidence(checked.Evidence):
     """The evidence of one trial, with its environment and its deciding score."""
 
     environment: Mapping[str, Any]
@@ -63,14 +51,15 @@ class ProgramEvidence(Evidence):
 class CommandRecords(RecordFormat):
     """The records of the trainer `command`."""
 
-    def checks(self, registered: Mapping[str, Any]) -> Checks:
+    def checks(self, registered: Mapping[str, Any]) -> checked.Checks:
         """Return the comparisons of two trials."""
-        pairs: dict[str, Check] = {"setting": settings}
+        pairs: dict[str, Check] = {"setting": checked.settings}
         for name, keys in registered.get(TRAINER, {}).get("controls", {}).items():
             # A source is its commit, a patch and uncommitted changes, a digest each.
-            own, other = COMPARISONS.get(name), evidence(name, tuple(keys), shown=100)
-            pairs[name] = partial(_declarable, own, tuple(keys)) if own else other
-        return Checks(pairs, among={"seed": _seeds})
+            pairs[name] = checked.evidence(name, tuple(keys), shown=100)
+            if name in COMPARISONS:
+                pairs[name] = partial(_compare, COMPARISONS[name], tuple(keys))
+        return checked.Checks(pairs, among={"seed": _seeds})
 
     def evidence(
         self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
@@ -85,27 +74,18 @@ Comparison = Callable[[ProgramEvidence, ProgramEvidence, State], Finding]
 """Compares two trials; the state is that of a difference, declared or broken."""
 
 
-def _declarable(
-    compare: Comparison,
+def _compare(
+    comparison: Comparison,
     keys: tuple[str, ...],
     own: ProgramEvidence,
     other: ProgramEvidence,
-    declared: Declared,
+    declared: checked.Declared,
 ) -> Finding:
-    return compare(own, other, declared_by(declared, *keys))
-
-
-def _command(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
-    ours, theirs = (shlex.split(str(e.trial["controls"].get("command", ""))) for e in (own, other))
-    if ours == theirs:
-        return "held", "alike but for the seed"
-    added = " ".join(word for word in ours if word not in theirs)
-    removed = " ".join(word for word in theirs if word not in ours)
-    return difference, f"{added[:60] or 'nothing'} against {removed[:60] or 'nothing'}"
+    return comparison(own, other, checked.declared_by(declared, *keys))
 
 
 def _data(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
-    ours, theirs = (dict(record.trial.get("batches", ())) for record in (own, other))
+    ours, theirs = (dict(record.trial["batches"]) for record in (own, other))
     if not ours or not theirs:
         return "not proven", "the program does not say which batches it saw (paribus.trial)"
     n, m, both = max(ours), max(theirs), ours.keys() & theirs.keys()
@@ -118,7 +98,7 @@ def _data(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Fi
 
 
 def _initial(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
-    ours, theirs = (record.trial.get("initial", {}) for record in (own, other))
+    ours, theirs = own.trial["initial"], other.trial["initial"]
     if not ours or not theirs:
         return "not proven", "the program does not say where it began (paribus.trial)"
     n, alike = len(ours.keys() | theirs.keys()), len(ours.items() & theirs.items())
@@ -132,60 +112,42 @@ def _environment(
     ours, theirs = own.environment, other.environment
     if not is_device and not (ours["packages"] and theirs["packages"]):
         return "not proven", "the interpreter of the program tells no packages"
-    seen = [
+    findings = [
         finding
         for name, finding in differences(ours, theirs, pair=True).items()
         if (name in ("device", "processor")) == is_device
     ]
-    if not seen and is_device:
+    if findings:
+        if difference != "declared":
+            difference = min((state for state, _ in findings), key=checked.WORST.index)
+        return difference, some([text for _, text in findings])
+    if is_device:
         return "held", ours["processor"] if ours["device"] == "cpu" else ours["device"]
-    if not seen:
-        return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
-    texts = [words for _, words in seen]
-    if difference == "declared":
-        return difference, ", ".join(texts)[:200]
-    return min((effect for effect, _ in seen), key=WORST.index), some(texts)
+    return "held", f"Python {ours['python']} and {len(ours['packages'])} packages alike"
 
 
 def _steps(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
     """Compare the steps that scores are of; without any, those of the last training loss."""
-    if own.score is None or other.score is None:
-        return "not proven", "not recorded of trials without a score"
-    trials, metric = (own.trial, other.trial), own.trial.get("deciding", "")
-    ours, theirs = (trial.get("labels", {}).get(metric, [""]) for trial in trials)
-    if ours[0] and theirs[0] and ours[0] != theirs[0]:
-        return "not proven", f"'{ours[0]}' was read against '{theirs[0]}'"
-    counts, *labels = max(ours, theirs, key=len)
-    if len(labels) > 1:
-        names = " and ".join(f"'{label}'" for label in labels)
-        return "not proven", f"the pattern reads {names}, of which '{counts}' counts"
+    metric, trials = own.trial["deciding"], (own.trial, other.trial)
+    label, other_label = (trial.get("labels", {}).get(metric) for trial in trials)
+    if label and other_label and label != other_label:
+        return "not proven", f"'{label}' was read against '{other_label}'"
     steps = [trial.get("last_steps", {}) for trial in trials]
     name = metric if any(metric in known for known in steps) else TRAIN_LOSS
     step, other_step = (known.get(name) for known in steps)
-    n, m = (trial.get("counts", {}).get(metric) for trial in trials)
-    if step is not None and step == other_step:
-        return "held", f"step {step:g} in each"
-    if step is None and other_step is None and n == m:
-        return "not proven", f"not recorded: {metric} is read without steps"
-    state: State = "not proven" if difference == "broken" else difference
     if step is None or other_step is None:
-        return (
-            state,
-            f"one of {plural(n, 'value')} against one of {m}, whose steps are not recorded",
-        )
+        return "not proven", f"not recorded: {metric} is read without steps"
+    if step == other_step:
+        return "held", f"step {step:g} in each"
+    state: State = "not proven" if difference == "broken" else difference
     return state, f"step {step:g} against step {other_step:g}"
 
 
 def _seed(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
-    for record in (own, other):
-        used = record.trial.get("seed_used")
-        if used is not None and used != record.seed:
-            return "broken", f"{record.arm} says that its seed is {used}"
     return "held", "seeds give other scores"
 
 
 COMPARISONS: dict[str, Comparison] = {
-    "command": _command,
     "data": _data,
     "initial weights": _initial,
     "software": partial(_environment, is_device=False),
@@ -195,23 +157,22 @@ COMPARISONS: dict[str, Comparison] = {
 }
 
 
-def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[Labelled]:
+def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[checked.Labelled]:
     """Report an arm whose seeds all give one score."""
-    scored = {record.seed: record for record in records if record.score is not None}
-    for record in list(scored.values())[:1]:
+    scored = [record for record in records if record.score is not None]
+    for record in scored[:1]:
         if len(scored) == 1:
             yield record.label, "not proven", "one seed alone"
-        elif words := seed_question(record.arm, {n: r.score for n, r in scored.items()}):
-            yield record.label, "broken", words
+        elif question := seed_question(record.arm, [record.score for record in scored]):
+            yield record.label, "broken", question
 
 
-def seed_question(arm: str, scores: Mapping[int, float | None]) -> str:
+def seed_question(arm: str, scores: list[float | None]) -> str:
     """Return the question to an arm whose seeds all give one score; empty for others."""
-    known = [score for score in scores.values() if score is not None]
-    if len(known) < 2 or len(set(known)) > 1:
+    if len(scores) < 2 or scores[0] is None or len(set(scores)) > 1:
         return ""
     return (
-        f"all {len(known)} seeds of {arm} give {known[0]!r}: does the program read its seed, or "
+        f"all {len(scores)} seeds of {arm} give {scores[0]!r}: does the program read its seed, or "
         "print too few digits?"
     )
 

@@ -11,10 +11,12 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from paribus import readers
 from paribus.errors import ParibusError
@@ -26,18 +28,27 @@ from paribus.results.store import OUTPUTS
 from paribus.study import Study
 from paribus.trainers.command.records import LOG, REPORTED, TRAIN_LOSS
 from paribus.trainers.command.sections import CommandMetric, MetricSource
-from paribus.untrusted_io import (
-    RECORD_BYTES,
-    MalformedError,
-    is_regular,
-    open_regular,
-    parse_json,
-    read_bytes,
-    read_text,
-)
+from paribus.untrusted_io import RECORD_BYTES, MalformedError, is_regular, parse_json, read_bytes
 
 OUT = "out"  # what `{folder}` is, in the folder of a trial
-MOST_PARAMETERS = 100_000
+Digest = Annotated[str, Field(max_length=64)]
+
+
+class Batches(BaseModel):
+    """The digest of the first batches of a program."""
+
+    batches: int
+    digest: Digest
+
+
+class ReportLine(BaseModel):
+    """A line of a report; what it has besides is ignored."""
+
+    step: int | float | None = None
+    log: dict[str, Any] = {}
+    report: dict[str, Any] = {}
+    data: Batches | None = None
+    initial: Annotated[dict[str, Digest], Field(max_length=100_000)] = {}
 
 
 @dataclass
@@ -48,16 +59,12 @@ class Report:
         results, logged: rows of JSON with their `step`, in order.
         batches: {n: digest of the first n training batches}; of several processes, of all theirs.
         initial: digests of parameters by name, of all processes.
-        n_lines: the number of lines.
-        seed: the seed that the program says it has.
     """
 
     results: list[dict[str, Any]] = field(default_factory=list)
     logged: list[dict[str, Any]] = field(default_factory=list)
     batches: dict[int, str] = field(default_factory=dict)
     initial: dict[str, str] = field(default_factory=dict)
-    n_lines: int = 0
-    seed: int | None = None
 
 
 def read_report(folder: Path) -> Report:
@@ -65,45 +72,30 @@ def read_report(folder: Path) -> Report:
 
     Lines that are cut, or not ours, are skipped. Raises ParibusError.
     """
-    first = folder / REPORTED
-    report = _read_report(first) if first.is_file() else Report()
+    report = _read_report(folder / REPORTED) if (folder / REPORTED).is_file() else Report()
     for file in sorted(folder.glob("trial-*.jsonl")):
         other, rank = _read_report(file), file.stem.partition("-")[2]
         report.initial |= {f"{name}@{rank}": digest for name, digest in other.initial.items()}
-        report.batches = {
-            n: _joined(digest, other.batches[n])
-            for n, digest in report.batches.items()
-            if n in other.batches
-        }
+        both = report.batches.keys() & other.batches.keys()
+        report.batches = {n: _joined(report.batches[n], other.batches[n]) for n in both}
     return report
 
 
 def _read_report(path: Path) -> Report:
     report = Report()
-    with open_regular(path, RECORD_BYTES) as file:
-        for row in _parsed(file):
-            if isinstance(row, dict):
-                report.n_lines += 1
-                _add_row(report, row)
+    for content in read_bytes(path, RECORD_BYTES).splitlines():
+        with contextlib.suppress(ValidationError):
+            line = ReportLine.model_validate_json(content)
+            for table, rows in ((line.log, report.logged), (line.report, report.results)):
+                if table:
+                    rows.append({"step": line.step} | table)
+            if line.data is not None:
+                report.batches[line.data.batches] = line.data.digest
+            # After a step they are not initial. Noted twice, both count: a change is a difference.
+            for name, digest in ({} if report.logged else line.initial).items():
+                before = report.initial.get(name)
+                report.initial[name] = _joined(before, digest) if before else digest
     return report
-
-
-def _add_row(report: Report, row: Mapping[str, Any]) -> None:
-    if "paribus_trial" in row:
-        report.seed = row.get("seed")
-    step = {"step": row["step"]} if "step" in row else {}
-    for name, rows in (("log", report.logged), ("report", report.results)):
-        if isinstance(values := row.get(name), dict):
-            rows.append(step | values)
-    data, initial = row.get("data"), row.get("initial")
-    if isinstance(data, dict) and isinstance(data.get("batches"), int):
-        report.batches[data["batches"]] = str(data.get("digest"))[:64]
-    if isinstance(initial, dict) and not report.logged:  # after a step they are not initial
-        for name, value in list(initial.items())[:MOST_PARAMETERS]:
-            digest = str(value)[:64]
-            # Noted twice, both count: a change in between is a difference.
-            before = report.initial.get(name)
-            report.initial[name] = _joined(before, digest) if before else digest
 
 
 def _joined(*digests: str) -> str:
@@ -154,30 +146,22 @@ def find_values(
             for step, value in run.curves.get(key) or scores:
                 finder.add(float(value), step)
         return finder
-    results, logged = (
-        find_in_rows(rows, key, "step", source.take, better)
-        for rows in (report.results, report.logged)
-    )
-    return results if results.n else logged
+    results = find_in_rows(report.results, key, "step", source.take, better)
+    return results if results.n else find_in_rows(report.logged, key, "step", source.take, better)
 
 
 def _rows(path: Path, where: str) -> list[Any]:
     """Return the rows of a file of JSON lines, or of one JSON value. Raises ParibusError."""
     missing = f"{where}: the trial wrote no {path.name} into {{folder}}, {path.parent}"
-    text = read_text(path, RECORD_BYTES, missing=missing)
+    content = read_bytes(path, RECORD_BYTES, missing=missing)
     try:
-        rows = [parse_json(text, where, finite=False)]
+        rows = [parse_json(content, where, finite=False)]
     except MalformedError:
-        lines = [line for line in text.splitlines() if line.strip()]
-        if lines and lines[-1].lstrip().startswith("{") and not lines[-1].rstrip().endswith("}"):
-            raise ParibusError(
-                f"{where}: the last line of {path.name} is cut: {lines[-1][:80]}", code="unreadable"
-            ) from None
-        rows = list(_parsed(lines))
+        rows = list(_parsed(content.splitlines()))
     return [row for value in rows for row in (value if isinstance(value, list) else [value])]
 
 
-def _parsed(lines: Iterable[str | bytes]) -> Iterator[Any]:
+def _parsed(lines: Iterable[bytes]) -> Iterator[Any]:
     """Yield the values of lines of JSON, and skip other lines."""
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
@@ -186,11 +170,10 @@ def _parsed(lines: Iterable[str | bytes]) -> Iterator[Any]:
 
 def file_digests(study: Study, out: Path) -> dict[str, str]:
     """Return SHA-256 of the files that metrics were read from, by their path in `{folder}`."""
-    files: set[Path] = set()
-    for source in metrics_of(study).values():
-        if source.file:
-            files.add(out / source.file)
-        elif source.reader:
+    sources = metrics_of(study).values()
+    files = {out / source.file for source in sources if source.file}
+    for source in sources:
+        if source.reader:
             files |= set(map(Path, readers.files_at(str(out / source.path))))
     return {
         path.relative_to(out).as_posix(): file_digest(path)
@@ -225,28 +208,23 @@ def _findings(
     for name in sorted(kept):
         if file_digest(out / name) != recorded[name]:
             yield f"{label}: {name} was changed after the trial was recorded"
-    printed, report = finders_of(study), read_report(folder.path)
+    finders, report = finders_of(study), read_report(folder.path)
     output = read_bytes(folder.path / LOG, RECORD_BYTES * 8).replace(b"\r", b"\n")
     for line in filter(None, map(clean_line, output.split(b"\n"))):
-        for finder in printed.values():
+        for finder in finders.values():
             finder.read(line)
-    scores = folder.read_json("evaluation.json")
-    done: set[str] = set()
+    scores, done = folder.read_json("evaluation.json"), set[str]()
     for name, source in metrics_of(study).items():
-        if source.stdout:
-            if trial["printed"].get("left_out"):
-                continue  # the log lacks some of the output
-            finder, place, check = printed[name], "its log", "scores by pattern from the logs"
-        else:
-            if source.reader and ":" in source.reader and not trust:
-                continue  # a stranger's code
-            if source.file and not is_regular(out / source.file):
-                continue
-            if source.reader and not (kept and kept == recorded.keys()):
-                continue
-            finder = find_values(label, name, source, source.better, out, report)
-            place = source.file or source.path or "what the program said"
-            check = f"scores from files in {OUTPUTS}" if source.has_file else "scores as reported"
+        place, check = "its log", "scores by pattern from the logs"
+        if source.stdout and trial["printed"].get("left_out"):
+            continue  # the log lacks some of the output
+        if source.file or source.reader:
+            place, check = source.file or source.path, f"scores from files in {OUTPUTS}"
+            if kept != recorded.keys() or (":" in source.reader and not trust):
+                continue  # a file is gone, or a stranger's code would read it
+        elif not source.stdout:
+            place, check = "what the program said", "scores as reported"
+        finder = finders.get(name) or find_values(label, name, source, source.better, out, report)
         value = finder.value if finder.value is not None and math.isfinite(finder.value) else None
         if value != scores.get(name):
             yield f"{label}: {name} is {scores.get(name)}, and {place} gives {value}"

@@ -32,8 +32,6 @@ BUILT_IN_NAMES = ("seed", "arm", "folder", "config", "python")
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})")
 ENDPOINT_KEYS = ("margin", "primary", "smallest_effect")
-# The keys of a program that an arm may set; the others are of the whole study.
-ARM_KEYS = ("command", "args", "shell", "folder", "env", "config", "ref", "patch", "link")
 
 
 def seconds(text: str) -> float:
@@ -90,22 +88,14 @@ class MetricSource(Part):
             except re.error as error:
                 raise ValueError(f"stdout = '{self.stdout}' is no pattern: {error}") from None
             if not groups:
-                raise ValueError(
-                    f"stdout = '{self.stdout}' has no group; put the number in parentheses, such "
-                    r"as 'val_loss: (\S+)'"
-                )
+                raise ValueError(r"put the number in parentheses, such as 'val_loss: (\S+)'")
         if self.reader and not self.path:
             raise ValueError(f"reader = '{self.reader}' reads a path in {{folder}}; state path")
         return self
 
-    @property
-    def has_file(self) -> bool:
-        """Whether it is read from what the program wrote."""
-        return bool(self.file or self.reader)
 
-
-class Program(Part):
-    """How a trial is started: the table `[trainer]` of a study file."""
+class ArmProgram(Part):
+    """How a trial is started: the keys of `[trainer]` that an arm may set."""
 
     command: Words | Word = ()
     """The program and its arguments, each a text of its own; no shell reads them. `{seed}`,
@@ -129,6 +119,27 @@ class Program(Part):
     """A patch file that is applied to such a copy."""
     link: Words = ()
     """Of a copy: what it lacks and finds in `folder` through links, such as "data/*.bin"."""
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Self:
+        if self.shell != isinstance(self.command, str):
+            raise ValueError(
+                "command is one text with shell = true, and else a list of arguments, such as "
+                '["python", "train.py", "--seed={seed}"]'
+            )
+        if not self.command or not self.command[0].strip():
+            raise ValueError('command is missing, such as ["python", "train.py", "--seed={seed}"]')
+        return self
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the program is run in a copy of its repository."""
+        return bool(self.ref or self.patch)
+
+
+class Program(ArmProgram):
+    """The table `[trainer]` of a study file."""
+
     timeout: Duration = ""
     """The longest that a trial may take, such as "2h"; it is ended then. Empty sets no limit."""
     retries: Annotated[int, Field(ge=0, le=100)] = 0
@@ -150,22 +161,6 @@ class Program(Part):
     `{ data = ["set.batch_size"] }`."""
     train_loss: MetricSource | None = None
     """Where the training loss of each step is read, which spikes and divergence are seen in."""
-
-    @model_validator(mode="after")
-    def _can_be_run(self) -> Self:
-        if self.shell != isinstance(self.command, str):
-            raise ValueError(
-                "command is one text with shell = true, and else a list of arguments, such as "
-                '["python", "train.py", "--seed={seed}"]'
-            )
-        if not self.command or not self.command[0].strip():
-            raise ValueError('command is missing, such as ["python", "train.py", "--seed={seed}"]')
-        return self
-
-    @property
-    def is_copied(self) -> bool:
-        """Whether the program is run in a copy of its repository."""
-        return bool(self.ref or self.patch)
 
 
 class CommandMetric(MetricSource):
@@ -209,19 +204,8 @@ class Sections(Part):
 class CommandSetting(TrialSetting, Part):
     """The settings of the trials of an arm."""
 
-    program: Program
+    program: ArmProgram
     set: dict[str, Value] = Field(default_factory=dict)
-
-    def unfilled(self, template: str) -> dict[str, str]:
-        """Return {name: key of the text that has it} of all placeholders."""
-        program = self.program
-        words = [program.command] if isinstance(program.command, str) else program.command
-        texts = {f"command[{n}]": word for n, word in enumerate(words)}
-        texts |= {f"args[{n}]": word for n, word in enumerate(program.args)}
-        texts |= {f"env.{name}": text for name, text in program.env.items()}
-        texts["config"] = template
-        matches = ((key, match) for key in texts for match in PLACEHOLDER.finditer(texts[key]))
-        return {match[2]: key for key, match in matches if match[2]}
 
     def values(self, arm: str, seed: str, folder: str, config: str) -> dict[str, str]:
         """Return the values of placeholders."""
@@ -249,27 +233,28 @@ def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[st
 
     Both are by arm; the template of an arm is the text of its `config`.
     """
+    keys = {key for setting in settings.values() for key in setting.set}
     used: set[str] = set()
     for arm, setting in settings.items():
-        known = {*setting.set, *BUILT_IN_NAMES}
-        if not setting.program.config:
-            known.discard("config")
-        for name, key in setting.unfilled(templates.get(arm, "")).items():
-            if name not in known:
+        program, template = setting.program, templates.get(arm, "")
+        words = [program.command] if isinstance(program.command, str) else program.command
+        text = "\n".join([*words, *program.args, *program.env.values(), template])
+        known = {*setting.set, *BUILT_IN_NAMES} - (set() if program.config else {"config"})
+        for match in PLACEHOLDER.finditer(text):
+            if (name := match[2]) and name not in known:
                 raise ParibusError(
-                    f"arm '{arm}': {{{name}}} in {key} is unknown: {nearest(name, known)} (the "
-                    f"text {{{name}}} itself is written {{{{{name}}}}})",
+                    f"arm '{arm}': {{{name}}} is unknown: {nearest(name, known)} (the text "
+                    f"{{{name}}} itself is written {{{{{name}}}}})",
                     code="unknown",
                 )
             used.add(name)
-    for key in {key: None for setting in settings.values() for key in setting.set}:
-        if key in BUILT_IN_NAMES:
-            raise ParibusError(f"set.{key} is a name of paribus; choose another", code="conflict")
-        if key not in used:
-            raise ParibusError(
-                f"set.{key} is used nowhere, so that no trial would differ by it; write {{{key}}} "
-                "into the command, env or config"
-            )
+    for key in sorted(keys & set(BUILT_IN_NAMES)):
+        raise ParibusError(f"set.{key} is a name of paribus; choose another", code="conflict")
+    for key in sorted(keys - used):
+        raise ParibusError(
+            f"set.{key} is used nowhere, so that no trial would differ by it; write {{{key}}} into "
+            "the command, env or config"
+        )
 
 
 class CommandFormat(StudyFormat):
@@ -281,22 +266,18 @@ class CommandFormat(StudyFormat):
         """Return a study file's table in the form of a study. Raises ParibusError."""
         if isinstance(table.get("trainer"), dict):
             table = _from_file(table)
-        metrics = table.get("metrics")
-        if not isinstance(metrics, dict) or not metrics:
-            return table
         try:
             endpoints = {endpoint["metric"]: endpoint for endpoint in table.get("endpoints", ())}
-        except (KeyError, TypeError):  # for the validation of the study to refuse
+            for name, metric in table["metrics"].items():
+                own = {key: metric[key] for key in ENDPOINT_KEYS if metric.get(key) is not None}
+                default = {"metric": name, "primary": "margin" in own}
+                endpoints[name] = default | endpoints.get(name, {}) | own
+        except (AttributeError, KeyError, TypeError):  # the validation of the study refuses it
             return table
-        for name, metric in metrics.items():
-            own = metric if isinstance(metric, dict) else {}
-            stated = {key: own[key] for key in ENDPOINT_KEYS if own.get(key) is not None}
-            before = endpoints.get(name, {"metric": name, "primary": "margin" in stated})
-            endpoints[name] = before | stated
         if not any(endpoint.get("primary") for endpoint in endpoints.values()):
             raise ParibusError(
                 "no metric decides; give one a margin, the largest change that you would call no "
-                f"change, such as [metrics.{next(iter(metrics))}] margin = 0.02",
+                "change, such as margin = 0.02",
                 code="missing",
             )
         return table | {"endpoints": list(endpoints.values())}
@@ -316,25 +297,17 @@ class CommandFormat(StudyFormat):
 
     def shared(self, study: Study) -> dict[str, Any]:
         """Return the dumped sections that arms override."""
-        return study.model_dump(include={"program", "set"})
+        program = study.program.model_dump(include=set(ArmProgram.model_fields))
+        return study.model_dump(include={"set"}) | {"program": program}
 
     def validate(self, study: Study) -> None:
-        """Raise ParibusError if arms are not treated alike."""
+        """Raise ParibusError for a tuning on fewer steps, which only the engine has."""
         if study.tuning is not None and study.tuning.iterations is not None:
             raise ParibusError(
                 "tuning.iterations shortens trials of the trainer 'stacked'; a command has its "
                 "steps in [set]: remove tuning.iterations",
                 code="unsupported",
             )
-        for arm, spec in study.arms.items():
-            for key, _ in self.expand(spec.set):
-                table, _, name = key.partition(".")
-                if table == "program" and name.partition(".")[0] not in ARM_KEYS:
-                    raise ParibusError(
-                        f"arm '{arm}' sets {key}, which is the same for every arm; set it in "
-                        "[trainer]",
-                        code="conflict",
-                    )
 
     def tuning_problem(self, key: str) -> str:
         """Return why a key cannot be tuned; empty if it can."""
@@ -367,13 +340,10 @@ def _from_file(table: dict[str, Any]) -> dict[str, Any]:
     if isinstance(arms := table.get("arms"), dict):
         table["arms"] = {name: _arm(arm) for name, arm in arms.items()}
     if isinstance(tuning := table.get("tuning"), dict):
-        tuning = table["tuning"] = dict(tuning)
-        if isinstance(grid := tuning.get("grid"), dict):
-            tuning["grid"] = _dotted(grid)
+        tuned = {"grid": _dotted(tuning.get("grid"))}
         if isinstance(listed := tuning.get("combinations"), list):
-            tuning["combinations"] = [
-                _dotted(one) if isinstance(one, dict) else one for one in listed
-            ]
+            tuned["combinations"] = [_dotted(candidate) for candidate in listed]
+        table["tuning"] = tuning | {key: value for key, value in tuned.items() if key in tuning}
     return table
 
 
@@ -381,16 +351,19 @@ def _arm(arm: Any) -> Any:
     """Return an arm whose short keys are dotted overrides: `ref` is "program.ref"."""
     if not isinstance(arm, dict) or not isinstance(arm.get("set", {}), dict):
         return arm
-    program = {f"program.{key}": arm[key] for key in ARM_KEYS if key in arm}
+    short = [key for key in ArmProgram.model_fields if key in arm]
+    others = {key: value for key, value in arm.items() if key not in short}
+    program = {f"program.{key}": arm[key] for key in short}
     if isinstance(arm.get("env"), dict):
-        env = program.pop("program.env")
-        program |= {f"program.env.{name}": value for name, value in env.items()}
-    others = {key: value for key, value in arm.items() if key not in ARM_KEYS}
+        del program["program.env"]
+        program |= {f"program.env.{name}": value for name, value in arm["env"].items()}
     return others | {"set": _dotted(arm.get("set", {})) | program}
 
 
-def _dotted(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values by their dotted key: `lr` is "set.lr"."""
+def _dotted(values: Any) -> Any:
+    """Return a table by dotted keys: `lr` is "set.lr"."""
+    if not isinstance(values, dict):
+        return values
     tables = ("trainer.", "program.", "set.")
     return {k if str(k).startswith(tables) else f"set.{k}": value for k, value in values.items()}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import subprocess
 from dataclasses import dataclass, field
@@ -18,12 +17,12 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest
 from paribus.files import remove_folder, whole_folder
+from paribus.numbers import plural
 from paribus.study import Study
 from paribus.study.custom_code import own_files
-from paribus.trainers.command.sections import Program
+from paribus.trainers.command.sections import ArmProgram
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_bytes
 
-LOGGER = logging.getLogger("paribus")
 COPIES = "worktrees"  # in a results folder
 # Of untracked files, those that may be part of the program.
 CODE = (".py", ".sh", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".jl", ".rs", ".go")
@@ -57,14 +56,11 @@ class Source:
     @property
     def evidence(self) -> str:
         """A line that equal sources have alike; empty where nothing is known."""
-        if self.commit:
-            parts = {"commit": self.commit, "patch": self.patch, "uncommitted": self.uncommitted}
-            return ", ".join(f"{name} {text[:SHORT]}" for name, text in parts.items() if text)
-        if not self.files:
-            return ""
         listing = "".join(f"{name} {digest}\n" for name, digest in sorted(self.files.items()))
-        n = len(self.files)
-        return f"{n} file{'s' if n > 1 else ''} {_sha256(listing.encode())[:SHORT]}"
+        files = plural(len(self.files), "file")
+        parts = {"commit": self.commit, "patch": self.patch, "uncommitted": self.uncommitted}
+        parts[files] = _sha256(listing.encode()) if self.files else ""
+        return ", ".join(f"{name} {text[:SHORT]}" for name, text in parts.items() if text)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -73,7 +69,7 @@ class Source:
         return record | {"files": self.files} if self.files else record
 
 
-def find_source(study: Study, arm: str, program: Program, registered_commit: str = "") -> Source:
+def find_source(study: Study, arm: str, program: ArmProgram, registered_commit: str = "") -> Source:
     """Return the code that the trials of an arm run. Raises ParibusError.
 
     A `ref` is the commit that was registered for it: a branch may have moved since.
@@ -85,33 +81,29 @@ def find_source(study: Study, arm: str, program: Program, registered_commit: str
             "file",
             code="missing",
         )
-    top = _repository(folder)
-    if top is None:
+    try:
+        head = git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
+        top = Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel")).rstrip("\n"))
+    except ParibusError as error:
         if program.is_copied:
             raise ParibusError(
                 f"arm '{arm}' has a ref or a patch, and {folder} is in no git repository with a "
-                "commit, or git is not installed; arms there differ by [set], args, env or folder",
+                f"commit ({error}); arms there differ by [set], args, env or folder",
                 code="unsupported",
-            )
+            ) from None
         return Source(folder, files=_file_digests(program, folder))
-    commit = _commit(top, program.ref or "HEAD", arm)
-    if program.ref and registered_commit and commit != registered_commit:
-        LOGGER.warning(
-            "arm '%s': %s was at commit %s when the study was registered, and is at %s now; trials "
-            "go on with the former",
-            *(arm, program.ref, registered_commit[:SHORT], commit[:SHORT]),
-        )
-        commit = _commit(top, registered_commit, arm)
+    if program.ref:
+        head = _commit(top, registered_commit or program.ref, arm)
     uncommitted, changed = ("", ()) if program.ref else _uncommitted(top)
     patch = ""
     if program.patch:
         path = study.folder / program.patch
         missing = f"arm '{arm}': no patch {path}; it is relative to the study file"
         patch = _sha256(read_bytes(path, CODE_BYTES, missing=missing))
-    return Source(folder, top, commit, uncommitted, changed, patch)
+    return Source(folder, top, head, uncommitted, changed, patch)
 
 
-def prepare_folder(study: Study, arm: str, program: Program, source: Source, home: Path) -> Path:
+def prepare_folder(study: Study, arm: str, program: ArmProgram, source: Source, home: Path) -> Path:
     """Return the working directory of an arm's program; `home` is the folder of copies.
 
     An existing copy is used if its files are unchanged. Raises ParibusError where a patch does not
@@ -122,7 +114,7 @@ def prepare_folder(study: Study, arm: str, program: Program, source: Source, hom
     key = "\n".join([source.commit, source.uncommitted, source.patch, *program.link])
     copy = home / _sha256(key.encode())[:SHORT]
     below = source.folder.relative_to(source.top.resolve())
-    if copy.is_dir() and not _is_unchanged(copy):
+    if copy.is_dir() and git(copy, "diff", "--name-only"):
         remove_folder(copy)
     if not copy.is_dir():
         with whole_folder(copy) as new:
@@ -181,24 +173,6 @@ def _link(path: Path, link: Path) -> None:
             _link(inner, link / inner.name)
 
 
-def _is_unchanged(copy: Path) -> bool:
-    try:
-        return not git(copy, "diff", "--name-only")
-    except ParibusError:
-        return False
-
-
-def _repository(folder: Path) -> Path | None:
-    """Return the top of the repository of a folder; None without one, or without a commit."""
-    try:
-        git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        return Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel")).rstrip("\n"))
-    except ParibusError as error:
-        if "dubious ownership" in str(error):
-            raise
-        return None
-
-
 def _commit(top: Path, ref: str, arm: str) -> str:
     try:
         return git(top, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").decode().strip()
@@ -231,7 +205,7 @@ def _untracked(top: Path) -> list[str]:
     return sorted(small)[:MOST_UNTRACKED]
 
 
-def _file_digests(program: Program, folder: Path) -> dict[str, str]:
+def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
     """Return digests of the files that a command names, and of what Python files there import."""
     words = program.command
     files: dict[Path, bytes] = {}
