@@ -119,7 +119,8 @@ def _environment(
     ]
     if findings:
         if difference != "declared":
-            difference = min((state for state, _ in findings), key=checked.WORST.index)
+            effects = {effect for effect, _ in findings}
+            difference = next(state for state in checked.WORST if state in effects)
         return difference, some([text for _, text in findings])
     if is_device:
         return "held", ours["processor"] if ours["device"] == "cpu" else ours["device"]
