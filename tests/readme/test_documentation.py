@@ -1,7 +1,6 @@
 """Each page of the documentation: its studies load, its commands parse, its Python is whole.
 
-Run are: what `check` prints, and the runs of how-to/reader.md from logs to
-verdict. Other commands are held against the real parser, and their options against its verbs.
+Commands are held against the real parser, and their options against its verbs.
 """
 
 import importlib
@@ -19,6 +18,7 @@ import paribus
 from paribus.cli import VERBS, app, main, options
 from paribus.decision import find_rule
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
+from paribus.readers.lines import load_form
 from paribus.report.cautions import CAUTIONS
 from paribus.report.values import Paper
 from paribus.runs.executors import find_backend
@@ -81,6 +81,10 @@ def test_a_study_can_be_loaded(page, text, tmp_path):
         (tmp_path / "cluster.toml").write_text(text)
         assert find_backend(str(tmp_path / "cluster.toml")).name == stated["kind"]
         return
+    if "recognise" in stated:  # a form of logs
+        (tmp_path / "form.toml").write_text(text)
+        assert load_form(tmp_path / "form.toml").name == stated["name"]
+        return
     if "studies" in stated:  # a paper
         Paper.model_validate(stated)
         return
@@ -135,25 +139,6 @@ def test_words_in_running_text_are_verbs_and_options(page):
         if re.match(r"paribus |--", code):
             unknown = set(re.findall(r"(?<!\S)--[a-z][\w-]*", code)) - known_options()
             assert not unknown, f"{page.name}: {code}"
-
-
-def test_runs_that_were_logged_elsewhere_are_judged(tmp_path):
-    page = DOCS / "how-to" / "reader.md"
-    write_files(page, tmp_path)
-    ((_, text),) = [b for b in FENCE.findall(page.read_text()) if b[0] == "toml"]
-    (tmp_path / "study.toml").write_text(text)
-    study = paribus.load_study(tmp_path / "study.toml")
-    with pytest.raises(paribus.ParibusError, match="every arm needs a log for each seed"):
-        paribus.run(study, tmp_path / "without")
-    (tmp_path / "logs").mkdir()
-    for arm, level in (("baseline", 2.0), ("wide", 1.8)):
-        for seed in study.seeds:
-            rows = [f"{step},{4 - step / 30},{level + 0.01 * seed}" for step in range(1, 31)]
-            log = "\n".join(["step,train_loss,loss", *rows])
-            (tmp_path / "logs" / f"{arm}-{seed}.csv").write_text(log)
-    (verdict,) = paribus.decide(paribus.analyse(paribus.run(study, tmp_path / "results")))
-    assert verdict.word == "BETTER"
-    assert verdict.effect == pytest.approx(-0.2)
 
 
 # What is generated
