@@ -18,9 +18,6 @@ class Refused(nn.Module):
     def forward(self, x):
         return x[..., :1]
 
-class Broken(Refused):
-    def __init__(self, model):
-        raise ValueError("two\\nlines")
 """
 
 

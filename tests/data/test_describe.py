@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.engine.data import consumption, describe, describe_data, load_dataset
+from paribus.engine.data import consumption, describe_data, load_dataset
 from paribus.engine.setting import Data
 
 HERE = Path()
@@ -63,26 +63,6 @@ def test_a_corpus_by_hand(tmp_path):
     # passage that the second document has too, with its blank line.
     leakage = {"validation_tokens": 424, "in_training": 60 + 1 + 121 + 119 + 2}
     assert table["leakage"] == leakage
-
-
-def test_a_long_text_is_sampled(tmp_path, monkeypatch):
-    data = write(tmp_path, *[sentence(i % 40) for i in range(400)])
-    dataset = load_dataset(data, tmp_path)
-    whole = describe_data(dataset)
-    assert set(whole["looked_at"].values()) - {len(dataset.validation)} == {400 * 121}
-    monkeypatch.setattr(describe, "ALL_TOKENS", 1000)
-    monkeypatch.setattr(describe, "SAMPLE_BLOCKS", 5)
-    monkeypatch.setattr(describe, "BLOCK_TOKENS", 1000)
-    some = describe_data(dataset)
-    assert some["token_classes"] == whole["token_classes"]
-    assert some["looked_at"] == {
-        "tokens": 400 * 121, "token_classes": 400 * 121, "duplicates": 10_000, "leakage": 5000,
-    }  # fmt: skip
-    assert some["leakage"] == {"validation_tokens": 5000, "in_training": 5000}
-    found = some["duplicates"]["document"]
-    assert 50 < found["units"] < 10_000 / 121
-    assert found["exact"] == found["units"] - 40 or found["exact"] > 10
-    assert some == describe_data(dataset)
 
 
 def test_a_large_text_is_described_as_a_small_one(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ from paribus.decision import RULES, UNJUDGED, Evidence, State, find_rule
 from paribus.decision.evidence import PARTS
 from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
-from paribus.study import Study
 
 NAMES = ("superiority", "non_inferiority", "equivalence")
 PLAIN = {
@@ -180,9 +179,6 @@ def test_a_verdict_never_claims_more_than_its_evidence(given_, name):
         assert row.outcome in ("REJECT", "DIFFERENT")
     if e.collapse:  # not a result by itself
         assert row.outcome in ("REJECT", "DIFFERENT", "INCONCLUSIVE")
-
-
-Maker = Callable[..., Study]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Blocks of held-out text: documents or windows, capped, and the same however the text is read."""
 
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 
 from paribus.engine.evaluation import Evaluation, blocks, predictions
 
-Maker = Callable[..., Evaluation]
 END = 5
 
 

@@ -1,14 +1,9 @@
 """The evaluation as a whole: scores, windows, rows."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-
-from paribus.engine.evaluation import Evaluation
-
-Maker = Callable[..., Evaluation]
 
 TOKENS = [0, 1, 2, 3, 9, 5, 6, 7, 8, 9, 1]
 SUCCESSOR = np.eye(11, k=1) * 3

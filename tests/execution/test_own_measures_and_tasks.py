@@ -63,23 +63,11 @@ def elsewhere(sums, seq_len):
 def strays(predictions):
     return 1.0, 1
 
-@measure("words", unit="1")
-def words(predictions):
-    return "one"
-
-@measure("undefined", unit="1")
-def undefined(predictions):
-    return float("nan"), 1
-
 calls = itertools.count()
 
 @measure("forgets", unit="1")
 def forgets(predictions):
     return next(calls), 1
-
-@measure("brier_score", unit="1")
-def twice(predictions):
-    return 1.0, 1
 
 def plain(predictions):
     return 1.0
@@ -97,9 +85,6 @@ def uneven(held_out, rng, length):
 def typo(held_out, rng, length):
     return iter(())
 
-@task("a/b", n_choices=2, description="a name that is no file's")
-def path(held_out, rng, length):
-    return iter(())
 """
 
 

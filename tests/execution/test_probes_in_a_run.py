@@ -40,13 +40,6 @@ def tires(step):
         raise RuntimeError("tired")
     return step.tokens.float().mean(dim=(1, 2))
 
-@probe("lost", unit="1", modules=("blocks.0.mlp.middle",))
-def lost(step):
-    return step.tokens.float().mean(dim=(1, 2))
-
-@probe("logits", unit="1")
-def twice(step):
-    return step.tokens.float().mean(dim=(1, 2))
 """
 
 

@@ -101,6 +101,7 @@ def test_tuning_trials_keep_no_weights_and_say_so(tuned, tmp_path):
         paribus.run(study, copy, workers=1)
 
 
+@pytest.mark.slow
 def test_a_tuning_without_weights_goes_on_elsewhere(tuned, tmp_path):
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     for made in copy.iterdir():

@@ -50,14 +50,6 @@ def half(at):
     if at.done == at.steps // 2:
         at.kept[0].copy_(at.weights)
 
-class NaN(nn.Module):
-    auxiliaries = ("nan",)
-    def __init__(self, model):
-        super().__init__()
-    def forward(self, x, shared):
-        shared.auxiliary("nan", x.mean() * float("nan"))
-        return x
-
 class Gives(nn.Module):
     def __init__(self, model):
         super().__init__()
@@ -127,7 +119,7 @@ def test_what_would_fail_late_fails_now_and_says_where(
         {KIND: "ema"},
         {KIND: "last"},
         {KIND: "lawa", "training.average.options.every": 6},
-        {KIND: "own.py:half", "training.iterations": 50_000},
+        {KIND: "own.py:half", "training.iterations": 25_000},
         {KIND: "lawa", "training.iterations": 10**6},
     ],
 )

@@ -176,32 +176,6 @@ def test_pytorchs_kernels_without_a_compiler(afresh: None, monkeypatch: pytest.M
     assert compiling.library() is None
 
 
-@pytest.mark.parametrize(
-    ("does", "told"),
-    [
-        ("echo no space >&2; exit 1", "cxx failed: no space"),
-        ("printf '\\377' >&2; exit 1", "cxx failed: \ufffd"),
-        ("exit 0", "made no library"),
-        ('for out; do :; done; echo text > "$out"', "made no library"),
-        ('for out; do :; done; echo | cc -shared -x c - -o "$out"', "made no library"),
-    ],
-)
-def test_a_compiler_that_fails_is_none(
-    afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, told: str
-) -> None:
-    compiler = tmp_path / "cxx"
-    compiler.write_text(f"#!/bin/sh\ncase $1 in --version) exit;; esac\n{does}\n")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv(compiling.SWITCH, "on")
-    with pytest.raises(ParibusError, match=told):
-        compiling.library()
-    assert not list((tmp_path / "cache").rglob("*.so"))
-    monkeypatch.setenv(compiling.SWITCH, "auto")
-    assert resolve() == "off"
-
-
 @compiled
 def test_wrong_numbers(afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = shutil.copytree(compiling.SOURCES, tmp_path / "sources")

@@ -100,12 +100,9 @@ def put(path: str, value: Any) -> Callable[[StackedEvidence], None]:
         ("trial/setting/training/batch_size", 5, "setting"),
         ("initial/embedding.tokens.weight/sha256", "others", "initial values"),
         ("environment/device", "cuda", "software"),
-        ("environment/code", "edited", "software"),
-        ("trial/data/digests/corpus", "others", "text"),
         ("trial/setting/model/embedding/norm", "none", "setting"),  # declared, yet equal
         ("trial/own_modules/mlp/ideas.py", "edited", "setting"),
         ("trial/tasks/prompts_sha256", "others", "questions"),
-        ("trial/tasks/pins/version", "2", "questions"),
         ("trial/causality", None, "causality"),
     ],
 )

@@ -2,35 +2,10 @@
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from paribus.results import ResultsFolder
 from paribus.results.formats import write_table
 from paribus.results.trial_records import read_answers
-
-
-def loss(arm: str, seed: int) -> float:
-    return 2.5 + 0.01 * seed + len(arm) / 500
-
-
-@pytest.fixture
-def made(small_study, fabricate):
-    return fabricate(small_study(seeds=[1, 2, 3]), loss)
-
-
-def test_probes_are_tidy_column_by_column(made):
-    trial = made.finished[0]
-    wide = trial.read_columns("probes.parquet")
-    rows = made.trial_probes[trial.arm, trial.seed].tidy.to_pylist()
-    expected = [
-        {"step": step, "value": value}
-        | {key.decode(): word.decode() for key, word in field.metadata.items()}
-        for field in wide.schema
-        if field.name != "step"
-        for step, value in zip(wide["step"].to_pylist(), wide[field.name].to_pylist(), strict=True)
-        if value is not None
-    ]
-    assert rows == expected
 
 
 def test_answers_are_the_share_of_shots_in_the_order_asked(tmp_path):

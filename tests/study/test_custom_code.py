@@ -5,7 +5,6 @@ import os
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -101,20 +100,11 @@ def load(folder: Path, text: str) -> None:
     ("setting", "line"),
     [
         ("torch.get_num_threads", "import torch; torch.set_num_threads(3)"),
-        (
-            "torch.get_float32_matmul_precision",
-            "import torch; torch.set_float32_matmul_precision('medium')",
-        ),
-        ("torch.is_grad_enabled", "import torch; torch.set_grad_enabled(False)"),
-        ("torch.get_default_dtype", "import torch; torch.set_default_dtype(torch.float64)"),
-        ("torch.backends.cudnn.benchmark", "import torch; torch.backends.cudnn.benchmark = True"),
-        ("numpy.geterr", "import numpy; numpy.seterr(all='raise')"),
         ("os.getcwd", "import os; os.chdir('/')"),
     ],
 )
 def test_a_changed_setting_is_named(tmp_path, setting, line):
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    cwd, errors, benchmark = Path.cwd(), np.geterr(), torch.backends.cudnn.benchmark
+    threads, cwd = torch.get_num_threads(), Path.cwd()
     try:
         with pytest.raises(
             ParibusError, match=rf"'ideas.py:Mine' changes {re.escape(setting)} from .* to "
@@ -122,11 +112,6 @@ def test_a_changed_setting_is_named(tmp_path, setting, line):
             load(tmp_path, line)
     finally:
         torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(precision)
-        torch.set_grad_enabled(True)
-        torch.set_default_dtype(torch.float32)
-        torch.backends.cudnn.benchmark = benchmark
-        np.seterr(**errors)
         os.chdir(cwd)
 
 

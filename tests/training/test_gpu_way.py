@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from paribus.engine.model.side_by_side import SideBySide
@@ -189,21 +188,6 @@ def test_an_own_module_s_attention_is_pytorch_s_in_values_type_and_gradient(
     tolerance = {"rtol": 0.05, "atol": 0.05} if lower else {}
     torch.testing.assert_close(alone, expected, **tolerance)
     torch.testing.assert_close(mapped, expected, **tolerance)
-
-
-def test_a_chosen_backend_and_a_compiled_module_are_left_alone():
-    x = torch.randn(1, 2, 8, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
-
-    def attention(x: torch.Tensor) -> torch.Tensor:
-        return F.scaled_dot_product_attention(x, x, x, is_causal=True)
-
-    expected = attention(x)
-    with SideBySide(None), sdpa_kernel(SDPBackend.MATH):  # which can be differentiated twice
-        (first,) = torch.autograd.grad(attention(x).square().sum(), x, create_graph=True)
-    torch.autograd.grad(first.square().sum(), x)
-    compiled = torch.compile(attention, backend="eager", fullgraph=True)
-    with SideBySide(None):
-        torch.testing.assert_close(compiled(x), expected)
 
 
 @pytest.mark.gpu

@@ -1,6 +1,6 @@
 """Lower precision is autocast as anybody would write it; float16 has torch.amp's loss scaling."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +23,6 @@ LOSS, NORM = SCALED.index("train_loss"), SCALED.index("grad_norm")
 SCALE, SKIPPED = SCALED.index("loss_scale"), SCALED.index("skipped_steps")
 # Overflows at first: some six halvings bring gradients of this model into the range of float16.
 HUGE = 2.0**24
-
-Make = Callable[..., Setting]
 
 
 @pytest.fixture

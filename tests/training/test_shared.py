@@ -28,28 +28,6 @@ ARMS: dict[str, dict[str, object]] = {
     "layer dropout": {"model.modules.mlp": "ideas.py:LayerDropout"},
 }
 each_arm = pytest.mark.parametrize("arm", ARMS)
-OWN = """
-from torch import nn
-
-class Undeclared(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-
-    def forward(self, x, shared):
-        shared.auxiliary("balance", x.mean())
-        return x * 0
-
-class TooMuch(Undeclared):
-    auxiliaries = ("balance",)
-
-    def forward(self, x, shared):
-        shared.auxiliary("balance", x.mean(dim=-1))
-        return x * 0
-
-class Missing(Undeclared):
-    def forward(self, x, shared):
-        return x + shared["values"]
-"""
 
 
 @pytest.fixture
@@ -57,7 +35,6 @@ def trainer_of(small_study, small_dataset):
     def make(overrides: dict[str, object], seeds: list[int], **more: Any) -> Trainer:
         study = small_study({"training.iterations": 30} | overrides)
         shutil.copy(EXAMPLES / "ideas.py", study.folder)
-        (study.folder / "own.py").write_text(OWN)
         setting = study.setting("baseline")
         return Trainer(setting, seeds, small_dataset, folder=study.folder, **more)
 
@@ -120,12 +97,6 @@ def test_one_expert_is_the_mlp(trainer_of):
     assert ours[list(one.columns).index("auxiliary_balance")] == pytest.approx(2.0)  # of two blocks
     objective = ours[list(one.columns).index("train_objective")]
     assert objective == pytest.approx(ours[0] + 2.0, abs=1e-5)
-
-
-def test_a_weight_of_0_and_one_head_are_the_plain_model(trainer_of):
-    single = ARMS["two heads"] | {"training.loss.options.weight": 0.0}
-    ours, theirs = train(trainer_of(single, [1, 2]), 8), train(trainer_of({}, [1, 2]), 8)
-    np.testing.assert_allclose(ours[..., :3], theirs[..., :3], rtol=1e-5, atol=1e-6)
 
 
 def test_the_objective_is_both_heads(trainer_of):

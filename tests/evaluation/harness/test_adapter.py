@@ -43,13 +43,6 @@ def test_loglikelihood_is_that_of_a_forward_pass(model):
     assert given[1] == ([rows[3].argmax(), rows[4].argmax()] == ids[4:])
 
 
-def test_white_space_at_the_end_of_a_context_stays_there(model):
-    """The harness's own split would score " d" after "abc", and nothing after "\\n"."""
-    lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
-    assert lm._encode_pair("abc ", "d") == (lm.tok_encode("abc "), lm.tok_encode("d"))
-    assert lm._encode_pair("\n", "d") == (lm.tok_encode("\n"), lm.tok_encode("d"))
-
-
 @pytest.mark.parametrize("tokenizer", [TOKENIZER, WITH_END])
 def test_an_empty_context_is_a_document_end(model, tokenizer):
     lm = ParibusLM(model, tokenizer, SEQ_LEN)

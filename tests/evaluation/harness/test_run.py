@@ -1,6 +1,5 @@
 """Whole evaluations: the harness judges, every item is kept, known models get known scores."""
 
-import json
 import math
 from typing import Any
 
@@ -66,18 +65,6 @@ def test_anybodys_lm_eval_gives_the_same_items(make_model, dataset, suite, shots
     ]
     for cell in ours.cells:
         assert cell["accuracy"] == theirs["results"][f"paribus_{cell['task']}"]["acc,none"]
-
-
-def test_prompts_are_the_solved_examples_then_the_item(uniform, dataset, suite, prompts):
-    evaluate_tasks(
-        uniform, dataset.tokenizer, SEQ_LEN, suite, tasks=["typo"], shots=(3,), n_items=1
-    )
-    read = lambda name: [  # noqa: E731
-        json.loads(line) for line in (suite.folder / name).read_text("utf-8").splitlines()
-    ]
-    examples, (item, *_) = read("typo.examples.jsonl"), read("typo.jsonl")
-    solved = "".join(e["context"] + e["choices"][e["answer"]] + "\n" for e in examples)
-    assert prompts == [(solved + item["context"], choice) for choice in item["choices"]]
 
 
 def test_long_items_are_told(uniform, dataset, suite):
