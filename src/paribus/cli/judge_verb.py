@@ -1,4 +1,4 @@
-"""`paribus judge`: a verdict on runs that are there, whoever's program made them."""
+"""The verb `paribus judge`: verdicts on finished runs of any program."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def judge(
     page: Annotated[Path | None, Parameter(help="Write the page to this file.")] = None,
     answer: Answer = PLAIN,
 ) -> int:
-    """Judge runs that are there: tables, logs, anybody's trainer."""
+    """Judge finished runs from tables or logs of any trainer."""
     if arm and arm_from:
         raise ParibusError(f"--arm {arm} and --arm-from {arm_from} both name arms; keep one")
     if page is not None:
@@ -150,9 +150,9 @@ def judge(
     if study is not None:
         stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
         stated |= {"--arm": arm or arm_from, "--pair": pair, "--target": target}
-        if given := [name for name, value in stated.items() if value]:
+        if options := [name for name, value in stated.items() if value]:
             raise ParibusError(
-                f"{', '.join(given)} is what the study says; leave it out beside --study"
+                f"{', '.join(options)} is what the study says; leave it out beside --study"
             )
         registered, home = _registered(study, results, paths)
         if not paths and (waiting := _wait_for_runs(registered, home)):
@@ -161,8 +161,8 @@ def judge(
         reading = _read(registered, paths, reader)
         from paribus.trainers.recording import judge_runs
 
-        found = judge_runs(registered, home, **({"reading": reading} if reading else {}))
-        return _give(found, page, answer)
+        records = judge_runs(registered, home, **({"reading": reading} if reading else {}))
+        return _give(records, page, answer)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
     seed = paired_by(pair, seed)
@@ -171,7 +171,7 @@ def judge(
     reading, named = read_runs(paths, reader, columns, arm=arm or arm_from)
     if bar is not None:
         return _against_bar(reading, named, scores, bar, better, at_step, alpha, answer)
-    made = make_study(
+    built = make_study(
         reading,
         scores=scores,
         margin=margin,
@@ -194,9 +194,9 @@ def judge(
     )
     if answer.verbose:
         _show_files(reading)
-        _show_facts(reading, made)
-    with judged(made, reading, results) as found:
-        return _give(found, page, answer)
+        _show_facts(reading, built)
+    with judged(built, reading, results) as records:
+        return _give(records, page, answer)
 
 
 def _against_bar(
@@ -293,9 +293,9 @@ def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading 
 def _show_files(reading: Reading) -> None:
     """Print what became of the files."""
     show(f"{reading.counts}.")
-    for what, files in (("refused", reading.refused), ("skipped", reading.skipped)):
+    for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
         for path, why in files:
-            show_path(f"{what}: {path}: {why}")
+            show_path(f"{fate}: {path}: {why}")
 
 
 def _show_facts(reading: Reading, study: Study) -> None:

@@ -25,8 +25,8 @@ def _columns(source: Source) -> list[str]:
         header = [name.strip() for name in next(csv.reader([source.header]), [])]
     except csv.Error:
         return []
-    there = set(header)
-    return [one for one in header if BETWEEN in one and {one + LEAST, one + MOST} <= there]
+    columns = set(header)
+    return [one for one in header if BETWEEN in one and {one + LEAST, one + MOST} <= columns]
 
 
 def _detects(source: Source) -> bool:
@@ -69,10 +69,10 @@ def wandb_chart(source: Source) -> Iterator[Run]:
 
 
 def _facts(name: str) -> dict[str, str | float]:
-    found = SEED.search(name)
-    arm = name[: found.start()] if found else name
+    match = SEED.search(name)
+    arm = name[: match.start()] if match else name
     facts: dict[str, str | float] = {"run": name, "arm": arm or name}
-    return facts | ({"seed": float(found[1])} if found else {})
+    return facts | ({"seed": float(match[1])} if match else {})
 
 
 TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")

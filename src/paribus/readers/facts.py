@@ -55,7 +55,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a reader of the verdict must know: a code and a sentence."""
+    """A code and a sentence about the runs, for cautions and records."""
 
     code: str
     text: str
@@ -89,8 +89,8 @@ def find_kind(name: str) -> str:
 
 
 def find_seed(runs: Sequence[Run], name: str) -> str:
-    """Return the fact that is the seed of the runs: `name`, or where none has it the nested setting
-    of that name, such as `config.trainer.seed`; `name` where there is none."""
+    """Return the name of the fact that holds seeds: `name`, or a nested setting such as
+    `config.trainer.seed` if no run has `name`."""
     if any(name in run.facts or "seed" in run.facts for run in runs) or name != "seed":
         return name
     nested: dict[str, set[Value]] = {}
@@ -200,12 +200,12 @@ def _refuse_incomparable(fact: Fact, arms: Mapping[str, Sequence[Run]], score: s
         return  # of another task than the score is of
     runs = [run for own in arms.values() for run in own if fact.name in run.facts]
     first = runs[0]
-    other = next(run for run in runs if run.facts[fact.name] != first.facts[fact.name])
-    values = [_shown(run.facts[fact.name]) for run in (first, other)]
+    differing = next(run for run in runs if run.facts[fact.name] != first.facts[fact.name])
+    values = [_shown(run.facts[fact.name]) for run in (first, differing)]
     raise ParibusError(
         f"runs of {score} were not evaluated alike: {fact.name} is {values[0]} in "
-        f"{first.source or 'one'} and {values[1]} in {other.source or 'another'}; evaluate them "
-        f"alike, or judge those that were with --where '{fact.name}={values[0]}'"
+        f"{first.source or 'one'} and {values[1]} in {differing.source or 'another'}; evaluate "
+        f"them alike, or judge those that were with --where '{fact.name}={values[0]}'"
     )
 
 
@@ -223,8 +223,10 @@ def _refuse_sweep(fact: Fact, arms: Mapping[str, Sequence[Run]]) -> None:
 def _refuse_multiplied(
     arms: Mapping[str, Sequence[Run]], facts: Iterable[Fact], score: str
 ) -> None:
-    """Raise ParibusError for a training loss that is a whole multiple of what it should be in one
-    arm, and not in another: as often as batches are accumulated, or times its evaluation loss."""
+    """Raise ParibusError if a training loss seems to be summed over accumulated batches.
+
+    The sign is a loss that is a whole multiple of the evaluation loss in one arm only, or a loss
+    that is equal in the arms once it is divided by the number of accumulated batches."""
     if not TRAINING_LOSS.fullmatch(score):
         return
     means = {arm: _middle(run.scores.get(score) for run in runs) for arm, runs in arms.items()}
@@ -241,9 +243,9 @@ def _refuse_multiplied(
         for arm, value in fact.values.items()
         if len(value) == 1 and isinstance(value[0], float)
     }
-    for what, parts in (("evaluation loss", evaluated), ("accumulated batches", accumulated)):
+    for unit_name, parts in (("evaluation loss", evaluated), ("accumulated batches", accumulated)):
         units = {arm: means[arm] / parts[arm] for arm in parts if means[arm] and parts[arm]}
-        if what == "accumulated batches":
+        if unit_name == "accumulated batches":
             # A loss that is summed over batches is equal in the arms once it is divided by them.
             is_summed = len(units) > 1 and len(set(accumulated.values())) > 1
             is_summed = is_summed and max(units.values()) < 1.2 * min(units.values())
@@ -255,23 +257,23 @@ def _refuse_multiplied(
             )
         if is_summed:
             raise ParibusError(
-                f"{score} differs between arms by a whole factor, as does its ratio to the {what}: "
-                "it may be summed over accumulated batches; judge by the evaluation loss, or "
-                "divide it"
+                f"{score} differs between arms by a whole factor, as does its ratio to the "
+                f"{unit_name}: it may be summed over accumulated batches; judge by the evaluation "
+                "loss, or divide it"
             )
 
 
 def _middle(values: Iterable[float | None]) -> float:
-    """Return the median of the finite values; 0 where there is none."""
+    """Return the median of the finite values, or 0 if there is none."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     return median(finite) if finite else 0.0
 
 
 def _check_programs(arms: Mapping[str, Sequence[Run]]) -> list[Finding]:
-    """Ask of an arm whose runs are of several programs or commits whether it is one arm."""
+    """Warn about arms whose runs are of several programs or commits."""
     findings = []
     for arm, runs in arms.items():
-        for name, what in PROGRAM.items():
+        for name, noun in PROGRAM.items():
             counts: dict[str, int] = {}
             for run in runs:
                 if name in run.facts:
@@ -280,14 +282,14 @@ def _check_programs(arms: Mapping[str, Sequence[Run]]) -> list[Finding]:
             if len(counts) > 1:
                 ordered = sorted(counts.items(), key=lambda item: -item[1])
                 each = some([f"{value} ({n})" for value, n in ordered], 3)
-                text = f"The runs of {arm} are of {len(counts)} {what}, {each}: is it one arm?"
+                text = f"The runs of {arm} are of {len(counts)} {noun}, {each}: is it one arm?"
                 findings.append(Finding("programs", text))
                 break
     return findings
 
 
 def _check_start(arms: Mapping[str, Sequence[Run]]) -> list[Finding]:
-    """Say that all runs start from one checkpoint."""
+    """Warn if all runs start from one checkpoint."""
     every = [run for runs in arms.values() for run in runs]
     for name in sorted(WORDS["start"]):
         values = {run.facts.get(name) for run in every}
@@ -301,7 +303,7 @@ def _check_start(arms: Mapping[str, Sequence[Run]]) -> list[Finding]:
 
 
 def _check_zeros(arms: Mapping[str, Sequence[Run]], score: str) -> list[Finding]:
-    """Say which runs have a loss of 0 beside a gradient norm of NaN, which counts as NaN."""
+    """Warn about losses of 0 beside a gradient norm of NaN, which count as NaN."""
     zeroed = [run for runs in arms.values() for run in runs if run.facts.get("zeroed") == score]
     if not zeroed:
         return []

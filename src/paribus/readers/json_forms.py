@@ -167,7 +167,7 @@ def inspect_ai(source: Source) -> Iterator[Run]:
             f"{source.path}: the evaluation is {header.get('status')}, and its scores are of some "
             "samples alone; run it to its end, or leave it out"
         )
-    run, about = Run(""), _table(header.get("eval"))
+    run, header_eval = Run(""), _table(header.get("eval"))
     for scorer in _table(header.get("results")).get("scores") or ():
         for name, metric in _table(_table(scorer).get("metrics")).items():
             value = _table(metric).get("value")
@@ -178,15 +178,15 @@ def inspect_ai(source: Source) -> Iterator[Run]:
         if by_item and math.isclose(mean(by_item.values()), run.scores[name], abs_tol=1e-9):
             run.items[name] = by_item
     facts = {
-        "model": about.get("model"),
-        "eval_set": about.get("task"),
-        "limit": _table(about.get("config")).get("limit"),
-        "epochs": _table(about.get("config")).get("epochs"),
+        "model": header_eval.get("model"),
+        "eval_set": header_eval.get("task"),
+        "limit": _table(header_eval.get("config")).get("limit"),
+        "epochs": _table(header_eval.get("config")).get("epochs"),
     }
     for fact, value in facts.items():
         if isinstance(value, str) or is_number(value):
             run.facts[fact] = value if isinstance(value, str) else as_float(value)
-    run.facts |= seed_fact(source.path) or seed_fact(str(about.get("model", "")))
+    run.facts |= seed_fact(source.path) or seed_fact(str(header_eval.get("model", "")))
     run.decides = next(iter(run.scores), "")
     if run.scores:
         yield run

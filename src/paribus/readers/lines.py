@@ -101,10 +101,10 @@ def load_form(path: Path) -> Form:
 def make_reader(form: Form) -> Reader:
     """Return the reader of a form."""
     recognise = re.compile(form.recognise.encode(), re.MULTILINE)
-    other = re.compile(form.not_with.encode(), re.MULTILINE) if form.not_with else None
+    excluded = re.compile(form.not_with.encode(), re.MULTILINE) if form.not_with else None
 
     def detects(source: Source) -> bool:
-        return source.matches(recognise) and not (other and source.matches(other))
+        return source.matches(recognise) and not (excluded and source.matches(excluded))
 
     return Reader(form.name, form.about, lambda source: read_lines(form, source), detects)
 
@@ -118,10 +118,13 @@ def _compile(form: Form) -> tuple[re.Pattern[bytes], list[tuple[Any, dict[str, A
     expressions of pairs and fields of each."""
     patterns, inside = [], []
     for place, line in enumerate(form.line):
-        whole = _expand(line.pattern) + (r"[^\n]*\n?" if line.pairs or line.fields else "")
-        named = re.sub(r"\(\?P<(\w+)>", rf"(?P<_{place}_\1>", whole)
+        pattern = _expand(line.pattern) + (r"[^\n]*\n?" if line.pairs or line.fields else "")
+        named = re.sub(r"\(\?P<(\w+)>", rf"(?P<_{place}_\1>", pattern)
         patterns.append(f"(?P<_{place}_>{named})")
-        fields = {name: re.compile(_expand(of).encode()) for name, of in line.fields.items()}
+        fields = {
+            name: re.compile(_expand(expression).encode())
+            for name, expression in line.fields.items()
+        }
         pairs = re.compile(_expand(line.pairs).encode()) if line.pairs else None
         inside.append((pairs, fields))
     return re.compile("|".join(patterns).encode(), re.MULTILINE), inside
@@ -229,7 +232,7 @@ class _Log:
 
 
 def _in_seconds(name: str, text: bytes) -> tuple[str, float | None]:
-    """Return a name without its unit, and the number that a text is; None where it is none."""
+    """Return a metric's name without its unit, and its value in seconds; None if not a number."""
     spelt, _, unit = name.partition("__")
     number = as_number(text.strip().replace(b",", b""))
     return spelt, None if number is None else number * UNITS.get(unit, 1.0)

@@ -46,8 +46,8 @@ def _detects(source: Source) -> bool:
 @reader("lm-eval", says="results_<date>.json, with its samples_*.jsonl", detects=_detects)
 def lm_eval(source: Source) -> Iterator[Run]:
     """Yield the run: a score for each task and metric, and their items."""
-    about = source.json()
-    results = about.get("results") if isinstance(about, dict) else None
+    content = source.json()
+    results = content.get("results") if isinstance(content, dict) else None
     if not isinstance(results, dict):
         raise ParibusError(f"{source.path} has no results; is it whole?")
     run = Run("")
@@ -55,12 +55,12 @@ def lm_eval(source: Source) -> Iterator[Run]:
         for key, value in metrics.items() if isinstance(metrics, dict) else ():
             if is_number(value) and "stderr" not in key and key != "sample_len":
                 run.scores[_score(task, *key.split(",", 1))] = as_float(value)
-    config = about.get("config")
+    config = content.get("config")
     config = config if isinstance(config, dict) else {}
     for fact, value in (
-        ("arm", about.get("model_name") or config.get("model_args")),
+        ("arm", content.get("model_name") or config.get("model_args")),
         ("model_args", config.get("model_args")),
-        ("lm_eval_version", about.get("lm_eval_version")),
+        ("lm_eval_version", content.get("lm_eval_version")),
         ("evaluation_seed", config.get("random_seed")),
     ):
         if isinstance(value, str) and value:
@@ -68,10 +68,10 @@ def lm_eval(source: Source) -> Iterator[Run]:
         elif is_number(value):
             run.facts[fact] = as_float(value)
     for fact, values in (
-        ("task_hash", about.get("task_hashes")),
-        ("task_version", about.get("versions")),
-        ("n_shot", about.get("n-shot")),
-        ("n_samples", _effective(about.get("n-samples"))),
+        ("task_hash", content.get("task_hashes")),
+        ("task_version", content.get("versions")),
+        ("n_shot", content.get("n-shot")),
+        ("n_samples", _effective(content.get("n-samples"))),
     ):
         for task, value in values.items() if isinstance(values, dict) else ():
             if (isinstance(value, str) and value) or is_number(value):
@@ -123,12 +123,12 @@ def _samples_beside(source: Source) -> list[tuple[str, str]]:
     date = RESULTS.fullmatch(source.name)
     if not date:
         return []
-    found = []
+    files = []
     for file in sorted(Path(source.path).parent.iterdir()):
         match = SAMPLES.fullmatch(file.name)
         if match and match[2] == date[1] and is_regular(file):
-            found.append((str(file), match[1]))
-    return found
+            files.append((str(file), match[1]))
+    return files
 
 
 def _add_items(run: Run, samples: Source, task: str) -> None:
@@ -152,5 +152,5 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
 def _metrics(sample: dict[str, Any]) -> list[str]:
     listed = sample.get("metrics")
     if isinstance(listed, list):
-        return [one for one in listed if isinstance(one, str)]
+        return [name for name in listed if isinstance(name, str)]
     return [key for key in sample if key not in ABOUT]

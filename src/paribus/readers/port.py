@@ -123,7 +123,7 @@ def path_of(source: str) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a table mean; only the caller can say it.
+    """The meaning of a table's columns, as the caller states it.
 
     Attributes:
         scores: columns of values: one or several in a wide table. Empty: see `metric`.

@@ -33,7 +33,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass
 class Reading:
-    """What became of the files that were given.
+    """The runs in a set of files, and the files that were refused or skipped.
 
     Attributes:
         runs: each run once, in the order of the files.
@@ -113,8 +113,8 @@ def read(
             reading.paths.append(path)
             runs = list(_runs(chosen, source))
             if not runs:
-                told = f"reader '{chosen.name}' finds no run in it"
-                raise ParibusError(f"{path}: {told}") if is_named else SkippedError(told)
+                message = f"reader '{chosen.name}' finds no run in it"
+                raise ParibusError(f"{path}: {message}") if is_named else SkippedError(message)
             reading.runs += runs
             reading.notes += source.notes
         except SkippedError as error:
@@ -157,9 +157,9 @@ def counted_once(
             same = len(kept)
             kept.append(run)
         else:
-            longer, other = sorted((kept[same], run), key=_points, reverse=True)
-            longer.facts = other.facts | longer.facts
-            copies.append((other.source, longer.source))
+            longer, second = sorted((kept[same], run), key=_points, reverse=True)
+            longer.facts = second.facts | longer.facts
+            copies.append((second.source, longer.source))
             kept[same] = longer
         for start in starts:
             by_start.setdefault(start, []).append(same)
@@ -203,10 +203,10 @@ def _is_copy(one: Run, other: Run) -> bool:
     lengths = [(len(first), len(second)) for first, second in pairs]
     if any(a < b for a, b in lengths) and any(a > b for a, b in lengths):
         return False
-    said = IDENTITY if any(a != b for a, b in lengths) else (*IDENTITY, "train_seconds")
+    identity = IDENTITY if any(a != b for a, b in lengths) else (*IDENTITY, "train_seconds")
     if any(
         one.facts[name] != other.facts[name]
-        for name in said
+        for name in identity
         if name in one.facts and name in other.facts
     ):
         return False
@@ -259,8 +259,8 @@ def _runs(chosen: Reader, source: Source) -> Iterator[Run]:
     except Exception as error:  # it may be the user's code
         if chosen in shipped_readers().values():
             raise
-        told = f"{type(error).__name__}: {error}"
-        raise ParibusError(f"{source.path}: reader '{chosen.name}' failed: {told}") from error
+        message = f"{type(error).__name__}: {error}"
+        raise ParibusError(f"{source.path}: reader '{chosen.name}' failed: {message}") from error
     for number, run in enumerate(runs, start=1):
         run.source = run.source or (source.path if number == 1 else f"{source.path}#{number}")
         run.reader = chosen.name
@@ -271,27 +271,27 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
     """Return the reader of a file; None for a file of a folder that none reads."""
     if not is_named and source.name.lower().endswith(NO_LOGS):
         return None
-    found = [one for one in known if not one.general and one.detects(source)]
+    readers = [one for one in known if not one.general and one.detects(source)]
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
-    if not found and (is_named or source.columns != Columns()):
-        found = [one for one in known if one.general and one.detects(source)]
-    if len(found) > 1:
-        names = " or ".join(f"'{one.name}'" for one in found)
+    if not readers and (is_named or source.columns != Columns()):
+        readers = [one for one in known if one.general and one.detects(source)]
+    if len(readers) > 1:
+        names = " or ".join(f"'{one.name}'" for one in readers)
         raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
     name = source.name.lower()
-    if not found and is_named and name.endswith(PACKED):
+    if not readers and is_named and name.endswith(PACKED):
         raise ParibusError(f"{source.path} is compressed; unpack it first")
-    if not found and is_named:
+    if not readers and is_named:
         names = ", ".join(one.name for one in known)
         raise ParibusError(
             f"{source.path} is of no form that is known; choose one with {WORD} ({names}), or your "
             "own, 'file.py:name'"
         )
-    return found[0] if found else None
+    return readers[0] if readers else None
 
 
 def files_at(paths: Paths) -> list[str]:
-    """Return the files that `read` would look at now; none of what is not there yet."""
+    """Return the existing files that `read` would look at."""
     return [path for path, _ in _files(_given(paths), needed=False)]
 
 
@@ -301,7 +301,7 @@ def is_known(path: str) -> bool:
     if source.name.lower().endswith(NO_LOGS):
         return False
     try:
-        return any(one.detects(source) for one in shipped_readers().values())
+        return any(reader.detects(source) for reader in shipped_readers().values())
     except (ParibusError, OSError):
         return False
 
@@ -316,20 +316,20 @@ def _files(given: Iterable[str], *, needed: bool = True) -> Iterator[tuple[str, 
     """Yield every file once, and whether it was named itself. Raises ParibusError where a path that
     is `needed` leads to nothing."""
     seen: set[str] = set()
-    for one in given:
-        if os.path.isdir(one):
-            below = [(os.fspath(file), False) for file in files_below(Path(one))]
-        elif not os.path.lexists(one) and glob.has_magic(one):
-            matches = sorted(glob.glob(one, recursive=True))
+    for path in given:
+        if os.path.isdir(path):
+            below = [(os.fspath(file), False) for file in files_below(Path(path))]
+        elif not os.path.lexists(path) and glob.has_magic(path):
+            matches = sorted(glob.glob(path, recursive=True))
             if not matches and needed:
-                raise ParibusError(f"nothing matches {one}; correct the pattern")
+                raise ParibusError(f"nothing matches {path}; correct the pattern")
             below = [(match, True) for match in matches if not os.path.isdir(match)]
-        elif os.path.lexists(one):
-            below = [(one, True)]
+        elif os.path.lexists(path):
+            below = [(path, True)]
         elif not needed:
             continue
         else:
-            raise ParibusError(f"{one} does not exist; correct the path")
+            raise ParibusError(f"{path} does not exist; correct the path")
         for file, is_named in below:
             real = os.path.realpath(file)
             if real not in seen:

@@ -255,10 +255,10 @@ class _Table:
         starts = np.cumsum([0, *(len(own) for own in groups[:-1])])
         for name in self.others:
             values, codes = self._coded(name, _fact)
-            least = np.minimum.reduceat(codes[order], starts)
-            most = np.maximum.reduceat(codes[order], starts)
-            for place in np.flatnonzero(least == most).tolist():
-                if (value := values[least[place]]) is not None:
+            lowest = np.minimum.reduceat(codes[order], starts)
+            highest = np.maximum.reduceat(codes[order], starts)
+            for place in np.flatnonzero(lowest == highest).tolist():
+                if (value := values[lowest[place]]) is not None:
                     runs[place].facts.setdefault(name, value)
 
     def _add(
@@ -275,27 +275,27 @@ class _Table:
         items = self.data.column(self.columns.item).to_pylist() if self.columns.item else None
         for run, group in zip(runs, groups, strict=True):
             rows = group if chosen is None else group[chosen[group]]
-            given = rows[~missing[rows]]
+            present = rows[~missing[rows]]
             if steps is not None:
-                self._add_curve(run, name, rows, given, steps, values)
+                self._add_curve(run, name, rows, present, steps, values)
             elif items is not None:
-                own = {_name(items[row]): float(values[row]) for row in given.tolist()}
-                if len(own) < len(given):
-                    twice = next(n for n in own if [_name(items[r]) for r in given].count(n) > 1)
+                own = {_name(items[row]): float(values[row]) for row in present.tolist()}
+                if len(own) < len(present):
+                    twice = next(n for n in own if [_name(items[r]) for r in present].count(n) > 1)
                     raise ParibusError(
                         f"{self.where}: item '{twice}' is twice in one run; name what else tells "
                         "runs apart"
                     )
                 run.items[name] = own
-            elif len(given) > 1:
+            elif len(present) > 1:
                 facts = ", ".join(f"{f} {_text(v)}" for f, v in run.facts.items() if f != name)
                 raise ParibusError(
                     f"{self.where}: two rows are one run ({facts}); name the column of steps "
                     "(--step) or of items (--item), or what else tells runs apart, such as a seed "
                     "in every row"
                 )
-            elif len(given):
-                run.scores[name] = float(values[given[0]])
+            elif len(present):
+                run.scores[name] = float(values[present[0]])
 
     def _add_curve(
         self,
@@ -356,7 +356,7 @@ class _Table:
         return _Coded(list(places), np.array([places[v] for v in values] or [0], np.int64)[codes])
 
     def _numbers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return a column as numbers, and which cells are empty: a NaN that was logged is none.
+        """Return a column as numbers, and a mask of its empty cells. A logged NaN is not empty.
 
         Raises ParibusError for a value that is no number.
         """

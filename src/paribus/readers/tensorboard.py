@@ -64,23 +64,23 @@ class _Points:
 
     def curves(self) -> dict[str, Any]:
         """Return the curve of each tag, in the order of the records."""
-        found: dict[str, Any] = {}
+        curves: dict[str, Any] = {}
         for tag, pieces in self.of.items():
             numbers, steps, values = map(np.concatenate, zip(*pieces, strict=True))
             order = np.argsort(numbers, kind="stable")
-            found[tag] = Curve(steps[order], values[order])
-        return found
+            curves[tag] = Curve(steps[order], values[order])
+        return curves
 
 
 def _read(path: str, run: Run, points: _Points) -> None:
     """Add the scalars of a file. Raises ParibusError."""
     for block, starts, ends in _records(path, run):
-        others = np.ones(len(starts), bool)
+        unparsed = np.ones(len(starts), bool)
         for length in np.unique(ends - starts):
             same = np.flatnonzero(ends - starts == length)
             if MOST_PLAIN > length > LEAST:
-                others[_add_plain(path, block, starts, same, int(length), points)] = False
-        for number in np.flatnonzero(others).tolist():
+                unparsed[_add_plain(path, block, starts, same, int(length), points)] = False
+        for number in np.flatnonzero(unparsed).tolist():
             _add_parsed(path, block[starts[number] : ends[number]], number, points)
         points.records += len(starts)
 
@@ -115,8 +115,10 @@ def _add_plain(
         names = np.ascontiguousarray(plain[:, at + 6 : -5]).view(f"V{tagged}")[:, 0]
         numbers = same[is_plain]
         for name in dict.fromkeys(names.tolist()):
-            of = names == np.void(name)
-            points.add(_text(name, path), numbers[of], steps.view(np.int64)[of], values[of])
+            is_tag = names == np.void(name)
+            points.add(
+                _text(name, path), numbers[is_tag], steps.view(np.int64)[is_tag], values[is_tag]
+            )
         done.append(numbers)
     return np.concatenate([np.array([], int), *done])
 

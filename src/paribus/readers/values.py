@@ -1,4 +1,4 @@
-"""What the scores and curves of runs show beside their values: ends, repeats, units, cut logs."""
+"""Checks of scores and curves: last steps, repeated steps, units, cut logs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _every(arms: Arms) -> list[Run]:
 
 
 def _check_planned_steps(arms: Arms) -> list[Finding]:
-    """Say of each arm how many of its runs ended before the last step that they planned."""
+    """Warn about runs that ended before their planned last step."""
     findings = []
     for arm, runs in arms.items():
         ends = [(run.facts.get("steps"), run.facts.get("planned_steps")) for run in runs]
@@ -60,8 +60,7 @@ def _check_planned_steps(arms: Arms) -> list[Finding]:
 
 
 def _check_repeated_steps(arms: Arms, score: str, at_step: float | None) -> list[Finding]:
-    """Say which runs have several values at the step whose value counts, of which the last in the
-    file is taken: right after a resume, and wrong where steps begin again in each epoch."""
+    """Warn about runs with several values at the step that counts; the last in the file is used."""
     repeated = []
     for run in _every(arms):
         curve = run.curves.get(score)
@@ -88,8 +87,7 @@ def _check_repeated_steps(arms: Arms, score: str, at_step: float | None) -> list
 
 
 def _check_empty_ends(arms: Arms, score: str) -> list[Finding]:
-    """Ask of runs whose tables have no score at a later step, where other runs have one, whether
-    they diverged: NaN is often written as an empty cell."""
+    """Warn about runs whose last rows have no score: NaN is often written as an empty cell."""
     curves = [run.curves[score] for run in _every(arms) if run.curves.get(score)]
     last = max((curve[-1][0] for curve in curves), default=0)
     findings = []
@@ -110,7 +108,7 @@ def _check_empty_ends(arms: Arms, score: str) -> list[Finding]:
 
 
 def _check_lengths(arms: Arms, score: str) -> list[Finding]:
-    """Say that runs ended at different steps."""
+    """Warn if runs ended at different steps."""
     ends: dict[str, set[float]] = {}
     for name in (score, ""):  # of those without its curve, where they ended
         ends = {arm: set() for arm in arms}
@@ -138,8 +136,7 @@ def _check_lengths(arms: Arms, score: str) -> list[Finding]:
 
 
 def _check_resumed(arms: Arms, score: str) -> list[Finding]:
-    """Ask of runs of an arm whose curves begin with the same values whether one continues the
-    other."""
+    """Warn about runs of an arm whose curves begin with the same values: one may be resumed."""
     findings = []
     for arm, runs in arms.items():
         by_start: dict[object, list[Run]] = {}
@@ -162,12 +159,12 @@ def _check_resumed(arms: Arms, score: str) -> list[Finding]:
 
 
 def _is_fine(value: float) -> bool:
-    """Return whether a value has so many digits that chance hardly gives it three times."""
+    """Return whether a value has enough digits to be unlikely to repeat by chance."""
     return math.isfinite(value) and float(f"{value:.{FINE_DIGITS - 1}g}") != value
 
 
 def _check_cut(arms: Arms) -> list[Finding]:
-    """Say which runs are of logs that end in the middle of something; tables say it themselves."""
+    """Warn about logs that end in the middle of a line; tables are warned about when read."""
     every = _every(arms)
     cut = [run for run in every if "cut" in run.facts and run.reader != "table"]
     if not cut:
@@ -188,18 +185,18 @@ def check_units(values: Mapping[str, Sequence[float]], score: str, better: str) 
     sizes = sorted((abs(value), arm) for value, arm in known)
     gaps = [high / low for (low, _), (high, _) in pairwise(sizes)]
     place = max(range(len(gaps)), key=gaps.__getitem__, default=0) + 1
-    less, more = sizes[:place], sizes[place:]
-    if not more:
+    small, large = sizes[:place], sizes[place:]
+    if not large:
         return []
-    times = median(size for size, _ in more) / median(size for size, _ in less)
+    times = median(size for size, _ in large) / median(size for size, _ in small)
     if gaps[place - 1] <= math.sqrt(times) or not PER_CENT[0] <= times <= PER_CENT[1]:
         return []
-    arms = ", ".join(dict.fromkeys(arm for _, arm in more))
+    arms = ", ".join(dict.fromkeys(arm for _, arm in large))
     text = (
-        f"{score} is {more[0][0]:g} or more in {plural(len(more), 'run')} (of {arms}) and "
-        f"{less[-1][0]:g} or less in the other {len(less)}, a factor of about {times:.0f}"
+        f"{score} is {large[0][0]:g} or more in {plural(len(large), 'run')} (of {arms}) and "
+        f"{small[-1][0]:g} or less in the other {len(small)}, a factor of about {times:.0f}"
     )
-    are_shares = less[-1][0] <= 1 < more[0][0] and more[-1][0] <= PER_CENT_MOST
+    are_shares = small[-1][0] <= 1 < large[0][0] and large[-1][0] <= PER_CENT_MOST
     if are_shares and better == "higher" and min(known)[0] > 0:
         raise ParibusError(f"{text}: write all of them in per cent, or all as shares")
     return [Finding("units", f"{text}: are some in per cent, or in another unit?")]

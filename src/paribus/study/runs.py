@@ -47,7 +47,7 @@ class Score(Part):
 
 
 class RunsSection(Part):
-    """Where the runs are, how they are told apart, and what is compared."""
+    """The section `[runs]`: files, columns, and scores to compare."""
 
     paths: Annotated[
         tuple[Annotated[str, Field(max_length=4096)], ...],
@@ -95,13 +95,13 @@ class RunsSection(Part):
 
 
 class RunsSetting(TrialSetting, Part):
-    """What the runs of one arm are found by."""
+    """The resolved `[runs]` section of one arm."""
 
     runs: RunsSection
 
 
 class RunsFormat(StudyFormat):
-    """How studies of other programs' runs are read."""
+    """The format of studies of finished runs."""
 
     defaults = MappingProxyType({"inference": {"test": "welch_t"}})
     free = (("runs", "scores"),)
@@ -121,13 +121,13 @@ class RunsFormat(StudyFormat):
             table = table | {"inference": dict(self.defaults["inference"]) | inference}
         if not isinstance(arms, dict):
             return table
-        found = {}
+        labelled = {}
         for name, arm in arms.items():
-            found[name] = arm
+            labelled[name] = arm
             set_ = arm.get("set", {}) if isinstance(arm, dict) else None
             if isinstance(set_, dict) and not set_.keys() & {"runs.label"}:
-                found[name] = arm | {"set": {"runs.label": name} | set_}
-        return table | {"arms": found}
+                labelled[name] = arm | {"set": {"runs.label": name} | set_}
+        return table | {"arms": labelled}
 
     def sections(self, table: dict[str, Any], others: Any) -> dict[str, Any]:
         """Return the section `[runs]`, defaults left out."""
@@ -174,19 +174,24 @@ def section_of(study: Study) -> RunsSection:
 def declared(study: Study) -> dict[str, Metric]:
     """Return what the study compares its runs by, with what it takes to its target."""
     section = section_of(study)
-    found = {
+    metrics = {
         name: Metric(
-            name, of.label or readable(name), of.unit, of.better, "evaluation", digits=of.digits
+            name,
+            score.label or readable(name),
+            score.unit,
+            score.better,
+            "evaluation",
+            digits=score.digits,
         )
-        for name, of in section.scores.items()
+        for name, score in section.scores.items()
     }
     if section.target is not None:
         for budget, unit in BUDGETS.items():
             name = f"{budget}{TO_TARGET}"
             label = f"{budget} to {section.target:g}"
             digits = 1 if budget == "seconds" else 0
-            found[name] = Metric(name, label, unit, "lower", "evaluation", digits=digits)
-    return found
+            metrics[name] = Metric(name, label, unit, "lower", "evaluation", digits=digits)
+    return metrics
 
 
 def section_from(table: Any) -> RunsSection:

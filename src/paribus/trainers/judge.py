@@ -303,8 +303,8 @@ def make_study(
         arms[called[label]] = {"set": settings} | title
     stated = section.model_dump(mode="json", exclude_defaults=True) | dict(rows)
     stated |= {"scores": specs} | ({} if target is None else {"target": float(target)})
-    others = [called[label] for label in by_label if label != baseline]
-    asked = question or f"{readable(first)} of {some(others)} against {called[baseline]}"
+    treatments = [called[label] for label in by_label if label != baseline]
+    asked = question or f"{readable(first)} of {some(treatments)} against {called[baseline]}"
     return load_study(
         {
             "name": label_as_name(name),
@@ -373,9 +373,9 @@ def _require_arms(by_label: Mapping[str, list[Run]], runs: Sequence[Run], arm: s
     """Raise ParibusError where runs are not told apart as arms."""
     if nameless := by_label.get(""):
         known = sorted({name for run in runs for name in run.facts} - {arm})
-        which = "any run" if len(nameless) == len(runs) else nameless[0].source or "a row"
+        subject = "any run" if len(nameless) == len(runs) else nameless[0].source or "a row"
         raise ParibusError(
-            f"nothing called '{arm}' names the arm of {which}"
+            f"nothing called '{arm}' names the arm of {subject}"
             + (f": {nearest(arm, known)}" if known else "")
             + "; say what does with --arm COLUMN, --arm-from folder, or give files as label=PATTERN"
         )
