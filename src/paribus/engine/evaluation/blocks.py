@@ -73,13 +73,14 @@ class Division:
         """Return [N] the blocks of items, by their numbers from 0."""
         return item * self.blocks // self.items
 
-    def of_places(self, document: int, place: np.ndarray) -> np.ndarray:
-        """Return [N] the blocks of the tokens at `place` [N] in the text, all in the one document.
+    def of_places(self, document: np.ndarray | int, place: np.ndarray) -> np.ndarray:
+        """Return [N] the blocks of the tokens at `place` [N] in the text, of each the document.
 
         The first token of a text, which no token predicts, is in the first block.
         """
         if self.kind == "document":
-            return self.of_items(np.full(len(place), max(document - self.unpredicted, 0)))
+            document = np.broadcast_to(document, place.shape)
+            return self.of_items(np.maximum(document - self.unpredicted, 0))
         return self.of_items(np.maximum(place - 1, 0) // self.seq_len)
 
 

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,11 +32,12 @@ from torch import nn
 
 from paribus.engine.data import Dataset, Tokens
 from paribus.engine.data.order import ends_of
-from paribus.engine.data.tokens import CHUNK_TOKENS
+from paribus.engine.data.tokens import chunks
 from paribus.engine.evaluation.blocks import Division
 from paribus.engine.evaluation.predictions import (
     Precision,
     evaluating,
+    kept_generators,
     products_in,
     windows_per_batch,
 )
@@ -47,26 +49,26 @@ BITS_PER_BYTE = Metric(
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class CodeLength:
     """The code length of a text.
 
     Attributes:
         bits: of all its tokens.
         n_bytes, n_tokens, n_documents: of the text; tokens with the ends that count.
+        blocks: [blocks] of the text: its `bits` and `bytes`.
         overlap: the share of a window that was read again for context alone; 0 where that was not
             asked for.
         overlapped_bits: what `bits` are with it; None without.
-        blocks: [blocks] of the text: its `bits` and `bytes`.
     """
 
-    bits: float = 0.0
-    n_bytes: int = 0
-    n_tokens: int = 0
-    n_documents: int = 0
+    bits: float
+    n_bytes: int
+    n_tokens: int
+    n_documents: int
+    blocks: Mapping[str, np.ndarray]
     overlap: float = 0.0
     overlapped_bits: float | None = None
-    blocks: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
     @property
     def bits_per_byte(self) -> float:
@@ -76,7 +78,7 @@ class CodeLength:
     @property
     def about(self) -> dict[str, Any]:
         """The record of the whole."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "blocks"}
+        return {name: value for name, value in vars(self).items() if name != "blocks"}
 
 
 class _Window(NamedTuple):
@@ -103,54 +105,46 @@ class _Text:
     seq_len: int
     division: Division
 
-    def documents(self) -> Iterator[tuple[int, int]]:
-        """Yield (first token, the one after the last) of each, its end among them."""
-        start = 0
-        for stop in [len(self.tokens)] if self.end is None else ends_of(self.tokens, self.end):
-            yield start, stop
-            start = stop
-
     def windows(self, stride: int) -> Iterator[_Window]:
         """Yield windows of which each begins `stride` targets after the one before it."""
-        opens = self.end is not None
-        for number, (first, stop) in enumerate(self.documents()):
+        begin = 0
+        stops = [len(self.tokens)] if self.end is None else ends_of(self.tokens, self.end)
+        for document, stop in enumerate(stops):
             # Of a single text, nothing is before the first token.
-            at = begin = first if opens else first + 1
+            first = at = begin if self.end is not None else 1
             while at < stop:
-                is_first = at == begin
-                last = min(at + (self.seq_len if is_first else stride), stop)
-                start = at if is_first else at - (self.seq_len - stride)
-                yield _Window(start, last, at, number)
+                context = 0 if at == first else self.seq_len - stride
+                last = min(at - context + self.seq_len, stop)
+                yield _Window(at - context, last, at, document)
                 at = last
+            begin = stop
 
-    def batch(self, windows: list[_Window]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (inputs, targets, which targets count), each [W, T]; short ones are padded.
+    def batch(self, windows: list[_Window]) -> tuple[np.ndarray, np.ndarray]:
+        """Return (inputs, targets), each [W, T]; short ones are padded.
 
         What stands after a place changes no prediction at it: that is checked of every model.
         """
         T = max(window.stop - window.start for window in windows)
         inputs_WT, targets_WT = (np.zeros((len(windows), T), np.int64) for _ in range(2))
-        scored_WT = np.zeros((len(windows), T), bool)
         for row, window in enumerate(windows):
             n = window.stop - window.start
-            ids = np.asarray(self.tokens[max(window.start - 1, 0) : window.stop], np.int64)
-            if window.start == 0:
-                assert self.end is not None
-                ids = np.concatenate([[self.end], ids])
-            inputs_WT[row, :n], targets_WT[row, :n] = ids[:-1], ids[1:]
-            scored_WT[row, window.scored - window.start : n] = True
-        return inputs_WT, targets_WT, scored_WT
+            ids = self.tokens[max(window.start - 1, 0) : window.stop].astype(np.int64)
+            inputs_WT[row, :n] = ids[:-1] if window.start else [self.end, *ids[:-1]]
+            targets_WT[row, :n] = ids[-n:]
+        return inputs_WT, targets_WT
 
-    def n_bytes(self, of_token: np.ndarray) -> np.ndarray:
-        """Return [blocks] the bytes of the text, from those of each token id."""
-        found = np.zeros(self.division.blocks, np.int64)
-        for number, (first, stop) in enumerate(self.documents()):
-            for start in range(first, stop, CHUNK_TOKENS):
-                place = np.arange(start, min(start + CHUNK_TOKENS, stop))
-                of = of_token[self.tokens[start : start + len(place)]]
-                block = self.division.of_places(number, place)
-                found += np.bincount(block, of, minlength=len(found)).astype(np.int64)
-        return found
+    def count_bytes(self, of_token: np.ndarray) -> tuple[np.ndarray, int]:
+        """Return ([blocks] bytes, from those of each token id; how many documents there are)."""
+        n_bytes, place, document = np.zeros(self.division.blocks, np.int64), 0, 0
+        for ids in chunks(self.tokens):
+            is_end = np.zeros(len(ids), bool) if self.end is None else ids == self.end
+            # The end of a document is the last token of it.
+            documents = document + np.cumsum(is_end) - is_end
+            block = self.division.of_places(documents, np.arange(place, place + len(ids)))
+            added = np.bincount(block, of_token[ids], minlength=len(n_bytes))
+            n_bytes += added.astype(np.int64)
+            place, document = place + len(ids), document + int(is_end.sum())
+        return n_bytes, document + (self.end is None or self.tokens[-1] != self.end)
 
 
 def code_length(
@@ -170,65 +164,52 @@ def code_length(
     division = Division.of(tokens, seq_len, end)
     if dataset.held_out.n_documents == 1:
         # Other documents of the corpus may have given it an end, which tells nothing.
-        tokens = tokens[: len(tokens) - int(tokens[-1] == end)]
-        end = None
-    text = _Text(tokens, end, seq_len, division)
-    with evaluating(model):
-        found = _measured(model, text, dataset.vocab_size, seq_len, precision)
-        if overlap:
-            stride = max(seq_len - round(seq_len * overlap), 1)
-            again = _measured(model, text, dataset.vocab_size, stride, precision)
-            found.overlap, found.overlapped_bits = overlap, again.bits
-    n_bytes = text.n_bytes(dataset.tokenizer.bytes_per_token)
-    found.n_bytes, found.n_documents = int(n_bytes.sum()), sum(1 for _ in text.documents())
-    found.blocks = {**found.blocks, "bytes": n_bytes}
-    return found
+        tokens, end = tokens[: len(tokens) - (tokens[-1] == end)], None
+    text, overlapped_bits = _Text(tokens, end, seq_len, division), None
+    n_bytes, n_documents = text.count_bytes(dataset.tokenizer.bytes_per_token)
+    bits, n_tokens, by_block = _measured(model, text, dataset.vocab_size, seq_len, precision)
+    if overlap:
+        stride = max(seq_len - round(seq_len * overlap), 1)
+        overlapped_bits, *_ = _measured(model, text, dataset.vocab_size, stride, precision)
+    blocks = {"bits": by_block, "bytes": n_bytes}
+    return CodeLength(
+        bits, int(n_bytes.sum()), n_tokens, int(n_documents), blocks, overlap, overlapped_bits
+    )
 
 
 def _measured(
     model: nn.Module, text: _Text, vocab_size: int, stride: int, precision: Precision
-) -> CodeLength:
-    """Return bits and tokens where a window begins every `stride` targets."""
-    found, by_block = CodeLength(), np.zeros(text.division.blocks)
-    found.blocks = {"bits": by_block}
+) -> tuple[float, int, np.ndarray]:
+    """Return bits, tokens and [blocks] bits where a window begins every `stride` targets."""
+    bits, n_tokens, by_block = 0.0, 0, np.zeros(text.division.blocks)
     if text.end is None:
-        found.bits = by_block[0] = math.log2(vocab_size)
-        found.n_tokens = 1
+        bits = by_block[0] = math.log2(vocab_size)
+        n_tokens = 1
     device = next(model.parameters()).device
-    most, waiting = windows_per_batch(text.seq_len, vocab_size, device), list[_Window]()
-    with products_in(precision, device):
-        for window in text.windows(stride):
-            waiting.append(window)
-            if len(waiting) == most:
-                _add(model, text, waiting, found, by_block)
-                waiting = []
-        if waiting:
-            _add(model, text, waiting, found, by_block)
-    return found
-
-
-def _add(
-    model: nn.Module,
-    text: _Text,
-    windows: list[_Window],
-    found: CodeLength,
-    by_block: np.ndarray,
-) -> None:
-    """Let the model read `windows`, and add what they come to."""
-    inputs_WT, targets_WT, scored_WT = text.batch(windows)
-    device = next(model.parameters()).device
-    generators = [device] if device.type == "cuda" else []
-    with torch.no_grad(), torch.random.fork_rng(devices=generators):
-        logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
-        losses_WT = nn.functional.cross_entropy(
-            logits_WTV.float().flatten(0, 1),
-            torch.from_numpy(targets_WT).to(device).flatten(),
-            reduction="none",
-        )
-    bits_WT = losses_WT.cpu().double().numpy().reshape(targets_WT.shape) / math.log(2)
-    found.bits += float(bits_WT[scored_WT].sum())
-    found.n_tokens += int(scored_WT.sum())
-    for row, window in enumerate(windows):
-        n, context = window.stop - window.start, window.scored - window.start
-        block = text.division.of_places(window.document, np.arange(window.scored, window.stop))
-        by_block += np.bincount(block, bits_WT[row, context:n], minlength=len(by_block))
+    most, windows = windows_per_batch(text.seq_len, vocab_size, device), text.windows(stride)
+    with (
+        evaluating(model),
+        torch.no_grad(),
+        kept_generators(device),
+        products_in(precision, device),
+    ):
+        while batch := list(islice(windows, most)):
+            inputs_WT, targets_WT = text.batch(batch)
+            logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
+            losses_WT = nn.functional.cross_entropy(
+                logits_WTV.float().flatten(0, 1),
+                torch.from_numpy(targets_WT).to(device).flatten(),
+                reduction="none",
+            )
+            bits_WT = losses_WT.cpu().double().numpy().reshape(targets_WT.shape) / math.log(2)
+            scored = [
+                of_row[window.scored - window.start : window.stop - window.start]
+                for of_row, window in zip(bits_WT, batch, strict=True)
+            ]
+            for of_window, window in zip(scored, batch, strict=True):
+                place = np.arange(window.scored, window.stop)
+                block = text.division.of_places(window.document, place)
+                by_block += np.bincount(block, of_window, minlength=len(by_block))
+            bits += float(np.concatenate(scored).sum())
+            n_tokens += sum(map(len, scored))
+    return bits, n_tokens, by_block
