@@ -102,14 +102,12 @@ def breakdown(
     predictions: Predictions, totals: np.ndarray, counts: np.ndarray | None = None
 ) -> np.ndarray:
     """Return [parts, 2] `totals` [N] and `counts` [N] (1 each by default) of BREAKDOWN's parts."""
-    everything = np.zeros(len(predictions), np.int64)
-    return np.concatenate(
-        [
-            grouped(1, everything, totals, counts),
-            grouped(len(TOKEN_CLASSES), predictions.token_class, totals, counts),
-            grouped(predictions.seq_len, predictions.position, totals, counts),
-        ]
+    families = (
+        (1, np.zeros(len(predictions), np.int64)),
+        (len(TOKEN_CLASSES), predictions.token_class),
+        (predictions.seq_len, predictions.position),
     )
+    return np.concatenate([grouped(n, index, totals, counts) for n, index in families])
 
 
 def grouped(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -24,6 +25,17 @@ from paribus.engine.evaluation.text_parts import (
     temperatures,
 )
 from paribus.metric import ItemSums
+
+LOSS = "loss (nats/token)"
+drawing = partial(Drawing, section="evaluation")
+by_temperature = partial(
+    drawing,
+    "T={}",
+    "curve",
+    across="softmax temperature",
+    log=True,
+    note="A model that is too sure of itself is best above 1.",
+)
 
 
 @measure(
@@ -78,17 +90,13 @@ def brier_score(predictions: Predictions) -> tuple[float, int]:
     return predictions.brier.sum(dtype="float64"), len(predictions)
 
 
-def _error(tally: np.ndarray, seq_len: int) -> list[Row]:
-    return [Row.ratio("all", gap_sum(tally), int(tally[0].sum()))]
-
-
 @measure(
     "calibration_error",
     better="lower",
     unit="share",
     source="Guo et al. 2017 (arXiv 1706.04599), equation 3: 15 bins of equal width",
     drawings=(),
-    finish=_error,
+    finish=lambda bins, seq_len: [Row.ratio("all", gap_sum(bins), int(bins[0].sum()))],
 )
 def calibration_error(predictions: Predictions) -> np.ndarray:
     """Return the mean over bins of |accuracy - confidence| of the most probable token."""
@@ -104,12 +112,8 @@ def calibration_error(predictions: Predictions) -> np.ndarray:
     source="loss by token index, as Kaplan et al. 2020 (arXiv 2001.08361)",
     parts=(contexts,),
     drawings=(
-        Drawing(
-            "context {}",
-            "curve",
-            "Loss by length of context",
-            "loss (nats/token)",
-            "evaluation",
+        drawing(
+            *("context {}", "curve", "Loss by length of context", LOSS),
             across="context (tokens)",
             in_text=True,
         ),
@@ -128,6 +132,27 @@ def context_loss(predictions: Predictions) -> np.ndarray:
     return grouped(n, predictions.position // CONTEXT_STEP, predictions.loss_nats)
 
 
+@measure(
+    "validation_loss",
+    better="lower",
+    items=ItemSums("loss_sum_nats", "predicted"),
+    uniform="log V",
+    unit="nats/token",
+    source="cross-entropy, Shannon 1948",
+    parts=BREAKDOWN,
+    drawings=(
+        drawing(
+            *("position {}", "curve", "Loss by position in the window", LOSS),
+            across="position in the window (tokens)",
+        ),
+        drawing("{}", "parts", "Loss by class of the predicted token", LOSS, parts=TOKEN_CLASSES),
+    ),
+)
+def validation_loss(predictions: Predictions) -> np.ndarray:
+    """Return the mean of -log p(token | context)."""
+    return breakdown(predictions, predictions.loss_nats)
+
+
 def _of_losses(sums: np.ndarray, seq_len: int) -> list[Row]:
     losses = validation_loss.rows(sums, seq_len)
     return [Row(row.part, _exp(row.value)) for row in losses]
@@ -138,38 +163,6 @@ def _exp(x: float) -> float:
         return math.exp(x)
     except OverflowError:
         return math.inf
-
-
-@measure(
-    "validation_loss",
-    better="lower",
-    items=ItemSums("loss_sum_nats", "predicted"),
-    uniform="log V",
-    unit="nats/token",
-    source="cross-entropy, Shannon 1948",
-    parts=BREAKDOWN,
-    drawings=(
-        Drawing(
-            "position {}",
-            "curve",
-            "Loss by position in the window",
-            "loss (nats/token)",
-            "evaluation",
-            across="position in the window (tokens)",
-        ),
-        Drawing(
-            "{}",
-            "parts",
-            "Loss by class of the predicted token",
-            "loss (nats/token)",
-            "evaluation",
-            parts=TOKEN_CLASSES,
-        ),
-    ),
-)
-def validation_loss(predictions: Predictions) -> np.ndarray:
-    """Return the mean of -log p(token | context)."""
-    return breakdown(predictions, predictions.loss_nats)
 
 
 @measure(
@@ -191,6 +184,11 @@ def validation_perplexity(predictions: Predictions) -> np.ndarray:
 RELIABILITY = "reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2"
 
 
+def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
+    n = len(confidence_bins(predictions.seq_len))
+    return grouped(n, equal_width(predictions.confidence), totals)
+
+
 @measure(
     "reliability_confidence",
     unit="share",
@@ -209,12 +207,8 @@ def reliability_confidence(predictions: Predictions) -> np.ndarray:
     source=RELIABILITY,
     parts=(confidence_bins,),
     drawings=(
-        Drawing(
-            "bin {}",
-            "against",
-            "Reliability",
-            "accuracy (share)",
-            "evaluation",
+        drawing(
+            *("bin {}", "against", "Reliability", "accuracy (share)"),
             across="confidence (share)",
             against="reliability_confidence/bin {}",
             note="Accuracy of the most probable token against its probability, by bins of equal "
@@ -228,11 +222,6 @@ def reliability_accuracy(predictions: Predictions) -> np.ndarray:
     return _by_bin(predictions, predictions.correct)
 
 
-def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
-    n = len(confidence_bins(predictions.seq_len))
-    return grouped(n, equal_width(predictions.confidence), totals)
-
-
 SCALING = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
 
 
@@ -243,18 +232,7 @@ SCALING = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
     unit="nats/token",
     source=SCALING,
     parts=(temperatures,),
-    drawings=(
-        Drawing(
-            "T={}",
-            "curve",
-            "Loss by temperature",
-            "loss (nats/token)",
-            "evaluation",
-            across="softmax temperature",
-            log=True,
-            note="A model that is too sure of itself is best above 1.",
-        ),
-    ),
+    drawings=(by_temperature("Loss by temperature", LOSS),),
 )
 def temperature_loss(predictions: Predictions) -> np.ndarray:
     """Return the validation loss at each temperature."""
@@ -275,16 +253,7 @@ def _errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     source=SCALING,
     parts=(temperatures,),
     drawings=(
-        Drawing(
-            "T={}",
-            "curve",
-            "Calibration error by temperature",
-            "expected calibration error (share)",
-            "evaluation",
-            across="softmax temperature",
-            log=True,
-            note="A model that is too sure of itself is best above 1.",
-        ),
+        by_temperature("Calibration error by temperature", "expected calibration error (share)"),
     ),
     finish=_errors,
 )
