@@ -24,7 +24,7 @@ import paribus
 from paribus.analysis import boundaries
 from paribus.decision import own_rule
 from paribus.engine.data import load_dataset
-from paribus.engine.evaluation.harness import CELLS
+from paribus.engine.evaluation.harness.outcome import CELLS
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.results import Results, ResultsFolder, TrialFolder, registration, settle
 from paribus.results.formats import write_table

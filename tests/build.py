@@ -14,7 +14,7 @@ import pyarrow as pa
 from paribus.analysis import boundaries, tuning_record
 from paribus.decision import own_rule
 from paribus.engine.data import load_dataset
-from paribus.engine.evaluation.harness import CELLS, ITEMS
+from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS
 from paribus.engine.evaluation.measures import all_measures
 from paribus.engine.execution.trial.endpoints import endpoint_metrics, possible
 from paribus.engine.probes import shipped_probes

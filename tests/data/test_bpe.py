@@ -21,7 +21,7 @@ from paribus.engine.data import (
 from paribus.engine.data.pieces import cut, pieces
 from paribus.engine.data.source import encoded
 from paribus.engine.data.tokenizer import BpeTokenizer, tokenizer_of
-from paribus.engine.evaluation import evaluate_heldout
+from paribus.engine.evaluation import evaluate_on
 from paribus.engine.model import build_model
 from paribus.engine.setting import Data
 from paribus.engine.training import Trainer
@@ -207,13 +207,7 @@ def test_a_stack_trains_on_it_and_bits_per_character_count_characters(bpe_study:
     model = build_model(setting, data.vocab_size)
     for parameter in model.parameters():  # equal logits: every token costs log2(V) bits
         parameter.data.zero_()
-    evaluation = evaluate_heldout(
-        model,
-        data.validation,
-        16,
-        token_classes=data.token_classes,
-        characters=data.tokenizer.characters_per_token,
-    )
+    evaluation = evaluate_on(model, data, data.validation, 16)
     predicted = data.validation[1:]
     bits = len(predicted) * math.log2(data.vocab_size)
     characters = len(data.tokenizer.decode(predicted))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from paribus.engine.evaluation import (
     Measure,
     Predictions,
     Row,
-    evaluate_heldout,
+    evaluate_on,
     predict,
 )
 from paribus.engine.evaluation.measures import MeasureSums
@@ -73,8 +75,18 @@ def predicted() -> Callable[..., Predictions]:
 def evaluated() -> Callable[..., Evaluation]:
     """The same, evaluated."""
 
-    def run(table: np.ndarray, tokens: object, seq_len: int, **arrays: np.ndarray) -> Evaluation:
-        ids = np.asarray(tokens, dtype=np.uint16)
-        return evaluate_heldout(Bigram(table), ids, seq_len, **knows(len(table), arrays))
+    def run(
+        table: np.ndarray,
+        tokens: object,
+        seq_len: int,
+        end_of_document: int | None = None,
+        **arrays: np.ndarray,
+    ) -> Evaluation:
+        known = knows(len(table), arrays)
+        tokenizer = SimpleNamespace(
+            end_of_document=end_of_document, characters_per_token=known["characters"]
+        )
+        dataset: Any = SimpleNamespace(tokenizer=tokenizer, token_classes=known["token_classes"])
+        return evaluate_on(Bigram(table), dataset, np.asarray(tokens, np.uint16), seq_len)
 
     return run

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.engine.evaluation.harness import describe_standard
+from paribus.engine.evaluation.harness.standard import describe_standard
 from paribus.engine.execution.trial.suite import drafted_tasks, run_tasks
 from paribus.engine.tasks import STANDARD_FILE
 from paribus.report.tables import tasks_text

@@ -8,8 +8,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from paribus.engine.evaluation.harness import TaskResults, evaluate_tasks
-from paribus.engine.evaluation.harness.outcome import ITEMS, brier_score, calibration_error
+from paribus.engine.evaluation.harness.outcome import (
+    ITEMS,
+    TaskResults,
+    brier_score,
+    calibration_error,
+)
+from paribus.engine.evaluation.harness.task_runs import evaluate_tasks
 from paribus.errors import ParibusError
 
 SEQ_LEN = 128

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from paribus.engine.data import CharacterTokenizer
-from paribus.engine.evaluation.harness import TaskResults, evaluate_standard
-from paribus.engine.evaluation.harness.standard import STANDARD
+from paribus.engine.evaluation.harness.outcome import TaskResults
+from paribus.engine.evaluation.harness.standard import STANDARD, evaluate_standard
 from paribus.errors import ParibusError
 
 from ...standins import MOON, NIGHT, STORY

@@ -2,8 +2,7 @@
 
 import pytest
 
-from paribus.engine.evaluation.harness import evaluate_standard
-from paribus.engine.evaluation.harness.standard import STANDARD, templates
+from paribus.engine.evaluation.harness.standard import STANDARD, evaluate_standard, templates
 
 SEQ_LEN = 256
 

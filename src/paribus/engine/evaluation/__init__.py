@@ -3,7 +3,6 @@
 from paribus.engine.evaluation.heldout import (
     Evaluation,
     LossSum,
-    evaluate_heldout,
     evaluate_on,
     heldout_loss,
     heldout_losses_together,
@@ -25,7 +24,6 @@ __all__ = [
     "Predictions",
     "Row",
     "all_measures",
-    "evaluate_heldout",
     "evaluate_on",
     "heldout_loss",
     "heldout_losses_together",

@@ -10,7 +10,7 @@ as many items each, but for one. Blocks of documents do not depend on seq_len, n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -69,19 +69,16 @@ class Division:
         """The number of blocks."""
         return min(self.items, MOST_BLOCKS)
 
-    def of_items(self, item: np.ndarray) -> np.ndarray:
-        """Return [N] the blocks of items, by their numbers from 0."""
-        return item * self.blocks // self.items
-
     def of_places(self, document: np.ndarray | int, place: np.ndarray) -> np.ndarray:
         """Return [N] the blocks of the tokens at `place` [N] in the text, of each the document.
 
         The first token of a text, which no token predicts, is in the first block.
         """
         if self.kind == "document":
-            document = np.broadcast_to(document, place.shape)
-            return self.of_items(np.maximum(document - self.unpredicted, 0))
-        return self.of_items(np.maximum(place - 1, 0) // self.seq_len)
+            item = np.broadcast_to(document, place.shape) - self.unpredicted
+        else:
+            item = (place - 1) // self.seq_len
+        return np.maximum(item, 0) * self.blocks // self.items
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ class Blocks:
 
     def with_others(self, others: Mapping[str, np.ndarray]) -> Blocks:
         """Return the same with more columns."""
-        return Blocks(self.kind, self.items, {**self.columns, **others})
+        return replace(self, columns={**self.columns, **others})
 
     @property
     def record(self) -> dict[str, str | int]:
@@ -115,7 +112,7 @@ class BlockSums:
         """Take the text `tokens` [N + 1], which will be predicted from its second token on."""
         self._end = end_of_document
         self._division = Division.of(tokens, seq_len, end_of_document)
-        self._ended = 0  # documents
+        self._document = self._division.unpredicted  # of the next token
         self.n_blocks = self._division.blocks
         self._sums = np.zeros((len(SUMS), self.n_blocks))
 
@@ -124,15 +121,14 @@ class BlockSums:
 
         Returns [N] the block of each of its tokens.
         """
-        item = chunk.window
-        if self._division.kind == "document":
-            ends = np.cumsum(chunk.token == self._end)
-            # The end of a document is the last token of it.
-            item = self._ended + np.concatenate([[0], ends[:-1]])
-            self._ended += int(ends[-1])
-        block = self._division.of_items(item)
-        for sums, (_, _, of) in zip(self._sums, SUMS.values(), strict=True):
-            sums += np.bincount(block, of(chunk), minlength=self.n_blocks)
+        is_end = np.equal(chunk.token, -1 if self._end is None else self._end)
+        # The end of a document is the last token of it.
+        document = self._document + np.cumsum(is_end) - is_end
+        self._document += int(is_end.sum())
+        place = chunk.start + 1 + np.arange(len(chunk))
+        block = self._division.of_places(document, place)
+        for sums, (_, _, values) in zip(self._sums, SUMS.values(), strict=True):
+            sums += np.bincount(block, values(chunk), minlength=self.n_blocks)
         return block
 
     def blocks(self) -> Blocks:

@@ -137,8 +137,7 @@ class _Text:
         """Return ([blocks] bytes, from those of each token id; how many documents there are)."""
         n_bytes, place, document = np.zeros(self.division.blocks, np.int64), 0, 0
         for ids in chunks(self.tokens):
-            is_end = np.zeros(len(ids), bool) if self.end is None else ids == self.end
-            # The end of a document is the last token of it.
+            is_end = np.equal(ids, -1 if self.end is None else self.end)
             documents = document + np.cumsum(is_end) - is_end
             block = self.division.of_places(documents, np.arange(place, place + len(ids)))
             added = np.bincount(block, of_token[ids], minlength=len(n_bytes))

@@ -67,28 +67,28 @@ class Evaluation:
         return sums | {name: row.value for name, row in whole.items()}
 
 
-def evaluate_heldout(
+def evaluate_on(
     model: nn.Module,
+    dataset: Dataset,
     tokens: Tokens,
     seq_len: int,
-    *,
-    token_classes: np.ndarray,
-    characters: np.ndarray,
-    end_of_document: int | None = None,
     own: Sequence[Measure] = (),
     precision: Precision = "float32",
 ) -> Evaluation:
     """Measure `model` on `tokens` [N + 1]: all of `paribus.engine.evaluation.measures`, and `own`.
 
-    `token_classes` [V] are indices into `engine.data.TOKEN_CLASSES`; `characters` [V] is how many
-    characters each token stands for, none for the `end_of_document`, the id of that token where
-    there is one. What is kept of a chunk of the text are sums. See `predict` for what the model is
-    shown and what is left as it was.
+    `dataset` says what its tokens stand for. What is kept of a chunk of the text are sums. See
+    `predict` for what the model is shown and what is left as it was.
     """
-    blocks = BlockSums(tokens, seq_len, end_of_document)
+    tokenizer = dataset.tokenizer
+    blocks = BlockSums(tokens, seq_len, tokenizer.end_of_document)
     sums = [MeasureSums(measure, blocks.n_blocks) for measure in (*all_measures(), *own)]
-    about = {"token_classes": token_classes, "characters": characters, "precision": precision}
-    with contextlib.closing(predict(model, tokens, seq_len, **about)) as chunks:
+    known = {
+        "token_classes": dataset.token_classes,
+        "characters": tokenizer.characters_per_token,
+        "precision": precision,
+    }
+    with contextlib.closing(predict(model, tokens, seq_len, **known)) as chunks:
         for chunk in chunks:
             block = blocks.add(chunk)
             for of_measure in sums:
@@ -102,27 +102,6 @@ def evaluate_heldout(
         measure = of_measure.measure
         rows += [Measurement(measure.name, *astuple(row), measure.unit) for row in measured]
     return Evaluation(tuple(rows), added)
-
-
-def evaluate_on(
-    model: torch.nn.Module,
-    dataset: Dataset,
-    tokens: Tokens,
-    seq_len: int,
-    own: Sequence[Measure] = (),
-    precision: Precision = "float32",
-) -> Evaluation:
-    """Return every held-out measure of `model` on `tokens` [n], the user's `own` too."""
-    return evaluate_heldout(
-        model,
-        tokens,
-        seq_len,
-        token_classes=dataset.token_classes,
-        characters=dataset.tokenizer.characters_per_token,
-        end_of_document=dataset.tokenizer.end_of_document,
-        own=own,
-        precision=precision,
-    )
 
 
 class LossSum(NamedTuple):

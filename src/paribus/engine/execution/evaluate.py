@@ -80,7 +80,7 @@ def evaluate(
         items: the first so many questions of every task; None is all.
         kind: "own" tasks are made from the validation text, "standard" ones are the harness's.
         data: where copies of the standard tasks' data sets lie (see
-            `paribus.engine.evaluation.harness.evaluate_standard`); None fetches them from the hub.
+            `paribus.engine.evaluation.harness.standard`); None fetches them from the hub.
         step, average_last: which weights answer, as for `TrialFolder.read_weights`; by default the
             trained ones.
         workers, device, backend: as for `run`.
@@ -190,7 +190,8 @@ def answer_tasks(
     arguments: dict[str, Any],
 ) -> None:
     """Let one trial answer a `request`, and keep the answers below `out`."""
-    from paribus.engine.evaluation.harness import evaluate_standard, evaluate_tasks
+    from paribus.engine.evaluation.harness.standard import evaluate_standard
+    from paribus.engine.evaluation.harness.task_runs import evaluate_tasks
     from paribus.engine.execution.trial.record import write_tasks
     from paribus.engine.model import build_model, load_parameters
 

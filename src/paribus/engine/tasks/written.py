@@ -152,14 +152,6 @@ class WrittenSuite(Record):
             code="changed",
         )
 
-    def registered(self, names: Sequence[str] | None) -> dict[str, Any]:
-        """Return what the registration of a study that asks the tasks `names` says of them."""
-        return {
-            "suite_sha256": self.digest,
-            "names": list(self.find(names)),
-            "left_out": self.left_out,
-        }
-
 
 class Line(Record):
     """A line of a file of items."""
@@ -280,7 +272,9 @@ def registered_tasks(folder: Path, asked: Tasks) -> dict[str, Any]:
     """Return what a registration says of its tasks, which are in `folder`; empty for none."""
     registered: dict[str, Any] = {}
     if asked.names != ():
-        registered |= read_suite(folder).registered(asked.names)
+        suite = read_suite(folder)
+        names = list(suite.find(asked.names))
+        registered = {"suite_sha256": suite.digest, "names": names, "left_out": suite.left_out}
     if asked.standard:
         standard = read_standard(folder)
         registered["standard"] = {name: task.model_dump() for name, task in standard.items()}

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from paribus.engine.evaluation import all_measures, own_measures
 from paribus.engine.evaluation.code_length import BITS_PER_BYTE
-from paribus.engine.evaluation.harness import HEADLINE, TASK_ACCURACY, standard_tasks
+from paribus.engine.evaluation.harness.outcome import HEADLINE, TASK_ACCURACY
+from paribus.engine.evaluation.harness.standard import standard_tasks
 from paribus.engine.execution.throughput import METRICS as IN_TURN
 from paribus.engine.observation import Probe
 from paribus.engine.probes import known_probes

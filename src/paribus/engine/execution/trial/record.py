@@ -22,7 +22,7 @@ from paribus.engine.evaluation import (
 from paribus.engine.evaluation.blocks import OF_OWN, UNITS
 from paribus.engine.evaluation.causality import NotCausalError, require_causal
 from paribus.engine.evaluation.code_length import BITS_PER_BYTE, CodeLength, code_length
-from paribus.engine.evaluation.harness import CELLS, ITEMS, TaskResults
+from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS, TaskResults
 from paribus.engine.evaluation.measures import all_measures
 from paribus.engine.execution.trial.endpoints import declarations
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve

@@ -30,7 +30,7 @@ from paribus.study import Study
 if TYPE_CHECKING:  # whoever registers a study needs no PyTorch
     import torch
 
-    from paribus.engine.evaluation.harness import TaskResults
+    from paribus.engine.evaluation.harness.outcome import TaskResults
 
 FOLDER = "tasks"
 DRAFT = ".tasks"
@@ -61,7 +61,7 @@ def drafted_tasks(
             shutil.rmtree(draft, ignore_errors=True)  # of a run that was killed
             described = {}
             if tasks.standard:  # before anything else: their data may not be available
-                from paribus.engine.evaluation.harness import describe_standard
+                from paribus.engine.evaluation.harness.standard import describe_standard
 
                 described = describe_standard(
                     tasks.standard,
@@ -134,7 +134,9 @@ def run_tasks(
 
     Raises ParibusError if a standard task is not the one that was registered.
     """
-    from paribus.engine.evaluation.harness import evaluate_standard, evaluate_tasks, together
+    from paribus.engine.evaluation.harness.outcome import together
+    from paribus.engine.evaluation.harness.standard import evaluate_standard
+    from paribus.engine.evaluation.harness.task_runs import evaluate_tasks
 
     tasks = study.tasks
     asked, own = (model, dataset.tokenizer, setting.data.seq_len), None
