@@ -53,7 +53,7 @@ def test_every_expected_figure_is_drawn(five: Results, figures: dict[str, Figure
     owed |= {"temperature_calibration_error-T", "throughput"}
     assert owed <= figures.keys()
     for figure in figures.values():
-        assert figure.rows and figure.title and figure.caption.endswith((".", ")"))
+        assert figure.rows and figure.title and figure.text.endswith((".", ")"))
 
 
 @pytest.mark.parametrize("missing", ["embedding_norm", "residual_norm", "optimizer_slots"])

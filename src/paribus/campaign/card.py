@@ -41,7 +41,7 @@ def ideas_table(ideas: list[Idea]) -> Table:
         for idea in ideas
     ]
     head = ("idea", "state", "screen", "confirmation", "p", "level", "why")
-    return Table("ideas", "", head, rows, frozenset({"idea", "state", "why"}))
+    return Table("ideas", "", head, rows)
 
 
 def standing(campaign: Campaign) -> Iterator[str]:

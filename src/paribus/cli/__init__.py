@@ -37,8 +37,8 @@ A_STUDY = (
 
 
 def _shown_default(value: object) -> object:
-    """Return a default as help shows it: a flag that is off says nothing by that."""
-    return None if value is False else value
+    """Return a default as help shows it: a flag that is off, or no text, says nothing by that."""
+    return None if value in (False, "") else value
 
 
 app = App(

@@ -52,4 +52,4 @@ def ledger(
         for text, studies in opened
     ]
     head = ("text", "tested", "validated", "tests", "since", "first study")
-    show(Table("texts", "", head, rows, frozenset({"text", "since", "first study"})))
+    show(Table("texts", "", head, rows))

@@ -70,7 +70,7 @@ def _span(values: Iterable[float]) -> str:
 def _table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]], *text: str) -> Table:
     """Return a table of the terminal alone, with its columns of words."""
     cells = tuple(tuple(row) for row in rows)
-    return Table(title, "", tuple(head), cells, frozenset(text), title=title)
+    return Table(title, "", tuple(head), cells, title)
 
 
 def _values(title: str, values: dict[str, str]) -> Table:

@@ -111,7 +111,7 @@ def _arms(results: Results, live: Progress | None) -> Table:
         step, loss = now[-1] if now else (None, None)
         cells = (str(len(now)), "" if step is None else str(step), numbers.fixed(loss, 3))
         rows.append((arm, f"{done}/{n}", *cells))
-    return Table("arms", "", ("arm", "done", "now", "step", "loss"), rows, frozenset({"arm"}))
+    return Table("arms", "", ("arm", "done", "now", "step", "loss"), rows)
 
 
 def _controls(results: Results) -> list[str]:

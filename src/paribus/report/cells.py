@@ -46,18 +46,14 @@ def change_text(contrast: Contrast) -> str:
     return contrast.declared.delta_text(says.mean, low, high, digits)
 
 
-def margin_text(study: Study, contrast: Contrast | Interacting) -> str:
-    """Return `±0.02`, or `±5%` of a ratio, as the study states it."""
-    endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
-    return f"±{contrast.declared.stated_text(endpoint.margin or 0)}"
-
-
 def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
     """Return `inside ±0.02`, and which interval is inside if the shown one is not.
 
     Two one-sided tests at 5% go by the 90% interval.
     """
-    says, inside = contrast.decided, f"inside {margin_text(study, contrast)}"
+    endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
+    inside = f"inside ±{contrast.declared.stated_text(endpoint.margin or 0)}"
+    says = contrast.decided
     if says is None or says.margin is None or says.interval.inside(says.margin):
         return inside
     return f"{numbers.level(2 * study.inference.alpha)} interval {inside}"

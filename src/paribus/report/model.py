@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Cost
-from paribus.decision import (
-    STYLE_OF,
-    Depends,
-    Judgement,
-    Verdict,
-    Verdicts,
-    depends,
-    judge,
-    rule_of,
-)
+from paribus.analysis import Analysis, Contrast
+from paribus.decision import STYLE_OF, Depends, Judgement, Verdict, Verdicts, judge, rule_of
 from paribus.decision.evidence import losses_elsewhere, stated
 from paribus.decision.verdict import finite
 from paribus.metric import Metric
@@ -42,7 +33,17 @@ from paribus.report.cells import (
 )
 from paribus.statistics import DESCRIPTIVE_BELOW
 
-KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes that keep the reference
+# Outcomes of a rule, and what each says to do.
+ACTIONS = {
+    "ADOPT": "adopt {arm}",
+    "IMPROVES": "the registered rule keeps {base}",
+    "EQUIVALENT": "{arm} and {base} are equivalent",
+    "DIFFERENT": "{arm} and {base} differ",
+    "BASELINE": "keep {base}",
+    "NO EFFECT": "keep {base}",
+    "REJECT": "keep {base}",
+}
+KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # those that keep the reference
 COST_NOTES = {
     "not measured": "cost not measured",
     "over": "cost over its budget",
@@ -56,27 +57,31 @@ class Row:
     """An arm, or an interaction, on one endpoint.
 
     Attributes:
-        name: the arm's name in the study; empty for an interaction.
         label, against: the arm and its reference for readers.
         word, style: the word, and the style that it is shown in.
         change: the change with its interval, or why there is none.
         p, holm_p: of the test that decides, and by Holm's method; empty if untested or equal.
         notes: what stands beside the word.
+        name: the arm's name in the study; empty for an interaction.
         cautions: of this arm, the gravest first.
-        verdict: None for an interaction.
+        verdict: None for an interaction, and on secondary scores.
     """
 
-    name: str
     label: str
-    against: str
     word: str
-    style: str
     change: str
     p: str
     holm_p: str
     notes: tuple[str, ...]
-    cautions: tuple[Caution, ...]
-    verdict: Verdict | None
+    name: str = ""
+    against: str = ""
+    cautions: tuple[Caution, ...] = ()
+    verdict: Verdict | None = None
+
+    @property
+    def style(self) -> str:
+        """The style of the word."""
+        return STYLE_OF.get(self.word, "plain")
 
     @property
     def note(self) -> str:
@@ -108,7 +113,7 @@ class Block:
     title: str
     metric: str
     rows: tuple[Row, ...]
-    compared: tuple[Compared, ...]
+    compared: tuple[Compared, ...] = ()
     is_secondary: bool = False
 
 
@@ -134,8 +139,7 @@ class Report:
         overruled: why the rule keeps the reference of a BETTER arm; empty if it does not.
         cautions: of all verdicts, each sentence once, the gravest first.
         missing: what an unfinished study lacks.
-        facts: trials and controls, counted.
-        chips: the same for the page, with stability, speed and calibration.
+        chips: trials and controls, counted, and for the page stability, speed and calibration.
         hypotheses: judged by the verdicts.
         bar: of a study of one arm, its score on each endpoint.
     """
@@ -148,7 +152,6 @@ class Report:
     overruled: str
     cautions: tuple[Caution, ...]
     missing: str
-    facts: tuple[str, ...]
     chips: tuple[Chip, ...]
     hypotheses: tuple[Judgement, ...]
     verdicts: Verdicts
@@ -161,6 +164,11 @@ class Report:
         return [row for block in self.blocks if not block.is_secondary for row in block.rows]
 
     @property
+    def facts(self) -> list[str]:
+        """Trials and controls, counted."""
+        return [chip.text for chip in self.chips if chip.section in ("trials", "controls")]
+
+    @property
     def gravest(self) -> Caution | None:
         """The caution that the card shows."""
         return self.cautions[0] if self.cautions else None
@@ -171,33 +179,33 @@ def build_report(verdicts: Verdicts, *, titles: bool = False) -> Report:
     analysis, study = verdicts.analysis, verdicts.analysis.study
     called = dict(study.called) if titles else {arm: arm for arm in study.arms}
     every = all_cautions(analysis, verdicts, called)
-    builder = _Builder(analysis, verdicts, called, every)
-    invalid = dict.fromkeys(v.evidence.invalid for v in verdicts if v.evidence.invalid)
     missing = missing_text(analysis)
+    cautions = [caution for several in every for caution in several]
+    if not missing:
+        invalid = [verdict.evidence.invalid for verdict in verdicts]
+        cautions = [*(Caution("invalid", 3, text) for text in invalid if text), *cautions]
     texts: dict[str, Caution] = {}
-    for text in [] if missing else invalid:
-        texts[text] = Caution("invalid", 3, text)
-    for caution in sorted((c for several in every for c in several), key=lambda c: -c.severity):
+    for caution in sorted(cautions, key=lambda caution: -caution.severity):
         if caution.code not in ON_ROW and caution.severity:
             texts.setdefault(caution.text, caution)
     question = study.question or study.title or study.name
     if analysis.runs and analysis.runs.exploratory:
         question = f"Exploratory: {question}"
+    builder = _Builder(analysis, verdicts, called, every)
     return Report(
         question=question,
         lead=builder.lead(),
-        blocks=(*builder.blocks(), *builder.interactions(), *builder.secondary()),
+        blocks=(*builder.primary(), *builder.interactions(), *builder.secondary()),
         reading=builder.reading(),
         action=builder.action(),
         overruled=builder.overruled(),
         cautions=tuple(texts.values()),
         missing=missing,
-        facts=builder.facts(),
         chips=tuple(builder.chips()),
         hypotheses=tuple(judge(study, verdicts)),
         verdicts=verdicts,
         called=called,
-        bar=builder.single_arm(),
+        bar=tuple(builder.scores_of_one_arm()),
     )
 
 
@@ -208,14 +216,12 @@ class _Builder:
     called: Mapping[str, str]
     cautions: Sequence[tuple[Caution, ...]]
 
-    def blocks(self) -> list[Block]:
+    def primary(self) -> list[Block]:
         """Return the primary endpoints; none where nothing is compared."""
-        if not self.analysis.study.contrasts:
-            return []
         study, analysis = self.analysis.study, self.analysis
         references = dict.fromkeys(reference for _, reference in study.contrasts)
         blocks = []
-        for endpoint in study.judged:
+        for endpoint in study.judged if references else ():
             metric = analysis.metrics[endpoint.metric]
             sign = -1 if metric.better == "higher" else 1
             own = [
@@ -232,51 +238,46 @@ class _Builder:
         return blocks
 
     def _row(self, verdict: Verdict, cautions: tuple[Caution, ...], names_target: bool) -> Row:
-        analysis, arm = self.analysis, verdict.arm
+        analysis, arm, word = self.analysis, verdict.arm, verdict.word
         contrast, study = analysis.contrast(arm, verdict.metric), analysis.study
-        change, lost = change_text(contrast), ""
-        if not verdict.evidence.invalid:
-            lost = divergence_text(analysis, arm)
-            if lost and contrast.decided is None:
-                change, lost = lost, ""
-        notes = []
-        if verdict.word == "SAME" and verdict.margin is not None:
-            notes.append(inside_text(study, contrast))
-        if verdict.word == "BETTER" and may_be_small(verdict):
-            margin = contrast.declared.stated_text(_margin(analysis, verdict.metric))
-            notes.append(f"gain may be below the margin {margin}")
-        if verdict.word == "UNRESOLVED" and contrast.decided is not None:
-            needs = needs_text(verdict, is_paired=study.is_paired)
-            has_number = verdict.needed.pairs or verdict.needed.instead
-            notes.append(f"needs {needs}" if has_number else needs)
-        notes += [
+        change = change_text(contrast)
+        lost = "" if verdict.evidence.invalid else divergence_text(analysis, arm)
+        if lost and contrast.decided is None:
+            change, lost = lost, ""
+        of_word = ""
+        if word == "SAME" and verdict.margin is not None:
+            of_word = inside_text(study, contrast)
+        elif word == "BETTER" and may_be_small(verdict):
+            margin = contrast.declared.stated_text(verdict.margin or 0)
+            of_word = f"gain may be below the margin {margin}"
+        elif word == "UNRESOLVED" and contrast.decided is not None:
+            of_word = needs_text(verdict, is_paired=study.is_paired)
+            if verdict.needed.pairs or verdict.needed.instead:
+                of_word = f"needs {of_word}"
+        notes = (
+            of_word,
             COST_NOTES.get(verdict.cost, ""),
             speed_text(analysis, arm),
             size_text(analysis, arm),
             lost,
             "" if names_target or not verdict.target else f"on {verdict.target}",
-        ]
-        few = f"n = {verdict.n}" if 0 < verdict.n < DESCRIPTIVE_BELOW else ""
-        p = numbers.p_or_blank(verdict.p)
-        # The p of a difference says nothing about being too small to matter.
-        shows_p = p and verdict.word != "SAME"
-        adjusted = numbers.p_or_blank(verdict.adjusted_p)
+        )
+        p, holm_p = _tests(verdict, several=study.family > 1)
         return Row(
-            name=arm,
-            label=self.called[arm],
-            against=self.called[verdict.reference],
-            word=verdict.word,
-            style=STYLE_OF[verdict.word],
-            change=f"{change}  {few}".rstrip(),
-            p=p if shows_p else "",
-            holm_p=adjusted if shows_p and study.family > 1 else "",
-            notes=tuple(filter(None, notes)),
-            cautions=cautions,
-            verdict=verdict,
+            self.called[arm],
+            word,
+            f"{change}  {_few(verdict.n)}".rstrip(),
+            p,
+            holm_p,
+            tuple(filter(None, notes)),
+            arm,
+            self.called[verdict.reference],
+            cautions,
+            verdict,
         )
 
     def _compared(self, arm: str, metric: Metric) -> Compared:
-        summary, of_arm = self.analysis.summary(arm, metric.name), self.analysis.study.arms[arm]
+        summary, described = self.analysis.summary(arm, metric.name), self.analysis.study.arms[arm]
         mean, n = summary.mean, summary.n
         # If a look ended the comparison, the mean is that of the seeds that were compared.
         pairs = {
@@ -287,81 +288,55 @@ class _Builder:
         if len(pairs) == 1 and metric.scale == "linear":
             (compared,) = pairs.values()
             mean, n = sum(pair.baseline for pair in compared) / len(compared), len(compared)
-        text = f"{metric.value_text(mean)}{'%' if metric.is_share else ''}"
-        described = of_arm.description if of_arm.description != self.called[arm] else ""
-        return Compared(arm, self.called[arm], text, n, described)
+        text, label = f"{metric.value_text(mean)}{'%' if metric.is_share else ''}", self.called[arm]
+        description = described.description if described.description != label else ""
+        return Compared(arm, label, text, n, description)
 
     def interactions(self) -> list[Block]:
         """Return the differences between effects, endpoint by endpoint."""
         blocks: dict[str, list[Row]] = {}
-        for interaction in depends(self.analysis, self.verdicts):
+        for interaction in self.verdicts.interactions:
             blocks.setdefault(interaction.metric, []).append(self._interaction(interaction))
         return [
-            Block(
-                f"{self.analysis.metrics[metric].change_title}, difference between effects",
-                metric,
-                tuple(rows),
-                (),
-            )
+            Block(f"{self._title(metric)}, difference between effects", metric, tuple(rows))
             for metric, rows in blocks.items()
         ]
 
+    def _title(self, metric: str) -> str:
+        return self.analysis.metrics[metric].change_title
+
     def _interaction(self, interaction: Depends) -> Row:
-        says, metric, same = (
-            interaction.found.decided,
-            interaction.found.declared,
-            interaction.word == "SAME",
-        )
-        change = metric.delta_text(says.mean, says.interval.low, says.interval.high) if says else ""
-        note = inside_text(self.analysis.study, interaction.found) if same else interaction.why_not
-        few = f"n = {interaction.n}" if 0 < interaction.n < DESCRIPTIVE_BELOW else ""
-        p = "" if same else numbers.p_or_blank(interaction.p)
-        holm = "" if same else numbers.p_or_blank(interaction.adjusted_p)
-        several = len(self.analysis.interactions) > 1
-        return Row(
-            "",
-            interaction.title,
-            "",
-            interaction.word,
-            STYLE_OF[interaction.word],
-            f"{change}  {few}".strip(),
-            p,
-            holm if several else "",
-            (note,) if note else (),
-            (),
-            None,
-        )
+        says, note = interaction.found.decided, interaction.why_not
+        if interaction.word == "SAME":
+            note = inside_text(self.analysis.study, interaction.found)
+        change = ""
+        if says:
+            ends = (says.interval.low, says.interval.high)
+            change = interaction.found.declared.delta_text(says.mean, *ends)
+        p, holm_p = _tests(interaction, several=len(self.analysis.interactions) > 1)
+        change = f"{change}  {_few(interaction.n)}".strip()
+        notes = (note,) if note else ()
+        return Row(interaction.title, interaction.word, change, p, holm_p, notes)
 
     def secondary(self) -> list[Block]:
         """Return secondary scores that were asked for by name, of finished runs."""
-        if not self.analysis.runs:
-            return []
         blocks: dict[str, list[Row]] = {}
-        for contrast in secondary_contrasts(self.analysis):
+        for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
             never = ", ".join(f"{n} of {self.called[arm]}" for arm, n in late if n)
             row = Row(
-                contrast.arm,
                 self.called[contrast.arm],
-                self.called[contrast.reference],
                 "",
-                "plain",
                 change_text(contrast),
                 numbers.p_or_blank(contrast.p),
                 numbers.p_or_blank(contrast.tested_p),
                 (f"never there: {never}",) if never else (),
-                (),
-                None,
+                contrast.arm,
+                self.called[contrast.reference],
             )
             blocks.setdefault(contrast.metric, []).append(row)
         return [
-            Block(
-                self.analysis.metrics[metric].change_title,
-                metric,
-                tuple(rows),
-                (),
-                is_secondary=True,
-            )
+            Block(self._title(metric), metric, tuple(rows), is_secondary=True)
             for metric, rows in blocks.items()
         ]
 
@@ -381,37 +356,29 @@ class _Builder:
         references = {reference for _, reference in study.contrasts}
         if not references:
             return ""
-        against = "its reference"
-        if len(references) == 1:
-            against = self.called[references.pop()]
-        seed = " at the same seed" if study.is_paired else ""
+        against = self.called[references.pop()] if len(references) == 1 else "its reference"
         decided = [c for c in self.analysis.contrasts if c.primary and c.decided]
         counts = sorted({len(c.seeds) for c in decided})
-        n = ""
-        if counts and study.is_paired:
-            n = f" (n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))})"
-        text = f"Change against {against}{seed}{n}"
-        if not any(c.decided.has_interval for c in decided if c.decided):
-            return f"{text}."
-        level = numbers.level(study.inference.alpha)
-        if not any(c.tested for c in decided):
-            return f"{text}, with its {level} interval."
-        holm = "; the word goes by Holm's p" if study.family > 1 else ""
-        return f"{text}, with its {level} interval and p{holm}."
+        text = f"Change against {against}"
+        if study.is_paired:
+            text += " at the same seed"
+            text += f" (n = {_range(counts)})" if counts else ""
+        if any(c.decided.has_interval for c in decided if c.decided):
+            text += f", with its {numbers.level(study.inference.alpha)} interval"
+            if any(c.tested for c in decided):
+                text += " and p" + ("; the word goes by Holm's p" if study.family > 1 else "")
+        return f"{text}."
 
     def action(self) -> str:
         """Return what the rule says to do; empty if nothing is decided."""
-        decided = [v for v in self.verdicts if v.outcome == "ADOPT" or v.outcome in KEEPING]
-        shown = [v for v in self.verdicts if v.metric not in self._overruled_metrics]
-        if not decided or not shown:
-            return ""
+        overruled = {v.metric for v in self._overruled}
+        shown = [v for v in self.verdicts if v.metric not in overruled]
         labels = dict.fromkeys(v.label for v in shown)
         clauses = {label: self._clause([v for v in shown if v.label == label]) for label in labels}
-        if set(clauses.values()) == {""}:
+        if not any(clauses.values()):
             return ""
-        if len(set(clauses.values())) == 1:
-            text = next(iter(clauses.values()))
-        else:
+        text = next(iter(clauses.values()))
+        if len(set(clauses.values())) > 1:
             text = "; ".join(
                 f"on {label} {clause or 'nothing is decided'}" for label, clause in clauses.items()
             )
@@ -419,151 +386,120 @@ class _Builder:
 
     def _clause(self, verdicts: list[Verdict]) -> str:
         adopted = [self.called[v.arm] for v in verdicts if v.outcome == "ADOPT"]
-        kept = [v for v in verdicts if v.outcome in KEEPING]
+        kept = [self.called[v.reference] for v in verdicts if v.outcome in KEEPING]
         left = [self.called[v.arm] for v in verdicts if v.outcome == "INCONCLUSIVE"]
         n = len(verdicts)
         if adopted:
             text = f"adopt {_some(adopted, n)}"
-            if len(adopted) > 1:
-                text += ", each tested alone and not together"
+            text += ", each tested alone and not together" if len(adopted) > 1 else ""
         elif kept:
-            references = list(dict.fromkeys(self.called[v.reference] for v in kept))
-            text = f"keep {references[0] if len(references) == 1 else 'each reference'}"
+            text = f"keep {kept[0] if len(set(kept)) == 1 else 'each reference'}"
         else:
             return ""
         return text + (f" ({_some(left, n)} undecided)" if left else "")
 
     def _losses(self) -> str:
+        """Return on what adopted arms are worse."""
         losses = {}
         for verdict in self.verdicts:
             contrast = self.analysis.contrast(verdict.arm, verdict.metric)
-            lost = losses_elsewhere(self.analysis, contrast) if verdict.outcome == "ADOPT" else []
-            if lost:
-                losses[verdict.arm] = join(
-                    [loss_text(self.analysis, contrast_elsewhere) for contrast_elsewhere in lost]
-                )
+            worse = losses_elsewhere(self.analysis, contrast) if verdict.outcome == "ADOPT" else []
+            if worse:
+                losses[verdict.arm] = join([loss_text(self.analysis, other) for other in worse])
         text = ", and ".join(f"{self.called[arm]} is worse in {w}" for arm, w in losses.items())
         return f", but {text}" if text else ""
 
     @property
-    def _overruled_metrics(self) -> set[str]:
-        return {v.metric for v in self.verdicts if v.word == "BETTER" and v.outcome in KEEPING}
+    def _overruled(self) -> list[Verdict]:
+        return [v for v in self.verdicts if v.word == "BETTER" and v.outcome in KEEPING]
 
     def overruled(self) -> str:
         """Return why the rule keeps what a BETTER arm was compared with."""
-        kept = [v for v in self.verdicts if v.word == "BETTER" and v.outcome in KEEPING]
-        if not kept:
+        if not (kept := self._overruled):
             return ""
-        labels = join(list(dict.fromkeys(v.label for v in kept)))
-        rule = rule_of(self.analysis).name
+        labels, rule = join(list(dict.fromkeys(v.label for v in kept))), rule_of(self.analysis).name
         return f"Better on {labels}, but not adopted: by the rule {rule} {kept[0].reason}."
 
-    def facts(self) -> tuple[str, ...]:
-        """Return trials and controls, counted."""
+    def chips(self) -> Iterable[Chip]:
+        """Yield trials and controls, counted, and what else was looked at besides quality."""
         analysis, runs = self.analysis, self.analysis.runs
+        total, missing = analysis.n_trials, len(analysis.missing)
+        yield Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")
         states = Counter(control.state for control in analysis.controls)
         n_held = states["held"] + states["declared"]
-        controls = f"{n_held} of {states.total()} controls hold" if states else ""
-        refused = ""
         if runs:
-            controls = "controls: not recorded"
+            yield Chip("controls: not recorded", "controls", "open")
             if runs.refused:
                 files = numbers.plural(runs.files, "file")
-                refused = f"{len(runs.refused)} of {files} could not be read"
-        facts = (
-            f"{analysis.n_finished} of {analysis.n_trials} trials",
-            controls,
-            refused,
-            self._without_partner(),
-            self._excluded(),
-            "uncommitted changes" if uncommitted(analysis) else "",
-        )
-        return tuple(filter(None, facts))
-
-    def _without_partner(self) -> str:
-        analysis = self.analysis
-        if not (analysis.runs and analysis.study.is_paired):
-            return ""
-        paired = {
-            (arm, seed)
-            for pair in analysis.study.contrasts
-            for seed in set.intersection(*map(analysis.seeds_of, pair))
-            for arm in pair
-        }
-        alone = len(analysis.events.keys() - paired)
-        return f"{alone} without a partner excluded" if alone else ""
-
-    def _excluded(self) -> str:
-        counts = ", ".join(f"{n} of {self.called[a]}" for a, n in self.analysis.excluded.items())
-        return f"failed runs excluded: {counts}" if counts else ""
-
-    def chips(self) -> list[Chip]:
-        """Return what was looked at besides quality."""
-        analysis = self.analysis
-        total, missing = analysis.n_trials, len(analysis.missing)
-        chips = [Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")]
-        chips += [
-            Chip(text, "trials", "open")
-            for text in (self._without_partner(), self._excluded())
-            if text
-        ]
-        if analysis.runs:
-            chips.append(Chip("controls: not recorded", "controls", "open"))
-        elif states := Counter(control.state for control in analysis.controls):
-            n_held = states["held"] + states["declared"]
+                yield Chip(f"{len(runs.refused)} of {files} could not be read", "trials", "open")
+        elif states:
             style = "bad" if states["broken"] else "good" if n_held == states.total() else "open"
-            chips.append(Chip(f"{n_held} of {states.total()} controls hold", "controls", style))
+            yield Chip(f"{n_held} of {states.total()} controls hold", "controls", style)
+        if runs and analysis.study.is_paired:
+            paired = {
+                (arm, seed)
+                for pair in analysis.study.contrasts
+                for seed in set.intersection(*map(analysis.seeds_of, pair))
+                for arm in pair
+            }
+            if alone := len(analysis.events.keys() - paired):
+                yield Chip(f"{alone} without a partner excluded", "trials", "open")
+        if analysis.excluded:
+            counts = (f"{n} of {self.called[arm]}" for arm, n in analysis.excluded.items())
+            yield Chip(f"failed runs excluded: {', '.join(counts)}", "trials", "open")
+        if uncommitted(analysis):
+            yield Chip("uncommitted changes", "controls", "open")
         if events := [event for event in analysis.events.values() if event.has_losses]:
             stable = sum(not (event.diverged or event.spiked) for event in events)
             style = "good" if stable == len(events) else "open"
-            chips.append(Chip(f"{stable} of {len(events)} trials stable", "stability", style))
-        speeds = {c.arm: c.throughput for c in analysis.costs if c.in_turn}
-        errors = {c.arm: c.calibration for c in analysis.costs}
-        chips += self._cost_chip("speed", "%", 1, -100, speeds)
-        chips += self._cost_chip("calibration error", " points", 2, 100, errors)
-        return chips
+            yield Chip(f"{stable} of {len(events)} trials stable", "stability", style)
+        speeds = [c.throughput for c in analysis.costs if c.in_turn and c.throughput]
+        errors = [c.calibration for c in analysis.costs if c.calibration]
+        for name, unit, digits, scale, costs in (
+            ("speed", "%", 1, -100, speeds),
+            ("calibration error", " points", 2, 100, errors),
+        ):
+            if costs:
+                means = sorted(scale * cost.mean for cost in costs)
+                ends = _range([numbers.signed(mean, digits) for mean in means])
+                style = "bad" if any(cost.state == "over" for cost in costs) else ""
+                yield Chip(f"{name} {ends}{unit}", "evaluation", style)
 
-    def _cost_chip(
-        self, name: str, unit: str, digits: int, scale: int, costs: Mapping[str, Cost | None]
-    ) -> list[Chip]:
-        known = {self.called[arm]: cost for arm, cost in costs.items() if cost is not None}
-        if not known:
-            return []
-        style = "bad" if any(cost.state == "over" for cost in known.values()) else ""
-        means = sorted(scale * cost.mean for cost in known.values())
-        ends = dict.fromkeys(numbers.signed(mean, digits) for mean in (means[0], means[-1]))
-        return [Chip(f"{name} {' to '.join(ends)}{unit}", "evaluation", style)]
-
-    def single_arm(self) -> tuple[str, ...]:
-        """Return the scores of a study that compares nothing."""
+    def scores_of_one_arm(self) -> Iterable[str]:
+        """Yield the scores of a study that compares nothing."""
         study, analysis = self.analysis.study, self.analysis
-        if study.contrasts:
-            return ()
-        (arm,) = study.arms
-        lines = []
-        for endpoint in study.judged:
-            metric, summary = (
-                analysis.metrics[endpoint.metric],
-                analysis.summary(arm, endpoint.metric),
-            )
+        for endpoint in () if study.contrasts else study.judged:
+            metric = analysis.metrics[endpoint.metric]
+            summary = analysis.summary(study.baseline, metric.name)
             sd = f", SD {metric.value_text(summary.sd)}" if summary.sd is not None else ""
-            mean = metric.value_text(summary.mean)
-            lines.append(f"{metric.title}: mean {mean}{sd}, n = {summary.n}")
-        return tuple(lines)
+            yield f"{metric.title}: mean {metric.value_text(summary.mean)}{sd}, n = {summary.n}"
+
+
+def _tests(judged: Verdict | Depends, *, several: bool) -> tuple[str, str]:
+    """Return p and Holm's p, which stands beside it for several; none of SAME: the p of a
+    difference says nothing about being too small to matter."""
+    p = numbers.p_or_blank(judged.p)
+    if not p or judged.word == "SAME":
+        return "", ""
+    return p, numbers.p_or_blank(judged.adjusted_p) if several else ""
+
+
+def _few(n: int) -> str:
+    return f"n = {n}" if 0 < n < DESCRIPTIVE_BELOW else ""
+
+
+def _range(values: Sequence[object]) -> str:
+    return " to ".join(dict.fromkeys((str(values[0]), str(values[-1]))))
+
+
+def _some(arms: list[str], n: int) -> str:
+    return join(arms) if len(arms) <= MOST_NAMED else f"{len(arms)} of {n} arms"
 
 
 def title_of(metric: Metric) -> str:
     """Return `validation loss (nats/token), lower is better`; of an accuracy that is known."""
     is_plain = metric.better == "neither" or (metric.is_share and metric.better == "higher")
     return metric.change_title + ("" if is_plain else f", {metric.better} is better")
-
-
-def _margin(analysis: Analysis, metric: str) -> float:
-    return next(e.margin or 0 for e in analysis.study.endpoints if e.metric == metric)
-
-
-def _some(arms: list[str], n: int) -> str:
-    return join(arms) if len(arms) <= MOST_NAMED else f"{len(arms)} of {n} arms"
 
 
 def secondary_contrasts(analysis: Analysis) -> list[Contrast]:
@@ -582,9 +518,9 @@ def verdict_record(report: Report) -> dict[str, Any]:
     cautions = {(row.name, row.verdict.metric): row.cautions for row in report.rows if row.verdict}
     records = []
     for verdict in verdicts:
-        evidence = verdict.evidence
+        evidence, action = verdict.evidence, ACTIONS.get(verdict.outcome, "nothing is decided")
         record = asdict(verdict) | {
-            "action": _action(analysis, verdict),
+            "action": action.format(arm=verdict.arm, base=verdict.reference),
             "needs": needs_text(verdict, is_paired=analysis.study.is_paired),
             "pairs_needed": verdict.needed.pairs,
             "evidence": {"invalid": evidence.invalid, "n": evidence.n} | evidence.state._asdict(),
@@ -609,26 +545,9 @@ def verdict_record(report: Report) -> dict[str, Any]:
     return content | {key: value for key, value in optional.items() if value}
 
 
-ACTIONS = {
-    "ADOPT": "adopt {arm}",
-    "IMPROVES": "the registered rule keeps {base}",
-    "EQUIVALENT": "{arm} and {base} are equivalent",
-    "DIFFERENT": "{arm} and {base} differ",
-    "BASELINE": "keep {base}",
-    "NO EFFECT": "keep {base}",
-    "REJECT": "keep {base}",
-}
-
-
-def _action(analysis: Analysis, verdict: Verdict) -> str:
-    text = ACTIONS.get(verdict.outcome, "nothing is decided")
-    return text.format(arm=verdict.arm, base=verdict.reference)
-
-
 def _secondary(analysis: Analysis) -> list[dict[str, Any]]:
-    records = []
-    for contrast in secondary_contrasts(analysis):
-        record = {
+    return [
+        {
             "arm": contrast.arm,
             "reference": contrast.reference,
             "metric": contrast.metric,
@@ -637,7 +556,6 @@ def _secondary(analysis: Analysis) -> list[dict[str, Any]]:
             "adjusted_p": contrast.tested_p,
             "why_not": contrast.why_not,
         }
-        if any(contrast.censored):
-            record["never_reached"] = contrast.censored
-        records.append(record)
-    return records
+        | ({"never_reached": contrast.censored} if any(contrast.censored) else {})
+        for contrast in secondary_contrasts(analysis)
+    ]

@@ -14,7 +14,6 @@ from typing import Any
 import typst
 import vl_convert
 
-from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.decision import Verdicts
 from paribus.errors import ParibusError, one_line
@@ -30,7 +29,6 @@ COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_HEIGHT = 930  # pixels: a page without the caption
 MOST_ROWS = 40  # of a table
 MOST_CAUTIONS = 8
-SAYS_NOTHING = ("", numbers.NONE, "+0.0")  # cells of columns that are left out
 FIRST = ("forest", "tuning", "loss-curves", "contrast-along-training")  # figures, by their start
 BREAK = "\u200b"  # a place to break a line that shows nothing
 LONG_WORD = 22  # characters; longer ones may be broken
@@ -95,8 +93,6 @@ def _document(
 
 
 def _table(table: Table) -> dict[str, Any]:
-    said = [any(row[i] not in SAYS_NOTHING for row in table.rows) for i in range(len(table.head))]
-    table = table.only(*(label for label, says in zip(table.head, said, strict=True) if says))
     rows, more = table.rows[:MOST_ROWS], len(table.rows) - MOST_ROWS
     return {
         "caption": breakable(table.caption + (f" {more} more rows." if more > 0 else "")),

@@ -7,14 +7,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from paribus.numbers import NONE
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-WORDS = frozenset({"arm", "against"})
+# Labels of columns of words, which are set to the left and may fold; numbers never do.
+WORDS = frozenset(
+    {
+        *("", "arm", "against", "endpoint", "word", "row", "outcome", "reason", "condition"),
+        *("applied to", "control", "state", "evidence", "decided by", "other tests", "sampled"),
+        *("decision", "description", "differs in", "trial", "best tried", "judged at", "open"),
+        *("budget", "task", "where", "units", "source", "contrast", "how often"),
+        *("study", "what it asks", "network", "key", "value", "parameter", "shape", "starts as"),
+        *("res.", "by", "job", "trials", "node", "the scheduler says"),
+        *("text", "since", "first study", "idea", "why"),
+    }
+)
 LONGEST_WORD = 24  # characters that a column of words keeps together in the terminal
-GAPS = (3, 2)  # characters between columns of the terminal: fewer where nothing folds then
+GAP = 2  # characters between columns of the terminal
 # Signs of a cell's state, at its beginning, and their colours in the terminal.
 MARKS = {"✓": "green", "~": "yellow", "?": "yellow", "✗": "red"}
+SAYS_NOTHING = ("", NONE, "+0.0")  # cells of columns that are left out
 
 Row = tuple[str, ...]
 
@@ -28,20 +42,30 @@ class Table:
         caption: what it shows, on the page and in the PDF.
         head: a label with its unit for each column; those called "arm" or "against" hold names of
             arms, and "state" holds a mark.
-        text: columns of words, which are set to the left; numbers are set to the right.
-        wide: whether a column of the PDF is too narrow for it.
         title: stands above it in the terminal.
-        grouped: the first column names a group of rows, in the first of them.
     """
 
     name: str
     caption: str
     head: Row
     rows: Sequence[Row]
-    text: frozenset[str] = WORDS
-    wide: bool = False
     title: str = ""
-    grouped: bool = False
+
+    @property
+    def text(self) -> frozenset[str]:
+        """Its columns of words."""
+        return WORDS & {*self.head}
+
+    @property
+    def filled(self) -> Table:
+        """The table without columns that say nothing."""
+        return self.only(
+            *(
+                label
+                for i, label in enumerate(self.head)
+                if any(row[i] not in SAYS_NOTHING for row in self.rows)
+            )
+        )
 
     def only(self, *labels: str, title: str | None = None) -> Table:
         """Return the table of these columns, of which some may not be there, in this order."""
@@ -57,109 +81,69 @@ class Table:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         """Yield what fits the terminal: columns where there is room, else a list for each row."""
+        from rich.box import SIMPLE_HEAD
+        from rich.padding import Padding
+        from rich.table import Table as Grid
         from rich.text import Text
 
         if not self.rows:
             return
         if self.title:
             yield Text(self.title, style="bold")
-        kept = [label for i, label in enumerate(self.head) if any(row[i] for row in self.rows)]
-        table = self.only(*kept)
-        layout = _layout(table, options.max_width - 3)
-        yield from _lists(table) if layout is None else _columns(table, *layout)
-        yield ""
+        table = self.filled
+        widths = _widths(table, options.max_width - 2)
+        if widths is None:
+            for row in table.rows:
+                grid = Grid.grid(padding=(0, GAP, 0, 0))
+                grid.add_column(max_width=40, overflow="fold")
+                grid.add_column(overflow="fold")
+                for label, cell in zip(table.head, row, strict=True):
+                    if cell:
+                        grid.add_row(Text(label), _cell(cell))
+                yield Padding(grid, (0, 0, 1, 2), expand=False)
+            return
+        has_head = any(label.strip() for label in table.head)
+        grid = Grid(
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            show_header=has_head,
+            header_style="",
+            padding=(0, GAP - 1, 0, 0),
+            pad_edge=False,
+        )
+        for label, width in zip(table.head, widths, strict=True):
+            side = "left" if label in WORDS else "right"
+            grid.add_column(Text(label), width=width, justify=side, overflow="fold")
+        for row in table.rows:
+            grid.add_row(*map(_cell, row))
+        yield Padding(grid, (0, 0, 1, 2), expand=False)
 
 
-def _layout(table: Table, room: int) -> tuple[list[int], int] | None:
-    """Return the width of each column, words folded where they must be, and the gap between
-    columns, in characters; None where they do not fit."""
+def _widths(table: Table, room: int) -> list[int] | None:
+    """Return the width of each column in characters, words folded where they must be; None where
+    they do not fit."""
     from rich.cells import cell_len
 
-    labels = table.head[int(table.grouped) :]  # names of groups are lines of their own
-    heads = [max(map(cell_len, label.split()), default=0) for label in labels]
     widths, least = [], []
-    for i, head in zip(_range(table), heads, strict=True):
-        indent = 2 if table.grouped and i == 1 else 0
+    for i, label in enumerate(table.head):
         lines = [line for row in table.rows for line in row[i].split("\n")]
-        widths.append(max(head, indent + max(map(cell_len, lines))))
+        head = max(map(cell_len, label.split()), default=0)
+        widths.append(max(head, *map(cell_len, lines)))
         longest = max(cell_len(word) for line in lines for word in line.split(" "))
-        least.append(max(head, indent + min(longest, LONGEST_WORD)))
-    between = len(widths) - 1
-    gap = next((gap for gap in GAPS if sum(widths) + gap * between <= room), GAPS[-1])
-    room -= gap * between
-    words = [i for i, label in enumerate(labels) if label in table.text]
+        least.append(max(head, min(longest, LONGEST_WORD)) if label in WORDS else widths[-1])
+    room -= GAP * (len(widths) - 1)
     while sum(widths) > room:
-        wide = [i for i in words if widths[i] > least[i]]
+        wide = [i for i, width in enumerate(widths) if width > least[i]]
         if not wide:
             return None
         widths[max(wide, key=widths.__getitem__)] -= 1
-    for i, label in enumerate(labels):  # in one line, where there is room for it
+    for i, label in enumerate(table.head):  # in one line, where there is room for it
         if 0 < cell_len(label) - widths[i] <= room - sum(widths):
             widths[i] = cell_len(label)
-    return widths, gap
-
-
-def _range(table: Table) -> range:
-    return range(int(table.grouped), len(table.head))
-
-
-def _columns(table: Table, widths: list[int], gap: int) -> Iterator[RenderableType]:
-    """Yield the head, and the rows of each group below its name."""
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    def grid() -> Grid:
-        made = Grid.grid(padding=(0, gap, 0, 0))
-        for i, width in zip(_range(table), widths, strict=True):
-            side = "left" if table.head[i] in table.text else "right"
-            made.add_column(width=width, justify=side, overflow="fold", vertical="top")
-        return made
-
-    head = grid()
-    for column in head.columns:
-        column.vertical = "bottom"
-    head.add_row(*(Text(table.head[i]) for i in _range(table)))
-    if any(label.strip() for label in table.head):
-        yield _indented(head)
-        yield Text(f" {'─' * (sum(widths) + gap * (len(widths) - 1) + 2)}")
-    body = grid()
-    for row in table.rows:
-        if table.grouped and row[0]:
-            if body.row_count:
-                yield _indented(body)
-            body = grid()
-            yield Text(f"  {row[0]}", style="bold")
-        cells = [_cell(row[i]) for i in _range(table)]
-        if table.grouped:
-            cells[0].pad_left(2)
-        body.add_row(*cells)
-    yield _indented(body)
-
-
-def _lists(table: Table) -> Iterator[RenderableType]:
-    """Yield the columns of each row below each other, blank ones left out."""
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    for number, row in enumerate(table.rows):
-        if number:
-            yield ""
-        body = Grid.grid(padding=(0, GAPS[0], 0, 0))
-        body.add_column(max_width=40, overflow="fold")
-        body.add_column(overflow="fold")
-        for label, cell in zip(table.head, row, strict=True):
-            if cell:
-                body.add_row(Text(label), _cell(cell))
-        yield _indented(body)
+    return widths
 
 
 def _cell(text: str):
     from rich.text import Text
 
     return Text(text, style=MARKS.get(text[:1], "") if text[1:2] in (" ", "") else "")
-
-
-def _indented(part: RenderableType) -> RenderableType:
-    from rich.padding import Padding
-
-    return Padding(part, (0, 0, 0, 2), expand=False)

@@ -23,7 +23,6 @@ from paribus.study import Study, in_words
 MOST_LINES = 150  # trials that have a mark or a row each
 MOST_NOTABLE = 50  # trials that are named although there are many
 MOST_SEEDS = 20  # seeds with one reason that have a line each
-MOST_CROSSINGS = 3
 FEWEST_TESTED = 5  # seed pairs; fewer are described
 TIMES_SEEN = 3  # training tokens seen so often or more are counted together
 WHOSE = ("endpoint", "arm", "against")
@@ -31,8 +30,6 @@ STATES = ("BETTER or WORSE", "SAME", "unresolved", "described only")
 BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 SPENDINGS = {"obrien_fleming": "O'Brien-Fleming", "pocock": "Pocock"}
 SPLITS = {"corpus": "corpus", "train": "training split", "validation": "validation split"}
-
-AGAINST = "against"  # the column of references
 
 
 def is_large(results: Results) -> bool:
@@ -64,55 +61,59 @@ def _interval(metric: Metric, interval: Interval | None) -> str:
 
 
 def without_shared_reference(table: Table) -> Table:
-    """Return a table without its column of references, where all rows have the same one."""
-    if AGAINST not in table.head:
-        return table
-    at = table.head.index(AGAINST)
+    """Return a table without columns that say nothing, and without that of references where all
+    rows have the same one."""
+    at = table.head.index("against") if "against" in table.head else 0
     references = {row[at] for row in table.rows} - {""}
-    if len(references) != 1:
+    table = table.filled
+    if "against" not in table.head or len(references) != 1:
         return table
-    kept = table.only(*(label for label in table.head if label != AGAINST))
+    kept = table.only(*(label for label in table.head if label != "against"))
     return replace(kept, caption=f"{table.caption} Compared with {references.pop()}.")
 
 
 def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]:
     """Return a table for each primary endpoint: every arm, its contrast, and its word."""
-    study, called = analysis.study, analysis.study.called
-    level, tables = _level(study), []
+    study, called, level = analysis.study, analysis.study.called, _level(analysis.study)
+    words = {(verdict.arm, verdict.metric): verdict.word for verdict in verdicts}
+    tables = []
     for endpoint in study.judged:
-        metric = analysis.metrics[endpoint.metric]
-        words = {v.arm: v.word for v in verdicts if v.metric == metric.name}
-        rows = []
+        metric, rows = analysis.metrics[endpoint.metric], []
         for arm in study.arms:
-            reference = study.reference(arm)
-            cells = [called[arm], *_mean(analysis, arm, metric.name), *[""] * 5]
-            if reference is not None:
+            cells = [called[arm], *_mean(analysis, arm, metric.name)]
+            if reference := study.reference(arm):
                 contrast = analysis.contrast(arm, metric.name)
                 says = contrast.decided
-                cells[3:] = [
-                    change_text(contrast),
+                ratio = f" (x{numbers.ratio(says.mean, 3)})" if says and metric.ratio else ""
+                cells += [
+                    change_text(contrast) + ratio,
                     numbers.p_or_blank(contrast.p),
                     numbers.p_or_blank(contrast.tested_p),
                     called[reference],
-                    words.get(arm, ""),
+                    words.get((arm, metric.name), ""),
                 ]
-                if says is not None and metric.ratio:
-                    cells[3] += f" (x{numbers.ratio(says.mean, 3)})"
-            rows.append(tuple(cells))
+            rows.append((*cells, *[""] * (8 - len(cells))))
         margin = "no margin"
         if endpoint.margin is not None:
             margin = f"margin ±{metric.stated_text(endpoint.margin)}"
-        head = ("arm", "mean (SD)", "seeds", f"change [{level}]", "p", "Holm p", "against", "word")
+        name = metric.name.replace("/", "-").replace(" ", "-")
         tables.append(
             Table(
-                "primary" if endpoint is study.primary else f"primary-{plain_name(metric.name)}",
-                f"{metric.title}: mean and SD over seeds, and the change to the reference with its "
-                f"unadjusted {level} interval and p ({margin}).",
-                head,
-                tuple(rows),
-                frozenset({"arm", "against", "word"}),
-                wide=True,
-                title=metric.title,
+                "primary" if endpoint is study.primary else f"primary-{name}",
+                f"{metric.title}: mean and SD over seeds, and the change with its unadjusted "
+                f"{level} interval and p ({margin}).",
+                (
+                    "arm",
+                    "mean (SD)",
+                    "seeds",
+                    f"change [{level}]",
+                    "p",
+                    "Holm p",
+                    "against",
+                    "word",
+                ),
+                rows,
+                metric.title,
             )
         )
     return tables
@@ -121,29 +122,25 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
 def decision(analysis: Analysis, verdicts: Sequence[Verdict]) -> Table:
     """Return the registered rule: its rows in order, and the arms that each applied to."""
     rule, study = rule_of(analysis), analysis.study
-    several = len(study.judged) > 1
     rows = []
     for row in rule.all_rows.values():
         arms = (
-            study.called[v.arm] + (f" ({v.label})" if several else "")
+            study.called[v.arm] + (f" ({v.label})" if len(study.judged) > 1 else "")
             for v in verdicts
             if v.row == row.id
         )
         outcome = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
         rows.append((row.id, row.when, outcome, ", ".join(arms)))
-    head = ("row", "condition", "outcome", "applied to")
     caption = f"The rule {rule.title}: the first row whose condition holds decides."
-    return Table("decision", caption, head, tuple(rows), frozenset(head), wide=True)
+    return Table("decision", caption, ("row", "condition", "outcome", "applied to"), rows)
 
 
 def endpoints(analysis: Analysis) -> Table:
     """Return every endpoint of every arm."""
     study, rows = analysis.study, []
     for endpoint in study.endpoints:
-        if endpoint.metric in analysis.unmeasured:
-            continue
         metric = analysis.metrics[endpoint.metric]
-        for i, arm in enumerate(study.arms):
+        for i, arm in enumerate(study.arms if metric.name not in analysis.unmeasured else ()):
             change = ""
             if study.reference(arm):
                 change = change_text(analysis.contrast(arm, metric.name))
@@ -151,13 +148,9 @@ def endpoints(analysis: Analysis) -> Table:
             rows.append((*first, *_mean(analysis, arm, metric.name), change))
     return Table(
         "endpoints",
-        f"Every endpoint: mean and SD over seeds, and the change to the reference. "
-        f"{not_measured(analysis)}".strip(),
+        f"Mean and SD over seeds, and the change. {not_measured(analysis)}".strip(),
         ("endpoint", "arm", "mean (SD)", "seeds", f"change [{_level(study)}]"),
-        tuple(rows),
-        frozenset({"endpoint", "arm"}),
-        wide=True,
-        grouped=True,
+        rows,
     )
 
 
@@ -169,25 +162,14 @@ def not_measured(analysis: Analysis) -> str:
 
 def contrasts(analysis: Analysis) -> Table:
     """Return every contrast in full: estimates, intervals, tests and effect sizes."""
-    study, alpha = analysis.study, analysis.study.inference.alpha
-    head, rows = list(WHOSE), []
+    study, rows = analysis.study, []
     for contrast in analysis.contrasts:
-        first = (
-            contrast.declared.short_title,
-            study.called[contrast.arm],
-            study.called[contrast.reference],
-        )
-        cells = dict(zip(WHOSE, first, strict=True)) | _in_full(contrast, alpha)
-        head += [label for label in cells if label not in head]
-        rows.append(cells)
-    return Table(
-        "contrasts",
-        "Every contrast in full.",
-        tuple(head),
-        tuple(tuple(row.get(label, "") for label in head) for row in rows),
-        frozenset({*WHOSE, "decided by", "other tests"}),
-        wide=True,
-    )
+        arms = (study.called[contrast.arm], study.called[contrast.reference])
+        first = dict(zip(WHOSE, (contrast.declared.short_title, *arms), strict=True))
+        rows.append(first | _in_full(contrast, study.inference.alpha))
+    head = tuple(dict.fromkeys([*WHOSE, *(label for row in rows for label in row)]))
+    cells = [tuple(row.get(label, "") for label in head) for row in rows]
+    return Table("contrasts", "Every contrast in full.", head, cells)
 
 
 def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
@@ -218,12 +200,12 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
             "r": numbers.signed(paired.correlation, 2),
         }
     if unpaired := contrast.unpaired:
+        sds = (unpaired.sd_treatment, unpaired.sd_baseline)
         cells |= {
             "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
             "df": numbers.fixed(unpaired.df, 1),
             "Hedges g": numbers.signed(unpaired.g, 2),
-            "SDs": f"{metric.size_text(unpaired.sd_treatment)} and "
-            f"{metric.size_text(unpaired.sd_baseline)}",
+            "SDs": " and ".join(map(metric.size_text, sds)),
         }
     if contrast.tested:
         cells["other tests"] = "; ".join(
@@ -241,31 +223,30 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
 def controls(analysis: Analysis) -> Table:
     """Return every control with its evidence."""
     called = analysis.study.called
-    rows = tuple(
+    rows = [
         (c.name, called[c.arm], called[c.reference], f"{c.sign} {c.state}", c.detail)
         for c in analysis.controls
-    )
-    head = ("control", "arm", "against", "state", "evidence")
+    ]
     return Table(
         "controls",
-        "All else equal. Held: equal in every seed. Declared: the arm says that it differs. Not "
-        "proven: nobody could show it. Broken: differs, and the contrast is not analysed.",
-        head,
+        "Held: equal in every seed. Declared: the arm says that it differs. Not proven: nobody "
+        "could show it. Broken: differs, and the contrast is not analysed.",
+        ("control", "arm", "against", "state", "evidence"),
         rows,
-        frozenset(head),
-        wide=True,
-        title="all else equal?",
+        "all else equal?",
     )
 
 
 def stability(analysis: Analysis) -> Table:
     """Return the events of every contrast, as counts of trials."""
     called, study = analysis.study.called, analysis.study
-    exact = "McNemar's" if study.is_paired else "Fisher's"
     needed = study.stability.steps_needed
     steps = [n for arm in study.arms if (n := study.arm_facts(arm).steps) is not None]
-    short = min(steps, default=needed) < needed
-    rows = tuple(
+    exact = "McNemar's" if study.is_paired else "Fisher's"
+    caption = f"Trials that diverged or spiked: reference → arm. {exact} exact p of either."
+    if min(steps, default=needed) < needed:
+        caption += f" No spike can be seen in fewer than {needed} steps."
+    rows = [
         (
             called[s.arm],
             called[s.reference],
@@ -273,15 +254,9 @@ def stability(analysis: Analysis) -> Table:
             numbers.p_value(s.holm_p),
         )
         for s in analysis.stabilities
-    )
-    return Table(
-        "stability",
-        f"Trials that diverged or spiked: reference → arm. {exact} exact p of either."
-        + (f" No spike can be seen in fewer than {needed} steps." if short else ""),
-        ("arm", "against", "diverged", "spiked", "either", "Holm p"),
-        rows,
-        title="stability",
-    )
+    ]
+    head = ("arm", "against", "diverged", "spiked", "either", "Holm p")
+    return Table("stability", caption, head, rows, "stability")
 
 
 def _rates(rates: PairedRates | UnpairedRates) -> str:
@@ -291,16 +266,7 @@ def _rates(rates: PairedRates | UnpairedRates) -> str:
 
 def costs(analysis: Analysis) -> Table:
     """Return what arms cost besides quality."""
-    called = analysis.study.called
-
-    def change(cost: Cost | None, digits: int, scale: float) -> str:
-        if cost is None:
-            return numbers.NONE
-        # Adding zero turns a negative zero into a positive one.
-        low, high = sorted((scale * cost.interval.low + 0.0, scale * cost.interval.high + 0.0))
-        return numbers.delta(scale * cost.mean + 0.0, low, high, digits)
-
-    rows = []
+    called, rows = analysis.study.called, []
     for c in analysis.costs:
         states = [cost.state if cost else "not shown" for cost in (c.calibration, c.throughput)]
         shares = (c.more_parameters, c.more_flops, c.more_memory)
@@ -308,23 +274,30 @@ def costs(analysis: Analysis) -> Table:
             (
                 called[c.arm],
                 called[c.reference],
-                change(c.calibration, 2, 100),
-                *(change(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
+                _cost(c.calibration, 2, 100),
+                *(_cost(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
                 *(numbers.signed(None if s is None else 100 * s, 1) for s in shares),
                 next((str(s) for s in ("over", "not shown") if s in states), "within"),
             )
         )
     return Table(
         "costs",
-        "Costs, as changes from the reference: expected calibration error in percentage points; "
-        "speed, parameters, FLOPs and memory of training in per cent.",
+        "Changes from the reference: expected calibration error in percentage points; speed, "
+        "parameters, FLOPs and memory of training in per cent.",
         (
             *("arm", "against", "calibration, points", "training speed, %", "reading speed, %"),
             *("writing speed, %", "parameters, %", "training FLOPs, %", "memory, %", "budget"),
         ),
-        tuple(rows),
-        wide=True,
+        rows,
     )
+
+
+def _cost(cost: Cost | None, digits: int, scale: float) -> str:
+    if cost is None:
+        return numbers.NONE
+    # Adding zero turns a negative zero into a positive one.
+    low, high = sorted((scale * cost.interval.low + 0.0, scale * cost.interval.high + 0.0))
+    return numbers.delta(scale * cost.mean + 0.0, low, high, digits)
 
 
 # Looks and stages
@@ -336,7 +309,7 @@ def sampling_table(analysis: Analysis) -> Table | None:
     if study.plan is None and not study.stages:
         return None
     rows = []
-    for c in (one for one in analysis.contrasts if one.primary):
+    for c in (contrast for contrast in analysis.contrasts if contrast.primary):
         cells = (str(len(c.seeds)), c.why_not, "", "", "")
         if c.decided is not None and c.paired is not None:
             ends = c.paired.t_interval
@@ -351,9 +324,7 @@ def sampling_table(analysis: Analysis) -> Table | None:
         "How the pairs were sampled: the interval over all looks and stages, which decides, and "
         "the plain one.",
         (*WHOSE, "sampled", "pairs", f"{level}, decides", f"{level}, plain", "p", "Holm p"),
-        tuple(rows),
-        frozenset({*WHOSE, "sampled"}),
-        wide=True,
+        rows,
     )
 
 
@@ -361,25 +332,26 @@ def looks_table(analysis: Analysis) -> Table | None:
     """Return what each look decided on each contrast; None without looks."""
     if not analysis.looks:
         return None
-    called, rows = analysis.study.called, []
+    rows = []
     for entry in analysis.looks:
-        for arm, said in entry["contrasts"].items():
-            for name, one in said["endpoints"].items() if said["look"] == entry["look"] else ():
+        for arm, decided in entry["contrasts"].items():
+            for name, cells in decided["endpoints"].items():
                 metric = analysis.metrics[name]
-                rows.append(
-                    (
-                        str(entry["look"]),
-                        str(entry["seeds"]),
-                        called[arm],
-                        metric.short_title,
-                        str(one["pairs"]),
-                        _look_change(one, metric),
-                        numbers.p_or_blank(one.get("holm_p")),
-                        numbers.p_or_blank(one.get("equivalence_holm_p")),
-                        numbers.fixed(one["predictive_power"], 2),
-                        one.get("resolved") or said["decision"],
+                if decided["look"] == entry["look"]:
+                    rows.append(
+                        (
+                            str(entry["look"]),
+                            str(entry["seeds"]),
+                            analysis.study.called[arm],
+                            metric.short_title,
+                            str(cells["pairs"]),
+                            _look_change(cells, metric),
+                            numbers.p_or_blank(cells.get("holm_p")),
+                            numbers.p_or_blank(cells.get("equivalence_holm_p")),
+                            numbers.fixed(cells["predictive_power"], 2),
+                            cells.get("resolved") or decided["decision"],
+                        )
                     )
-                )
     return Table(
         "looks-taken",
         "Every look: the change with its interval over all looks, Holm's p, the p of two one-sided "
@@ -388,9 +360,7 @@ def looks_table(analysis: Analysis) -> Table | None:
             *("look", "seeds", "arm", "endpoint", "pairs", "change", "Holm p", "TOST p"),
             *("prospect", "decision"),
         ),
-        tuple(rows),
-        frozenset({"arm", "endpoint", "decision"}),
-        wide=True,
+        rows,
     )
 
 
@@ -428,9 +398,8 @@ def arms(study: Study) -> Table:
         differs = "; ".join(f"{k}: {a} → {b}" for k, (a, b) in study.differences(name).items())
         against = called[reference] if reference else ""
         rows.append((called[name], arm.description or arm.title, against, differs))
-    head = ("arm", "description", "against", "differs in")
     caption = "The arms, and exactly what sets each apart from its reference."
-    return Table("arms", caption, head, tuple(rows), frozenset(head), wide=True, title="arms")
+    return Table("arms", caption, ("arm", "description", "against", "differs in"), rows, "arms")
 
 
 def trials(results: Results, analysis: Analysis) -> Table:
@@ -450,8 +419,7 @@ def trials(results: Results, analysis: Analysis) -> Table:
         blank = [""] * len(metrics)
         rows.append((called[folder.arm], str(folder.seed), *blank, "not finished"))
     head = ("arm", "seed", *(metric.short_title for metric in metrics), "outcome")
-    text = frozenset({"arm", "outcome"})
-    return Table("trials", "Every trial.", head, tuple(rows), text, wide=True)
+    return Table("trials", "Every trial.", head, rows)
 
 
 def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
@@ -462,7 +430,7 @@ def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
     study, rows = results.study, []
     metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
     for arm in study.arms:
-        events = [one for (name, _), one in analysis.events.items() if name == arm]
+        events = [events for (name, _), events in analysis.events.items() if name == arm]
         n_finished = len(events) + (0 if analysis.runs else analysis.excluded.get(arm, 0))
         counts = n_finished, sum(e.diverged for e in events), sum(e.spiked for e in events)
         cells = [study.called[arm], *map(str, counts)]
@@ -476,15 +444,12 @@ def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
         f"{len(results.finished):,} trials by arm: finished, diverged, spiked, and the least, "
         "median and greatest value of every endpoint. Every trial is in tables/scores.csv.",
         ("arm", "finished", "diverged", "spiked", *(metric.short_title for metric in metrics)),
-        tuple(rows),
-        wide=True,
+        rows,
     )
     notable = tuple(row for row in every.rows if row[-1] != "finished")
-    if not notable:
-        return [by_arm]
     caption = f"The first {MOST_NOTABLE} of {len(notable):,} trials that did not end well."
     rest = replace(every, name="trials-notable", caption=caption, rows=notable[:MOST_NOTABLE])
-    return [by_arm, rest]
+    return [by_arm, rest] if notable else [by_arm]
 
 
 def left_out(analysis: Analysis) -> list[str]:
@@ -503,11 +468,6 @@ def left_out(analysis: Analysis) -> list[str]:
     return lines
 
 
-def plain_name(metric: str) -> str:
-    """Return the name of a metric as that of a file."""
-    return metric.replace("/", "-").replace(" ", "-")
-
-
 # Tuning
 
 
@@ -522,7 +482,12 @@ def tuning_table(analysis: Analysis) -> Table | None:
     tuned, study = analysis.tuned, analysis.study
     if tuned is None:
         return None
-    metric, rows, shares = tuned.metric, [], _choice_shares(analysis)
+    metric, rows = tuned.metric, []
+    shares = {
+        c.arm: f"{100 * c.choice_share:.0f}"
+        for c in analysis.contrasts
+        if c.primary and c.choice and c.choice.included and c.choice_share is not None
+    }
     for arm in study.arms:
         best = tuned.best(arm)
         values = [value for value in best.values.values() if math.isfinite(value)]
@@ -549,19 +514,9 @@ def tuning_table(analysis: Analysis) -> Table | None:
             *("arm", "best tried", "judged at", "mean", "seeds from, to", "diverged"),
             *("choice, %", "open"),
         ),
-        tuple(rows),
-        frozenset({"arm", "best tried", "judged at", "open"}),
-        wide=True,
-        title=f"tuning: {len(tuned.candidates)} candidates by {metric.label}",
+        rows,
+        f"tuning: {len(tuned.candidates)} candidates by {metric.label}",
     )
-
-
-def _choice_shares(analysis: Analysis) -> dict[str, str]:
-    return {
-        c.arm: f"{100 * c.choice_share:.0f}"
-        for c in analysis.contrasts
-        if c.primary and c.choice and c.choice.included and c.choice_share is not None
-    }
 
 
 def sensitivity_table(analysis: Analysis) -> Table | None:
@@ -584,9 +539,8 @@ def sensitivity_table(analysis: Analysis) -> Table | None:
         "Learning-rate sensitivity: by how much the loss exceeds that of the best rate, in the "
         "mean over all rates tried (nats/token), paired by tuning seed.",
         ("arm", "against", "mean", "seeds", f"change [{_level(analysis.study)}]", "p"),
-        tuple(rows),
-        wide=True,
-        title="learning-rate sensitivity, nats/token",
+        rows,
+        "learning-rate sensitivity, nats/token",
     )
 
 
@@ -597,34 +551,36 @@ def along_table(analysis: Analysis) -> Table | None:
     """Return speed-ups, crossings and targets of every contrast; None without a curve."""
     if not analysis.along:
         return None
-    called, study = analysis.study.called, analysis.study
-    level, target = _level(study), study.facts.target
-    rows = [
-        (
-            called[one.arm],
-            called[one.reference],
-            BUDGETS[one.axis],
-            _ratio(one.speedup, len(one.seeds)),
-            _crossings(one),
-            *(_reached(one) if target is not None else ()),
+    called, target = analysis.study.called, analysis.study.facts.target
+    rows = []
+    for entry in analysis.along:
+        places = [(numbers.short(c.at), c.resolved) for c in entry.contrast.crossings]
+        crossings = numbers.some([at if resolved else f"({at})" for at, resolved in places])
+        rows.append(
+            (
+                called[entry.arm],
+                called[entry.reference],
+                BUDGETS[entry.axis],
+                _ratio(entry.speedup, len(entry.seeds)),
+                crossings or numbers.NONE,
+                *(_reached(entry) if target is not None else ()),
+            )
         )
-        for one in analysis.along
-    ]
-    head = ("arm", "against", "budget", f"speed-up [{level}]", "mean curves cross at")
+    speedup = f"speed-up [{_level(analysis.study)}]"
+    head = ("arm", "against", "budget", speedup, "mean curves cross at")
     caption = (
-        "Along training. Speed-up: the budget that the reference needs to reach a loss over the "
-        "budget that the arm needs; the loss is the higher of their two final ones. Crossings in "
-        "brackets are not resolved."
+        "Speed-up: the budget that the reference needs to reach a loss over the budget that the "
+        "arm needs; the loss is the higher of their two final ones. Crossings in brackets are not "
+        "resolved."
     )
     if target is not None:
         head += ("reached by", "ratio to the target", "sign p")
         caption += f" Target: {target:g} nats/token; a trial that never reached it counts in full."
-    skipped = sorted({seed for one in analysis.along for seed in one.seeds_without})
-    if any(one.left_out for one in analysis.along):
-        seeds = ", ".join(map(str, skipped))
-        caption += f" Points at which the loss of a seed is not finite are excluded ({seeds})."
-    text = frozenset({"arm", "against", "budget"})
-    return Table("along", caption, head, tuple(rows), text, wide=True)
+    if any(entry.left_out for entry in analysis.along):
+        seeds = sorted({seed for entry in analysis.along for seed in entry.seeds_without})
+        named = ", ".join(map(str, seeds))
+        caption += f" Points at which the loss of a seed is not finite are excluded ({named})."
+    return Table("along", caption, head, rows)
 
 
 def _ratio(ratio: Ratio | None, pairs: int) -> str:
@@ -634,18 +590,12 @@ def _ratio(ratio: Ratio | None, pairs: int) -> str:
     return f"{numbers.ratio(ratio.log, 3)} {numbers.ratio_interval(ratio.low, ratio.high, 3)}{some}"
 
 
-def _crossings(one: Along) -> str:
-    places = [(numbers.short(c.at), c.resolved) for c in one.contrast.crossings]
-    texts = [at if is_resolved else f"({at})" for at, is_resolved in places]
-    return numbers.some(texts, MOST_CROSSINGS) or numbers.NONE
-
-
-def _reached(one: Along) -> tuple[str, str, str]:
-    if one.reached is None:
+def _reached(entry: Along) -> tuple[str, str, str]:
+    if entry.reached is None:
         return numbers.NONE, numbers.NONE, ""
-    first = one.reached.first
+    first = entry.reached.first
     ours, theirs = first.both + first.only_treatment, first.both + first.only_baseline
-    ratio = _ratio(one.reached.ratio, first.n)
+    ratio = _ratio(entry.reached.ratio, first.n)
     return f"{ours} and {theirs} of {first.n}", ratio, numbers.p_value(first.p_value)
 
 
@@ -664,16 +614,16 @@ def tasks_text(results: Results) -> str:
     record = next((t["tasks"] for t in results.trials.values() if t.get("tasks")), {})
     pins = record.get("pins", {})
     asked = set(results.tasks["task"].to_pylist())  # a suite has more than a study may ask
-    known = {name: about for name, about in pins.get("tasks", {}).items() if name in asked}
+    known = {name: pin for name, pin in pins.get("tasks", {}).items() if name in asked}
     if not known:
         return ""
     parts = [
-        f"{name} version {about['version']:g}, {about['documents']} questions of "
-        f"{about['dataset']}, SHA-256 {about['data_sha256'][:12]}"
-        for name, about in known.items()
-        if "dataset" in about
+        f"{name} version {pin['version']:g}, {pin['documents']} questions of "
+        f"{pin['dataset']}, SHA-256 {pin['data_sha256'][:12]}"
+        for name, pin in known.items()
+        if "dataset" in pin
     ]
-    own = [name for name, about in known.items() if "dataset" not in about]
+    own = [name for name, pin in known.items() if "dataset" not in pin]
     parts += [f"{join(own)} from held-out text"] if own else []
     return f"{pins['package']} {pins['version']}: {'; '.join(parts)}."
 
@@ -691,21 +641,14 @@ def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table | None
         chances[key] = row["chance"]
     rows = []
     for (task, shots), by_arm in values.items():
+        chance = numbers.fixed(100 * chances[task, shots], 1)
         for i, (arm, accuracies) in enumerate(by_arm.items()):
             first = ("", "") if i else (task, str(shots))
-            chance = numbers.fixed(100 * chances[task, shots], 1)
             mean = (_percent_sd(accuracies), str(len(accuracies)))
             rows.append((*first, study.called[arm], *mean, chance))
-    if not rows:
-        return None
-    return Table(
-        "tasks",
-        "Accuracy on every task, per cent: mean (SD) over seeds, and chance.",
-        ("task", "shots", "arm", "accuracy (SD)", "seeds", "chance"),
-        tuple(rows),
-        frozenset({"task", "arm"}),
-        wide=True,
-    )
+    caption = "Accuracy on every task, per cent: mean (SD) over seeds, and chance."
+    head = ("task", "shots", "arm", "accuracy (SD)", "seeds", "chance")
+    return Table("tasks", caption, head, rows) if rows else None
 
 
 def macro_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
@@ -720,8 +663,7 @@ def macro_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
         means = ([float(np.mean(a)) for a in by_seed.get((arm, n), {}).values()] for n in shots)
         rows.append((study.called[arm], *map(_percent_sd, means)))
     head = ("arm", *(f"{n} shots" for n in shots))
-    caption = "Macro accuracy, per cent (SD)."
-    return Table("macro", caption, head, tuple(rows), title="macro accuracy, % (SD)")
+    return Table("macro", "Macro accuracy, per cent (SD).", head, rows, "macro accuracy, % (SD)")
 
 
 def _percent_sd(values: list[float]) -> str:
@@ -735,12 +677,11 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
     """Return every task of every contrast; None if no question was asked."""
     rows = []
     for c in analysis.tasks:
-        change = numbers.signed(100 * (c.treatment - c.baseline), 1)
-        says = c.decided
+        change, says = numbers.signed(100 * (c.treatment - c.baseline), 1), c.decided
         if says is not None:
             ends = says.interval
             change = numbers.delta(100 * says.mean, 100 * ends.low, 100 * ends.high, 1)
-        tested = says is not None and len(c.seeds) >= FEWEST_TESTED
+        is_tested = says is not None and len(c.seeds) >= FEWEST_TESTED
         rows.append(
             (
                 c.task,
@@ -748,22 +689,20 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
                 numbers.fixed(100 * c.baseline, 1),
                 numbers.fixed(100 * c.treatment, 1),
                 change,
-                numbers.p_value(says.p_value if says and tested else None),
-                numbers.p_value(c.holm_p if tested else None),
+                numbers.p_value(says.p_value if says and is_tested else None),
+                numbers.p_value(c.holm_p if is_tested else None),
             )
         )
     if not rows:
         return None
     new = "new questions" if analysis.study.inference.of_new_questions else "these questions"
-    level = _level(analysis.study)
+    change = f"change [{_level(analysis.study)}]"
     return Table(
         "task-contrasts",
         f"Accuracy on every task against the reference, per cent, for {new}.",
-        ("task", "arm", "reference", "accuracy", f"change [{level}]", "p", "Holm p"),
-        tuple(rows),
-        frozenset({"task", "arm"}),
-        wide=True,
-        title=f"accuracy on tasks (%), for {new}",
+        ("task", "arm", "reference", "accuracy", change, "p", "Holm p"),
+        rows,
+        f"accuracy on tasks (%), for {new}",
     )
 
 
@@ -772,39 +711,27 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
 
 def data_tables(results: Results) -> list[Table]:
     """Return every table on the data that the records have."""
-    tables = (
-        token_classes(results),
-        coverage(results),
-        duplicates(results),
-        leakage_by_arm(results),
-        consumed_by_source(results),
-    )
-    return [table for table in tables if table.rows]
+    makers = (token_classes, coverage, duplicates, leakage_by_arm, consumed_by_source)
+    return [table for make in makers if (table := make(results)).rows]
 
 
 def token_classes(results: Results) -> Table:
     """Return shares of token classes in corpus and splits, and in what each arm consumed."""
-    called = results.study.called
     recorded: dict[str, dict[str, int]] = results.data.get("token_classes", {})
     counts = {SPLITS.get(split, split): classes for split, classes in recorded.items()}
     for row in results.sampling.to_pylist():
         if row["kind"] == "token class":
-            of_arm = counts.setdefault(f"consumed: {called[row['arm']]}", {})
-            of_arm[row["part"]] = of_arm.get(row["part"], 0) + row["tokens"]
+            name = f"consumed: {results.study.called[row['arm']]}"
+            of_arm = counts.setdefault(name, defaultdict(int))
+            of_arm[row["part"]] += row["tokens"]
     classes = list(dict.fromkeys(part for parts in counts.values() for part in parts))
     rows = []
     for source, parts in counts.items():
         tokens = sum(parts.values())
         shares = [_percent(parts.get(part, 0), tokens) for part in classes]
         rows.append((source, f"{tokens:,}", *shares))
-    return Table(
-        "token-classes",
-        "Tokens by class, per cent, in the text and in what trials consumed.",
-        ("where", "tokens", *classes),
-        tuple(rows),
-        frozenset({"where"}),
-        wide=True,
-    )
+    caption = "Tokens by class, per cent, in the text and in what trials consumed."
+    return Table("token-classes", caption, ("where", "tokens", *classes), rows)
 
 
 def coverage(results: Results) -> Table:
@@ -814,25 +741,25 @@ def coverage(results: Results) -> Table:
         if row["kind"] == "times seen":
             counts = groups.setdefault(results.study.called[row["arm"]], defaultdict(int))
             counts[min(int(row["part"]), TIMES_SEEN)] += row["tokens"]
-    rows = []
-    for arm, counts in groups.items():
-        tokens = sum(counts.values())
-        rows.append((arm, *(_percent(counts.get(n, 0), tokens) for n in range(TIMES_SEEN + 1))))
+    rows = [
+        (arm, *(_percent(counts[n], sum(counts.values())) for n in range(TIMES_SEEN + 1)))
+        for arm, counts in groups.items()
+    ]
     head = ("arm", "never", "once", "twice", f"{TIMES_SEEN} times or more")
     caption = "Training tokens by how often a trial saw them, per cent, averaged over seeds."
-    return Table("coverage", caption, head, tuple(rows))
+    return Table("coverage", caption, head, rows)
 
 
 def duplicates(results: Results) -> Table:
     """Return duplicates in the corpus, and validation units that training has too."""
-    found: dict[str, Any] = results.data.get("duplicates", {})
+    recorded: dict[str, Any] = results.data.get("duplicates", {})
     keys = ("units", "exact", "near", "validation_units", "leaked_exact", "leaked_near")
     rows = [
-        (f"{kind}s", *(f"{counts.get(key, 0):,}" for key in keys)) for kind, counts in found.items()
+        (f"{kind}s", *(f"{counts.get(key, 0):,}" for key in keys))
+        for kind, counts in recorded.items()
     ]
-    leakage = results.data.get("leakage", {})
     caption = "Duplicates in the corpus, and validation units that training has too."
-    if leakage:
+    if leakage := results.data.get("leakage", {}):
         caption += (
             f" {leakage['in_training']:,} of {leakage['validation_tokens']:,} validation tokens "
             "stand word for word in the training text."
@@ -841,7 +768,7 @@ def duplicates(results: Results) -> Table:
         *("units", "in all", "exact copies", "near copies", "in validation"),
         *("exact in training", "near in training"),
     )
-    return Table("duplicates", caption, head, tuple(rows), frozenset({"units"}), wide=True)
+    return Table("duplicates", caption, head, rows)
 
 
 def leakage_by_arm(results: Results) -> Table:
@@ -855,7 +782,7 @@ def leakage_by_arm(results: Results) -> Table:
             rows.append((called[arm], f"{counts[0]:,}", f"{counts[1]:,}", _percent(*counts)))
     head = ("arm", "in training", "validation tokens", "per cent")
     caption = "Validation tokens that stand word for word in the training text of an arm."
-    return Table("leakage", caption, head, tuple(rows))
+    return Table("leakage", caption, head, rows)
 
 
 def consumed_by_source(results: Results) -> Table:
@@ -869,19 +796,17 @@ def consumed_by_source(results: Results) -> Table:
             windows[arm] += counts["windows"]
             for key, count in counts.items():
                 total[key] += count
-    keys = ("windows", "tokens", "bytes")
+    keys, called = ("windows", "tokens", "bytes"), results.study.called
     rows = [
         (
-            results.study.called[arm],
-            name,
+            *(called[arm], name),
             *(f"{counts[key]:,}" for key in keys),
             _percent(counts["windows"], windows[arm]),
         )
         for (arm, name), counts in sums.items()
     ]
     head = ("arm", "source", *keys, "per cent of windows")
-    caption = "What was consumed of each source, all seeds together."
-    return Table("sources", caption, head, tuple(rows), frozenset({"arm", "source"}))
+    return Table("sources", "What was consumed of each source, all seeds together.", head, rows)
 
 
 def _percent(part: int, whole: int) -> str:

@@ -168,7 +168,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     drawn = alt.layer(slopes, points) if study.is_paired else points
     title, name = f"{declared.label[0].upper()}{declared.label[1:]}", pairs_name(metric)
     if study.is_paired and len(rises) <= MOST_NAMED:
-        title += f": higher than the reference in {', '.join(rises)}"
+        title += f": rises in {', '.join(rises)}"
     caption = "Every run is a point."
     if study.is_paired:
         caption = "Every seed is a line from its reference to its arm."

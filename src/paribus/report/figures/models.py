@@ -30,7 +30,7 @@ from paribus.report.figures.style import (
     rounded,
     value_axis,
 )
-from paribus.report.figures.training import BANDS, SEEDS
+from paribus.report.figures.training import BANDS
 from paribus.results import Results
 
 STATISTICS = ("mean", "q05", "q25", "q75", "q95")
@@ -39,7 +39,6 @@ MOST_PLACES = 64  # of a curve; more, such as positions of a window, are average
 MOST_TICKS = 6  # of a logarithmic axis
 MOST_PARTS = 24  # beside each other
 KINDS = {"training": "training", "prefill": "reading (prefill)", "decoding": "writing (decoding)"}
-DOTS = "A dot for each seed, and a bar for their mean."
 SPANS = "Bars are means over seeds; lines reach from the lowest seed to the highest."
 
 
@@ -117,7 +116,7 @@ def _lines(
     rows = few(results, rows)
     across = drawing.across or "part"
     drawn = lines(results.study, rows, x, drawing.axis, across=across, name=name)
-    caption = f"{caption} {BANDS if 'low' in rows[0] else SEEDS}".strip()
+    caption = f"{caption} {BANDS if 'low' in rows[0] else ''}".strip()
     return _figure(drawing, name, title, caption, alt.layer(*drawn), rows)
 
 
@@ -252,7 +251,7 @@ def parts(results: Results, drawing: Drawing) -> Figure | None:
     title = finding(drawing.title, rows, share=is_share(drawing.axis))
     rows, name = few(results, rows), _name(drawing)
     drawn = dots(_beside(results, rows, name), rows, drawing.axis, width=14)
-    caption = f"{drawing.note} {SPANS if 'low' in rows[0] else DOTS}".strip()
+    caption = f"{drawing.note} {SPANS if 'low' in rows[0] else ''}".strip()
     if len(recorded) > MOST_PARTS:
         caption += f" The first {MOST_PARTS} of {len(recorded)} parts are drawn."
     return _figure(drawing, name, title, caption, alt.layer(*drawn), rows)
@@ -359,5 +358,5 @@ def _by_panel(
     drawn = alt.layer(*below, *dots(base, rows, axis, width=18, **look))
     labels = dict.fromkeys(row["part"] for row in rows)
     chart = panels(drawn, list(labels), name, own="y")
-    caption = f"{SPANS if 'low' in rows[0] else DOTS} {caption}"
+    caption = f"{SPANS if 'low' in rows[0] else ''} {caption}".strip()
     return Figure(name, "evaluation", title, caption, chart, rows, panel=PANEL, wide=True)

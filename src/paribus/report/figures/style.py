@@ -126,7 +126,7 @@ class Figure:
     @property
     def text(self) -> str:
         """Title and caption: what stands for the picture."""
-        return f"{self.title}. {self.caption}"
+        return f"{self.title}. {self.caption}".strip()
 
     @cached_property
     def definition(self) -> dict[str, Any]:
@@ -286,7 +286,7 @@ def lines(
         return [band, mean]
     thin = base.mark_line(strokeWidth=0.7, opacity=0.45, point=is_single).encode(
         detail=alt.Detail("seed:N"),
-        tooltip=[alt.Tooltip("arm:N"), alt.Tooltip("seed:N"), at, value],
+        tooltip=[alt.Tooltip("arm:N"), at, alt.Tooltip("seed:N"), value],
         **more,
     )
     return [thin, mean]

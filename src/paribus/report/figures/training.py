@@ -51,7 +51,6 @@ BUDGETS: dict[Axis, str] = {
     "flops": "training FLOPs",
     "seconds": "seconds of training",
 }
-SEEDS = "Thin lines are seeds, thick ones their mean."
 BANDS = "Lines are means over seeds; bands reach from the lowest seed to the highest."
 
 
@@ -115,7 +114,10 @@ def logged(results: Results) -> list[Figure]:
         unit = f"{label} ({metric.unit})" if metric and metric.unit else label
         rows = over_steps(results, series, {name: ""})
         chart = _over_training(results.study, rows, unit, figure_name(name))
-        title, caption = finding(f"{label} at the end", rows), f"As logged. {how(results, rows)}"
+        title, caption = (
+            finding(f"{label} at the end", rows),
+            f"As logged. {how(results, rows)}".strip(),
+        )
         parts = (figure_name(name), "along", title, caption, chart, rows)
         figures.append(Figure(*parts, log=_is_positive(rows)))
     return figures
@@ -148,7 +150,7 @@ def _by_metric(
 
 def how(results: Results, rows: list[Row]) -> str:
     """Return how lines over training are drawn, and whether arms read alike at one step."""
-    text = BANDS if "low" in rows[0] else SEEDS
+    text = BANDS if "low" in rows[0] else ""
     counts = [(trial.get("tokens"), trial.get("iterations")) for trial in results.trials.values()]
     each = [tokens / steps for tokens, steps in counts if tokens and steps]
     if each and max(each) > UNEQUAL * min(each):
@@ -156,7 +158,7 @@ def how(results: Results, rows: list[Row]) -> str:
             f" Arms read {min(each):,.0f} to {max(each):,.0f} tokens a step on average, so that at "
             "one step some have read more text."
         )
-    return text
+    return text.strip()
 
 
 def _lowest(rows: list[Row]) -> float:
@@ -204,7 +206,7 @@ def loss_curves(results: Results) -> Figure | None:
     title = finding("Held-out loss at the end", _first_budget(rows))
     rows = few(results, rows, "value", "x")
     read = next(iter(curves.values())).predicted
-    caption = f"Loss of {read:,} held-out tokens. {BANDS if 'low' in rows[0] else SEEDS}"
+    caption = f"Loss of {read:,} held-out tokens. {how(results, rows)}".strip()
     if BUDGETS["seconds"] in {row["part"] for row in rows}:
         caption += (
             " Seconds follow from the speed of each trial, measured in turn with the others."
