@@ -1,11 +1,9 @@
 """Files that somebody else wrote: what is no ordinary file or too large is refused at once."""
 
-from __future__ import annotations
-
 import os
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,8 +21,6 @@ from paribus.untrusted_io import (
     read_bytes,
     read_text,
 )
-
-from .conftest import Fabricate, Maker
 
 
 @contextmanager
@@ -62,12 +58,12 @@ def make_folder(path: Path) -> Path:
         (lambda path: f"{path}\udcff\ud800", "is no text"),
     ],
 )
-def test_regular_files_alone(make: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
+def test_regular_files_alone(make, message, tmp_path):
     with at_once(), pytest.raises(ParibusError, match=message):
         read_bytes(make(tmp_path / "it"), 100)
 
 
-def test_a_file_above_its_limit_is_not_read(tmp_path: Path) -> None:
+def test_a_file_above_its_limit_is_not_read(tmp_path):
     with (tmp_path / "large").open("wb") as file:
         file.truncate(2**40)
     with at_once(), pytest.raises(ParibusError, match=r"has 1,099,511,627,776 bytes, and .* 100;"):
@@ -84,7 +80,7 @@ def test_a_file_above_its_limit_is_not_read(tmp_path: Path) -> None:
         read_bytes(tmp_path / "small", 99)
 
 
-def test_a_file_swapped_later_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_swapped_later_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("x")
     make_pipe(tmp_path / "pipe")
     looked = os.stat(tmp_path / "file")
@@ -93,7 +89,7 @@ def test_a_file_swapped_later_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         open_regular(tmp_path / "pipe", 100)
 
 
-def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path: Path) -> None:
+def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     with pytest.raises(ParibusError, match=r"latin is not UTF-8 text \(byte 3\); convert it"):
         read_text(tmp_path / "latin", 100)
@@ -110,12 +106,12 @@ def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path: Path) -> Non
         ("größer 東京 θ ≥ 3", "größer 東京 θ ≥ 3"),
     ],
 )
-def test_messages_are_safe_to_print(text: str, shown: str) -> None:
+def test_messages_are_safe_to_print(text, shown):
     assert str(ParibusError(text)) == shown
     assert one_line(shown) == shown
 
 
-def test_long_values_are_cut_and_the_way_out_stays() -> None:
+def test_long_values_are_cut_and_the_way_out_stays():
     message = str(ParibusError(f"name = '{'x' * 10**6}' is too long; use a shorter one"))
     assert message.startswith("name = 'xxx")
     assert message.endswith("x' is too long; use a shorter one")
@@ -126,7 +122,7 @@ def test_long_values_are_cut_and_the_way_out_stays() -> None:
 
 
 @pytest.mark.parametrize("make", [make_pipe, make_device])
-def test_no_input_of_a_study_hangs_or_streams(make: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_no_input_of_a_study_hangs_or_streams(make, tmp_path):
     strange = make(tmp_path / "strange")
     data = Data(corpus="text", path="strange")
     with at_once(), pytest.raises(ParibusError, match="and not a file"):
@@ -139,9 +135,7 @@ def test_no_input_of_a_study_hangs_or_streams(make: Callable[[Path], Path], tmp_
 
 
 @pytest.mark.parametrize("make", [make_pipe, make_device])
-def test_no_corpus_with_a_reader_of_its_own_hangs_or_streams(
-    make: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_corpus_with_a_reader_of_its_own_hangs_or_streams(make, tmp_path, monkeypatch):
     strange = make(tmp_path / "strange")
     monkeypatch.setattr("paribus.engine.data.corpora.published.corpus_files", lambda *_: [strange])
     with at_once(), pytest.raises(ParibusError, match="and not a file"):
@@ -153,7 +147,7 @@ def test_no_corpus_with_a_reader_of_its_own_hangs_or_streams(
 
 
 @pytest.mark.parametrize("name", ["timing.json", "trial.json", "steps.parquet"])
-def test_no_record_hangs(name: str, small_study: Maker, fabricate: Fabricate) -> None:
+def test_no_record_hangs(name, small_study, fabricate):
     results = fabricate(small_study(), lambda arm, seed: 3.0)
     record = results.finished[0].path / name
     record.unlink()
@@ -162,7 +156,7 @@ def test_no_record_hangs(name: str, small_study: Maker, fabricate: Fabricate) ->
         _ = load_results(results.path).timing
 
 
-def test_a_corpus_is_every_visible_file_of_its_folder(tmp_path: Path) -> None:
+def test_a_corpus_is_every_visible_file_of_its_folder(tmp_path):
     folder = make_folder(tmp_path / "corpus")
     (folder / "b.txt").write_text("b")
     (folder / "a").mkdir()
@@ -185,13 +179,13 @@ def test_a_corpus_is_every_visible_file_of_its_folder(tmp_path: Path) -> None:
         load_dataset(Data(corpus="text", path="corpus"), tmp_path)
 
 
-def test_a_nul_in_the_path_of_a_corpus_is_refused(tmp_path: Path) -> None:
+def test_a_nul_in_the_path_of_a_corpus_is_refused(tmp_path):
     with pytest.raises(ParibusError, match="null byte"):
         load_dataset(Data(corpus="text", path="a\0b"), tmp_path)
 
 
 @pytest.mark.parametrize("token_id", [2**32 - 1, 2**20])
-def test_a_tokenizer_with_a_huge_id_is_refused(token_id: int, tmp_path: Path) -> None:
+def test_a_tokenizer_with_a_huge_id_is_refused(token_id, tmp_path):
     (tmp_path / "t.json").write_text(
         '{"version": "1.0", "decoder": {"type": "ByteLevel", "add_prefix_space": true, '
         '"trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "vocab": '

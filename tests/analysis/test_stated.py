@@ -95,24 +95,6 @@ def test_divergence_is_not_called_underpowered(small_study, fabricate):
     assert of(1)[1].p is None
 
 
-def test_a_baseline_is_stable_by_a_threshold(small_study, fabricate):
-    seeds, gate = list(range(1, 9)), {"decision.rule": "stability_gate.py:STABILITY_GATE"}
-    for lost, row in ((1, "3"), (2, "7")):
-        study = small_study(
-            gate | {"stability.unstable_above": 0.2}, seeds=seeds, endpoints=[LOSS], arms=TWO_ARMS
-        )
-        made = fabricate(
-            study,
-            lambda arm, s: 2 + 0.01 * s + (arm == "arm") * (0.3 + 0.01 * s),
-            folder=f"lost-{lost}",
-            diverged=[("baseline", seed) for seed in range(1, lost + 1)],
-        )
-        analysis = analyse(made)
-        (verdict,) = decide(analysis)
-        assert (verdict.word, verdict.row) == ("WORSE", row)
-        assert verdict.evidence.state.baseline_stable == (lost == 1)
-
-
 def test_speed_of_arms_with_other_tokenizers_is_compared_in_bytes(
     small_study, fabricate, monkeypatch
 ):

@@ -42,17 +42,6 @@ def test_a_document_is_an_item_whatever_the_windows(by_document, seq_len):
     np.testing.assert_allclose(found.columns["loss_sum_nats"], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("cut", [0, 3, 4, 30])
-@pytest.mark.parametrize("chop", [0, 1, 5])
-def test_the_split_may_cut_documents(by_document, cut, chop):
-    tokens = text(LENGTHS)
-    part = tokens[cut : len(tokens) - chop]
-    found = by_document(part, 8).blocks
-    sizes = [len(p) for p in np.split(part[1:], np.flatnonzero(part[1:] == END) + 1) if len(p)]
-    assert found.columns["predicted"].tolist() == sizes
-    assert found.items == len(sizes)
-
-
 def test_few_documents_are_read_by_windows(by_document):
     found = by_document(text([10, 10, 10, 10]), 16).blocks
     assert found.record == {"kind": "window", "items": 3, "blocks": 3}

@@ -1,7 +1,5 @@
 """Every registered measure: its declaration, a known answer, and what it owes on awkward texts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from paribus.engine.data import TOKEN_CLASSES
-from paribus.engine.evaluation import TEMPERATURES, Measure, Predictions, all_measures, predict
+from paribus.engine.evaluation import TEMPERATURES, Predictions, all_measures, predict
 
 from .conftest import rows_of
 
@@ -73,12 +71,12 @@ KNOWN: dict[str, dict[str, float]] = {
 }
 
 
-def test_every_measure_has_a_known_answer() -> None:
+def test_every_measure_has_a_known_answer():
     assert {measure.name for measure in all_measures()} == KNOWN.keys()
 
 
 @each
-def test_the_known_answer(measure: Measure, predicted: Maker) -> None:
+def test_the_known_answer(measure, predicted):
     rows = rows_of(measure, predicted(SUCCESSOR, TOKENS, 4, **KNOWS))
     within = 1e-6  # float32
     expected = pytest.approx(KNOWN[measure.name], rel=within, abs=1e-6)
@@ -86,7 +84,7 @@ def test_the_known_answer(measure: Measure, predicted: Maker) -> None:
 
 
 @pytest.fixture
-def rich(predicted: Maker) -> Predictions:
+def rich(predicted):
     """Every class, position and bin of confidence: row r is confident as bin r % 15 wants."""
     rng = np.random.default_rng(3)
     confidence = (np.arange(40) % 15 + 0.5) / 15
@@ -96,7 +94,7 @@ def rich(predicted: Maker) -> Predictions:
 
 
 @each
-def test_every_measure_declares_its_source_and_parts(measure: Measure, rich: Predictions) -> None:
+def test_every_measure_declares_its_source_and_parts(measure, rich):
     assert measure.source
     assert measure.sum.__doc__
     names = measure.part_names(20)
@@ -105,7 +103,7 @@ def test_every_measure_declares_its_source_and_parts(measure: Measure, rich: Pre
 
 
 @each
-def test_ratios_are_of_their_sums(measure: Measure, rich: Predictions) -> None:
+def test_ratios_are_of_their_sums(measure, rich):
     for row in rows_of(measure, rich):
         assert math.isfinite(row.value)
         assert (row.total is None) == (row.count is None)
@@ -115,7 +113,7 @@ def test_ratios_are_of_their_sums(measure: Measure, rich: Predictions) -> None:
 
 
 @each
-def test_a_measure_changes_nothing_and_repeats_itself(measure: Measure, rich: Predictions) -> None:
+def test_a_measure_changes_nothing_and_repeats_itself(measure, rich):
     before = [np.copy(getattr(rich, f.name)) for f in fields(rich)]
     assert rows_of(measure, rich) == rows_of(measure, rich)
     after = [getattr(rich, f.name) for f in fields(rich)]
@@ -125,7 +123,7 @@ def test_a_measure_changes_nothing_and_repeats_itself(measure: Measure, rich: Pr
 @each
 @pytest.mark.parametrize("seq_len", [1, 2, 4, 7, 50])
 @pytest.mark.parametrize("token_class", range(len(TOKEN_CLASSES)))
-def test_one_class(measure: Measure, predicted: Maker, token_class: int, seq_len: int) -> None:
+def test_one_class(measure, predicted, token_class, seq_len):
     arrays = {
         "token_classes": np.full(4, token_class),
         "characters": np.full(4, int(TOKEN_CLASSES[token_class] != "end-of-document")),
@@ -138,7 +136,7 @@ def test_one_class(measure: Measure, predicted: Maker, token_class: int, seq_len
 
 
 @each
-def test_a_model_that_is_not_finite(measure: Measure, predicted: Maker) -> None:
+def test_a_model_that_is_not_finite(measure, predicted):
     for broken in (math.nan, math.inf, -math.inf):
         for row in rows_of(measure, predicted(np.full((4, 4), broken), TOKENS, 4, **KNOWS)):
             accuracy = measure.name in ("validation_accuracy", "reliability_accuracy")
@@ -160,7 +158,7 @@ def by_name(predictions: Predictions) -> dict[str, dict[str, tuple]]:
     seq_len=st.integers(1, 40),
     scale=st.floats(0, 6),
 )
-def test_what_holds_of_any_text(seed: int, n: int, seq_len: int, scale: float) -> None:
+def test_what_holds_of_any_text(seed, n, seq_len, scale):
     seen = by_name(fabricated(seed, n, seq_len, scale))
     for name in ("validation_loss", "validation_accuracy", "bits_per_character"):
         rows = seen[name]
@@ -212,7 +210,7 @@ def fabricated(seed: int, n: int, seq_len: int, scale: float) -> Predictions:
         (24, ["context 8", "context 16", "context 24"]),
     ],
 )
-def test_context_lengths(predicted: Maker, seq_len: int, names: list[str]) -> None:
+def test_context_lengths(predicted, seq_len, names):
     (measure,) = (m for m in all_measures() if m.name == "context_loss")
     seen = predicted(np.zeros((3, 3)), np.zeros(10 * seq_len + 1), seq_len)
     losses = (seen.position + 1).astype(np.float32)  # a loss that is the length of the context

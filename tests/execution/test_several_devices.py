@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,52 +56,6 @@ def test_more_ranks_than_a_cpu_is_good_for_are_refused() -> None:
     require_devices(torch.device("cpu"), most)
     with pytest.raises(ParibusError, match=f"devices_per_trial to {most} or less"):
         require_devices(torch.device("cpu"), most + 1)
-
-
-FULL = """
-from pathlib import Path
-import torch
-import torch.distributed as dist
-from torch import nn
-
-class Full(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-    def forward(self, x):
-        if dist.is_initialized() and dist.get_rank() == 1 and Path(FLAG).exists():
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return x * 1.0
-"""
-
-
-@pytest.mark.slow
-def test_a_rank_without_memory_is_one_line_and_the_trial_goes_on(tmp_path: Path) -> None:
-    flag, results = tmp_path / "full", tmp_path / "r"
-    (tmp_path / "own.py").write_text(FULL.replace("FLAG", repr(str(flag))))
-    own = study(model__modules__block_norm=f"{tmp_path}/own.py:Full")
-    about: dict[str, Any] = {"workers": 1, "device": "cpu", "progress": False}
-
-    def fill() -> None:
-        while not _steps(results):
-            time.sleep(0.05)
-        flag.touch()
-
-    with ThreadPoolExecutor() as threads:
-        threads.submit(fill)
-        with pytest.raises(ParibusError, match="rank 1 of 2") as told:
-            paribus.run(own, results, checkpoint_seconds=0.2, **about)
-    said = str(told.value)
-    assert "out of memory (CUDA out of memory" in said and "--set resources." in said
-    assert "\n" not in said and "--stack" not in said
-    assert _steps(results)
-    flag.unlink()
-    more = study(
-        model__modules__block_norm=f"{tmp_path}/own.py:Full", resources__devices_per_trial=4
-    )
-    (trial,) = paribus.run(more, results, **about).finished  # as the line advises
-    environment = trial.read_json("environment.json")
-    assert environment["ranks"] == 4
-    assert [one["ranks"] for one in environment["resumed_from"]] == [2]
 
 
 RANKS = "--multiprocessing-fork"  # a rank is a spawned process

@@ -193,30 +193,3 @@ def test_impossible_sizes(small_study, overrides, message):
     with pytest.raises(ParibusError, match=message) as caught:
         small_study(overrides)
     assert "\n" not in str(caught.value)
-
-
-def test_a_preset_is_printed_key_by_key(small_study):
-    arms = {
-        "baseline": {},
-        "llama": {"set": {"model.head.tied": True, "model.preset": "llama"}},
-        "own": {"set": {"model.preset": "llama"}},
-    }
-    study = small_study(arms=arms)
-    assert study.differences("own") == {
-        "model.attention.n_kv_head": (None, 2),
-        "model.bias": (True, False),
-        "model.head.tied": (True, False),
-        "model.mlp.kind": ("gelu", "swiglu"),
-        "model.norm.kind": ("layernorm", "rmsnorm"),
-        "model.positions.kind": ("learned", "rotary"),
-        "model.preset": ("gpt2", "llama"),
-    }
-    assert study.differences("own").keys() - study.differences("llama").keys() == {
-        "model.head.tied"
-    }
-    arms = {"baseline": {}, "gpt2": {"set": {"model.preset": "gpt2"}}}
-    model = {"preset": "llama", "n_layer": 1, "n_head": 2, "d_model": 16, "mlp": {"kind": "gelu"}}
-    other = small_study(model=model, arms=arms)
-    assert other.model.mlp.kind == "gelu" and other.model.norm.kind == "rmsnorm"
-    assert other.setting("gpt2").model.norm.kind == "layernorm"
-    assert not {"model.mlp.kind"} & other.differences("gpt2").keys()

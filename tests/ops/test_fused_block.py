@@ -84,25 +84,6 @@ def test_other_blocks_are_asked_part_by_part(keys, asked):
     assert not asked
 
 
-OWN = """
-from paribus.engine.model.mlps.ungated import GELU
-from paribus.engine.model.norms.layernorm import LayerNorm
-class OwnMLP(GELU):
-    def forward(self, x): return 0 * super().forward(x)
-class OwnNorm(LayerNorm):
-    def __init__(self, model): super().__init__(model, model.d_model, None, True)
-    def forward(self, x): return 0 * super().forward(x)
-"""
-
-
-@pytest.mark.parametrize(("site", "name"), [("mlp", "OwnMLP"), ("block_norm", "OwnNorm")])
-def test_inheriting_parts_are_asked(site, name, tmp_path, asked):
-    (tmp_path / "own_parts.py").write_text(OWN)
-    model = model_of(modules={site: f"{tmp_path / 'own_parts.py'}:{name}"})
-    answers(model, lower=True)
-    assert not asked
-
-
 def test_dropout_and_a_second_derivative(asked):
     model = model_of()
     logits = model(torch.zeros(1, T, dtype=torch.int64))

@@ -270,16 +270,3 @@ def test_groups_are_by_the_parameter_s_place():
         "something.else": "other",
     }
     assert {name: group_of(name) for name in found} == found
-
-
-def test_quantiles_of_many_parameters_are_those_of_an_even_sample():
-    big = torch.from_numpy(rng.standard_normal((1, 300, 1024)).astype(np.float32))
-    seen = view(
-        weights={NAMES[0]: big},
-        slots={"exp_avg": {NAMES[0]: big}},
-        corrections={"exp_avg": {NAMES[0]: 0.1}},
-    )
-    values = shipped_probes()["optimizer_slots"].measure(seen)
-    exact = quantiles(np.abs(big.numpy().ravel()) / 0.1)
-    np.testing.assert_allclose(values[0, 0, 1:], exact, rtol=0.08)
-    np.testing.assert_allclose(values[0, 0, 0], np.abs(big.numpy()).mean() / 0.1, rtol=1e-5)

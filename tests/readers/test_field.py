@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,7 +215,7 @@ def test_the_kind_of_a_fact_is_in_its_name(name, kind):
     assert find_kind(name) == kind
 
 
-def test_one_arm_is_compared_with_a_bar(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_one_arm_is_compared_with_a_bar(capsys, tmp_path):
     from scipy import stats
 
     from paribus.cli import main
@@ -237,9 +236,7 @@ def test_one_arm_is_compared_with_a_bar(capsys: pytest.CaptureFixture[str], tmp_
     assert main([*command[:3], "3.278", "--exit-verdict"]) == 13
 
 
-def test_a_registered_study_waits_for_its_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_registered_study_waits_for_its_runs(tmp_path, capsys):
     from paribus.cli import main
 
     (tmp_path / "study.toml").write_text(

@@ -242,11 +242,6 @@ def test_lm_eval_pairs_by_document_and_hash(tmp_path):
     assert EXCERPTS["lm-eval"][0] in reading.skipped[0][1]
 
 
-def test_samples_alone(tmp_path):
-    (run,) = runs(tmp_path, *EXCERPTS["lm-eval-samples"])
-    assert run.scores == {"copa/acc": 0.5}
-
-
 def test_results_of_lm_eval_before_0_4(tmp_path):
     (run,) = runs(tmp_path, "70m_step1000.json", LM_EVAL_OLD)
     assert run.scores == {

@@ -44,12 +44,6 @@ def test_the_sample_of_the_page_compiles(paper):
     assert "forest.svg" in found
 
 
-def test_latex_defines_every_value(paper):
-    latex = (paper / "values.tex").read_text()
-    assert r"\def\csname pv@change@norm@layernorm@\endcsname{+0.0954 [+0.0896, +0.1011]}" in latex
-    assert r"\begin{tabular}{lrrr}" in latex and r"change [95\%]" in latex
-
-
 def test_numbers_without_a_value_and_changed_values_are_listed(paper, capsys):
     document, settings = paper / "paper.typ", paper / "paper.toml"
     assert check_document(settings, document) == []

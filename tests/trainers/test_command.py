@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from paribus.trainers.command.sections import MetricSource
 from paribus.trainers.command.sources import find_source, prepare_folder
 from paribus.verification import verify
 
-from ..tools import eventually, git, is_alive, texts, verb
+from ..tools import git, is_alive, texts, verb
 
 # Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
 PROGRAM = """
@@ -828,42 +827,6 @@ def test_mistakes_about_commits_are_refused(
 
 
 # Workers
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_ten_times_has_the_same_records(folder: Path) -> None:
-    changed(folder, ("[1, 2, 3]", "[1, 2, 3, 4, 5]"))
-    (folder / "train.py").write_text(PROGRAM + "import time; time.sleep(0.3)\n")
-    words = [sys.executable, "-m", "paribus", "run", "study.toml", "--results"]
-    subprocess.run([*words, "whole"], cwd=folder, check=True, capture_output=True)
-    assert (folder / "whole" / "report.pdf").stat().st_size > 0
-
-    def sealed(name: str) -> set[str]:
-        return {str(one.parent) for one in (folder / name).glob("trials/*/*/manifest.json")}
-
-    kills = 0
-    while kills < 10:
-        before = len(sealed("r"))
-        run = subprocess.Popen(
-            [*words, "r"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        eventually(lambda before=before: len(sealed("r")) > min(before, 8) or before >= 9, 60)
-        time.sleep(0.05 * kills)
-        run.kill()
-        run.wait()
-        kills += 1
-        after = len(sealed("r"))
-        assert after >= before
-        if after >= 9:  # one is left to be killed in: begin the last ones again
-            for one in sorted(sealed("r"))[:6]:
-                subprocess.run(["rm", "-r", one], check=True)
-    subprocess.run([*words, "r"], cwd=folder, check=True, capture_output=True)
-    assert len(sealed("r")) == 10
-    for path in sorted((folder / "whole" / "trials").rglob("*")):
-        there = folder / "r" / path.relative_to(folder / "whole")
-        if path.name in ("evaluation.json", "machine.json", "output.log"):
-            assert there.read_bytes() == path.read_bytes(), path
-    assert verb("verify", "r")[0] == 0
 
 
 def test_initial_values_are_those_before_the_first_step(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def test_a_trial_that_fails_costs_the_others_nothing(folder):
 
 
 def test_a_strangers_folder_runs_nothing(folder):
+    (folder / "study.toml").write_text(STUDY.partition("[tuning]")[0])
     assert verb("run", "study.toml", "--results", "r")[0] == 0
     (folder / "r" / "sources" / "toy.py").write_text("raise SystemExit('it was run')")
     (folder / "toy.py").unlink()
