@@ -69,10 +69,7 @@ def _home() -> Path:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically; folders are made as needed.
-
-    Raises ParibusError where that fails; an older file is then still there.
-    """
+    """Write `content` to `path` atomically; folders are made as needed."""
     with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
@@ -106,8 +103,7 @@ def add_line(path: Path, line: str) -> None:
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder to write into, which becomes `path` at the end and is gone after an error.
 
-    `path` itself may be there as long as it is empty. Raises ParibusError where it cannot be made;
-    errors of the body keep their own words.
+    `path` itself may be there as long as it is empty.
     """
     path = path.absolute()
     with _errors_named(path):

@@ -32,18 +32,12 @@ class JsonLines:
     way_out: str
 
     def read(self) -> list[Entry]:
-        """Return the entries. A last line without an end, left by a killed writer, is skipped.
-
-        Raises ParibusError for a line that is not a JSON object.
-        """
+        """Return the entries. A last line without an end, left by a killed writer, is skipped."""
         return self._read()[0]
 
     @contextlib.contextmanager
     def appending(self) -> Iterator[tuple[list[Entry], Callable[[Entry], None]]]:
-        """Lock the file; yield its entries and a function that appends one and syncs it to disk.
-
-        Raises ParibusError if the file cannot be written, or if another process keeps the lock.
-        """
+        """Lock the file; yield its entries and a function that appends one and syncs it to disk."""
         lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
         with self._errors_named():
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -257,10 +257,7 @@ def readable(name: str) -> str:
 
 
 def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
-    """Return what is declared, by name; `declared` has it by who declares it.
-
-    Raises ParibusError where two have one name, or one has that of a column of every trial.
-    """
+    """Return what is declared, by name; `declared` has it by who declares it."""
     found: dict[str, Metric] = {}
     owners: dict[str, str] = dict.fromkeys(OF_TRIALS, "every table of scores")
     for owner, metrics in declared.items():
@@ -292,10 +289,7 @@ def unknown(name: str, known: Iterable[str]) -> ParibusError:
 
 
 def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
-    """`Metric.about` by name, read back; of a key that it lacks, the default.
-
-    Raises ParibusError where it is something else.
-    """
+    """`Metric.about` by name, read back; of a key that it lacks, the default."""
     found = {}
     for name, about in records.items():
         try:

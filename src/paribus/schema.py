@@ -15,20 +15,14 @@ KEY = "schema_version"
 
 
 def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
-    """Return `value` with the schema number as its first key.
-
-    Raises ParibusError if `value` has another value of that key.
-    """
+    """Return `value` with the schema number as its first key."""
     if value.get(KEY, schema) != schema:
         raise ParibusError(f"'{KEY}' is the number of a file's schema; choose another name")
     return {KEY: schema, **value}
 
 
 def unstamped(value: Any, where: str) -> Any:
-    """Return a record without its schema number; `where` names it in errors.
-
-    Raises ParibusError if the number is not SCHEMA.
-    """
+    """Return a record without its schema number; `where` names it in errors."""
     schema = value.get(KEY) if isinstance(value, dict) else None
     if schema != SCHEMA or isinstance(schema, bool):
         number = schema if isinstance(schema, int) else "unknown"

@@ -48,8 +48,7 @@ class MalformedError(ParibusError):
 def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") -> BufferedReader:
     """Return a regular file of at most `most` bytes, opened for reading.
 
-    `missing` is what to say where there is no such file. Raises ParibusError for anything else: a
-    folder, a pipe, a device, a path that no system has.
+    `missing` is what to say where there is no such file.
     """
     name = os.fspath(path)
     try:
@@ -77,8 +76,7 @@ def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") 
 
 
 def regular_path(path: str | os.PathLike[str], most: int) -> str:
-    """Return `path` for a library that opens files itself. Raises ParibusError as `open_regular`
-    does."""
+    """Return `path` for a library that opens files itself."""
     with open_regular(path, most):
         return os.fspath(path)
 
@@ -174,7 +172,6 @@ def files_below(folder: Path) -> Iterator[Path]:
     """Yield every visible file below `folder`, in the order of their paths.
 
     Hidden files (.DS_Store, .git) are the system's. Links are followed, to each folder once.
-    Raises ParibusError if a folder cannot be read.
     """
 
     def refuse(error: OSError) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 import paribus
 from paribus.engine.data import load_dataset
-from paribus.engine.execution.trial import heldout_part
 from paribus.ledger import events_in
 from paribus.results import Results, ResultsFolder, opened_texts
 
@@ -89,11 +88,15 @@ def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
 ) -> None:
     study = small_study(**TABLES | split(0.1) | {"seeds": [1]})
 
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
+    seal = ResultsFolder.seal
+
+    def killed(self: ResultsFolder, name: str, value: Any) -> None:
+        if name == "ledger.json":
+            raise KeyboardInterrupt
+        seal(self, name, value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(heldout_part, "seal_reuse", killed)
+        patch.setattr(ResultsFolder, "seal", killed)
         with pytest.raises(KeyboardInterrupt):
             run_here(study, tmp_path / "r")
     before = [event.text for event in events_in(ledger) if event.text]

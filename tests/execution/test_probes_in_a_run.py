@@ -10,6 +10,7 @@ import torch
 import paribus
 from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
+from paribus.results.tidy import tidy_probes
 from paribus.study import Study
 
 from ..conftest import studies_in
@@ -129,6 +130,6 @@ def test_a_bad_probe_fails_in_the_dry_run(name, words, tmp_path):
 def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(measured):
     results = measured
     assert len(results.finished) == 6
-    of_one = results.trial_probes["baseline", 1].tidy
+    of_one = tidy_probes(results.trial_probes["baseline", 1])
     of_one = of_one.filter(pc.equal(of_one["probe"], "tires"))
     assert of_one["step"].to_pylist() == [1, 2, 3, 4, 5, 7, 8]

@@ -113,35 +113,31 @@ def check_controls(
         ]
         if not pairs:
             continue
-        differences = study.differences(arm)
-
-        def add(
-            name: str, findings: Iterable[Labelled], labels: tuple[str, str] = (arm, reference)
-        ) -> None:
-            controls.append(Control(name, *labels, *_summarise(list(findings))))
-
-        for name, check in checks.pairs.items():
-            findings = [(own.label, *check(own, other, differences)) for own, other in pairs]
-            findings += across.get(name, [])
+        both, differences = (arm, reference), study.differences(arm)
+        findings: dict[str, list[Labelled]] = {
+            name: [(own.label, *check(own, other, differences)) for own, other in pairs]
+            for name, check in checks.pairs.items()
+        }
+        for name, of_control in findings.items():
+            of_control += across.get(name, [])
             if name in checks.among:
-                for one in (arm, reference):
-                    of_arm = [record for record in by_trial.values() if record.arm == one]
-                    findings += checks.among[name](of_arm)
-            add(name, findings)
-        for name, look in checks.further.items():
-            found = [(one.label, look(one, opened)) for pair in pairs for one in pair]
-            if any(finding for _, finding in found):
+                for each in both:
+                    of_control += checks.among[name](r for r in by_trial.values() if r.arm == each)
+        for name, check_one in checks.further.items():
+            looked_at = {r.label: check_one(r, opened) for pair in pairs for r in pair}
+            if any(looked_at.values()):
                 missing: Finding = ("broken", "not recorded, unlike of other trials")
-                told = [(label, finding or missing) for label, finding in found]
-                add(name, [(label, state, words) for label, (state, words) in told])
-        if custom := [one for one in (arm, reference) if study.setting(one).own_parts]:
-            add("repeatable", [_repeatable(one, (repeated or {}).get(one)) for one in custom])
+                findings[name] = [(label, *(f or missing)) for label, f in looked_at.items()]
+        custom = [each for each in both if study.setting(each).own_parts]
+        if custom:
+            findings["repeatable"] = [_repeatable(arm, (repeated or {}).get(arm)) for arm in custom]
         elif study.trainer != STACKED:
-            add("repeatable", [(arm, "not proven", "no trial was trained again")])
+            findings["repeatable"] = [(arm, "not proven", "no trial was trained again")]
+        controls += [Control(name, *both, *_summarise(seen)) for name, seen in findings.items()]
     return controls
 
 
-def _repeatable(arm: str, repeated: Mapping[str, Any] | None) -> tuple[str, State, str]:
+def _repeatable(arm: str, repeated: Mapping[str, Any] | None) -> Labelled:
     if repeated is None:
         return arm, "not proven", "no trial was trained again yet"
     trial, steps = f"{arm}/seed-{repeated['seed']}", f"{repeated['steps']} trained again"
@@ -156,43 +152,42 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
     Pairs are compared in more: two seeds may be trained on two processors, each pair alike.
     """
-    found: dict[str, list[Labelled]] = {name: [] for name in checks.across}
-    of_arm: dict[str, Any] = {}
+    findings: dict[str, list[Labelled]] = {name: [] for name in checks.across}
+    first_of: dict[str, Any] = {}
     for record in records:
-        same_arm = of_arm.setdefault(record.arm, record)
-        for name, compared in checks.across.items():
+        same_arm = first_of.setdefault(record.arm, record)
+        for name, check in checks.across.items():
             first = same_arm if name in checks.of_arm else records[0]
-            if finding := compared(record, first):
+            if finding := check(record, first):
                 state, words = finding
-                found[name].append((record.label, state, f"{words}, unlike {first.label}"))
-    return found
+                findings[name].append((record.label, state, f"{words}, unlike {first.label}"))
+    return findings
 
 
 def _summarise(findings: list[Labelled]) -> Finding:
     """Return the worst state, what was seen there, and in how many of the seeds."""
-    seen: list[tuple[str, str]] = []
-    state = WORST[0]
-    for state in WORST:
-        if seen := [(label, text) for label, one, text in findings if one == state]:
-            break
-    trials = list(dict.fromkeys(label for label, _ in seen))
-    texts = list(dict.fromkeys(text for _, text in seen))  # a digest is another one in every seed
-    n, of = (_seeds(labels) for labels in (trials, [label for label, _, _ in findings]))
-    told = texts[0]
+    state = min((state for _, state, _ in findings), key=WORST.index)
+    trials: dict[str, list[str]] = {}  # by what was seen: a digest is another one in every seed
+    for label, other, text in findings:
+        if other == state:
+            trials.setdefault(text, []).append(label)
+    labels = list(dict.fromkeys(label for of_text in trials.values() for label in of_text))
+    n, total = _seeds(labels), _seeds([label for label, _, _ in findings])
+    texts = list(trials)
+    summary = texts[0]
     if state in ("held", "not proven"):  # of one that is broken the first is an example
-        of_text = {text: [label for label, one in seen if one == text] for text in texts}
-        told = "; ".join(
-            f"{text} ({some(of_text[text])})" if len(texts) > 1 and state != "held" else text
-            for text in texts[:MOST_TEXTS]
-        )
-        told += f"; and {len(texts) - MOST_TEXTS} more" if len(texts) > MOST_TEXTS else ""
+        named = len(texts) > 1 and state != "held"
+        shown = texts[:MOST_TEXTS]
+        summary = "; ".join(f"{text} ({some(trials[text])})" if named else text for text in shown)
+        more = len(texts) - MOST_TEXTS
+        summary += f"; and {more} more" if more > 0 else ""
     # Of what is alike in all pairs no trial is named, so that two arms are told the same words.
-    is_everywhere = len(texts) == 1 and all(one == state for _, one, _ in findings)
+    is_everywhere = len(texts) == 1 and all(other == state for _, other, _ in findings)
     is_named = len(texts) > 1 and state == "not proven"  # each text has its own
-    is_unnamed = state == "held" or is_named or (is_everywhere and of > 1)
-    where = [] if is_unnamed else [some(trials)]
-    where += [f"{n} of {of} seeds"] if of > 1 else []
-    return state, f"{told} ({': '.join(where)})" if where else told
+    is_unnamed = state == "held" or is_named or (is_everywhere and total > 1)
+    where = [] if is_unnamed else [some(labels)]
+    where += [f"{n} of {total} seeds"] if total > 1 else []
+    return state, f"{summary} ({': '.join(where)})" if where else summary
 
 
 def _seeds(labels: Iterable[str]) -> int:

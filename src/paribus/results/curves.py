@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from paribus.errors import ParibusError
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 
@@ -96,8 +95,7 @@ def read_curve(
     """Return the curve of a finished trial; None where it measured none.
 
     `record` is its trial.json, `timing` its timing.json, and `steps` are those of its study, with
-    the tokens `learned` from by then where it says. Raises ParibusError where its steps are others,
-    seconds do not ascend from 0, or points are of different text.
+    the tokens `learned` from by then where it says.
     """
     table = folder.read_columns(FILE)
     if not len(table) and not steps:
@@ -105,14 +103,10 @@ def read_curve(
     step, predicted = (table[name].to_numpy() for name in ("step", "predicted"))
     seconds = np.asarray(timing.get("curve_seconds", ()), np.float64)
     if len(seconds) and (seconds[0] < 0 or (np.diff(seconds) <= 0).any()):
-        raise ParibusError(
-            f"trial {folder.label}: curve_seconds of its timing.json do not ascend from 0 onwards; "
-            "restore it, or delete the trial and run again"
-        )
+        raise folder.error("curve_seconds of its timing.json do not ascend from 0 onwards")
     if step.tolist() != list(steps) or (predicted != predicted[0]).any():
-        raise ParibusError(
-            f"trial {folder.label}: {FILE} has not the {len(steps)} points on one text that "
-            "evaluation.every gives; restore it, or delete the trial and run again"
+        raise folder.error(
+            f"{FILE} has not the {len(steps)} points on one text that evaluation.every gives"
         )
     each = record["tokens"] / max(record["iterations"], 1)
     tokens = np.array(learned, np.float64) if None not in learned and learned else step * each
@@ -168,12 +162,12 @@ def curve_table(curves: Mapping[Trial, LossCurve]) -> pa.Table:
     `LossCurve` has them.
     """
     kinds = {"arm": pa.string(), "seed": pa.int64(), "step": pa.int64()}
-    kinds |= dict.fromkeys((*AXES, "loss"), pa.float64())
-    columns: dict[str, list[pa.Array]] = {name: [] for name in kinds}
+    schema = pa.schema(kinds | dict.fromkeys((*AXES, "loss"), pa.float64()))
+    tables = [schema.empty_table()]
     for (arm, seed), curve in curves.items():
         n = len(curve.step)
-        for name, kind in kinds.items():
-            values = {"arm": [arm] * n, "seed": [seed] * n}.get(name, getattr(curve, name, None))
-            absent = values is None
-            columns[name].append(pa.nulls(n, kind) if absent else pa.array(values, kind))
-    return pa.table({name: pa.chunked_array(columns[name], kind) for name, kind in kinds.items()})
+        columns = {"arm": [arm] * n, "seed": [seed] * n} | vars(curve)
+        values = [columns[name] for name in schema.names]
+        values = [[None] * n if column is None else column for column in values]
+        tables.append(pa.table(values, schema=schema))
+    return pa.concat_tables(tables)

@@ -7,7 +7,6 @@ weights of both stages are those of the first registration, so they cannot depen
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +50,9 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
             first = max(study.seeds) + 1
             added = (*study.seeds, *range(first, first + seeds))
             both_stages = _with_stages(study, added, (len(study.seeds), seeds))
-            metadata = {
-                "registered_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "results_when_registered": [f"{arm}/seed-{seed}" for arm, seed in study.trials],
-            }
-            supersede(
-                folder, registered | from_study(both_stages, registered["tasks"], {}), metadata
-            )
+            trials = [f"{arm}/seed-{seed}" for arm, seed in study.trials]
+            wanted = registered | from_study(both_stages, registered["tasks"], {})
+            supersede(folder, wanted, {"results_when_registered": trials})
         write_study(folder.path / "study.json", both_stages)
     return both_stages
 

@@ -110,10 +110,7 @@ def column(values: np.ndarray) -> pa.Array:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON record, checked against the model of its file name.
-
-    Raises ParibusError.
-    """
+    """Return the value of a JSON record, checked against the model of its file name."""
     value = _read(path)
     # A trainer's own forms are loaded for files that no other has.
     require(path, value, RECORDS if path.name in RECORDS else known_records())

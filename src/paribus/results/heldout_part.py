@@ -10,10 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.metric import Metric
-from paribus.results.formats import read_json
 from paribus.results.registration import read_registration
 from paribus.results.store import LEDGER, TEST, ResultsFolder
 from paribus.results.trial_folder import TrialFolder
@@ -30,8 +28,7 @@ Tested = dict[tuple[str, int], TrialFolder]
 
 def purpose(study: str) -> str:
     """Return what the test part is opened for, by the name of the study: its verdict, and nothing
-    else.
-    """
+    else."""
     return f"the verdict of '{study}'"
 
 
@@ -56,29 +53,19 @@ def seal_heldout(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
 
 
 def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Tested:
-    """Return where these trials' scores of the test part are; empty before the verdict asked.
-
-    Raises ParibusError where a record is missing or was changed, or is of other weights.
-    """
-    if not folder.has_sealed(TEST):
-        return {}
-    sealed, found = read_json(folder.path / TEST)["trials"], {}
+    """Return where these trials' scores of the test part are; empty before the verdict asked."""
+    sealed, tested = folder.read_sealed(TEST).get("trials", {}), {}
     for trial in finished:
+        if trial.label not in sealed:
+            continue
         there = heldout_folder(folder, trial.arm, trial.seed)
-        for name, digest in sealed.get(trial.label, {}).items():
+        for name, digest in sealed[trial.label].items():
             if not is_regular(there.path / name) or file_digest(there.path / name) != digest:
-                raise ParibusError(
-                    f"{there.path / name} is missing or was changed after it was written; delete "
-                    f"{there.path} and run again"
-                )
-        if trial.label in sealed:
-            if not is_tested(folder, trial):
-                raise ParibusError(
-                    f"{there.path} is of other weights than trial {trial.label} has; delete it and "
-                    "run again"
-                )
-            found[trial.arm, trial.seed] = there
-    return found
+                raise there.error(f"{name} on the test part is missing or was changed")
+        if not is_tested(folder, trial):
+            raise there.error("its scores on the test part are of other weights")
+        tested[trial.arm, trial.seed] = there
+    return tested
 
 
 def judged(results: Results) -> Results:
@@ -96,41 +83,38 @@ def judged(results: Results) -> Results:
 
 def on_heldout_part(metrics: Mapping[str, Metric], measured: set[str]) -> dict[str, Metric]:
     """Return the declarations with labels that say of which text the numbers are."""
-
-    def renamed(metric: Metric) -> Metric:
-        of_text = metric.record == "parts" or (
-            metric.record == "evaluation" and metric.key in measured
-        )
-        if not of_text:
-            return metric
+    renamed = {}
+    for name, metric in metrics.items():
         label = metric.label
-        said = label.replace("validation", "test") if "validation" in label else f"test {label}"
-        return replace(metric, label=said)
-
-    return {name: renamed(metric) for name, metric in metrics.items()}
+        label = label.replace("validation", "test") if "validation" in label else f"test {label}"
+        is_measured = metric.record == "evaluation" and metric.key in measured
+        of_text = metric.record == "parts" or is_measured
+        renamed[name] = replace(metric, label=label) if of_text else metric
+    return renamed
 
 
 def awaits_heldout_part(results: Results) -> bool:
     """Return whether a test part is sealed, and trials are not evaluated on it yet."""
     sealed = results.study.facts.seals_test or _seals_one(results)
-    return bool(sealed) and results.judged is results
+    return sealed and results.judged is results
 
 
 def judged_text(results: Results) -> str:
     """Say of which text the held-out scores of the verdict are, in a sentence; empty where no
     test part is sealed, and no tuning has met the validation text."""
+    validation = "Held-out scores are of the validation text"
     if not _seals_one(results):
         tuning = results.study.tuning
         if tuning is None or not tuning.chosen:
             return ""
         return (
-            "Held-out scores are of the validation text, which chose the values of the arms too, "
-            "on other seeds: no test part is sealed."
+            f"{validation}, which chose the values of the arms too, on other seeds: no test part "
+            "is sealed."
         )
     folder = ResultsFolder(results.path)
     opened = folder.read_opened()
     if opened is None:
-        return "Held-out scores are of the validation text: the test part is still sealed."
+        return f"{validation}: the test part is still sealed."
     if results.judged is not results:
         registered = read_registration(folder) or {}
         later = registered.get("registered_at", "") > opened["opened"]  # of seeds that came since
@@ -140,24 +124,21 @@ def judged_text(results: Results) -> str:
             f"{'registered until then ' if later else ''}was finished.{_by_others(folder)}"
         )
     if opened["purpose"] != purpose(results.study.name):
-        return (
-            "Held-out scores are of the validation text: the sealed test part was read before, for "
-            f"'{opened['purpose']}'."
-        )
+        return f"{validation}: the sealed test part was read before, for '{opened['purpose']}'."
     return (
-        "Held-out scores are of the validation text: the test part was opened, on "
-        f"{opened['opened']}, and not every trial is evaluated on it."
+        f"{validation}: the test part was opened, on {opened['opened']}, and not every trial is "
+        "evaluated on it."
     )
 
 
 def _by_others(folder: ResultsFolder) -> str:
     """Say of a folder that asked a ledger whether another study had opened the text before."""
-    if not folder.has_sealed(LEDGER):
+    reuse = folder.read_sealed(LEDGER)
+    if not reuse:
         return ""
-    said = read_json(folder.path / LEDGER)
-    if not said["recorded"]:
+    if not reuse["recorded"]:
         return " Whether other studies opened it before is not recorded."
-    others = "Other studies" if said["first"] else "No study in the ledger"
+    others = "Other studies" if reuse["first"] else "No study in the ledger"
     return f" {others} had opened it before."
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,11 @@ from paribus.ledger import (
     uses,
 )
 from paribus.metric import from_records
-from paribus.results.formats import read_json
+from paribus.results.formats import read_as, read_json
 from paribus.results.look_record import read_looks
 from paribus.results.record_format import records_of
 from paribus.results.records import FirstUse, Reuse
-from paribus.results.registration import FILE, read_registration
+from paribus.results.registration import FILE, read_registration, utc_now
 from paribus.results.store import CAMPAIGN, IDEAS, LEDGER, ResultsFolder
 from paribus.study import Study
 from paribus.study.tuning_study import TASKS
@@ -45,19 +46,23 @@ _told: set[str] = set()  # why nothing is recorded, each said once by a process
 
 def registration_id(folder: ResultsFolder) -> str:
     """Return SHA-256 of the first registration of a folder: what stays as seeds are added."""
+    return file_digest(_first(folder))
+
+
+def _first(folder: ResultsFolder) -> Path:
     first = folder.path / "registration-1.json"
-    return file_digest(first if is_regular(first) else folder.path / FILE)
+    return first if is_regular(first) else folder.path / FILE
 
 
 def parts_of(study: Study, registered: Mapping[str, Any], role: str = "") -> tuple[TextPart, ...]:
     """Return the texts that a study holds out, each once; of one `role` alone where it is named."""
-    found: dict[tuple[str, str, str], TextPart] = {}
+    parts: dict[tuple[str, str, str], TextPart] = {}
     for part in records_of(study).held_out_parts(study, registered):
         key = (part.role, part.digest, part.corpus)
         # Of an arm that does not train on the corpus, the place is not known.
-        if key not in found or found[key].start is None:
-            found[key] = part
-    return tuple(part for part in found.values() if role in ("", part.role))
+        if role in ("", part.role) and (key not in parts or parts[key].start is None):
+            parts[key] = part
+    return tuple(parts.values())
 
 
 def primary_tests(study: Study, registered: Mapping[str, Any]) -> int:
@@ -82,19 +87,14 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
     registered = read_registration(folder)
     if registered is None:
         return []
-    study, id_ = folder.read_study(), registration_id(folder)
-    first = _first(folder, registered)
-    begun = first["registered_at"]
+    study, first = folder.read_study(), read_json(_first(folder))
+    begun = now or first["registered_at"]
     parts, tests = parts_of(study, registered), primary_tests(study, registered)
-    # A campaign confirms on validation text, and seals its test part for the end.
-    confirms = campaign_of(folder) is not None and folder.path.name == "confirm"
-    has_test = any(part.role == "test" for part in parts) and not confirms
-    found: list[Event] = [
-        Event(
+    event = partial(Event, study=study.name, registration=registration_id(folder))
+    events = [
+        event(
             kind="registration",
-            time=begun,
-            study=study.name,
-            registration=id_,
+            time=first["registered_at"],
             study_digest=first["study_digest"],
             texts=parts,
             tests=tests,
@@ -102,45 +102,30 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
     ]
 
     def opened(time: str, role: str, tests: int) -> list[Event]:
-        return [_opening(time, study, id_, part, tests) for part in parts if part.role == role]
+        of_role = [part for part in parts if part.role == role]
+        return [event(kind="opening", time=time, text=part, tests=tests) for part in of_role]
 
-    is_declared = not records_of(study).code()  # nobody seals the text of another's trainer
     if is_begun or any(folder.trial(*trial).is_finished for trial in study.trials):
-        found += opened(now or begun, "validation", 0 if has_test else tests)
-        found += opened(now or begun, "test", tests) if is_declared else []
-    last = now or begun
+        # A campaign confirms on validation text, and seals its test part for the end.
+        confirms = campaign_of(folder) is not None and folder.path.name == "confirm"
+        has_test = any(part.role == "test" for part in parts) and not confirms
+        events += opened(begun, "validation", 0 if has_test else tests)
+        if not records_of(study).code():  # nobody seals the text of another's trainer
+            events += opened(begun, "test", tests)
+    last = begun
     for entry in read_looks(folder):
         last = entry.get("taken_at", last)
-        found.append(
-            Event(kind="look", time=last, study=study.name, registration=id_, look=entry["look"])
-        )
+        events.append(event(kind="look", time=last, look=entry["look"]))
     if test := folder.read_opened():
         last = test["opened"]
-        found += opened(last, "test", tests)
+        events += opened(last, "test", tests)
     if is_regular(folder.path / "verdict.json"):
         words: dict[str, dict[str, str]] = {}
-        for one in read_json(folder.path / "verdict.json")["verdicts"]:
-            words.setdefault(one["metric"], {})[one["arm"]] = one.get("word", one["outcome"])
-        found.append(
-            Event(kind="verdict", time=now or last, study=study.name, registration=id_, words=words)
-        )
-    return found
-
-
-def _opening(time: str, study: Study, registration: str, text: TextPart, tests: int) -> Event:
-    return Event(
-        kind="opening",
-        time=time,
-        study=study.name,
-        registration=registration,
-        text=text,
-        tests=tests,
-    )
-
-
-def _first(folder: ResultsFolder, registered: dict[str, Any]) -> dict[str, Any]:
-    path = folder.path / "registration-1.json"
-    return read_json(path) if is_regular(path) else registered
+        for verdict in read_json(folder.path / "verdict.json")["verdicts"]:
+            word = verdict.get("word", verdict["outcome"])
+            words.setdefault(verdict["metric"], {})[verdict["arm"]] = word
+        events.append(event(kind="verdict", time=now or last, words=words))
+    return events
 
 
 def note(folder: ResultsFolder, *, is_begun: bool = False, is_known: bool = False) -> None:
@@ -158,7 +143,7 @@ def note(folder: ResultsFolder, *, is_begun: bool = False, is_known: bool = Fals
     try:
         with ledger_file(path).appending() as (entries, append):
             recorded = {event.key for event in as_events(entries, path)}
-            for event in events_of(folder, now=_now(), is_begun=is_begun):
+            for event in events_of(folder, now=utc_now(), is_begun=is_begun):
                 if event.key not in recorded:
                     append(event.entry)
     except ParibusError as error:
@@ -183,14 +168,11 @@ def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder
     parts = parts_of(study, wanted, "test")
     if parts and records_of(study).forbids_reuse(study, wanted):
         own = registration_id(folder) if read_registration(folder) else ""
-        try:
-            path = _required()
-            _require_folder(path)
+        with _forbidden():
+            path = _required(is_folder_needed=True)
             _refuse_reuse(uses(events_in(path), parts, own), parts)
             with ledger_file(path).appending():  # refuse an unwritable ledger before any trial
                 pass
-        except ParibusError as error:
-            raise ParibusError(f"data.test_reuse = 'forbid': {error}") from None
 
 
 def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, Any]:
@@ -200,41 +182,41 @@ def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, 
     the ledger says.
     """
     registered = read_registration(folder) or {"data": {}, "metrics": {}}
-    parts = parts_of(study, registered, "test")
-    forbids = records_of(study).forbids_reuse(study, registered)
     if (campaign := campaign_of(folder)) is not None:
         raise ParibusError(
             f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened once, "
             f"for the ideas that are kept: `paribus campaign end {campaign}`"
         )
-    tests, id_ = primary_tests(study, registered), registration_id(folder)
+    if records_of(study).forbids_reuse(study, registered):
+        with _forbidden():
+            return _open(folder, study, registered, time, forbids=True)
     try:
-        path = _required()
-        if forbids:
-            _require_folder(path)
-        with ledger_file(path).appending() as (entries, append):
-            events = as_events(entries, path)
-            keys = [event.key for event in events]
-            mine = [_opening(time, study, id_, part, tests) for part in parts]
-            at = min((keys.index(one.key) for one in mine if one.key in keys), default=len(keys))
-            before = uses(events[:at], parts, id_)
-            if forbids and at == len(keys):
-                _refuse_reuse(before, parts)
-            for one in mine:
-                if one.key not in keys:
-                    append(one.entry)
+        return _open(folder, study, registered, time, forbids=False)
     except ParibusError as error:
-        if forbids:
-            raise ParibusError(f"data.test_reuse = 'forbid': {error}") from None
         _tell(str(error))
         return Reuse(recorded=False, why=str(error)).model_dump(mode="json")
-    return _said(before, tests).model_dump(mode="json")
 
 
-def _said(before: list[Use], tests: int) -> Reuse:
-    """Return what a ledger says of a text that these studies opened before."""
+def _open(
+    folder: ResultsFolder, study: Study, registered: Mapping[str, Any], time: str, *, forbids: bool
+) -> dict[str, Any]:
+    """Record the opening; return what the ledger says of those before it."""
+    path = _required(is_folder_needed=forbids)
+    parts, tests = parts_of(study, registered, "test"), primary_tests(study, registered)
+    opening = partial(Event, kind="opening", time=time, study=study.name, tests=tests)
+    mine = [opening(registration=registration_id(folder), text=part) for part in parts]
+    with ledger_file(path).appending() as (entries, append):
+        events = as_events(entries, path)
+        keys = [event.key for event in events]
+        at = min((keys.index(one.key) for one in mine if one.key in keys), default=len(keys))
+        before = uses(events[:at], parts, registration_id(folder))
+        if forbids and at == len(keys):
+            _refuse_reuse(before, parts)
+        for event in mine:
+            if event.key not in keys:
+                append(event.entry)
     testing = [use.tests for use in before if use.tests] + [tests]
-    return Reuse(
+    reuse = Reuse(
         recorded=True,
         opened_for=1 + sum(use.is_test for use in before),
         validated=sum(not use.is_test for use in before),
@@ -242,18 +224,12 @@ def _said(before: list[Use], tests: int) -> Reuse:
         studies=len(testing),
         tests=sum(testing),
     )
-
-
-def seal_reuse(folder: ResultsFolder, said: Mapping[str, Any]) -> None:
-    """Write and seal ledger.json."""
-    folder.seal(LEDGER, said)
+    return reuse.model_dump(mode="json")
 
 
 def read_reuse(folder: ResultsFolder) -> Reuse | None:
     """Return what the ledger said when the test part was opened; None where nobody asked it."""
-    if not folder.has_sealed(LEDGER):
-        return None
-    return Reuse.model_validate(read_json(folder.path / LEDGER))
+    return read_as(Reuse, folder.path / LEDGER) if folder.has_sealed(LEDGER) else None
 
 
 def campaign_of(folder: ResultsFolder) -> Path | None:
@@ -263,17 +239,25 @@ def campaign_of(folder: ResultsFolder) -> Path | None:
     return ideas.parent if ideas.name == IDEAS and is_regular(ideas.parent / CAMPAIGN) else None
 
 
-def _require_folder(path: Path) -> None:
-    """Raise ParibusError if the folder of a named ledger does not exist: it may be misspelled."""
-    if os.environ.get(VARIABLE) and not os.path.lexists(path.parent):
-        raise ParibusError(f"{VARIABLE} names {path}, and there is no such folder; make it")
+@contextmanager
+def _forbidden() -> Iterator[None]:
+    try:
+        yield
+    except ParibusError as error:
+        raise ParibusError(f"data.test_reuse = 'forbid': {error}", code=error.code) from None
 
 
-def _required() -> Path:
+def _required(*, is_folder_needed: bool) -> Path:
+    """Return where the ledger is. The folder of a named one is needed as it may be misspelled."""
     path = ledger_path()
     if path is None:
         raise ParibusError(
-            f"there is no ledger to ask: {VARIABLE} is empty; name a file in it, or unset it"
+            f"there is no ledger to ask: {VARIABLE} is empty; name a file in it, or unset it",
+            code="missing",
+        )
+    if is_folder_needed and os.environ.get(VARIABLE) and not os.path.lexists(path.parent):
+        raise ParibusError(
+            f"{VARIABLE} names {path}, and there is no such folder; make it", code="missing"
         )
     return path
 
@@ -297,7 +281,3 @@ def _tell(why: str) -> None:
         logging.getLogger("paribus").warning(
             "not recorded in a ledger: %s", why, extra={"once": f"ledger {why}"}
         )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

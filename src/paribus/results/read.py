@@ -21,10 +21,9 @@ from paribus.results.columns import COLUMNS
 from paribus.results.controls import Control, Evidence, check_controls
 from paribus.results.curve_metrics import curve_values
 from paribus.results.curves import LossCurve, curve_table, read_curves, timed_in_turn
-from paribus.results.formats import joined, write_table, write_tables_in_turn
+from paribus.results.formats import joined, write_tables_in_turn
 from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
-from paribus.results.probed import Columns, Probed, read_last, read_probed
 from paribus.results.record_format import records_of
 from paribus.results.registered_words import as_registered, edited_words
 from paribus.results.registration import read_registration
@@ -36,7 +35,16 @@ from paribus.results.store import (
     ResultsFolder,
     root_digest,
 )
-from paribus.results.tidy import by_task, last_row, of_each, of_no_trial, of_trial, turns
+from paribus.results.tidy import (
+    by_task,
+    last_row,
+    of_each,
+    of_no_trial,
+    of_trial,
+    read_probes,
+    tidy_probes,
+    turns,
+)
 from paribus.results.trial_folder import TrialFolder
 from paribus.results.trial_records import (
     Answers,
@@ -46,7 +54,7 @@ from paribus.results.trial_records import (
     require_choice,
     require_own,
 )
-from paribus.results.views import has_read, of_seeds, shared_property, standing
+from paribus.results.views import of_seeds, shared_property, standing
 from paribus.shown import Shown
 from paribus.study import Plan, Study
 from paribus.untrusted_io import is_regular
@@ -116,10 +124,7 @@ class Results(Shown):
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
 
     def plot(self, name: str = "forest") -> Any:
-        """Return a figure as an Altair chart: `loss`, an endpoint, or any that the page has.
-
-        Raises ParibusError for one that there is not (`paribus.figures.names` lists them).
-        """
+        """Return a figure as an Altair chart: `loss`, an endpoint, or any that the page has."""
         return import_module("paribus.figures").plot(self, name)
 
     def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
@@ -184,15 +189,12 @@ class Results(Shown):
         Null is what a trial does not measure, such as the loss scale where none is float16.
         """
         tables = [of_trial(f, self.trial_steps[f.arm, f.seed]) for f in self.finished]
-        if not tables:
-            return of_no_trial("step")
-        return pa.concat_tables(tables, promote_options="default")
+        return pa.concat_tables(tables or [of_no_trial("step")], promote_options="default")
 
     @shared_property
-    def trial_probes(self) -> dict[tuple[str, int], Probed]:
+    def trial_probes(self) -> dict[tuple[str, int], pa.Table]:
         """Measurements of probes, by (arm, seed)."""
-        known: list[Columns] = []
-        return of_each(lambda folder: read_probed(folder, known), self.finished)
+        return of_each(read_probes, self.finished)
 
     @cached_property
     def probes(self) -> pa.Table:
@@ -207,19 +209,17 @@ class Results(Shown):
         for folder in self.finished:
             trial = folder.arm, folder.seed
             if name == "probes":
-                table = self.trial_probes[trial].tidy
+                table = tidy_probes(self.trial_probes[trial])
             elif name == "blocks":
                 table = self.trial_blocks[trial]
                 table = table.add_column(0, "block", pa.array(range(len(table)), pa.int32()))
-            elif name == "evaluation":
-                table = self.held_out(folder).read_columns("evaluation.parquet")
             else:
-                table = folder.read_columns(f"{name}.parquet")
+                home = self.held_out(folder) if name == "evaluation" else folder
+                table = home.read_columns(f"{name}.parquet")
             yield of_trial(folder, table)
 
     def _whole(self, name: str, *columns: str) -> pa.Table:
-        tables = list(self.parts(name))
-        return joined(tables).unify_dictionaries() if tables else of_no_trial(*columns)
+        return joined(list(self.parts(name)) or [of_no_trial(*columns)])
 
     @cached_property
     def evaluation(self) -> pa.Table:
@@ -254,14 +254,14 @@ class Results(Shown):
         were a target 0, 1, 2, ... times.
         """
         rows = [
-            {"arm": arm, "seed": seed, "kind": kind, "part": part, "tokens": tokens}
+            {"arm": arm, "seed": seed, "kind": kind, "part": str(part), "tokens": tokens}
             for (arm, seed), trial in self.trials.items()
             if "consumed" in trial
             for kind, counts in (
                 ("token class", trial["consumed"]["token_classes"].items()),
                 ("times seen", enumerate(trial["consumed"]["times_seen"])),
             )
-            for part, tokens in ((str(part), tokens) for part, tokens in counts)
+            for part, tokens in counts
         ]
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("kind", pa.string())]
         schema = pa.schema([*fields, ("part", pa.string()), ("tokens", pa.int64())])
@@ -278,7 +278,7 @@ class Results(Shown):
         form = records_of(self.study)
         asked = self.finished if "tasks.parquet" in (*form.required, *form.possible) else ()
         tables = [of_trial(f, self.trial_tasks[f.arm, f.seed]) for f in asked]
-        return joined(tables) if tables else of_no_trial("task", "shots", "accuracy")
+        return joined(tables or [of_no_trial("task", "shots", "accuracy")])
 
     @shared_property
     def trial_tasks(self) -> dict[tuple[str, int], pa.Table]:
@@ -363,18 +363,14 @@ class Results(Shown):
             "parts": parts,
             "tasks": by_task(self.trial_tasks[trial]) if "tasks" in wanted else {},
             "steps": last_row(self.trial_steps[trial]),
-            "probes": self._last_probes(folder, wanted["probes"]) if "probes" in wanted else {},
-            "curve": self._of_curve(trial) if "curve" in wanted else {},
+            "probes": last_row(read_probes(folder, wanted["probes"])) if "probes" in wanted else {},
+            "curve": curve_values(
+                self.study, self.trial_curves, *trial, in_turn=self.curves_in_turn
+            )
+            if "curve" in wanted
+            else {},
             "turns": self._turns.get(trial, {}) if "turns" in wanted else {},
         }
-
-    def _last_probes(self, folder: TrialFolder, names: list[str]) -> dict[str, float]:
-        if has_read(self, "trial_probes"):
-            return self.trial_probes[folder.arm, folder.seed].last(names)
-        return read_last(folder, names)
-
-    def _of_curve(self, trial: tuple[str, int]) -> dict[str, float]:
-        return curve_values(self.study, self.trial_curves, *trial, in_turn=self.curves_in_turn)
 
     @cached_property
     def trial_blocks(self) -> dict[tuple[str, int], pa.Table]:
@@ -414,8 +410,6 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
 
     What is later called with its study runs the custom code that the study names only with `trust`.
     A run may be under way in it: trials that it finishes later are no part of what is returned.
-
-    Raises ParibusError where it is no results folder, or a record is missing or was changed.
     """
     folder = ResultsFolder(Path(path))
     for _ in range(READINGS):
@@ -461,10 +455,7 @@ def write_tables(results: Results) -> None:
     sink = pa.BufferOutputStream()
     pyarrow.csv.write_csv(results.scores, sink)
     write_bytes(folder / "scores.csv", sink.getvalue().to_pybytes())
-    for name in WHOLE:
-        write_table(folder / f"{name}.parquet", getattr(results, name))
-    for name in BY_TRIAL:
-        if results.finished:
-            write_tables_in_turn(folder / f"{name}.parquet", results.parts(name))
-        else:
-            write_table(folder / f"{name}.parquet", getattr(results, name))
+    for name in TABLES:
+        in_turn = name in BY_TRIAL and results.finished
+        tables = results.parts(name) if in_turn else [getattr(results, name)]
+        write_tables_in_turn(folder / f"{name}.parquet", tables)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
 
 from paribus.errors import ParibusError
 
@@ -30,30 +30,17 @@ class Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", frozen=True, allow_inf_nan=False)
 
 
-class Repeated(Record):
-    """A trial that is trained again: its seed, and for how many steps."""
-
-    seed: int
-    steps: int
+def form(**keys: Any) -> Any:
+    """Return the model of a record that has at least these keys, of these types."""
+    return create_model("Form", __base__=Record, **{key: (kind, ...) for key, kind in keys.items()})
 
 
-class OwnRule(Record):
-    """The user's own decision rule: digests of its sources, and what it decides."""
-
-    sources: Table
-    rule: Table
+_Repeated = form(seed=int, steps=int)
+_OwnRule = form(sources=Table, rule=Table)
+_StagesRecord = form(seeds=list[int], weights=list[Number])
 
 
-class StagesRecord(Record):
-    """Two stages: seeds of each, and weights of the inverse-normal method."""
-
-    seeds: list[int]
-    weights: list[Number]
-
-
-class Registration(Record):
-    """registration.json, and those that it superseded."""
-
+class _Registration(Record):
     study_digest: str
     seeds: list[int]
     number: int
@@ -61,17 +48,18 @@ class Registration(Record):
     own_probes: Table
     own_measures: Table
     own_tasks: Table
-    own_rule: OwnRule
+    own_rule: _OwnRule
     metrics: dict[str, Table]
     data: dict[str, Table]
     sources: dict[str, str]
-    repeated: dict[str, Repeated]
+    repeated: dict[str, _Repeated]
     # What earlier ones, or the first of a study, do not say.
     seeds_added_after_results: list[int] = []
     results_when_registered: list[str] = []
+    words: dict[str, str | dict[str, dict[str, str]]] = {}
     tasks: Table = {}
     looks: Table = {}
-    stages: StagesRecord | Annotated[dict[str, Any], Field(max_length=0)] = {}
+    stages: _StagesRecord | Annotated[dict[str, Any], Field(max_length=0)] = {}
     supersedes: str = ""
     code: str = ""
     packages: dict[str, str] = {}
@@ -80,40 +68,11 @@ class Registration(Record):
     files: dict[str, str] = {}  # of other programs' runs, those that were there already
 
 
-class LookEndpoint(Record):
-    """An endpoint at a look."""
-
-    pairs: int
-
-
-class LookContrast(Record):
-    """A contrast at a look, and what was decided on it."""
-
-    decision: str
-    look: int
-    endpoints: dict[str, LookEndpoint]
-
-
-class Look(Record):
-    """A look that was taken."""
-
-    look: int
-    seeds: int
-    contrasts: dict[str, LookContrast]
-
-
-class Looks(Record):
-    """looks.json."""
-
-    looks: list[Look]
-
-
-class Opened(Record):
-    """test_part.json: when and for what the sealed test part was read."""
-
-    purpose: str
-    digest: str
-    opened: str
+_LookEndpoint = form(pairs=int)
+_LookContrast = form(decision=str, look=int, endpoints=dict[str, _LookEndpoint])
+_Look = form(look=int, seeds=int, contrasts=dict[str, _LookContrast])
+_Looks = form(looks=list[_Look])
+_Opened = form(purpose=str, digest=str, opened=str)
 
 
 class FirstUse(Record):
@@ -173,29 +132,15 @@ class RunsRecord(Record):
     unread: list[str] = []
 
 
-class Tested(Record):
-    """test.json: digests of what every trial gave on the test part, by trial and file."""
-
-    trials: dict[str, dict[str, str]]
+_Tested = form(trials=dict[str, dict[str, str]])
 
 
-class Manifest(RootModel[dict[str, str]]):
-    """manifest.json: SHA-256 of records by name."""
-
+class _Manifest(RootModel[dict[str, str]]):
     model_config = ConfigDict(strict=True)
 
 
-class AnalysisRecord(Record):
-    """analysis.json."""
-
-    contrasts: list[Table]
-    controls: list[Table]
-
-
-class VerdictRecord(Record):
-    """verdict.json."""
-
-    verdicts: list[Table]
+_AnalysisRecord = form(contrasts=list[Table], controls=list[Table])
+_VerdictRecord = form(verdicts=list[Table])
 
 
 class TrialJson(Record):
@@ -210,121 +155,63 @@ class TrialJson(Record):
     diverged_at: int | None
 
 
-class Timing(Record):
-    """timing.json."""
-
+class _Timing(Record):
     training_seconds: Positive
     evaluation_seconds: float
     curve_seconds: list[float] = []
 
 
-class Leakage(Record):
-    """What is said of held-out text in training text; empty where nobody looked."""
-
-    in_training: Count
-    validation_tokens: Count
+_Leakage = form(in_training=Count, validation_tokens=Count)
+_LookedAt = form(tokens=Count, duplicates=Count)
+_TextRules = form(near_duplicate_jaccard=float, shingle_characters=Count, run_tokens=Count)
 
 
-class LookedAt(Record):
-    """How much of a text was looked at."""
-
-    tokens: Count
-    duplicates: Count
-
-
-class TextRules(Record):
-    """By which rules."""
-
-    near_duplicate_jaccard: float
-    shingle_characters: Count
-    run_tokens: Count
-
-
-class Nothing(Record):
-    """An empty table."""
-
+class _Nothing(Record):
     model_config = ConfigDict(extra="forbid")
 
 
-class DescribedText(Record):
-    """What is said of one text."""
-
+class _DescribedText(Record):
     token_classes: dict[str, dict[str, Count]] = {}
     duplicates: dict[str, dict[str, Count]] = {}
-    leakage: Nothing | Leakage = Nothing()
-    looked_at: Nothing | LookedAt = Nothing()
-    rules: Nothing | TextRules = Nothing()
+    leakage: _Nothing | _Leakage = _Nothing()
+    looked_at: _Nothing | _LookedAt = _Nothing()
+    rules: _Nothing | _TextRules = _Nothing()
 
 
-class DescribedData(DescribedText):
-    """data.json."""
-
-    arms: dict[str, DescribedText] = {}
+class _DescribedData(_DescribedText):
+    arms: dict[str, _DescribedText] = {}
 
 
-class RepeatedTrial(Record):
-    """What repeated.json says of an arm."""
-
-    seed: int
-    steps: int
-    trial: str
-    differs_at: int | None
-    differs: str
-
-
-class TuningTrial(Record):
-    """A tuning trial."""
-
-    arm: str
-    candidate: Count
-    seed: int
-    value: float | None
-
-
-class Chosen(Record):
-    """What was chosen for an arm."""
-
-    candidate: Count
-    values: Table
-
-
-class TuningRecord(Record):
-    """tuning.json."""
-
-    select: str
-    root: str
-    candidates: list[Table]
-    trials: list[TuningTrial]
-    chosen: dict[str, Chosen]
-    caveats: dict[str, list[str]]
-
-
-class AboutAnswers(Record):
-    """about.json of answers to further questions."""
-
-    not_offered: list[list[Any]]
-    prompts_sha256: str
-    sha256: dict[str, str]
-
-
+_RepeatedTrial = form(seed=int, steps=int, trial=str, differs_at=int | None, differs=str)
+_TuningTrial = form(arm=str, candidate=Count, seed=int, value=float | None)
+_Chosen = form(candidate=Count, values=Table)
+_TuningRecord = form(
+    select=str,
+    root=str,
+    candidates=list[Table],
+    trials=list[_TuningTrial],
+    chosen=dict[str, _Chosen],
+    caveats=dict[str, list[str]],
+)
+_AboutAnswers = form(not_offered=list[list[Any]], prompts_sha256=str, sha256=dict[str, str])
 RECORDS: dict[str, type[BaseModel]] = {
-    "about.json": AboutAnswers,
-    "analysis.json": AnalysisRecord,
-    "data.json": DescribedData,
+    "about.json": _AboutAnswers,
+    "analysis.json": _AnalysisRecord,
+    "data.json": _DescribedData,
     "evaluation.json": RootModel[dict[str, Number | None]],
     "ledger.json": Reuse,
-    "looks.json": Looks,
-    "manifest.json": Manifest,
-    "registration.json": Registration,
+    "looks.json": _Looks,
+    "manifest.json": _Manifest,
+    "registration.json": _Registration,
     "runs.json": RunsRecord,
-    "repeated.json": RootModel[dict[str, RepeatedTrial]],
+    "repeated.json": RootModel[dict[str, _RepeatedTrial]],
     "study.json": Record,
-    "test.json": Tested,
-    "test_part.json": Opened,
-    "timing.json": Timing,
+    "test.json": _Tested,
+    "test_part.json": _Opened,
+    "timing.json": _Timing,
     "trial.json": TrialJson,
-    "tuning.json": TuningRecord,
-    "verdict.json": VerdictRecord,
+    "tuning.json": _TuningRecord,
+    "verdict.json": _VerdictRecord,
 }
 Model = TypeVar("Model", bound=BaseModel)
 

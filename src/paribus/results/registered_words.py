@@ -6,27 +6,25 @@ answer is nevertheless what was registered before it, and an edit is reported as
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from paribus.digests import changes
 from paribus.study import Study
 from paribus.study.allowed_text import require_plain
 
 WORDS = "words"  # key of registration.json
 OF_STUDY = ("title", "question")
-OF_ARMS = ("title", "description")
+OF_PARTS = {"arms": ("title", "description"), "interactions": ("title",)}
 
 
 def words_of(study: Study) -> dict[str, Any]:
     """Return the texts that only describe `study`, as registration.json has them."""
-    return {
-        **{key: getattr(study, key) for key in OF_STUDY},
-        "arms": {
-            name: {key: getattr(arm, key) for key in OF_ARMS} for name, arm in study.arms.items()
-        },
-        "interactions": {
-            name: {"title": interaction.title} for name, interaction in study.interactions.items()
-        },
-    }
+    words: dict[str, Any] = {key: getattr(study, key) for key in OF_STUDY}
+    for kind, keys in OF_PARTS.items():
+        parts = getattr(study, kind).items()
+        words[kind] = {name: {key: getattr(part, key) for key in keys} for name, part in parts}
+    return words
 
 
 def edited_words(study: Study, registered: dict[str, Any]) -> tuple[str, ...]:
@@ -36,43 +34,23 @@ def edited_words(study: Study, registered: dict[str, Any]) -> tuple[str, ...]:
 
     Args: registered: registration.json.
     """
-    before, now = (_flat(table) for table in (registered.get(WORDS, {}), words_of(study)))
-    return tuple(key for key, text in now.items() if before.get(key) != text)
+    return tuple(changes(registered.get(WORDS, {}), words_of(study)))
 
 
 def as_registered(study: Study, registered: dict[str, Any]) -> Study:
-    """Return `study` with the registered texts, as far as the registration has them.
+    """Return `study` with the registered texts, as far as the registration has them."""
+    texts = registered.get(WORDS, {})
+    require_plain(texts)
 
-    Raises ParibusError if one of them holds characters that no study may.
-    """
-    texts = _flat(registered.get(WORDS, {}))
-    edited = [key for key in edited_words(study, registered) if key in texts]
-    if not edited:
-        return study
-    require_plain({key: texts[key] for key in edited})
-
-    def own(prefix: str) -> dict[str, str]:
-        """Return the edited texts of one table, by the last part of their keys."""
-        return {key: texts[f"{prefix}{key}"] for key in _KEYS if f"{prefix}{key}" in edited}
+    def with_texts(part: Any, keys: Iterable[str], texts: Mapping[str, str]) -> Any:
+        known = {key: texts[key] for key in keys if key in texts}
+        return part.model_copy(update=known)
 
     tables = {
         kind: {
-            name: spec.model_copy(update=own(f"{kind}.{name}."))
-            for name, spec in getattr(study, kind).items()
+            name: with_texts(part, keys, texts.get(kind, {}).get(name, {}))
+            for name, part in getattr(study, kind).items()
         }
-        for kind in ("arms", "interactions")
+        for kind, keys in OF_PARTS.items()
     }
-    return study.model_copy(update=own("") | tables)
-
-
-_KEYS = tuple(dict.fromkeys((*OF_STUDY, *OF_ARMS)))
-
-
-def _flat(words: dict[str, Any]) -> dict[str, str]:
-    """Return all texts by dotted key."""
-    return {key: text for key, text in words.items() if isinstance(text, str)} | {
-        f"{kind}.{name}.{key}": text
-        for kind in ("arms", "interactions")
-        for name, texts in words.get(kind, {}).items()
-        for key, text in texts.items()
-    }
+    return with_texts(study.model_copy(update=tables), OF_STUDY, texts)

@@ -46,6 +46,7 @@ from paribus.study.tuning import CHOSEN
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 from paribus.version import VERSION
 
+_LOG = logging.getLogger("paribus")
 OF_MACHINES = ("packages", "code")  # compared on their own
 FILE = "registration.json"
 RETRIES = "retries"
@@ -90,53 +91,47 @@ def registration(
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of installed packages; our own is that of the source, installed or not.
-
-    Raises:
-        ParibusError: one of them is not installed.
-    """
-    return {name: _version(name) for name in names}
-
-
-def _version(name: str) -> str:
-    if name == "paribus":
-        return VERSION
+    """Return the versions of installed packages; our own is that of the source, installed or
+    not."""
     try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
+        return {name: VERSION if name == "paribus" else metadata.version(name) for name in names}
+    except metadata.PackageNotFoundError as error:
         raise ParibusError(
-            f"the package '{name}' is not installed, and every record states its version; "
-            "install paribus with its dependencies: pip install ."
+            f"the package '{error.name}' is not installed, and every record states its version; "
+            "install paribus with its dependencies: pip install .",
+            code="not_installed",
         ) from None
 
 
 def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
     """Return the part of it that follows from the study, its task suite and its looks."""
     contrasts = [f"{arm} against {reference}" for arm, reference in study.contrasts]
+    secondary = [endpoint for endpoint in study.endpoints if not endpoint.primary]
+    families = {
+        "primary": [endpoint.metric for endpoint in study.judged],
+        "secondary": [endpoint.metric for endpoint in secondary],
+        "tasks": task_names(tasks),
+    }
+    first, tuning = study.inference.first_stage_weight, study.tuning
+    weights = [round(math.sqrt(share), 12) for share in (first, 1 - first)]
     return {
         "study_digest": study.digest,
         "seeds": list(study.seeds),
-        "endpoints": [e.model_dump(mode="json") for e in study.endpoints],
+        "endpoints": [endpoint.model_dump(mode="json") for endpoint in study.endpoints],
         "contrasts": contrasts,
         "families": {
-            name: [
-                f"{endpoint.metric}: {contrast}"
-                for endpoint in study.endpoints
-                if endpoint.primary == (name == "primary")
-                for contrast in contrasts
-            ]
-            for name in ("primary", "secondary")
-        }
-        | {
-            "tasks": [f"{task}: {c}" for task in task_names(tasks) for c in contrasts],
+            family: [f"{name}: {contrast}" for name in names for contrast in contrasts]
+            for family, names in families.items()
         },
         "tasks": tasks,
         "looks": looks,
-        "stages": _stages(study),
+        "stages": {"seeds": list(study.stages), "weights": weights} if study.stages else {},
         "inference": study.inference.model_dump(mode="json"),
         "stability": study.stability.model_dump(mode="json"),
         "decision": study.decision.model_dump(mode="json", exclude={"unreachable"}),
-        "tuning": _tuning(study),
+        "tuning": {}
+        if tuning is None
+        else tuning.model_dump(mode="json", exclude={CHOSEN}) | {"candidates": tuning.candidates},
         WORDS: words_of(study),
         **records_of(study).registered(study),
     }
@@ -145,23 +140,6 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
 def task_names(tasks: dict[str, Any]) -> list[str]:
     """Return the tasks that a registration names: of the study's own text, then the harness's."""
     return [*tasks.get("names", ()), *tasks.get("standard", {})]
-
-
-def _stages(study: Study) -> dict[str, Any]:
-    if not study.stages:
-        return {}
-    first = study.inference.first_stage_weight
-    return {
-        "seeds": list(study.stages),
-        "weights": [round(math.sqrt(share), 12) for share in (first, 1 - first)],
-    }
-
-
-def _tuning(study: Study) -> dict[str, Any]:
-    if study.tuning is None:
-        return {}
-    plan = study.tuning.model_dump(mode="json", exclude={CHOSEN})
-    return plan | {"candidates": study.tuning.candidates}
 
 
 def settle(
@@ -176,98 +154,79 @@ def settle(
 
     `retries` is how often a trial is begun again whose worker died; what was registered stands.
     `there` gives FILES of other programs' runs: digests of those that are there already.
-    Raises ParibusError where what is registered differs from `wanted` in more than seeds added.
     """
     folder.require_same(study)
-    path = folder.path / FILE
-    now = datetime.now(UTC).isoformat(timespec="seconds")
     finished = [f"{a}/seed-{s}" for a, s in study.trials if folder.trial(a, s).is_finished]
-    if not path.is_file() and finished:
+    before, path = read_registration(folder), folder.path / FILE
+    if before is None and finished:
         raise ParibusError(
             f"{path} is missing though {len(finished)} trials are finished; restore it, or choose "
-            "another folder with --results"
+            "another folder with --results",
+            code="missing",
         )
-    if not path.is_file():
+    if before is None:
         folder.create(study)
         record = {
             **({} if retries is None else {RETRIES: retries}),
             **{key: value for key, value in there().items() if value},
             "number": 1,
-            "registered_at": now,
+            "registered_at": utc_now(),
             "sources": keep_sources(study, folder.path),
             "repeated": repeats(study),
         }
         write_json(path, wanted | record)
         return
-    before = read_json(path)
-    known = {key: before[key] for key in wanted if key in before}
-    differing = _differing(known, wanted)
-    if not differing and list(study.seeds) == before["seeds"]:
-        _tell_other_software(before, wanted)
-        _warn_edited_words(study, before)
-        folder.create(study)
-        return
-    if differing:
-        rest = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
+    if differing := _differing({key: before[key] for key in wanted if key in before}, wanted):
         raise ParibusError(
-            f"{folder.path} was registered otherwise: {'; '.join(differing[:3])}{rest}; restore "
-            "what was, or choose another folder with --results"
+            f"{folder.path} was registered otherwise: {some(differing)}; restore what was, or "
+            "choose another folder with --results",
+            code="different",
         )
-    if before.get("stages", {}) != wanted["stages"]:
+    has_more = list(study.seeds) != before["seeds"]
+    if has_more and before.get("stages", {}) != wanted["stages"]:
         raise ParibusError(
-            f"{folder.path}: a second stage was being registered; run `paribus extend` again"
+            f"{folder.path}: a second stage was being registered; run `paribus extend` again",
+            code="unfinished",
         )
-    late = before.get("seeds_added_after_results", [])
-    if finished:
-        late = late + [seed for seed in study.seeds if seed not in before["seeds"]]
-    _tell_other_software(before, wanted)
-    _warn_edited_words(study, before)
+    if packages := package_differences(before.get("packages", {}), wanted.get("packages", {})):
+        _LOG.warning(
+            "the study was registered with other versions (%s): the control 'software' says which "
+            "trials differ",
+            ", ".join(f"{name} {earlier} there, {now} now" for name, _, earlier, now in packages),
+        )
+    if edited := edited_words(study, before):
+        _LOG.warning(
+            "edited after registration: %s; answers show the registered texts", some(edited)
+        )
     folder.create(study)
-    supersede(
-        folder,
-        before | wanted | {name: before[name] for name in OF_MACHINES if name in before},
-        {
-            "sources": before["sources"],
-            "repeated": before["repeated"],
-            "registered_at": now,
-            "seeds_added_after_results": late,
-            "results_when_registered": finished,
-        },
-    )
+    if has_more:
+        added = [seed for seed in study.seeds if seed not in before["seeds"]]
+        late = before.get("seeds_added_after_results", []) + (added if finished else [])
+        supersede(
+            folder,
+            before | wanted | {name: before[name] for name in OF_MACHINES if name in before},
+            {"seeds_added_after_results": late, "results_when_registered": finished},
+        )
 
 
-def supersede(folder: ResultsFolder, wanted: dict[str, Any], about: dict[str, Any]) -> None:
+def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str, Any]) -> None:
     """Keep the registration in force beside `wanted`, which takes its place with its digest."""
     path = folder.path / FILE
     registered = read_json(path)
     before = folder.path / f"registration-{registered['number']}.json"
     write_bytes(before, read_bytes(path, RECORD_BYTES))  # as it lies: its digest is of its bytes
-    # A later registration changes no text.
-    wanted = wanted | {WORDS: registered[WORDS]}
-    about = about | {"number": registered["number"] + 1, "supersedes": file_digest(before)}
-    write_json(path, wanted | about)
+    stated = {
+        WORDS: registered[WORDS],  # a later registration changes no text
+        "registered_at": utc_now(),
+        "number": registered["number"] + 1,
+        "supersedes": file_digest(before),
+    }
+    write_json(path, wanted | metadata | stated)
 
 
-def _tell_other_software(there: dict[str, Any], now: dict[str, Any]) -> None:
-    """Say in one line what the study was registered with and is continued without."""
-    packages = package_differences(there.get("packages", {}), now.get("packages", {}))
-    if packages:
-        words = ", ".join(
-            f"{name} {before} there, {here} now" for name, _, before, here in packages
-        )
-        logging.getLogger("paribus").warning(
-            "the study was registered with other versions (%s): the control 'software' says which "
-            "trials differ",
-            words,
-        )
-
-
-def _warn_edited_words(study: Study, registered: dict[str, Any]) -> None:
-    """Warn that texts were edited, and that those that were registered are shown."""
-    if edited := edited_words(study, registered):
-        logging.getLogger("paribus").warning(
-            "edited after registration: %s; answers show the registered texts", some(edited)
-        )
+def utc_now() -> str:
+    """Return the time, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def registered_retries(folder: ResultsFolder) -> int | None:
@@ -297,38 +256,46 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
     return repeated
 
 
-def _differing(there: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return what differs between two registrations, each in words.
 
     Seeds that were added do not, nor does what a study may be continued with, nor texts that only
     describe it: those that were registered are shown.
     """
-    texts = []
     users: dict[str, list[str]] = {}
-    for arm, sources in now.get("own_modules", {}).items():
-        for file in changed_sources(there.get("own_modules", {}).get(arm, {}), sources):
-            users.setdefault(file, []).append(f"arm '{arm}'")
-    for name, where in MEASURING.items():
-        for file in changed_sources(there.get(name, {}), now.get(name, {})):
-            users.setdefault(file, []).append(where)
-    theirs, ours = (one.get(RULE, {}).get("sources", {}) for one in (there, now))
-    for file in changed_sources(theirs, ours):
-        users.setdefault(file, []).append("decision.rule")
-    theirs, ours = (one.get(TRAINER, {}).get("sources", {}) for one in (there, now))
-    for file in changed_sources(theirs, ours):
-        users.setdefault(file, []).append("trainer")
-    if not users and there.get(RULE) != now.get(RULE):
+    sources = {f"arm '{arm}'": ("own_modules", arm) for arm in now.get("own_modules", {})}
+    sources |= {where: (name,) for name, where in MEASURING.items()}
+    sources |= {"decision.rule": (RULE, "sources"), "trainer": (TRAINER, "sources")}
+    for user, keys in sources.items():
+        for file in changed_sources(*(_at(record, keys) for record in (before, now))):
+            users.setdefault(file, []).append(user)
+    texts = []
+    if not users and before.get(RULE) != now.get(RULE):
         texts.append("the rule that decision.rule names decides otherwise")
     texts += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
-    if there.get("code") != now.get("code"):
+    if before.get("code") != now.get("code"):
         texts.append("the source of paribus that trains and measures is another")
     # Seeds decide the digest too.
-    apart = {"seeds", "study_digest", "stages", "own_modules"}
-    apart |= {*MEASURING, RULE, *OF_MACHINES, WORDS}
-    before, after = ({k: v for k, v in one.items() if k not in apart} for one in (there, now))
-    keys = {key.partition(".")[0] for key in compare(before, after).differing}
-    rest = changes(*({key: one.get(key) for key in keys} for one in (before, after)))
+    apart = {
+        "seeds",
+        "study_digest",
+        "stages",
+        "own_modules",
+        *MEASURING,
+        RULE,
+        *OF_MACHINES,
+        WORDS,
+    }
+    compared = [{k: v for k, v in one.items() if k not in apart} for one in (before, now)]
+    keys = {key.partition(".")[0] for key in compare(*compared).differing}
+    rest = changes(*({key: one.get(key) for key in keys} for one in compared))
     return texts + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
+
+
+def _at(record: Any, path: Iterable[str]) -> Any:
+    for name in path:
+        record = record.get(name, {})
+    return record
 
 
 def _shown(value: Any) -> str:
@@ -365,17 +332,21 @@ def why_unregistered(
             if find(name, theirs) not in (metric, None):
                 return f"trial {arm}/seed-{seed} declares {name} otherwise than was registered"
     for (arm, seed), trial in trials.items():
-        for name, found, words in (
-            ("data", trial.get("data", {}), "text or tokenizer"),
-            ("own_modules", trial["own_modules"], "source of own modules"),
-        ):
-            if registered[name].get(arm, {}) != found:
-                return f"trial {arm}/seed-{seed} has another {words} than was registered"
-        for name, where in MEASURING.items():
-            now = trial.get(name, {})
-            plain = isinstance(now, dict) and all(isinstance(of, dict) for of in now.values())
-            if not plain or changed_sources(registered[name], now):
-                return f"trial {arm}/seed-{seed} has another source of {where} than was registered"
+        what = [
+            words
+            for name, value, words in (
+                ("data", trial.get("data", {}), "text or tokenizer"),
+                ("own_modules", trial["own_modules"], "source of own modules"),
+            )
+            if registered[name].get(arm, {}) != value
+        ]
+        what += [
+            f"source of {where}"
+            for name, where in MEASURING.items()
+            if registered[name] != trial.get(name, {})
+        ]
+        if what:
+            return f"trial {arm}/seed-{seed} has another {what[0]} than was registered"
     return ""
 
 
@@ -404,9 +375,10 @@ def keep_sources(study: Study, results: Path) -> dict[str, str]:
 
     Code of installed packages is not copied, except that of an example.
     """
-    kept = {}
-    root = study.folder.resolve()
-    for file in sorted(set(_named(study))):
+    files = [f for path in custom_code(study) for f in own_files(path, study.folder, f"'{path}'")]
+    files += [t for t in study.facts.texts if t.is_file() and t.stat().st_size <= MOST_TEXT_BYTES]
+    kept, root = {}, study.folder.resolve()
+    for file in sorted(set(files)):
         if not (file.is_relative_to(root) or file.is_relative_to(EXAMPLES)) or not file.is_file():
             continue
         name, content = source_name(file, study.folder), read_bytes(file, TOKENIZER_BYTES)
@@ -424,16 +396,8 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
     for (arm, seed), trial in trials.items():
         now = own_digests(study.setting(arm), study.folder)
         if changed := changed_sources(trial["own_modules"], now):
-            names = ", ".join(sorted(changed))
             raise ParibusError(
-                f"{names} in {study.folder} is not what trial {arm}/seed-{seed} was trained with; "
-                "restore it"
+                f"{', '.join(sorted(changed))} in {study.folder} is not what trial "
+                f"{arm}/seed-{seed} was trained with; restore it",
+                code="changed",
             )
-
-
-def _named(study: Study) -> Iterable[Path]:
-    for path in custom_code(study):
-        yield from own_files(path, study.folder, f"'{path}'")
-    for text in study.facts.texts:
-        if text.is_file() and text.stat().st_size <= MOST_TEXT_BYTES:
-            yield text

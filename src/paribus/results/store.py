@@ -130,10 +130,7 @@ class ResultsFolder(Folder):
         return read_json(path) if os.path.lexists(path) else {}
 
     def has_sealed(self, name: str) -> bool:
-        """Return whether a record of the whole study was written.
-
-        Raises ParibusError where one was sealed and is not there, or is not what was sealed.
-        """
+        """Return whether a record of the whole study was written."""
         path, digest = self.path / name, self._sealed().get(name)
         if digest is None:
             return False  # it is sealed last: what is there without it is half of a pair
@@ -200,10 +197,7 @@ class ResultsFolder(Folder):
             self.write_columns(THROUGHPUT, columns, units)
 
     def read_opened(self) -> dict[str, str] | None:
-        """When the test part was read, for what, and its digest; None where it never was.
-
-        Raises ParibusError where that is not known: the record, or its seal, is gone or changed.
-        """
+        """When the test part was read, for what, and its digest; None where it never was."""
         path = self.path / TEST_PART
         if self.has_sealed(TEST_PART):
             return read_json(path)
@@ -217,10 +211,7 @@ class ResultsFolder(Folder):
         return None
 
     def write_opened(self, opened: Mapping[str, str]) -> None:
-        """Write and seal test_part.json, once, before the text is given to anybody.
-
-        Raises ParibusError where it is there, or a run is under way.
-        """
+        """Write and seal test_part.json, once, before the text is given to anybody."""
         with self.lock():
             if self.read_opened() is not None:
                 raise ParibusError(
@@ -296,8 +287,7 @@ class ResultsFolder(Folder):
         the folders around it that were made for it.
 
         What killed runs left half-written is removed first, unless `swept` says that others may be
-        writing now. Raises ParibusError where the folder is locked or cannot be written to; errors
-        of the body keep their own words.
+        writing now.
         """
         new = [parent for parent in (self.path, *self.path.parents) if not parent.exists()]
         try:

@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from paribus.results.columns import not_what_was_written
 from paribus.results.trial_folder import TrialFolder
 
 Read = TypeVar("Read")
+PROBES = "probes.parquet"
+LABELS = ("probe", "part", "statistic", "unit")  # of its columns
 
 
 def last_row(table: pa.Table) -> dict[str, Any]:
@@ -43,6 +47,36 @@ def of_each(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         tables = list(pool.map(read, folders))
     return {(f.arm, f.seed): table for f, table in zip(folders, tables, strict=True)}
+
+
+def read_probes(folder: TrialFolder, names: list[str] | None = None) -> pa.Table:
+    """Return what the probes of a trial measured, a column each; no row where it was not kept."""
+    table = folder.read_columns(PROBES, names)
+    for field in table.schema:
+        if field.name != "step" and not pa.types.is_floating(field.type):
+            raise not_what_was_written(folder.path / PROBES, f"'{field.name}' holds no numbers")
+        if field.name != "step" and not set(LABELS) <= _labels(field).keys():
+            raise not_what_was_written(folder.path / PROBES, f"'{field.name}' has no labels")
+    return table
+
+
+def tidy_probes(table: pa.Table) -> pa.Table:
+    """Return a row for each value: step, probe, part, statistic, value, unit."""
+    step, table = table["step"].to_numpy(), table.drop_columns(["step"])
+    values = np.array([column.to_numpy() for column in table.columns], np.float32)
+    at, row = np.nonzero(~np.isnan(values.reshape(-1, len(step))))
+    labels = [_labels(field) for field in table.schema]
+    tidy = {"step": pa.array(step[row], pa.int32())}
+    for name in LABELS:
+        words = pa.array([of_column[name] for of_column in labels], pa.string())
+        tidy[name] = words.dictionary_encode().take(pa.array(at))
+    unit = tidy.pop("unit")
+    value = pa.array(values.reshape(-1, len(step))[at, row])
+    return pa.table(tidy | {"value": value, "unit": unit})
+
+
+def _labels(field: pa.Field) -> dict[str, str]:
+    return {key.decode(): word.decode() for key, word in (field.metadata or {}).items()}
 
 
 def by_task(cells: pa.Table) -> dict[str, float]:

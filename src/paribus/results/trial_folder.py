@@ -102,8 +102,6 @@ class TrialFolder(Folder):
             step: those after this step instead, if it was kept (`training.keep`, `keep_every`).
             average_last: the mean of so many sets: that one, and the kept ones before it. It is
                 taken in float64 and rounded once to the type of the weights.
-
-        Raises ParibusError where a step was not kept, or fewer than `average_last` were.
         """
         chosen = self.require_weights(step, average_last)
         if len(chosen) == 1:

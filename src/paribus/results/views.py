@@ -33,11 +33,6 @@ else:
             return getattr(instance.source, self.attrname)
 
 
-def has_read(results: Results, name: str) -> bool:
-    """Return whether this shared property has been asked for, of any view."""
-    return name in vars(results) if results.source is None else has_read(results.source, name)
-
-
 def of_seeds(results: Results, seeds: Sequence[int], plan: Plan | None) -> Results:
     """Return the records of these seeds alone, under this plan."""
     kept = set(seeds)

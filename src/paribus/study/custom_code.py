@@ -78,8 +78,7 @@ def sources_folder(results: Path) -> Path:
 def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
     """Return {file: content} of the source of `file.py:name` or `package.module:name`.
 
-    `folder` is where a file's path starts; `where` is for the error. Raises ParibusError where
-    there is no such source, or it is no Python.
+    `folder` is where a file's path starts; `where` is for the error.
     """
     file, root, below = _start(path.partition(":")[0], folder, where)
     contents: dict[Path, bytes] = {}

@@ -98,8 +98,7 @@ def parse_study(
     label: str = "study",
     foreign: bool = False,
 ) -> Study:
-    """Return the `Study` of plain tables, as `built` does. Raises ParibusError where it cannot be
-    tuned as it says."""
+    """Return the `Study` of plain tables, as `built` does."""
     study = built(table, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None:
         require_tunable(study)

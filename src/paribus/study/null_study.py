@@ -20,8 +20,7 @@ def null_study(study: Study, replicates: int) -> Study:
 
     Every arm becomes the baseline with other initial values from the same distributions, on the
     same batches, and is compared as the arm was: the contrasts, and with them the families, are
-    those of the study. Nothing is tuned. Raises ParibusError for fewer than one replicate or two
-    seeds.
+    those of the study. Nothing is tuned.
     """
     table = _null_table(study, replicates)
     table |= {"plan": None, "tuning": None}

@@ -226,10 +226,8 @@ class StudyFormat:
         return table
 
     def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
-        """Return the trainer's sections of a study file, validated; `others` are the judge's keys.
-
-        Raises ParibusError.
-        """
+        """Return the trainer's sections of a study file, validated; `others` are the judge's
+        keys."""
         for name, section in table.items():
             if not isinstance(section, dict):
                 raise ParibusError(f"unknown key '{name}': {nearest(name, others)}", code="unknown")

@@ -39,11 +39,7 @@ def arm_of(candidate: str) -> str:
 
 
 def tuning_study(study: Study) -> Study:
-    """Return the study of every arm of `study` with each candidate of its tuning.
-
-    Raises ParibusError where an arm cannot be trained with one of them, and where the candidates
-    would be trained on budgets of different size.
-    """
+    """Return the study of every arm of `study` with each candidate of its tuning."""
     tuning = tuning_of(study)
     table = study.model_dump(exclude=OWN)
     asks = tuning.select.partition("/")[0] in TASKS
@@ -90,10 +86,7 @@ def require_tunable(study: Study) -> None:
 
 
 def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
-    """Return `study` with what was chosen for each arm; an empty choice takes it back.
-
-    Raises ParibusError where an arm cannot be trained so.
-    """
+    """Return `study` with what was chosen for each arm; an empty choice takes it back."""
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
     made = built(table, folder=study.folder, foreign=study.is_foreign)

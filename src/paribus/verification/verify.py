@@ -76,8 +76,6 @@ def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification
 
     Args:
         trust: run the custom readers that the folder names.
-
-    Raises ParibusError if there is no results folder to check.
     """
     folder = ResultsFolder(Path(path))
     checked: list[str] = []

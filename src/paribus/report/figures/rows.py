@@ -25,15 +25,12 @@ Series = tuple[str, int, str, np.ndarray, np.ndarray]
 def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
     """Yield (arm, seed, column, steps [n], values [n]) of trials that have it; finite alone."""
     for (arm, seed), table in results.trial_steps.items():
-        probed = results.trial_probes[arm, seed]
+        probes = results.trial_probes[arm, seed]
         for column in columns:
-            if column in table.column_names:
-                steps, values = table["step"].to_numpy(), table[column].to_numpy()
-            else:
-                steps, values = probed.step, probed.column(column)
-            if values is None:
+            source = table if column in table.column_names else probes
+            if column not in source.column_names:
                 continue
-            values = values.astype(float)
+            steps, values = source["step"].to_numpy(), source[column].to_numpy().astype(float)
             kept = np.isfinite(values)
             if kept.any():
                 yield arm, seed, column, steps[kept], values[kept]

@@ -12,7 +12,7 @@ from paribus.engine.data.tokens import tokens_digest
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
 from paribus.results.heldout_part import heldout_folder, is_tested, purpose, seal_heldout
-from paribus.results.opened_texts import open_in_ledger, seal_reuse
+from paribus.results.opened_texts import open_in_ledger
 from paribus.results.store import LEDGER, TEST, TEST_PART
 from paribus.study import Study, first_stage
 from paribus.study.trainer import Trial
@@ -38,7 +38,7 @@ class _LedgerFirst:
     def write_opened(self, opened: Mapping[str, str]) -> None:
         reuse = open_in_ledger(self.folder, self.study, opened["opened"])
         self.folder.seal(TEST_PART, opened)
-        seal_reuse(self.folder, reuse)
+        self.folder.seal(LEDGER, reuse)
 
 
 def require_sealed(study: Study, folder: ResultsFolder) -> None:
@@ -82,7 +82,7 @@ def open_heldout_part(
     open_test(dataset.test, _LedgerFirst(folder, study), purpose(study.name))
     opened = folder.read_opened()
     if opened and not folder.has_sealed(LEDGER):  # interrupted between the two
-        seal_reuse(folder, open_in_ledger(folder, study, opened["opened"]))
+        folder.seal(LEDGER, open_in_ledger(folder, study, opened["opened"]))
     return [trial for trial in trials if not is_tested(folder, folder.trial(*trial))]
 
 
