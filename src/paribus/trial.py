@@ -131,22 +131,24 @@ def _plain(name):
 
 def _digest(value):
     """Return the SHA-256 of a value: its kind, its shape and its bytes."""
-    found = hashlib.sha256()
+    total = hashlib.sha256()
     if isinstance(value, dict):
         for name in sorted(value, key=str):
-            found.update(f"{name}:".encode() + _digest(value[name]))
+            total.update(f"{name}:".encode() + _digest(value[name]))
     elif isinstance(value, (list, tuple)) and not all(isinstance(x, (int, float)) for x in value):
-        for one in value:
-            found.update(_digest(one))
+        for inner in value:
+            total.update(_digest(inner))
+    elif isinstance(value, (list, tuple)):  # numbers, without NumPy
+        total.update(f"{list(map(float, value))}".encode())
     elif hasattr(value, "detach"):  # a tensor of PyTorch
-        found.update(_of_tensor(value))
-    elif hasattr(value, "__array__") or isinstance(value, (list, tuple)):
-        found.update(_of_array(value))
+        total.update(_of_tensor(value))
+    elif hasattr(value, "__array__"):
+        total.update(_of_array(value))
     elif isinstance(value, bytes):
-        found.update(b"bytes" + value)
+        total.update(b"bytes" + value)
     else:
-        found.update(repr(value).encode())
-    return found.digest()
+        total.update(repr(value).encode())
+    return total.digest()
 
 
 def _of_tensor(tensor):
@@ -163,8 +165,6 @@ def _of_tensor(tensor):
 
 
 def _of_array(array):
-    if isinstance(array, (list, tuple)):  # numbers, without NumPy
-        return f"{list(map(float, array))}".encode()
     import numpy
 
     array = numpy.asarray(array)
@@ -189,26 +189,22 @@ def _hugging_face():
             self._last, self._evaluated = {}, set()
 
         def on_train_begin(self, args, state, control, model=None, **kwargs):
-            """Note the initial values, and see each batch."""
             if active and model is not None:
                 initial(model)
                 self._hook = model.register_forward_pre_hook(_see, with_kwargs=True)
 
         def on_log(self, args, state, control, logs=None, **kwargs):
-            """Note what is logged."""
-            found = _only_numbers(logs or {})
-            if "loss" in found:
-                log(state.global_step, **found)
-            self._last.update(found)
+            logged = _scalars(logs or {})
+            if "loss" in logged:
+                log(state.global_step, **logged)
+            self._last.update(logged)
 
         def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-            """Note what an evaluation gave."""
-            found = _only_numbers(metrics or {})
-            self._evaluated.update(found)
-            report(state.global_step, **found)
+            evaluated = _scalars(metrics or {})
+            self._evaluated.update(evaluated)
+            report(state.global_step, **evaluated)
 
         def on_train_end(self, args, state, control, **kwargs):
-            """Note what was logged last."""
             if self._hook is not None:
                 self._hook.remove()
             rest = {name: of for name, of in self._last.items() if name not in self._evaluated}
@@ -224,12 +220,14 @@ def _see(module, args, kwargs):
         batch(*args, {name: kwargs[name] for name in ("input_ids", "labels") if name in kwargs})
 
 
-def _only_numbers(values):
-    return {
-        name: value
-        for name, value in values.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
+def _scalars(values):
+    """Return the numbers among what a library logs, tensors of one element included."""
+    numbers = {}
+    for name, value in values.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number or getattr(value, "ndim", None) == 0:
+            numbers[name] = float(value)
+    return numbers
 
 
 def _lightning():
@@ -248,31 +246,23 @@ def _lightning():
         """
 
         def on_train_start(self, trainer, pl_module):
-            """Note the initial values."""
             initial(pl_module)
 
         def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-            """Note a batch."""
             globals()["batch"](batch)
 
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-            """Note what a step logged."""
             if active:
-                found = _of_lightning(trainer.logged_metrics)
+                logged = _scalars(trainer.logged_metrics)
                 if isinstance(outputs, dict) and "loss" in outputs:
-                    found["loss"] = float(outputs["loss"])
-                log(trainer.global_step, **found)
+                    logged["loss"] = float(outputs["loss"])
+                log(trainer.global_step, **logged)
 
         def on_validation_end(self, trainer, pl_module):
-            """Note what validation gave."""
             if active and not trainer.sanity_checking:
-                report(trainer.global_step, **_of_lightning(trainer.callback_metrics))
+                report(trainer.global_step, **_scalars(trainer.callback_metrics))
 
     return LightningCallback
-
-
-def _of_lightning(metrics):
-    return {name: float(value) for name, value in metrics.items() if getattr(value, "ndim", 0) == 0}
 
 
 _CALLBACKS = {"HuggingFaceCallback": _hugging_face, "LightningCallback": _lightning}

@@ -284,21 +284,14 @@ def require_stacked(study: Study, what: str) -> None:
 
 def format_of(trainer: object) -> StudyFormat:
     """Return the format of a trainer's studies. Raises ParibusError if it is unknown."""
-    if isinstance(trainer, dict):  # a table with the trainer's options
-        kind = trainer.get("kind")
-        if kind != COMMAND:
-            raise ParibusError(
-                f"[trainer] kind = {kind!r:.40} is unknown; write kind = '{COMMAND}', or "
-                f"trainer = '{STACKED}'",
-                code="unknown",
-            )
-        trainer = kind
+    if isinstance(trainer, dict) and trainer.get("kind") == COMMAND:  # a table of its options
+        trainer = COMMAND
     if isinstance(trainer, str) and trainer in BUILT_IN:
         return resolve_name(BUILT_IN[trainer].format)
     if isinstance(trainer, str) and ":" in trainer:
         return OWN_TRAINER
     raise ParibusError(
-        f"trainer = {trainer!r} is unknown: {nearest(str(trainer), BUILT_IN)}; your own is "
-        "'package.module:name' or 'file.py:name'",
+        f"trainer = {trainer!r:.80} is unknown: {nearest(str(trainer), BUILT_IN)}; your own is "
+        f"'package.module:name' or 'file.py:name', and a table [trainer] has kind = '{COMMAND}'",
         code="unknown",
     )
