@@ -7,15 +7,3 @@ opens the sealed test part once for the ideas that were kept.
 from paribus.campaign.card import ideas_table, standing, status
 from paribus.campaign.record import Campaign, Idea, begin, open_campaign
 from paribus.campaign.steps import end, try_idea
-
-__all__ = [
-    "Campaign",
-    "Idea",
-    "begin",
-    "end",
-    "ideas_table",
-    "open_campaign",
-    "standing",
-    "status",
-    "try_idea",
-]

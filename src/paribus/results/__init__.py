@@ -1,7 +1,7 @@
 """The record of a study: folder layout, atomic writes, integrity, controls, tidy tables."""
 
 from paribus.results.archive import archive
-from paribus.results.controls import Control, Evidence, check_controls
+from paribus.results.controls import Control, check_controls
 from paribus.results.extension import extend, extended
 from paribus.results.heldout_part import judged_text, why_not_tested
 from paribus.results.look_record import append_look, looks_left, needed_trials, read_looks
@@ -17,30 +17,3 @@ from paribus.results.registration import (
 )
 from paribus.results.store import ResultsFolder
 from paribus.results.trial_folder import TrialFolder
-
-__all__ = [
-    "Control",
-    "Evidence",
-    "Results",
-    "ResultsFolder",
-    "TrialFolder",
-    "append_look",
-    "archive",
-    "check_controls",
-    "extend",
-    "extended",
-    "judged_text",
-    "load_results",
-    "looks_left",
-    "needed_trials",
-    "package_versions",
-    "read_looks",
-    "read_registration",
-    "registered_rule",
-    "registration",
-    "settle",
-    "task_names",
-    "why_not_tested",
-    "why_unregistered",
-    "write_tables",
-]
