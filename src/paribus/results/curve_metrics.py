@@ -51,24 +51,18 @@ ROUNDING = 1e-9  # of a budget: ends that are so near are one
 OF_TURNS = frozenset(metric.key for metric in METRICS if metric.key.endswith("/seconds"))
 
 
-def equal_loss(ours: LossCurve, theirs: LossCurve) -> float:
-    """Return the loss that both reach, in nats per token: the higher one of their final losses."""
-    return max(ours.final, theirs.final)
-
-
 def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
-    """How many times the budget `theirs` took to the loss that both reach; NaN where a final loss
-    is not finite or not below the first."""
-    loss = equal_loss(ours, theirs)
+    """Return how many times the budget `theirs` took to the loss that both reach, the higher one of
+    their final losses; NaN where a final loss is not finite or not below the first."""
     if not math.isfinite(ours.final + theirs.final):
         return math.nan
-    mine, other = ours.spent_at(loss, axis), theirs.spent_at(loss, axis)
-    return other / mine if mine > 0 and other > 0 else math.nan
+    loss = max(ours.final, theirs.final)
+    budget, reference = ours.spent_at(loss, axis), theirs.spent_at(loss, axis)
+    return reference / budget if budget > 0 and reference > 0 else math.nan
 
 
 def to_target(curve: LossCurve, target: float, axis: Axis) -> tuple[float, bool]:
-    """Return (the budget to `target`, or all that was spent, and whether the target was
-    reached)."""
+    """Return the budget to `target`, or all that was spent, and whether the target was reached."""
     spent, needed = curve.along(axis), curve.spent_at(target, axis)
     if spent is None:
         return math.nan, False
@@ -76,7 +70,7 @@ def to_target(curve: LossCurve, target: float, axis: Axis) -> tuple[float, bool]
 
 
 class Needed(NamedTuple):
-    """What two trials needed to the target; infinite where one was not there within `budget`.
+    """Budgets of two trials to the target; infinite where one did not reach it within `budget`.
 
     `budget` is the smaller one of theirs: what a trial needed beyond it cannot be compared with one
     that was not trained so long.
@@ -94,20 +88,19 @@ class Needed(NamedTuple):
 
 def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Needed | None:
     """Return what both needed to `target`; None where the budget is not known."""
-    spent = [curve.along(axis) for curve in (ours, theirs)]
-    ends = [float(one[-1]) for one in spent if one is not None]
-    if len(ends) < len(spent):
+    spent = ours.along(axis), theirs.along(axis)
+    if spent[0] is None or spent[1] is None:
         return None
+    budget = float(min(spent[0][-1], spent[1][-1]))
     # Ends of one budget are equal but for rounding.
-    within = min(ends) * (1 + ROUNDING)
-    each = [curve.spent_at(target, axis) for curve in (ours, theirs)]
-    mine, other = (at if at <= within else math.inf for at in each)
-    return Needed(mine, other, min(ends))
+    budgets = [curve.spent_at(target, axis) for curve in (ours, theirs)]
+    within = [at if at <= budget * (1 + ROUNDING) else math.inf for at in budgets]
+    return Needed(*within, budget)
 
 
 def target_axis(metric: str) -> Axis | None:
     """Return the budget to the target that `metric` is; None of any other."""
-    return next((axis for axis, one in zip(AXES, TARGETS, strict=True) if one.name == metric), None)
+    return {target.name: axis for axis, target in zip(AXES, TARGETS, strict=True)}.get(metric)
 
 
 def curve_values(
@@ -115,17 +108,15 @@ def curve_values(
 ) -> dict[str, float]:
     """Return the values of one trial by `Metric.key`; those in seconds only of arms timed in
     turn."""
-    curve = curves.get((arm, seed))
+    curve, target = curves.get((arm, seed)), study.facts.target
     if curve is None:
         return {}
-    reference = study.reference(arm)
-    other = curve if reference is None else curves.get((reference, seed))
-    found = {}
-    for axis in AXES:
-        if axis == "seconds" and not in_turn:
-            continue
-        if (target := study.facts.target) is not None:
-            found[f"target/{axis}"] = to_target(curve, target, axis)[0]
-        if other is not None:
-            found[f"speedup/{axis}"] = 1.0 if other is curve else speedup(curve, other, axis)
-    return {key: value for key, value in found.items() if math.isfinite(value)}
+    reference = curves.get((study.reference(arm) or arm, seed))
+    values = {}
+    for axis in AXES if in_turn else AXES[:2]:
+        if target is not None:
+            values[f"target/{axis}"] = to_target(curve, target, axis)[0]
+        if reference is not None:
+            ratio = 1.0 if reference is curve else speedup(curve, reference, axis)
+            values[f"speedup/{axis}"] = ratio
+    return {key: value for key, value in values.items() if math.isfinite(value)}
