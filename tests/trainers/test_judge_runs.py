@@ -21,12 +21,13 @@ from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import Verdicts
 from paribus.errors import ParibusError
+from paribus.readers.select import table_columns
 from paribus.report.figures import draw
 from paribus.report.model import build_report, verdict_record
 from paribus.results import ResultsFolder, extend
 from paribus.runs import register
 from paribus.study import load_study
-from paribus.trainers.judge import columns_of_table, direction, judged, make_study, table_runs
+from paribus.trainers.judge import direction, judged, make_study, table_runs
 from paribus.verification import verify
 
 from ..tools import cautions, codes, texts
@@ -621,7 +622,7 @@ def test_curves_are_drawn_on_the_page(tmp_path):
             for step in range(3_000)
         ],
     )
-    names = columns_of_table(["loss"], "variant", None, step="step")
+    names = table_columns(["loss"], "variant", None, step="step")
     reading = table_runs(rows, names)
     study = make_study(
         reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", rows={"step": "step"}

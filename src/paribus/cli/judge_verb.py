@@ -143,8 +143,8 @@ def judge(
         from paribus.report.page import prepare
 
         prepare()
-    from paribus.trainers.judge import columns_of_table, judged, make_study, paired_by
-    from paribus.trainers.select import read_runs
+    from paribus.readers.select import read_runs, table_columns
+    from paribus.trainers.judge import judged, make_study, paired_by
 
     scores = score or []
     if study is not None:
@@ -167,7 +167,7 @@ def judge(
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
     seed = paired_by(pair, seed)
     rows = {"step": step, "item": item, "metric": metric, "value": value}
-    columns = columns_of_table(scores, arm or arm_from, seed, pair=pair is not None, **rows)
+    columns = table_columns(scores, arm or arm_from, seed, pair=pair is not None, **rows)
     reading, named = read_runs(paths, reader, columns, arm=arm or arm_from)
     if bar is not None:
         return _against_bar(reading, named, scores, bar, better, at_step, alpha, answer)
@@ -214,11 +214,11 @@ def _against_bar(
 
     from paribus.cli.options import print_json
     from paribus.decision import WORDS
+    from paribus.readers.select import group_by_arm
     from paribus.schema import stamped
     from paribus.study.runs import section_from
     from paribus.trainers.bar import compare_with_bar
     from paribus.trainers.judge import default_score
-    from paribus.trainers.select import group_by_arm
 
     by_arm = group_by_arm(reading.runs, section_from({"arm": arm}))
     if len(by_arm) > 1:
@@ -281,9 +281,9 @@ def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading 
     """Return the runs in the files that are named; None where the study names its own."""
     if not paths:
         return None
+    from paribus.readers.select import read_runs
     from paribus.study.runs import section_of
     from paribus.trainers.runs import columns_of
-    from paribus.trainers.select import read_runs
 
     section = section_of(study)
     columns = columns_of(section, study.metrics)
@@ -300,9 +300,9 @@ def _show_files(reading: Reading) -> None:
 
 def _show_facts(reading: Reading, study: Study) -> None:
     """Print which facts of the runs differ, and what follows from each."""
+    from paribus.readers.select import group_by_arm
     from paribus.study.runs import section_of
     from paribus.trainers.runs import facts_of_runs
-    from paribus.trainers.select import group_by_arm
 
     section = section_of(study)
     facts = facts_of_runs(group_by_arm(reading.runs, section), section, study.metrics)

@@ -12,16 +12,15 @@ folder that declares a `Reader` is found by itself; a user's own is named by its
                 yield Run("", scores={"loss": float(line[5:])})
 """
 
+from paribus.readers.copies import counted_once
 from paribus.readers.facts import Finding, check_facts, list_facts
 from paribus.readers.port import Columns, Reader, Run, Source, path_of, reader
 from paribus.readers.read import (
     Reading,
-    counted_once,
     files_at,
     is_known,
     read,
     shipped_readers,
-    without_shared_seed,
 )
 from paribus.readers.tables import runs_of
 from paribus.readers.values import check_units, check_values
@@ -45,5 +44,4 @@ __all__ = [
     "reader",
     "runs_of",
     "shipped_readers",
-    "without_shared_seed",
 ]

@@ -8,29 +8,24 @@ A chart of groups has means over runs in the same form: their least and largest 
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 
 from paribus.errors import ParibusError
-from paribus.readers.port import Run, Source, as_number, csv_rows, reader
+from paribus.readers.port import Run, Source, as_number, reader
+from paribus.readers.tables import read_table
 
 BETWEEN, LEAST, MOST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
 SEED = re.compile(r"[-_ ,./]*\b(?:seed|s)[-_= ]?(\d{1,9})$", re.IGNORECASE)
 
 
-def _columns(source: Source) -> list[str]:
-    """Return the columns that have ends beside them."""
-    try:
-        header = [name.strip() for name in next(csv.reader([source.header]), [])]
-    except csv.Error:
-        return []
-    columns = set(header)
-    return [one for one in header if BETWEEN in one and {one + LEAST, one + MOST} <= columns]
+def _curves(names: list[str]) -> list[str]:
+    """Return the columns of curves, which have their ends beside them."""
+    return [name for name in names if BETWEEN in name and {name + LEAST, name + MOST} <= {*names}]
 
 
 def _detects(source: Source) -> bool:
-    return LEAST in source.header and bool(_columns(source))
+    return LEAST in source.header and BETWEEN in source.header
 
 
 @reader("wandb-chart", says="a chart of Weights & Biases exported as CSV", detects=_detects)
@@ -41,31 +36,35 @@ def wandb_chart(source: Source) -> Iterator[Run]:
     Raises ParibusError for a point at the end of a curve that is a mean of several, and for two
     runs of one name.
     """
-    columns = _columns(source)
-    if twice := [one for one in dict.fromkeys(columns) if columns.count(one) > 1]:
+    data = read_table(source)
+    names = _curves(data.column_names)
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise ParibusError(
             f"{source.path}: '{twice[0]}' is there twice, as two runs have one name; export the "
             "table of runs"
         )
-    rows = list(csv_rows(source, columns))
+    steps = data.column(0).to_pylist() if names else []
     runs: dict[str, Run] = {}
-    for column in columns:
+    for column in names:
         name, _, metric = column.rpartition(BETWEEN)
-        curve, spread = [], False
-        for row in rows:
-            step, value = as_number(next(iter(row.values()))), as_number(row[column])
-            if step is not None and value is not None:
-                curve.append((step, value))
-                spread = row[column + LEAST] != row[column + MOST]
-        if spread:
+        cells = data.column(column).to_pylist()
+        curve = _curve(steps, cells)
+        if not curve:
+            continue
+        last = max(row for row, cell in enumerate(cells) if cell)
+        if data.column(column + LEAST)[last] != data.column(column + MOST)[last]:
             raise ParibusError(
                 f"{source.path}: '{column}' ends with a mean over runs or steps, as its {LEAST} "
                 f"and {MOST} differ; export the table of runs, or the chart without groups"
             )
-        if curve:
-            run = runs.setdefault(name, Run("", facts=_facts(name)))
-            run.curves[metric], run.scores[metric] = curve, curve[-1][1]
+        run = runs.setdefault(name, Run("", facts=_facts(name)))
+        run.curves[metric], run.scores[metric] = curve, curve[-1][1]
     yield from runs.values()
+
+
+def _curve(steps: list[str], values: list[str]) -> list[tuple[float, float]]:
+    points = [(as_number(at), as_number(value)) for at, value in zip(steps, values, strict=True)]
+    return [(at, value) for at, value in points if at is not None and value is not None]
 
 
 def _facts(name: str) -> dict[str, str | float]:
@@ -90,11 +89,11 @@ def tensorboard_csv(source: Source) -> Iterator[Run]:
     match = TAGGED.fullmatch(source.name)
     tag = "Value" if match is None or "Value" in source.columns.scores else match["tag"]
     run = Run("", facts=_facts(match["run"]) if match else {})
-    points = [
-        (as_number(row["Step"]), as_number(row["Value"]))
-        for row in csv_rows(source, ("Step", "Value"))
-    ]
-    curve = [(step, value) for step, value in points if step is not None and value is not None]
+    data = read_table(source)
+    if not {"Step", "Value"} <= {*data.column_names}:
+        raise ParibusError(f"{source.path} has no columns Step and Value")
+    rows = data.num_rows - (not source.tail.endswith(b"\n"))  # the last line may be cut
+    curve = _curve(*(data.column(name).to_pylist()[:rows] for name in ("Step", "Value")))
     if curve:
         run.curves[tag], run.scores[tag] = curve, curve[-1][1]
         run.facts["steps"] = curve[-1][0]

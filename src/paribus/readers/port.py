@@ -8,7 +8,6 @@ averaged or left out here.
 from __future__ import annotations
 
 import bz2
-import csv
 import gzip
 import lzma
 import math
@@ -29,7 +28,6 @@ from paribus.untrusted_io import (
     LOG_BYTES,
     MIB,
     RECORD_BYTES,
-    decode,
     open_regular,
     parse_json,
 )
@@ -350,27 +348,6 @@ def mean(values: Iterable[float]) -> float:
     """Return the mean, exactly summed; NaN of none."""
     given = list(values)
     return math.fsum(given) / len(given) if given else math.nan
-
-
-def csv_rows(source: Source, needed: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Yield the rows of a small CSV file by column; what a short row lacks is empty.
-
-    A last line without an end is left out: it may be cut. Raises ParibusError for what is no such
-    file, or lacks a needed column.
-    """
-    texts = (decode(line, source.path) for line in source.lines() if line.endswith(b"\n"))
-    rows = csv.reader(texts)
-    try:
-        header = [name.strip().removeprefix("\ufeff") for name in next(rows, [])]
-        for name in needed:
-            if name not in header:
-                raise ParibusError(f"{source.path} has no column '{name}'")
-        for row in rows:
-            if any(cell.strip() for cell in row):
-                cells = [*row, *[""] * len(header)]
-                yield dict(zip(header, map(str.strip, cells), strict=False))
-    except csv.Error as error:
-        raise ParibusError(f"{source.path}, line {rows.line_num}: {error}") from None
 
 
 def mark_filtered_zeros(run: Run, norms: Iterable[tuple[float, float]]) -> None:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import filecmp
 import glob
-import math
 import os
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
+from paribus.readers.copies import counted_once
 from paribus.readers.lines import FORMS, load_form, make_reader
-from paribus.readers.port import Columns, Reader, Run, SkippedError, Source, seed_in
-from paribus.readers.values import LEAST_OF_A_CURVE
+from paribus.readers.port import Columns, Reader, Run, SkippedError, Source
 from paribus.study.choices import find_declared
 from paribus.untrusted_io import files_below
 
 PACKAGE = "paribus.readers"
 WORD = "--reader"
-STATE, CHECKPOINT = "trainer_state.json", re.compile(r"checkpoint-\d+")
 PACKED = (".zst", ".zip", ".tgz", ".tar")
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
-IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -126,118 +120,6 @@ def read(
     return reading
 
 
-def counted_once(
-    runs: Iterable[Run], arm: Callable[[Run], str] = lambda run: ""
-) -> tuple[list[Run], list[tuple[str, str]]]:
-    """Return the runs without those that were there already, and these with the other of each.
-
-    A copy has equal values at all its steps, or is in a file of equal bytes, and says nothing else
-    of the arm, the seed or the source: standard output beside the log, an earlier checkpoint of the
-    same run. Trials of one file that tells no times are runs, whatever their values. `arm` says
-    where an arm is named otherwise than by a fact. The longer one stays, and takes what only the
-    other knows. Where times of training differ a program ran twice with equal results: that is for
-    a judge to see.
-    """
-    kept: list[Run] = []
-    copies: list[tuple[str, str]] = []
-    by_start: dict[object, list[int]] = {}  # places in `kept`
-    for run in runs:
-        starts: list[tuple[object, ...]] = [
-            (name, *map(_spelt, curve[:LEAST_OF_A_CURVE]))
-            for name, curve in run.curves.items()
-            if len(curve) >= LEAST_OF_A_CURVE
-        ] or _whole(run)
-        if folder := _trained_in(run):
-            starts.append((folder, STATE))
-        places = {place: None for start in starts for place in by_start.get(start, ())}
-        same = next(
-            (p for p in places if arm(kept[p]) == arm(run) and _is_copy(kept[p], run)), None
-        )
-        if same is None:
-            same = len(kept)
-            kept.append(run)
-        else:
-            longer, second = sorted((kept[same], run), key=_points, reverse=True)
-            longer.facts = second.facts | longer.facts
-            copies.append((second.source, longer.source))
-            kept[same] = longer
-        for start in starts:
-            by_start.setdefault(start, []).append(same)
-    return kept, copies
-
-
-def without_shared_seed(runs: Iterable[Run], arm: Callable[[Run], str]) -> None:
-    """Forget the seed that all runs have of one folder above them, `seed42_exps/`, where an arm has
-    several: it tells none of them apart."""
-    every = list(runs)
-    if len(every) < 2:
-        return
-    above = os.path.commonpath([os.path.abspath(run.path) for run in every])
-    seed = seed_in(above)
-    arms = Counter(map(arm, every))
-    if seed is None or max(arms.values()) < 2:
-        return
-    if all(run.facts.get("seed") == seed == seed_in(run.path) for run in every):
-        for run in every:
-            del run.facts["seed"]
-
-
-def _points(run: Run) -> int:
-    return sum(map(len, run.curves.values()))
-
-
-def _is_copy(one: Run, other: Run) -> bool:
-    """Return whether each curve of one is the beginning of the other's, or that of its."""
-    files = one.path, other.path
-    is_one_file = files[0] == files[1]
-    if is_one_file and files[0] and not all("train_seconds" in run.facts for run in (one, other)):
-        return False
-    has_curve = any(len(curve) >= LEAST_OF_A_CURVE for curve in other.curves.values())
-    if one.items != other.items:  # of files beside them
-        return False
-    shared = one.curves.keys() & other.curves.keys()
-    is_one_run = bool(shared and _trained_in(one)) and _trained_in(one) == _trained_in(other)
-    if not has_curve and not is_one_run and (is_one_file or not filecmp.cmp(*files, shallow=False)):
-        return False
-    pairs = [(one.curves[name], other.curves[name]) for name in shared]
-    lengths = [(len(first), len(second)) for first, second in pairs]
-    if any(a < b for a, b in lengths) and any(a > b for a, b in lengths):
-        return False
-    identity = IDENTITY if any(a != b for a, b in lengths) else (*IDENTITY, "train_seconds")
-    if any(
-        one.facts[name] != other.facts[name]
-        for name in identity
-        if name in one.facts and name in other.facts
-    ):
-        return False
-    return all(
-        list(map(_spelt, first[: len(second)])) == list(map(_spelt, second[: len(first)]))
-        for first, second in pairs
-    )
-
-
-def _whole(run: Run) -> list[tuple[object, ...]]:
-    """Return what a run without a curve has in common with that of a file of equal bytes."""
-    path = run.path
-    number = run.source.removeprefix(path)
-    if not os.path.isfile(path):
-        return []
-    scores = tuple(_spelt((0.0, value)) for value in run.scores.values())
-    return [(os.path.getsize(path), number, *run.scores, *scores)]
-
-
-def _trained_in(run: Run) -> str:
-    """Return the folder of a run whose checkpoints each tell it so far; empty where none is."""
-    folder, name = os.path.split(run.path)
-    if name != STATE:
-        return ""
-    return os.path.dirname(folder) if CHECKPOINT.fullmatch(os.path.basename(folder)) else folder
-
-
-def _spelt(point: tuple[float, float]) -> tuple[float, float | None]:
-    return point[0], None if math.isnan(point[1]) else point[1]  # NaN is not equal to itself
-
-
 def _find_reader(name: str) -> Reader:
     if name.endswith(".toml"):
         return make_reader(load_form(Path(name)))
@@ -271,18 +153,18 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
     """Return the reader of a file; None for a file of a folder that none reads."""
     if not is_named and source.name.lower().endswith(NO_LOGS):
         return None
-    readers = [one for one in known if not one.general and one.detects(source)]
+    readers = [form for form in known if not form.general and form.detects(source)]
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
     if not readers and (is_named or source.columns != Columns()):
-        readers = [one for one in known if one.general and one.detects(source)]
+        readers = [form for form in known if form.general and form.detects(source)]
     if len(readers) > 1:
-        names = " or ".join(f"'{one.name}'" for one in readers)
+        names = " or ".join(f"'{form.name}'" for form in readers)
         raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
     name = source.name.lower()
     if not readers and is_named and name.endswith(PACKED):
         raise ParibusError(f"{source.path} is compressed; unpack it first")
     if not readers and is_named:
-        names = ", ".join(one.name for one in known)
+        names = ", ".join(form.name for form in known)
         raise ParibusError(
             f"{source.path} is of no form that is known; choose one with {WORD} ({names}), or your "
             "own, 'file.py:name'"

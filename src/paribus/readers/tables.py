@@ -88,7 +88,7 @@ def _detects(source: Source) -> bool:
 )
 def table(source: Source) -> Iterator[Run]:
     """Yield the runs of a table, in the order in which they begin."""
-    runs = runs_of(_read(source), source.columns, source.path)
+    runs = runs_of(read_table(source), source.columns, source.path)
     if len(runs) == 1 and (seed := seed_in(source.path)) is not None:
         runs[0].facts.setdefault("seed", seed)
     is_list = source.head.lstrip().startswith(b"[")
@@ -447,7 +447,7 @@ def _fact(value: Any) -> Value | None:
     return str(value) if number is None else number
 
 
-def _read(source: Source) -> pa.Table:
+def read_table(source: Source) -> pa.Table:
     """Return the table of a file. Raises ParibusError."""
     name = source.name.lower()
     try:

@@ -14,9 +14,9 @@ from paribus.decision import Word
 from paribus.errors import ParibusError
 from paribus.numbers import fixed, p_value, plural
 from paribus.readers import Run
+from paribus.readers.select import final_score
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.trainers.judge import direction
-from paribus.trainers.select import score_of
 
 MORE_DIGITS = 2  # than the spread has
 
@@ -77,7 +77,7 @@ def compare_with_bar(
     Raises ParibusError where no run has a finite score.
     """
     sign = 1 if direction(score, better) == "higher" else -1
-    values = np.array([score_of(run, score, at_step) for run in runs])
+    values = np.array([final_score(run, score, at_step) for run in runs])
     finite = values[np.isfinite(values)]
     if not len(finite):
         raise ParibusError(f"no run has a finite {score}")

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -23,22 +22,23 @@ from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import plural, some
 from paribus.readers import Columns, Reading, Run
+from paribus.readers.select import (
+    ROWS,
+    final_score,
+    group_by_arm,
+    in_words,
+    read_runs,
+    require_at_step,
+    seed_of,
+    select_runs,
+    set_nested_seed,
+    table_columns,
+)
 from paribus.results import Results
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
 from paribus.trainers.recording import judge_runs
 from paribus.trainers.runs import check_runs, spent_by
-from paribus.trainers.select import (
-    FROM_PATH,
-    group_by_arm,
-    in_words,
-    read_runs,
-    require_at_step,
-    score_of,
-    seed_of,
-    select_runs,
-    set_nested_seed,
-)
 
 LOG = logging.getLogger("paribus")
 BASELINES = ("baseline", "base", "control", "plain", "vanilla", "default")
@@ -56,7 +56,6 @@ LOWER = re.compile(
 HIGHER = re.compile(
     _PART + r"(?:acc|accuracy|accuracies|f1|bleu|rouge|rewards?|exact_match|pass@|core)(?![a-z])"
 )
-ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
 SIGNIFICANT = 2  # digits of the spread within arms that are shown
 MOST_NAMED = 8
 Better = Literal["lower", "higher"]
@@ -103,7 +102,7 @@ def judge(
     scores = [score] if isinstance(score, str) else list(score)
     seed = paired_by(pair, seed)
     rows = {key: options.pop(key, "") for key in ROWS}
-    columns = columns_of_table(scores, arm, seed, pair=bool(pair), **rows)
+    columns = table_columns(scores, arm, seed, pair=bool(pair), **rows)
     if is_paths(data):
         reading, arm = read_runs(data, options.pop("reader", None), columns, arm=arm)
     else:
@@ -147,22 +146,6 @@ def is_paths(data: Any) -> bool:
     if isinstance(data, str | os.PathLike):
         return True
     return isinstance(data, list | tuple) and all(isinstance(x, str | os.PathLike) for x in data)
-
-
-def columns_of_table(
-    scores: Sequence[str], arm: str | None, seed: str | None, *, pair: bool = False, **rows: str
-) -> Columns:
-    """Return what the columns of a table mean, as far as it is stated: what is not named may be
-    missing, but pairs need seeds, and runs with several rows need arms and seeds.
-
-    `rows` are what rows of one run differ in, by the keys ROWS.
-    """
-    seed = seed or ("seed" if any(rows.values()) or pair else "")
-    arm = arm or ("arm" if seed else "")
-    wide = () if rows.get("metric") else tuple(scores)
-    if arm in FROM_PATH:
-        return replace(Columns(wide, "", seed), **rows).by_file()
-    return replace(Columns(wide, arm, seed), **rows)
 
 
 def table_runs(data: Any, columns: Columns) -> Reading:
@@ -269,7 +252,11 @@ def make_study(
     called = _name_arms(by_label)
     values = {
         score: [
-            [score_of(run, score, at_step) for run in runs if score == first or score in run.scores]
+            [
+                final_score(run, score, at_step)
+                for run in runs
+                if score == first or score in run.scores
+            ]
             for runs in by_label.values()
         ]
         for score in scores

@@ -27,6 +27,17 @@ from paribus.readers import (
     list_facts,
 )
 from paribus.readers.facts import Fact
+from paribus.readers.select import (
+    ROWS,
+    final_score,
+    group_by_arm,
+    read_runs,
+    seed_of,
+    select_runs,
+    set_nested_seed,
+    split_label,
+    table_columns,
+)
 from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
 from paribus.results.judged_files import digests, given_now, known_before, name_of, not_judged
@@ -35,16 +46,6 @@ from paribus.results.registration import FILES
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
-from paribus.trainers.select import (
-    FROM_PATH,
-    group_by_arm,
-    read_runs,
-    score_of,
-    seed_of,
-    select_runs,
-    set_nested_seed,
-    split_label,
-)
 
 MOST_POINTS = 1_000  # of a curve that is recorded
 MOST_SEEDS = 5  # that a message names
@@ -101,7 +102,7 @@ class Runs:
         self.findings += check_values(arms, score, section.at_step)
         for name, spec in section.scores.items():
             values = {
-                arm: [score_of(r, name, section.at_step) for r in runs if name in r.scores]
+                arm: [final_score(r, name, section.at_step) for r in runs if name in r.scores]
                 for arm, runs in arms.items()
             }
             self.findings += check_units(values, name, spec.better)
@@ -190,10 +191,17 @@ class Runs:
         selection = select_runs(by_arm, section, score, lower=lower)
         self.findings += selection.findings
         self.excluded |= selection.excluded
-        rows = (section.step, section.item, section.metric, section.value)
+        rows = [getattr(section, key) for key in ROWS]
         if all(selection.runs.values()):
             self.findings += check_runs(selection.runs, section, study.metrics, rows)
         return selection.runs
+
+
+def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
+    """Return what the columns of tables mean to a study."""
+    scores = [name for name in metrics if not name.endswith(TO_TARGET)]
+    rows = {key: getattr(section, key) for key in ROWS}
+    return table_columns(scores, section.arm, section.seed, **rows)
 
 
 def files_of(study: Study) -> list[str]:
@@ -230,22 +238,6 @@ def check_runs(
     Raises ParibusError for a sweep, and for scores that cannot be compared.
     """
     return check_facts(arms, facts_of_runs(arms, section, scores, rows), scores[0])
-
-
-def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
-    """Return what the columns of tables mean to a study."""
-    by_path = section.arm in FROM_PATH
-    scores = tuple(name for name in metrics if not name.endswith(TO_TARGET))
-    columns = Columns(
-        () if section.metric else scores,
-        "" if by_path else section.arm,
-        section.seed,
-        step=section.step,
-        item=section.item,
-        metric=section.metric,
-        value=section.value,
-    )
-    return columns.by_file() if by_path else columns
 
 
 def added_later(folder: ResultsFolder) -> str:
@@ -371,7 +363,7 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
 def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord:
     section = section_of(study)
     scores = {
-        name: score_of(run, name, section.at_step)
+        name: final_score(run, name, section.at_step)
         if name == study.primary.metric or name in run.scores
         else math.nan
         for name in section.scores

@@ -13,21 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
+import numpy as np
+
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
-from paribus.readers import (
-    Columns,
-    Finding,
-    Reading,
-    Run,
-    counted_once,
-    read,
-    without_shared_seed,
-)
-from paribus.readers.facts import find_seed
-from paribus.readers.port import NOT_FINISHED
+from paribus.readers.copies import counted_once, drop_shared_seed
+from paribus.readers.facts import Finding, find_seed
+from paribus.readers.port import NOT_FINISHED, Columns, Run
+from paribus.readers.read import Reading, read
 from paribus.study.runs import RunsSection
 
+ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
 FROM_PATH = ("folder", "name")  # of a file, which may name the arm
 # Folders and ends of their names that say a seed, a repeat or a checkpoint, and no arm.
 OF_A_RUN = re.compile(
@@ -62,6 +58,22 @@ class Selection:
     findings: list[Finding] = field(default_factory=list)
 
 
+def table_columns(
+    scores: Sequence[str], arm: str | None, seed: str | None, *, pair: bool = False, **rows: str
+) -> Columns:
+    """Return what the columns of a table mean, as far as it is stated: what is not named may be
+    missing, but pairs need seeds, and runs with several rows need arms and seeds.
+
+    `rows` are what rows of one run differ in: `step`, `item`, `metric` and `value`.
+    """
+    seed = seed or ("seed" if any(rows.values()) or pair else "")
+    arm = arm or ("arm" if seed else "")
+    wide = () if rows.get("metric") else tuple(scores)
+    if arm in FROM_PATH:
+        return replace(Columns(wide, "", seed), **rows).by_file()
+    return replace(Columns(wide, arm, seed), **rows)
+
+
 def read_runs(
     paths: Any,
     reader: Any = None,
@@ -94,7 +106,7 @@ def read_runs(
             arm = "folder" if whole.runs else None
         section = RunsSection(arm=arm or "arm")
         whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
-        without_shared_seed(whole.runs, lambda run: arm_of(run, section))
+        drop_shared_seed(whole.runs, lambda run: arm_of(run, section))
         return whole, arm or "arm"
     if bare := [path for label, path in labelled if not label]:
         raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
@@ -110,7 +122,7 @@ def read_runs(
             run.facts["arm"] = label
         whole.add(part)
     whole.runs, whole.copies = counted_once(whole.runs)
-    without_shared_seed(whole.runs, lambda run: str(run.facts["arm"]))
+    drop_shared_seed(whole.runs, lambda run: str(run.facts["arm"]))
     return whole, "arm"
 
 
@@ -249,21 +261,18 @@ def in_words(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def score_of(run: Run, name: str, at_step: float | None = None) -> float:
-    """Return a score of a run: its last, or that of a stated step; NaN where it had diverged, or
-    crashed, before.
+def score_of(run: Run, name: str, at_step: float | None = None) -> float | None:
+    """Return a run's score: the last one, or that of `at_step`; NaN if it diverged or crashed
+    before, and None if it has none there although it has not diverged.
 
-    Raises ParibusError where the run has no such score, or none at that step: one that is still
-    running has not diverged.
+    Raises ParibusError if the run has no such score.
     """
-    if at_step is not None and run.curves.get(name):
-        value = run.at(name, at_step)
-        if value is not None:
-            return value
-        last, ended = run.curves[name][-1]
-        if last < at_step and ("crashed" in run.facts or not math.isfinite(ended)):
-            return math.nan
-        raise _NotThereError(f"{run.source or 'a run'} has no {name} at step {at_step:g}")
+    curve = run.curves.get(name)
+    if at_step is not None and curve:
+        last, value = curve[-1]
+        is_lost = last < at_step and ("crashed" in run.facts or not math.isfinite(value))
+        at = run.at(name, at_step)
+        return math.nan if at is None and is_lost else at
     if name in run.scores:
         return run.scores[name]
     # A log that ends before its first value. An empty cell of a table is a missing score.
@@ -274,38 +283,36 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> float:
     raise ParibusError(f"{run.source or 'a row'} has no score '{name}': {known}")
 
 
-class _NotThereError(ParibusError):
-    """A run has no score at a stated step."""
+def final_score(run: Run, name: str, at_step: float | None = None) -> float:
+    """Return a run's score, which `require_at_step` has shown to exist."""
+    value = score_of(run, name, at_step)
+    return math.nan if value is None else value
 
 
 def require_at_step(by_label: Mapping[str, Sequence[Run]], name: str, step: float | None) -> None:
-    """Raise ParibusError that names all runs without a score at a stated step, and what they
-    have."""
+    """Raise ParibusError that names all runs without a score at a stated step."""
     if step is None:
         return
-    runs = [(label, run) for label, own in by_label.items() for run in own]
-    missing: list[tuple[str, str]] = []
-    for label, run in runs:
-        if name in run.scores and not run.curves.get(name):
+    runs = [(label, run) for label, own in by_label.items() for run in own if name in run.scores]
+    for _, run in runs:
+        if not run.curves.get(name):
             raise ParibusError(
                 f"{run.source or 'a row'} has a {name} of no step, and it is to be read at step "
                 f"{step:g}; name the column of steps, or state no step"
             )
-        try:
-            score_of(run, name, step)
-        except _NotThereError:
-            closest = min((at for at, _ in run.curves[name]), key=lambda at: abs(at - step))
-            missing.append((label, f"{run.source or 'a run'} (nearest: {closest:g})"))
-        except ParibusError:
-            continue
+    missing = [(label, run) for label, run in runs if score_of(run, name, step) is None]
     if missing:
         counts = Counter(label for label, _ in missing)
         each = ", ".join(f"{n} of {len(by_label[label])} of {label}" for label, n in counts.items())
+        named = []
+        for _, run in missing:
+            steps = np.array([at for at, _ in run.curves[name]])
+            closest = steps[np.abs(steps - step).argmin()]
+            named.append(f"{run.source or 'a run'} (nearest: {closest:g})")
         raise ParibusError(
             f"{len(missing)} of {plural(len(runs), 'run')} ({each}) have no {name} at step "
-            f"{step:g}: {some([words for _, words in missing], MOST_NAMED)}; state a step that all "
-            "runs have, or leave out runs that did not come to it (of one that diverged, NaN says "
-            "so)"
+            f"{step:g}: {some(named, MOST_NAMED)}; state a step that all runs have, or leave out "
+            "runs that did not come to it (of one that diverged, NaN says so)"
         )
 
 
@@ -321,47 +328,41 @@ def _without_failed(
     the section states that a budget stopped it. Raises ParibusError for any other.
     """
     every = [run for runs in by_label.values() for run in runs]
-    whole = [run.facts for run in every if NOT_FINISHED not in run.facts]
-    last = max((float(facts["steps"]) for facts in whole if "steps" in facts), default=math.inf)
+    ends = [run.facts.get("steps") for run in every if NOT_FINISHED not in run.facts]
+    last = max((end for end in ends if isinstance(end, float)), default=math.inf)
 
     def is_finite(run: Run) -> bool:
-        return math.isfinite(score_of(run, score, section.at_step))
+        return math.isfinite(final_score(run, score, section.at_step))
 
     def is_early(run: Run) -> bool:
-        if NOT_FINISHED not in run.facts or score not in run.scores:
-            return NOT_FINISHED in run.facts
-        if FAILED.search(str(run.facts[NOT_FINISHED])):
-            return is_finite(run)
+        state = run.facts.get(NOT_FINISHED)
+        if state is None or score not in run.scores:
+            return state is not None
         is_stated = section.at_step is not None and bool(run.curves.get(score))
-        reached = float(run.facts.get("steps", -math.inf))
-        return is_finite(run) and not is_stated and reached < last
+        is_short = not is_stated and float(run.facts.get("steps", -math.inf)) < last
+        return is_finite(run) and (is_short or bool(FAILED.search(str(state))))
 
     early = [run for run in every if is_early(run)]
-    if section.stopped_early == "ok":
-        early_ids = {id(run) for run in early if score not in run.scores}
-        counted = [run for run in early if score in run.scores]
-        if counted:
-            states = some(list(dict.fromkeys(str(run.facts[NOT_FINISHED]) for run in counted)), 3)
-            where = _describe_ends(every)
-            text = (
-                f"{len(counted)} of {plural(len(every), 'run')} are {states}, and count as stated: "
-                f"their budget stopped them{where}."
-            )
-            findings.append(Finding("stopped_by_budget", text))
-    else:
-        early_ids = {id(run) for run in early}
+    if section.stopped_early == "ok" and (stopped := [r for r in early if score in r.scores]):
+        states = some(list(dict.fromkeys(str(run.facts[NOT_FINISHED]) for run in stopped)))
+        text = (
+            f"{len(stopped)} of {plural(len(every), 'run')} are {states}, and count as stated: "
+            f"their budget stopped them{_describe_ends(every)}."
+        )
+        findings.append(Finding("stopped_by_budget", text))
+        early = [run for run in early if score not in run.scores]
+    lost = set(map(id, early))
     if section.crashed == "exclude":
         return {
-            label: [run for run in runs if id(run) not in early_ids and is_finite(run)]
+            label: [run for run in runs if id(run) not in lost and is_finite(run)]
             for label, runs in by_label.items()
         }
-    if early_ids:
+    if early:
         each = [
             f"{run.facts.get('Name') or run.source or 'a row'} is {run.facts[NOT_FINISHED]}"
             + (f" at step {run.facts['steps']:g}" if "steps" in run.facts else "")
             + ("" if score in run.scores else f" and has no {score}")
             for run in early
-            if id(run) in early_ids
         ]
         raise ParibusError(
             f"{len(each)} of {plural(len(every), 'run')} had not finished{_describe_ends(every)}: "
@@ -421,7 +422,7 @@ def _take_best(
 
 def _order(score: str, section: RunsSection, lower: bool) -> Callable[[Run], float]:
     def order(run: Run) -> float:
-        value = score_of(run, score, section.at_step)
+        value = final_score(run, score, section.at_step)
         return math.inf if math.isnan(value) else value if lower else -value
 
     return order
