@@ -72,20 +72,21 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically; folders are made as needed."""
     with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not _lasts(path):
+            path.write_bytes(content)
+            return
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
         try:
             with os.fdopen(handle, "wb") as file:
                 _lock(handle)
                 _store(file, content)
-                if _lasts(path):
-                    os.fsync(handle)
+                os.fsync(handle)
                 os.chmod(partial, 0o644)  # mkstemp's 0600 would hide results from colleagues
                 os.replace(partial, path)
         except BaseException:
             Path(partial).unlink(missing_ok=True)
             raise
-        if _lasts(path):
-            _sync(path.parent)
+        _sync(path.parent)
 
 
 def _store(file: BinaryIO, content: bytes) -> None:
@@ -108,6 +109,10 @@ def whole_folder(path: Path) -> Iterator[Path]:
     path = path.absolute()
     with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not _lasts(path):
+            path.mkdir(exist_ok=True)
+            yield path
+            return
         for left in path.parent.glob(f".{path.name}.*{PART}"):
             _remove_if_left(left)
         partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
@@ -117,11 +122,10 @@ def whole_folder(path: Path) -> Iterator[Path]:
             with _errors_named(path):
                 os.chmod(partial, 0o755)
                 inner = [partial, *(p for p in partial.rglob("*") if p.is_dir())]
-                for folder in inner if _lasts(path) else ():
+                for folder in inner:
                     _sync(folder)
                 os.replace(partial, path)
-                if _lasts(path):
-                    _sync(path.parent)
+                _sync(path.parent)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
