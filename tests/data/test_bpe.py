@@ -168,9 +168,8 @@ def lossy(kind: str) -> HuggingFaceTokenizer:
 )
 def test_a_tokenizer_that_loses_text_is_refused(kind: str, message: str, tmp_path: Path) -> None:
     file = save(lossy(kind), tmp_path)
-    with pytest.raises(ParibusError, match=message) as error:
+    with pytest.raises(ParibusError, match=message):
         ids_of(tokenizer_of(Data(tokenizer=str(file)), "", True, tmp_path), ["The", "fox ~ </s>"])
-    assert "\n" not in str(error.value)
 
 
 BPE = {"corpus": "text", "path": "text.txt", "seq_len": 16, "tokenizer": "tokenizer.json"}

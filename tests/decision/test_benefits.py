@@ -128,6 +128,5 @@ def test_speed_and_memory_as_primary_and_benefit(small_study, metric):
     primary = [{"metric": metric, "primary": True, "margin": 0.05}]
     assert endpoint_metrics(small_study(endpoints=primary))[metric].better != "neither"
     looked = small_study(endpoints=primary, seeds={"looks": [5, 6]})
-    with pytest.raises(ParibusError, match="cannot be primary with looks") as error:
+    with pytest.raises(ParibusError, match="cannot be primary with looks"):
         endpoint_metrics(looked)
-    assert "\n" not in str(error.value)

@@ -86,7 +86,7 @@ def test_verdicts_support_or_contradict_it(judged, changed, state, counts):
 def test_unanswerable_hypotheses(small_study, changed, why):
     with pytest.raises(ParibusError) as error:
         find_rule(study_with(small_study, WORSE | changed))
-    assert why in str(error.value) and "\n" not in str(error.value)
+    assert why in str(error.value)
 
 
 GATE = {"decision": {"rule": "stability_gate.py:STABILITY_GATE"}}
@@ -123,7 +123,7 @@ def test_what_cannot_occur_is_refused_unless_it_is_accepted(small_study, hypothe
         return
     with pytest.raises(ParibusError) as error:
         require_reachable(study)
-    assert why in str(error.value) and "\n" not in str(error.value)
+    assert why in str(error.value)
     decision = more.get("decision", {}) | {"unreachable": "accept"}
     accepted = study_with(small_study, hypothesis, **(more | {"decision": decision}))
     require_reachable(accepted)

@@ -114,9 +114,8 @@ def test_a_direction_is_registered(measured, tmp_path):
     ],
 )
 def test_what_cannot_be_an_endpoint_is_refused(name, words, tmp_path):
-    with pytest.raises(paribus.ParibusError, match=words) as caught:
+    with pytest.raises(paribus.ParibusError, match=words):
         endpoint_metrics(study_in(tmp_path, name))
-    assert "\n" not in str(caught.value)
 
 
 OWN_NAMES = """
@@ -152,7 +151,7 @@ def test_two_numbers_of_one_name_refused(name, kinds, words, tmp_path):
     )
     with pytest.raises(paribus.ParibusError, match=f"{words}.*; give it another name") as caught:
         endpoint_metrics(study)
-    assert f"'{name}'" in str(caught.value) and "\n" not in str(caught.value)
+    assert f"'{name}'" in str(caught.value)
 
 
 def test_two_endpoints_that_are_one_number_are_refused(tmp_path):

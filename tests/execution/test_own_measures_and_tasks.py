@@ -195,9 +195,8 @@ def test_an_edited_measure_is_refused_by_its_name(measured):
 def test_a_bad_measure_fails_in_the_dry_run(name, words, tmp_path):
     study = study_in(tmp_path, name)
     dataset = load_dataset(study.data, study.folder)
-    with pytest.raises(paribus.ParibusError, match=words) as caught:
+    with pytest.raises(paribus.ParibusError, match=words):
         check_arm(study, "baseline", dataset, torch.device("cpu"), 1)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,8 @@ def tried(study: Study) -> None:
 )
 def test_a_bad_probe_fails_in_the_dry_run(name, words, tmp_path):
     study = study_in(tmp_path, name)
-    with pytest.raises(paribus.ParibusError, match=words) as caught:
+    with pytest.raises(paribus.ParibusError, match=words):
         tried(study)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(measured):

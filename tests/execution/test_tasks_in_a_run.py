@@ -92,9 +92,8 @@ def test_a_study_answers_its_share_and_can_answer_more(results):
         ({"shots": [40]}, r"no task of .* can be run with \[40\] solved examples"),
         ({"items": 501}, "501 items of task .* cannot be run"),
     ):
-        with pytest.raises(paribus.ParibusError, match=words) as caught:
+        with pytest.raises(paribus.ParibusError, match=words):
             paribus.evaluate(results.path, workers=1, **wrong)
-        assert "\n" not in str(caught.value)
 
 
 def test_a_task_that_cannot_be_made_stops_the_study(small_study, tmp_path):

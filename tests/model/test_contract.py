@@ -109,6 +109,5 @@ def study_of(small_study: Maker, tmp_path: Path) -> Maker:
 def test_a_part_that_cannot_work_is_named(
     study_of: Maker, small_dataset: Dataset, site: str, name: str, message: str
 ) -> None:
-    with pytest.raises(ParibusError, match=message) as caught:
+    with pytest.raises(ParibusError, match=message):
         check_arm(study_of(site, name), "a", small_dataset, torch.device("cpu"), 2)
-    assert "\n" not in str(caught.value)

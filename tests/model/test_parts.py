@@ -190,6 +190,5 @@ def test_matched_gates_have_as_many_parameters(d_model, ratio, bias):
     ],
 )
 def test_impossible_sizes(small_study, overrides, message):
-    with pytest.raises(ParibusError, match=message) as caught:
+    with pytest.raises(ParibusError, match=message):
         small_study(overrides)
-    assert "\n" not in str(caught.value)

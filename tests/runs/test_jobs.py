@@ -85,9 +85,9 @@ def test_jobs_that_end_too_early_are_submitted_again_and_then_end_the_run(queue:
     at_work = Jobs(backend, queue, 1, 1)
     at_work.check()
     at_work.check()
-    with pytest.raises(ParibusError, match="FAILED") as raised:
+    with pytest.raises(ParibusError, match="FAILED"):
         at_work.check()
-    assert backend.submitted == [1, 1, 1] and "\n" not in str(raised.value)
+    assert backend.submitted == [1, 1, 1]
 
 
 def test_a_cancelled_job_ends_the_run(queue: Queue) -> None:

@@ -53,9 +53,8 @@ def listed(*candidates: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_an_unfair_plan_is_refused(changed, line, small_study):
-    with pytest.raises(ParibusError, match=re.escape(line)) as refused:
+    with pytest.raises(ParibusError, match=re.escape(line)):
         small_study(tuning=plan(**changed))
-    assert "\n" not in str(refused.value)
 
 
 def test_every_arm_is_tried_with_the_same_values_on_the_same_budget(small_study):

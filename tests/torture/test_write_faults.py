@@ -66,9 +66,8 @@ def test_writes_of_a_stack(small_study, small_dataset, tmp_path, monkeypatch):
     for k in range(1, n_writes + 1, 5):
         path, code = tmp_path / f"r-{k}", (errno.ENOSPC, errno.EIO)[k % 2]
         faulty.at(k, code)
-        with pytest.raises(ParibusError, match=os.strerror(code)) as caught:
+        with pytest.raises(ParibusError, match=os.strerror(code)):
             train(path)
-        assert "\n" not in str(caught.value)
         assert not [name for name in litter(path) if name.endswith(".part")]
         faulty.at(0, code)
         assert train(path) == whole, k

@@ -158,6 +158,5 @@ def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study):
     ],
 )
 def test_impossible_ramps(overrides, words, small_study):
-    with pytest.raises(ParibusError, match=words) as error:
+    with pytest.raises(ParibusError, match=words):
         small_study(overrides)
-    assert "\n" not in str(error.value)

@@ -57,9 +57,8 @@ def test_an_empty_context_is_a_document_end(model, tokenizer):
 def test_a_window_is_filled_to_the_last_token_and_not_beyond(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     lm.loglikelihood([request("a" * 15, "bc")])  # 17 tokens: the last one is not read
-    with pytest.raises(ParibusError, match=r"'some_task', item 7, has 18 tokens .* holds 16") as e:
+    with pytest.raises(ParibusError, match=r"'some_task', item 7, has 18 tokens .* holds 16"):
         lm.loglikelihood([request("a" * 16, "bc")])
-    assert "\n" not in str(e.value)
 
 
 def test_on_request_a_long_context_loses_its_beginning_and_is_counted(model):
