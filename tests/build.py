@@ -21,24 +21,14 @@ from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import curve_steps
 from paribus.engine.training import DRAWINGS
 from paribus.files import write_bytes
-from paribus.results import (
-    Results,
-    ResultsFolder,
-    TrialFolder,
-    load_results,
-    registration,
-    settle,
-)
+from paribus.results import Results, ResultsFolder, TrialFolder, load_results, registration, settle
 from paribus.results.formats import write_table
 from paribus.rng import stream
 from paribus.study import Study, measuring_record, own_digests, tuning_study, with_choice
 
 
 def registered(
-    study: Study,
-    data: dict[str, Any],
-    device: str = "cpu",
-    tasks: dict[str, Any] | None = None,
+    study: Study, data: dict[str, Any], device: str = "cpu", tasks: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The registration of `study`, with its endpoints as its code declares them."""
     metrics, rule = endpoint_metrics(study), own_rule(study)
@@ -252,10 +242,7 @@ RATE = "training.optimizer.learning_rate"
 Loss = Callable[[str, Any, int], float]
 # By arm, where in log10 of the rate its loss is least.
 BEST = {"baseline": -3.0, "layernorm": -2.0}
-ARMS = {
-    "baseline": {},
-    "layernorm": {"set": {"model.embedding.norm": "layernorm"}},
-}
+ARMS = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}}
 
 
 def surface(arm: str, rate: float, seed: int) -> float:

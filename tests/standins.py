@@ -59,12 +59,7 @@ DOG = {
     "option2": "the dog",
     "answer": "2",
 }
-ROME = {
-    "question": "is rome a city",
-    "passage": "Rome is a city in Italy.",
-    "idx": 0,
-    "label": 1,
-}
+ROME = {"question": "is rome a city", "passage": "Rome is a city in Italy.", "idx": 0, "label": 1}
 MOON = {"question": "is the moon near", "passage": "It is far away.", "idx": 1, "label": 0}
 STORY = {"text": "She opened the door and saw her old friend, and smiled at her friend"}
 NIGHT = {"text": "It was dark, the lamp was broken, so he could not see the lamp"}

@@ -13,9 +13,7 @@ import paribus
 SOURCE = Path(paribus.__file__).parent
 # {file: public names without a docstring}
 WITHOUT_DOCSTRING: dict[str, set[str]] = {
-    "engine/export/modeling_paribus.py": {
-        "ParibusModel.forward"
-    },  # as every module of transformers
+    "engine/export/modeling_paribus.py": {"ParibusModel.forward"}  # as every module of transformers
 }
 
 

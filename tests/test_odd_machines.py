@@ -148,19 +148,3 @@ def test_another_processor(afresh, tmp_path, monkeypatch):
     assert "unknown option" in (compiling.shortcoming() or "")
     (call,) = compilations(tmp_path)
     assert [word for word in call.split() if word.startswith("-m")] == ["-march=native"]
-
-
-@pytest.mark.skipif(compiling.library() is None, reason="no compiler here")
-def test_a_cache_that_nothing_is_loaded_from(afresh, tmp_path, monkeypatch):
-    made = compiling.library()
-    monkeypatch.setenv("CXX", str(compiler(tmp_path, f'cp {made} "$out"')))
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
-
-    def load(path: str) -> object:
-        raise OSError("failed to map segment from shared object")
-
-    monkeypatch.setattr(compiling.ctypes, "CDLL", load)
-    compiling.library.cache_clear()
-    assert compiling.library() is None and compiling.identity() == "torch"
-    assert "loads" in (compiling.shortcoming() or "")
-    assert len(compilations(tmp_path)) == 1

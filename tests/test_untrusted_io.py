@@ -15,12 +15,7 @@ from paribus.engine.setting import Data
 from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
 from paribus.results import load_results
 from paribus.study import load_study
-from paribus.untrusted_io import (
-    files_below,
-    open_regular,
-    read_bytes,
-    read_text,
-)
+from paribus.untrusted_io import files_below, open_regular, read_bytes, read_text
 
 
 @contextmanager

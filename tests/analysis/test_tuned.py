@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from paribus.analysis import (
-    Point,
-    Tried,
-    Tuned,
-    analyse,
-    choose,
-    tuned,
-    tuning_record,
-)
+from paribus.analysis import Point, Tried, Tuned, analyse, choose, tuned, tuning_record
 from paribus.analysis.tuning import sensitivities
 from paribus.metric import Metric
 from paribus.results import ResultsFolder, extend, load_results

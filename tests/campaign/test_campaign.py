@@ -8,12 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.campaign import (
-    begin,
-    end,
-    open_campaign,
-    try_idea,
-)
+from paribus.campaign import begin, end, open_campaign, try_idea
 from paribus.errors import ParibusError
 from paribus.results import load_results
 from paribus.statistics import Lord

@@ -13,8 +13,7 @@ from paribus.extend import Declaration, Metric, TrialRecord
 class Toy:
     def declare(self, study):
         return Declaration(
-            metrics=(Metric("loss", "loss", "nats", "lower", "evaluation"),),
-            must_be_finite="loss",
+            metrics=(Metric("loss", "loss", "nats", "lower", "evaluation"),), must_be_finite="loss"
         )
 
     def run(self, study, trials):

@@ -194,10 +194,7 @@ def test_the_whole_way_from_the_command_line(way, copy):
     assert max(map(len, lines)) <= 80
     card = ran.stdout[ran.stdout.index("Is this") : ran.stdout.index("page: ")]
     assert "\n".join(card.splitlines()[:3]) in again.stdout
-    for words in (
-        "Not measured in this study: macro accuracy",
-        "all else equal?",
-    ):
+    for words in ("Not measured in this study: macro accuracy", "all else equal?"):
         assert words in again.stdout and words not in ran.stdout.partition("Is this")[2]
     assert (results / "report.pdf").read_bytes().startswith(b"%PDF")
 

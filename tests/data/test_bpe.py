@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from paribus.engine.data import (
-    load_dataset,
-    read_corpus,
-)
+from paribus.engine.data import load_dataset, read_corpus
 from paribus.engine.data.pieces import cut, pieces
 from paribus.engine.data.source import encoded
 from paribus.engine.data.tokenizer import BpeTokenizer, tokenizer_of

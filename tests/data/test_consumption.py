@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.data import (
-    TOKEN_CLASSES,
-    batch,
-    consumption,
-    token_classes,
-)
+from paribus.engine.data import TOKEN_CLASSES, batch, consumption, token_classes
 
 
 def test_one_window_that_fits_exactly():

@@ -64,10 +64,7 @@ def test_json_lines_are_documents(suffix, tmp_path):
     assert read(tmp_path, corpus="jsonl", path=".", column="body") == [*DOCUMENTS, "x"]
 
 
-KINDS = [
-    *(pa.string(), pa.large_string(), pa.string_view()),
-    pa.dictionary(pa.int8(), pa.string()),
-]
+KINDS = [*(pa.string(), pa.large_string(), pa.string_view()), pa.dictionary(pa.int8(), pa.string())]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "snappy"])

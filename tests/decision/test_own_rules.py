@@ -66,8 +66,7 @@ def test_incomplete_rules(with_own, code):
 def test_an_own_rule_runs_only_once(with_own, fabricate):
     study = with_own(BOLD)
     results = fabricate(
-        study,
-        lambda arm, seed: 2.5 + 0.01 * seed - (0.1 + 0.001 * seed) * (arm == "layernorm"),
+        study, lambda arm, seed: 2.5 + 0.01 * seed - (0.1 + 0.001 * seed) * (arm == "layernorm")
     )
     (study.folder / "mine.py").write_text("raise SystemExit")
     (results.path / "sources" / "mine.py").write_text("raise SystemExit")

@@ -11,14 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus.engine.evaluation import (
-    Evaluation,
-    Measure,
-    Predictions,
-    Row,
-    evaluate_on,
-    predict,
-)
+from paribus.engine.evaluation import Evaluation, Measure, Predictions, Row, evaluate_on, predict
 from paribus.engine.evaluation.measures import MeasureSums
 
 

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.evaluation.text_parts import (
-    BINS,
-    equal_width,
-    gap_sum,
-    tally,
-)
+from paribus.engine.evaluation.text_parts import BINS, equal_width, gap_sum, tally
 
 
 def naive_error(confidence: list[float], hits: list[bool], members: list[list[int]]) -> float:

@@ -1,7 +1,6 @@
 """Every registered measure: its declaration, a known answer, and what it owes on awkward texts."""
 
 import math
-from collections.abc import Callable
 from dataclasses import fields, replace
 
 import numpy as np
@@ -17,7 +16,6 @@ from paribus.engine.evaluation import TEMPERATURES, Predictions, all_measures, p
 from .conftest import rows_of
 
 each = pytest.mark.parametrize("measure", all_measures(), ids=lambda measure: measure.name)
-Maker = Callable[..., Predictions]
 
 # The known case. Of the tokens "a", "1", "  " and end of document, each is followed by the next one
 # with probability 3/4 (logit ln 9 against 0), and 7 of 10 predictions are right.

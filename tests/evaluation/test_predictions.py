@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from paribus.errors import ParibusError
 
 from .conftest import rows_of
 
-Maker = Callable[..., predictions.Predictions]
 COLUMNS = (
     *("loss_nats", "correct", "confidence", "brier", "token", "token_class", "characters"),
     *("losses_at", "confidences_at"),

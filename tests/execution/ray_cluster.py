@@ -37,10 +37,7 @@ def ray_cluster(folder: Path) -> Iterator[str]:
     log = folder / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-c", start, *asked],
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
+            [sys.executable, "-c", start, *asked], stdout=file, stderr=file, start_new_session=True
         )
     try:
         backend = find_backend("ray", {"address": at})

@@ -96,10 +96,7 @@ LOSSES = {
         "return entropy(logits.detach(), targets)",
         "RuntimeError: .*require grad",
     ),
-    "other sizes": (
-        "return (logits @ torch.ones(3, 3)).sum(-1)",
-        "RuntimeError: mat1",
-    ),
+    "other sizes": ("return (logits @ torch.ones(3, 3)).sum(-1)", "RuntimeError: mat1"),
     "in place": (
         "return entropy(logits.sub_(1), targets)",
         "writes to what it is given|modified inplace",

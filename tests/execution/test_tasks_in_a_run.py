@@ -96,12 +96,6 @@ def test_a_study_answers_its_share_and_can_answer_more(results):
             paribus.evaluate(results.path, workers=1, **wrong)
 
 
-def test_a_task_that_cannot_be_made_stops_the_study(small_study, tmp_path):
-    with pytest.raises(paribus.ParibusError, match="task 'agreement' was left out"):
-        paribus.run(small_study({"tasks.names": ["agreement"]}), tmp_path / "r", workers=1)
-    assert not (tmp_path / "r").exists()
-
-
 def test_a_suite_that_was_changed_is_not_asked(results, tmp_path):
     changed = shutil.copytree(results.path, tmp_path / "r")
     with (changed / "tasks" / "typo.jsonl").open("a") as file:

@@ -40,18 +40,9 @@ STUDY: dict[str, Any] = {
     "name": "small",
     "question": "Is {this} | that better?",
     "seeds": [1],
-    "data": {
-        "corpus": "text",
-        "path": "text",
-        "seq_len": WINDOW,
-        "validation_fraction": 0.4,
-    },
+    "data": {"corpus": "text", "path": "text", "seq_len": WINDOW, "validation_fraction": 0.4},
     "model": {"n_layer": 2, "n_head": 2, "d_model": 32, "init": {"std": 0.2}},
-    "training": {
-        "iterations": 8,
-        "batch_size": 4,
-        "optimizer": {"learning_rate": 0.01},
-    },
+    "training": {"iterations": 8, "batch_size": 4, "optimizer": {"learning_rate": 0.01}},
     "stability": {"smoothing_steps": 2, "median_steps": 3, "spike_steps": 2},
     "tasks": {"items": 4},  # what is asked here is asked of a suite of its own
     "arms": ARMS,

@@ -10,12 +10,7 @@ import safetensors.numpy
 import torch
 import transformers
 
-from paribus.engine.export.hugging_face import (
-    hugging_face_model,
-    is_gpt2,
-    is_llama,
-    remote_code,
-)
+from paribus.engine.export.hugging_face import hugging_face_model, is_gpt2, is_llama, remote_code
 from paribus.engine.model import GPT, build_model, initial_parameters, load_parameters
 from paribus.errors import ParibusError
 from paribus.study import own_digests

@@ -4,13 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
-from paribus.engine.data import CharacterTokenizer
 from paribus.engine.data.tokenizer import END_OF_DOCUMENT
-from paribus.engine.export.tokenizer_json import fast_tokenizer
 
 from .conftest import WINDOW, text
 
@@ -44,17 +40,3 @@ def test_ends_of_documents_are_one_special_token(trained, theirs):
     ids = theirs(f"All{END_OF_DOCUMENT}equal")["input_ids"]
     assert ids.count(end) == 1
     assert theirs.decode(ids, skip_special_tokens=True) == "Allequal"
-
-
-CHARACTERS = st.characters(exclude_categories=["Cs"])
-
-
-@given(documents=st.lists(st.text(CHARACTERS, min_size=1), min_size=1, max_size=3), data=st.data())
-@settings(max_examples=60, deadline=None)
-def test_any_text_of_the_vocabulary_comes_back(documents, data):
-    ours = CharacterTokenizer.of(documents)
-    fast = PreTrainedTokenizerFast(tokenizer_object=fast_tokenizer(ours))
-    line = data.draw(st.text(st.sampled_from(ours.characters)))
-    if END_OF_DOCUMENT not in line:
-        assert fast(line)["input_ids"] == ours.encode(line).tolist()
-        assert fast.decode(fast(line)["input_ids"]) == line

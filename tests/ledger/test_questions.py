@@ -1,14 +1,11 @@
 """Which parts of texts have bytes in common, and who opened one before."""
 
 import hashlib
-from pathlib import Path
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from paribus.errors import ParibusError
-from paribus.ledger import Event, TextPart, as_events, overlap, uses
+from paribus.ledger import Event, TextPart, overlap, uses
 
 CORPUS, OTHER = "a" * 64, "b" * 64
 SIZE = 40
@@ -86,25 +83,3 @@ def test_studies_are_counted_once_and_in_order():
         "pilot",
         "early",
     ]
-
-
-@pytest.mark.parametrize(
-    ("change", "key"),
-    [
-        ({"schema_version": 2}, "schema_version"),
-        ({"kind": "deed"}, "kind"),
-        ({"time": "yesterday"}, "time"),
-        ({"time": "2026-01-01T00:00:00+02:00"}, "time"),
-        ({"registration": "abc"}, "registration"),
-        ({"tests": -1}, "tests"),
-        ({"study": "a\x1b[31m"}, "study"),
-    ],
-)
-def test_entries_are_read_as_written_or_refused(change, key):
-    event = opened("a", part(0, 5), 1, 2)
-    here = Path("here")
-    assert as_events([event.entry], here) == [event]
-    (later,) = as_events([event.entry | {"of_later": 1}], here)
-    assert later.model_extra == {"of_later": 1}
-    with pytest.raises(ParibusError, match=f"here, line 2: .*{key}"):
-        as_events([event.entry, event.entry | change], here)

@@ -113,9 +113,7 @@ def throughput(**columns: object) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "table",
-    [None, pa.table({"x": [1]}), throughput()],
-    ids=["empty", "other", "no seconds"],
+    "table", [None, pa.table({"x": [1]}), throughput()], ids=["empty", "other", "no seconds"]
 )
 def test_a_malformed_table_is_one_line(damaged, table):
     file = damaged / "throughput.parquet"

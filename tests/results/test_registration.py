@@ -131,10 +131,7 @@ def test_results_without_registration_invalid(small_study, fabricate):
     results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     (results.path / "registration.json").rename(results.path / "kept")
     verdict = decide(analyse(load_results(results.path)))[0]
-    assert (verdict.outcome, verdict.evidence.invalid) == (
-        "INVALID",
-        "the registration is missing",
-    )
+    assert (verdict.outcome, verdict.evidence.invalid) == ("INVALID", "the registration is missing")
     study = small_study()
     with pytest.raises(ParibusError, match="is missing though 6 trials are finished"):
         settle(ResultsFolder(results.path), study, registered(study, DATA, "cpu"))

@@ -14,11 +14,7 @@ from paribus.runs.executors.local import Local
 def test_backends_are_found_by_name():
     assert isinstance(find_backend("local"), Local)
     assert find_backend("local").name == "local"
-    assert declared("paribus.runs.executors", BackendClass).keys() == {
-        "local",
-        "ray",
-        "slurm",
-    }
+    assert declared("paribus.runs.executors", BackendClass).keys() == {"local", "ray", "slurm"}
     with pytest.raises(ParibusError, match=r"no backend 'locla': did you mean 'local'.*executors/"):
         find_backend("locla")
 

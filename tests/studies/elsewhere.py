@@ -18,10 +18,7 @@ AVX2 = "X86_V3 AVX2 FMA3"
 # By name: the flags that /proc/cpuinfo must have, and what makes a process compute so. One has a
 # thread and one two, and one does without what numpy and PyTorch have for wider registers.
 MACHINES: dict[str, tuple[set[str], dict[str, str]]] = {
-    "Haswell": (
-        {"avx2", "fma"},
-        {"NPY_DISABLE_CPU_FEATURES": AVX512, "OPENBLAS_NUM_THREADS": "1"},
-    ),
+    "Haswell": ({"avx2", "fma"}, {"NPY_DISABLE_CPU_FEATURES": AVX512, "OPENBLAS_NUM_THREADS": "1"}),
     "SkylakeX": ({"avx512f", "avx512dq", "avx512bw", "avx512vl"}, {"OPENBLAS_NUM_THREADS": "2"}),
     "Zen": (
         {"avx2", "fma"},

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from paribus.digests import canonical_json, changes, flatten
 from paribus.errors import ParibusError
 from paribus.schema import stamped
-from paribus.study import (
-    Study,
-    load_study,
-    null_study,
-    parse_override,
-    parse_study,
-)
+from paribus.study import Study, load_study, null_study, parse_override, parse_study
 
 from ..studies.scripts import HOME, all_studies
 

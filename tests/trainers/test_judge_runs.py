@@ -21,13 +21,11 @@ from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import Verdicts
 from paribus.errors import ParibusError
-from paribus.readers.select import table_columns
-from paribus.report.figures import draw
 from paribus.report.model import build_report, verdict_record
 from paribus.results import ResultsFolder, extend
 from paribus.runs import register
 from paribus.study import load_study
-from paribus.trainers.judge import direction, judged, make_study, table_runs
+from paribus.trainers.judge import direction
 from paribus.verification import verify
 
 from ..tools import cautions, codes, texts
@@ -427,14 +425,6 @@ def test_a_verdict_on_other_files_is_not_given(*, is_registered, tmp_path, capsy
     assert main(["judge", mine, *options]) == 0
 
 
-def test_a_study_without_a_verdict_is_judged_by_its_file(registered):
-    registered.register()
-    file = write(registered.home / "runs.csv", FIVE)
-    assert main(["judge", "--study", str(registered.results)]) == 2
-    assert "no verdict yet" in registered.capsys.readouterr().err
-    assert main(["judge", str(file), "--study", str(registered.results)]) == 0
-
-
 def test_a_long_table_is_a_wide_one(tmp_path, capsys):
     data = drawn(6, {"base": 0.0, "new": -0.03})
     wide = write(tmp_path / "wide.csv", data)
@@ -610,34 +600,6 @@ def test_a_margin_that_nobody_stated_shows_nothing_to_be_the_same():
     assert judge(alike)[0].word == "SAME"
     without = judge(alike, margin=None)[0]
     assert without.word == "UNRESOLVED" and without.margin is None and without.pairs_needed is None
-
-
-def test_curves_are_drawn_on_the_page(tmp_path):
-    rows = columns(
-        "variant seed step loss",
-        [
-            (arm, seed, step, 3 + off + 1 / (step + 1) + seed / 512)
-            for arm, off in (("base", 0.0), ("new", -0.25))
-            for seed in range(5)
-            for step in range(3_000)
-        ],
-    )
-    names = table_columns(["loss"], "variant", None, step="step")
-    reading = table_runs(rows, names)
-    study = make_study(
-        reading, scores=["loss"], margin=0.02, baseline="base", arm="variant", rows={"step": "step"}
-    )
-    with judged(study, reading) as results:
-        series = results.trial_series["new", 4]
-        assert (series["step"][0].as_py(), series["step"][-1].as_py()) == (0, 2999)
-        assert len(series) == 1_000  # what is drawn of a long curve
-        (figure,) = [one for one in draw(results, analyse(results)) if one.name == "loss"]
-    last = {row["arm"]: row["value"] for row in figure.rows if row["x"] == 2999}
-    assert last == {
-        arm: pytest.approx(3 + off + 4 / 512, abs=1e-3)
-        for arm, off in (("base", 0.0), ("new", -0.25))
-    }
-    assert figure.section == "along" and {row["seed"] for row in figure.rows} == set(range(5))
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,7 @@ def test_diverged_runs_without_a_partner_are_called_diverged():
 
 @pytest.mark.parametrize(
     ("name", "word", "outcome"),
-    [
-        ("33_arm_1of20_nan_better", "BETTER", "ADOPT"),
-        ("35_arm_nan_same", "SAME", "NO EFFECT"),
-    ],
+    [("33_arm_1of20_nan_better", "BETTER", "ADOPT"), ("35_arm_nan_same", "SAME", "NO EFFECT")],
 )
 def test_one_diverged_run_of_20_is_a_caution(name, word, outcome):
     verdict = judge_table(name)

@@ -236,24 +236,3 @@ def test_the_objective_is_learned_from_and_cross_entropy_recorded_beside_it(
     np.testing.assert_array_equal(found[:, 0, LOSS], expected[:, 0, LOSS])
     assert (objective[:, 0] != found[:, 0, LOSS]).all()
     assert (found[:, 3, LOSS] != expected[:, 3, LOSS]).all()
-
-
-def test_the_gradient_is_that_of_the_objective(trainer_of):
-    trainer = trainer_of([1], {"training.loss.label_smoothing": 0.3, "training.loss.z_loss": 0.1})
-    inputs = trainer._feed.at(0)
-    windows = inputs.windows[0].long()
-    model = trainer.replicas.model
-    for name, parameter in model.named_parameters():
-        parameter.data.copy_(trainer.replicas.weights[name][0])
-    logits = model(windows[:, :-1]).flatten(0, 1)
-    objective = F.cross_entropy(logits, windows[:, 1:].flatten(), label_smoothing=0.3)
-    objective = objective + 0.1 * logits.logsumexp(dim=-1).square().mean()
-    objective.backward()
-    squares = [p.grad.square().sum() for p in model.parameters() if p.grad is not None]
-    found = train(trainer, 1)[0, 0]
-    assert found[list(COLUMNS).index("grad_norm")] == pytest.approx(
-        torch.stack(squares).sum().sqrt().item(), rel=1e-4
-    )
-    assert found[list(trainer.columns).index("train_objective")] == pytest.approx(
-        objective.item(), rel=1e-5
-    )

@@ -24,7 +24,7 @@ SEQ_LEN = 256
 # The first item of each stand-in, in the words of the harness's own configurations.
 WORDS = {
     "lambada_openai": [
-        ("She opened the door and saw her old friend, and smiled at her", " friend"),
+        ("She opened the door and saw her old friend, and smiled at her", " friend")
     ],
     "hellaswag": [
         ("Swimming: A man stands at a pool. He", f" {ending}")
