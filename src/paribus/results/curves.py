@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -52,10 +52,6 @@ class LossCurve:
         """The loss after the last step."""
         return float(self.loss[-1])
 
-    def at_speed(self, tokens_per_second: float) -> LossCurve:
-        """Return the same with the seconds that follow from a speed."""
-        return replace(self, seconds=self.tokens / tokens_per_second)
-
     def spent_at(self, loss: float, axis: Axis) -> float:
         """Return the budget spent when the curve is first at `loss` or below.
 
@@ -66,10 +62,10 @@ class LossCurve:
         spent = self.along(axis)
         if spent is None:
             return math.nan
-        there = np.flatnonzero(self.loss <= loss)  # NaN is not
-        if not len(there):
+        at_or_below = np.flatnonzero(self.loss <= loss)  # NaN is not
+        if not len(at_or_below):
             return math.inf
-        i = int(there[0])
+        i = int(at_or_below[0])
         before = self.loss[i - 1] if i else math.nan
         if not math.isfinite(before):
             return float(spent[i])
@@ -85,42 +81,6 @@ class LossCurve:
         return np.interp(spent, at, self.loss, left=np.nan, right=np.nan)
 
 
-def read_curve(
-    folder: TrialFolder,
-    record: Mapping[str, Any],
-    timing: Mapping[str, Any],
-    steps: Sequence[int],
-    learned: Sequence[int | None] = (),
-) -> LossCurve | None:
-    """Return the curve of a finished trial; None where it measured none.
-
-    `record` is its trial.json, `timing` its timing.json, and `steps` are those of its study, with
-    the tokens `learned` from by then where it says.
-    """
-    table = folder.read_columns(FILE)
-    if not len(table) and not steps:
-        return None
-    step, predicted = (table[name].to_numpy() for name in ("step", "predicted"))
-    seconds = np.asarray(timing.get("curve_seconds", ()), np.float64)
-    if len(seconds) and (seconds[0] < 0 or (np.diff(seconds) <= 0).any()):
-        raise folder.error("curve_seconds of its timing.json do not ascend from 0 onwards")
-    if step.tolist() != list(steps) or (predicted != predicted[0]).any():
-        raise folder.error(
-            f"{FILE} has not the {len(steps)} points on one text that evaluation.every gives"
-        )
-    each = record["tokens"] / max(record["iterations"], 1)
-    tokens = np.array(learned, np.float64) if None not in learned and learned else step * each
-    per_token = record.get("flops", {}).get("per_token")
-    return LossCurve(
-        step,
-        tokens,
-        None if per_token is None else tokens * per_token,
-        seconds if len(seconds) == len(step) else None,
-        table["loss_sum_nats"].to_numpy().astype(np.float64) / predicted,
-        int(predicted[0]),
-    )
-
-
 def read_curves(
     study: Study,
     finished: Iterable[TrialFolder],
@@ -128,26 +88,46 @@ def read_curves(
     timing: Mapping[Trial, Mapping[str, Any]],
     turns: Turns,
 ) -> dict[Trial, LossCurve]:
-    """Return the curves of all trials that measured one; `turns` are the speeds of each,
-    measured in turn.
+    """Return the curves of all trials that measured one.
 
-    Seconds follow from these where all trials have one: on one machine, with nothing else at work.
-    Before that they are by the clock of each trial, whatever else the machine did.
+    `records` are their trial.json, `timing` their timing.json, and `turns` the speeds of each,
+    measured in turn. Seconds follow from these where all trials have one: on one machine, with
+    nothing else at work. Before that they are by the clock of each trial, whatever else the machine
+    did. Raises ParibusError where steps of a curve are not those of its study, its seconds do not
+    ascend from 0, or its points are of different text.
     """
-    found, in_turn = {}, timed_in_turn(records, turns)
+    curves, in_turn = {}, timed_in_turn(records, turns)
     facts = {arm: study.arm_facts(arm) for arm in study.arms}
     for folder in finished:
         trial = folder.arm, folder.seed
-        curve = read_curve(
-            folder,
-            records[trial],
-            timing[trial],
-            facts[folder.arm].curve_steps,
-            facts[folder.arm].curve_tokens,
+        record, steps = records[trial], facts[folder.arm].curve_steps
+        table = folder.read_columns(FILE)
+        if not len(table) and not steps:
+            continue
+        step, predicted = (table[name].to_numpy() for name in ("step", "predicted"))
+        seconds = np.asarray(timing[trial].get("curve_seconds", ()), np.float64)
+        if len(seconds) and (seconds[0] < 0 or (np.diff(seconds) <= 0).any()):
+            raise folder.error("curve_seconds of its timing.json do not ascend from 0 onwards")
+        if step.tolist() != list(steps) or (predicted != predicted[0]).any():
+            raise folder.error(
+                f"{FILE} has not the {len(steps)} points on one text that evaluation.every gives"
+            )
+        learned = facts[folder.arm].curve_tokens
+        tokens = step * (record["tokens"] / max(record["iterations"], 1))
+        if learned and None not in learned:
+            tokens = np.array(learned, np.float64)
+        if in_turn:
+            seconds = tokens / (turns[trial][IN_TURN] or 1.0)
+        per_token = record.get("flops", {}).get("per_token")
+        curves[trial] = LossCurve(
+            step,
+            tokens,
+            None if per_token is None else tokens * per_token,
+            seconds if len(seconds) == len(step) else None,
+            table["loss_sum_nats"].to_numpy().astype(np.float64) / predicted,
+            int(predicted[0]),
         )
-        if curve is not None:
-            found[trial] = curve.at_speed(turns[trial][IN_TURN] or 1.0) if in_turn else curve
-    return found
+    return curves
 
 
 def timed_in_turn(trials: Iterable[Trial], turns: Turns) -> bool:
