@@ -27,14 +27,14 @@ def declared(package: str, kind: type[T]) -> dict[str, T]:
 
     Raises ValueError where two have one name.
     """
-    found: dict[str, T] = {}
+    kinds: dict[str, T] = {}
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")
         for value in vars(module).values():
             if isinstance(value, type):
                 value = vars(value).get(DECLARED)  # not what it inherits
-            if isinstance(value, kind) and found.setdefault(value.name, value) is not value:
+            if isinstance(value, kind) and kinds.setdefault(value.name, value) is not value:
                 raise ValueError(
                     f"{kind.__name__.lower()} '{value.name}' is there twice, again in {info.name}"
                 )
-    return found
+    return kinds

@@ -27,9 +27,9 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):
-        return {str(key): plain(of) for key, of in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset | KeysView):
-        return [plain(of) for of in value]
+        return [plain(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -105,11 +105,11 @@ def _code(source: str) -> str:
             within.update(range(node.lineno, (node.end_lineno or 0) + 1))
         if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
-        for said in node.body:  # also the texts under the fields of a class
-            if isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant):
-                first, last = said.lineno - 1, (said.end_lineno or 0) - 1
-                rest = lines[last][said.end_col_offset :]
-                lines[first] = lines[first][: said.col_offset] + (rest if first == last else b"")
+        for text in node.body:  # also the texts under the fields of a class
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                first, last = text.lineno - 1, (text.end_lineno or 0) - 1
+                rest = lines[last][text.end_col_offset :]
+                lines[first] = lines[first][: text.col_offset] + (rest if first == last else b"")
                 for number in range(first + 1, last + 1):
                     lines[number] = rest if number == last else b""
     return "\n".join(

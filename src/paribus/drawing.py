@@ -110,12 +110,12 @@ class Drawing:
 
 def together(drawings: Iterable[Drawing]) -> list[Drawing]:
     """Those of several trials, each once, with the parts of all: those of the longest first."""
-    found: dict[Drawing, list[tuple[str, ...]]] = {}
+    parts_of: dict[Drawing, list[tuple[str, ...]]] = {}
     for drawing in drawings:
-        found.setdefault(replace(drawing, parts=()), []).append(drawing.parts)
+        parts_of.setdefault(replace(drawing, parts=()), []).append(drawing.parts)
     return [
         replace(drawing, parts=tuple(dict.fromkeys(p for parts in _longest(of) for p in parts)))
-        for drawing, of in found.items()
+        for drawing, of in parts_of.items()
     ]
 
 
@@ -126,6 +126,6 @@ def _longest(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 def drawings_from_records(records: list[dict[str, Any]], where: str) -> list[Drawing]:
     """`Drawing.about` of each, read back. Raises ParibusError where it is something else."""
     try:
-        return [Drawing(**about) for about in records]
+        return [Drawing(**record) for record in records]
     except ValidationError as error:
         raise ParibusError(f"{where}: drawings: {explain(error)}") from None

@@ -111,9 +111,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     # 'loss' is nearer to 'validation_loss' than to 'logits', which has more letters in common.
     parts = [
-        one
-        for one in names
-        if name and (one.startswith(name) or name in re.split(r"[^A-Za-z0-9]+", one))
+        known_name
+        for known_name in names
+        if name and (known_name.startswith(name) or name in re.split(r"[^A-Za-z0-9]+", known_name))
     ]
     if 0 < len(parts) <= MOST_MEANT and name not in names:
         return did_you_mean(parts)

@@ -89,7 +89,7 @@ def _text(
         entries = "entries" if kind == "too_long" else "characters"
         return f"{key} has {len(value):,} {entries} and may have {most:,}; shorten it"
     # 'model.positions = "rotary"' means its kind, and `decision = "superiority"` its rule.
-    meant = [one for one in ("kind", "name", "rule") if one in _keys_at(model, location)]
+    meant = [option for option in ("kind", "name", "rule") if option in _keys_at(model, location)]
     way_out = f"; did you mean {key}.{meant[0]}?" if kind == "model_type" and meant else ""
     return f"{key} = {value!r} must be {rule}{way_out}"
 
@@ -110,7 +110,7 @@ def likely(key: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
     """
     table, _, name = key.rpartition(".")
     known, options = list(known), f"{table}.options"
-    elsewhere = [one for one in everywhere if one.rpartition(".")[2] == name]
+    elsewhere = [option for option in everywhere if option.rpartition(".")[2] == name]
     if 0 < len(elsewhere) <= MOST_MEANT:
         return did_you_mean([f"{options}.{name}"] * ("options" in known) + elsewhere)
     text = nearest(name, known)
@@ -121,12 +121,12 @@ def likely(key: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
 def _all_keys(model: type[BaseModel]) -> list[str]:
     """Return the dotted keys of a model and of the models in it; not those of tables and lists,
     which have a name or a number of the user's before them."""
-    found = []
+    keys = []
     for name, field in model.model_fields.items():
         key, kind = field.alias or name, get_origin(field.annotation)
         held = BaseModel if kind in (dict, tuple, list) else _model_in(field.annotation)
-        found += [key, *(f"{key}.{inner}" for inner in _all_keys(held))]
-    return found
+        keys += [key, *(f"{key}.{inner}" for inner in _all_keys(held))]
+    return keys
 
 
 def _model_in(annotation: Any) -> type[BaseModel]:

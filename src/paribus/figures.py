@@ -27,18 +27,18 @@ def plot(results: Results, name: str = "forest") -> Any:
     that there is not.
     """
     drawn, wanted = _drawn(results), _identifier(name)
-    begun = [one for one in drawn if one.startswith(wanted)]
-    within = [one for one in drawn if one.endswith(f"_{wanted}") and one[:6] != "pairs_"]
-    exact = [one for one in (wanted, f"pairs_{wanted}") if one in drawn]
-    found = next(iter([*exact, *begun, *within]), None)
-    if found is None or not wanted:
+    begun = [label for label in drawn if label.startswith(wanted)]
+    within = [label for label in drawn if label.endswith(f"_{wanted}") and label[:6] != "pairs_"]
+    exact = [label for label in (wanted, f"pairs_{wanted}") if label in drawn]
+    chosen = next(iter([*exact, *begun, *within]), None)
+    if chosen is None or not wanted:
         raise ParibusError(f"there is no figure '{name}': {nearest(wanted, drawn)}")
-    return drawn[found].with_data()
+    return drawn[chosen].with_data()
 
 
 def _drawn(results: Results) -> dict[str, Figure]:
     judged = results.standing.judged
-    return {_identifier(one.name): one for one in draw(judged, analyse(results))}
+    return {_identifier(figure.name): figure for figure in draw(judged, analyse(results))}
 
 
 def _identifier(name: str) -> str:

@@ -258,7 +258,7 @@ def readable(name: str) -> str:
 
 def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
     """Return what is declared, by name; `declared` has it by who declares it."""
-    found: dict[str, Metric] = {}
+    by_name: dict[str, Metric] = {}
     owners: dict[str, str] = dict.fromkeys(OF_TRIALS, "every table of scores")
     for owner, metrics in declared.items():
         for metric in metrics:
@@ -267,8 +267,8 @@ def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
                     f"{owner}: the name '{metric.name}' is taken by {owners[metric.name]}; give it "
                     "another name"
                 )
-            found[metric.name], owners[metric.name] = metric, owner
-    return found
+            by_name[metric.name], owners[metric.name] = metric, owner
+    return by_name
 
 
 def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
@@ -290,12 +290,12 @@ def unknown(name: str, known: Iterable[str]) -> ParibusError:
 
 def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
     """`Metric.about` by name, read back; of a key that it lacks, the default."""
-    found = {}
-    for name, about in records.items():
+    metrics = {}
+    for name, record in records.items():
         try:
-            items = about.get("items", "")
+            items = record.get("items", "")
             ratio = {"items": ItemSums(**items)} if isinstance(items, dict) else {}
-            found[name] = Metric(**{**about, **ratio, "name": name})
+            metrics[name] = Metric(**{**record, **ratio, "name": name})
         except ValidationError as error:
             raise ParibusError(f"{where}: metric {name!r:.80}: {explain(error)}") from None
-    return found
+    return metrics

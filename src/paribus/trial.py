@@ -100,12 +100,12 @@ def _write(line):
         name = f"trial-{rank}.jsonl" if rank else "trial.jsonl"
         _file = open(os.path.join(os.environ[FOLDER], name), "a", encoding="utf-8")  # noqa: SIM115
         atexit.register(_write_last)
-        about = {"seed": seed, "rank": rank, "python": sys.version.split()[0]}
+        header = {"seed": seed, "rank": rank, "python": sys.version.split()[0]}
         torch = sys.modules.get("torch")
         if torch is not None:
-            about["torch"] = torch.__version__
-            about["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        _file.write(json.dumps({"paribus_trial": 1, **about}) + "\n")
+            header["torch"] = torch.__version__
+            header["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        _file.write(json.dumps({"paribus_trial": 1, **header}) + "\n")
     _file.write(json.dumps(line) + "\n")
     _file.flush()
 
@@ -207,7 +207,9 @@ def _hugging_face():
         def on_train_end(self, args, state, control, **kwargs):
             if self._hook is not None:
                 self._hook.remove()
-            rest = {name: of for name, of in self._last.items() if name not in self._evaluated}
+            rest = {
+                name: value for name, value in self._last.items() if name not in self._evaluated
+            }
             if rest:
                 report(state.global_step, **rest)
 

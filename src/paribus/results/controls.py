@@ -215,7 +215,7 @@ def evidence(name: str, keys: tuple[str, ...], shown: int = 40) -> Check:
     """
 
     def check(own: Evidence, other: Evidence, declared: Declared) -> Finding:
-        ours, theirs = (one.trial.get("controls", {}).get(name) for one in (own, other))
+        ours, theirs = (evidence.trial.get("controls", {}).get(name) for evidence in (own, other))
         if ours is None or theirs is None:
             return "not proven", "not recorded"
         if ours == theirs:
@@ -232,7 +232,7 @@ def not_recorded(own: Evidence, other: Evidence, declared: Declared) -> Finding:
 
 def as_logged(own: Evidence, other: Evidence, declared: Declared) -> Finding:
     """Return how many steps two runs had, as their logs tell: it shows nothing, and is said."""
-    ours, theirs = (one.trial.get("facts", {}).get("steps") for one in (own, other))
+    ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, other))
     if ours is None or theirs is None:
         return "not proven", "not recorded"
     if ours == theirs:

@@ -39,16 +39,16 @@ def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
 
 def is_tested(folder: ResultsFolder, trial: TrialFolder) -> bool:
     """Tell whether it was evaluated with the weights that it has; tested.json is written last."""
-    there = heldout_folder(folder, trial.arm, trial.seed)
-    return is_regular(there.path / FILES[0]) and there.read_json(FILES[0])["trial"] == trial.seal
+    home = heldout_folder(folder, trial.arm, trial.seed)
+    return is_regular(home.path / FILES[0]) and home.read_json(FILES[0])["trial"] == trial.seal
 
 
 def seal_heldout(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
     """Write and seal test.json: the digests of what every trial gave."""
     sealed = {}
     for trial in trials:
-        there = heldout_folder(folder, trial.arm, trial.seed)
-        sealed[trial.label] = {name: file_digest(there.path / name) for name in FILES}
+        home = heldout_folder(folder, trial.arm, trial.seed)
+        sealed[trial.label] = {name: file_digest(home.path / name) for name in FILES}
     folder.seal(TEST, {"trials": sealed})
 
 
@@ -58,13 +58,13 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
     for trial in finished:
         if trial.label not in sealed:
             continue
-        there = heldout_folder(folder, trial.arm, trial.seed)
+        home = heldout_folder(folder, trial.arm, trial.seed)
         for name, digest in sealed[trial.label].items():
-            if not is_regular(there.path / name) or file_digest(there.path / name) != digest:
-                raise there.error(f"{name} on the test part is missing or was changed")
+            if not is_regular(home.path / name) or file_digest(home.path / name) != digest:
+                raise home.error(f"{name} on the test part is missing or was changed")
         if not is_tested(folder, trial):
-            raise there.error("its scores on the test part are of other weights")
-        tested[trial.arm, trial.seed] = there
+            raise home.error("its scores on the test part are of other weights")
+        tested[trial.arm, trial.seed] = home
     return tested
 
 
@@ -73,10 +73,12 @@ def judged(results: Results) -> Results:
     finished trials have them; the same `results` where they do not."""
     if not results.tested or results.tested.keys() != results.trials.keys():
         return results
-    about = {trial: there.read_json(FILES[0]) for trial, there in results.tested.items()}
-    trials = {key: one | {"blocks": about[key]["blocks"]} for key, one in results.trials.items()}
+    summaries = {trial: home.read_json(FILES[0]) for trial, home in results.tested.items()}
+    trials = {
+        key: record | {"blocks": summaries[key]["blocks"]} for key, record in results.trials.items()
+    }
     on_test = replace(results, trials=trials, held=results.tested, source=results)
-    measured = {name for one in about.values() for name in one["scores"]}
+    measured = {name for record in summaries.values() for name in record["scores"]}
     on_test.__dict__["metrics"] = on_heldout_part(results.metrics, measured)
     return on_test
 

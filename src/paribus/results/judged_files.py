@@ -42,23 +42,23 @@ def digests(paths: Iterable[str], home: Path) -> dict[str, str]:
 def now(judged: Mapping[str, str], home: Path) -> Now:
     """Return what has become of the files of `home` whose digests were `judged`."""
     paths = {name: Path(os.path.normpath(home.absolute() / name)) for name in judged}
-    there = {name: path for name, path in paths.items() if is_regular(path)}
-    changed = [file for name, file in there.items() if file_digest(file) != judged[name]]
+    present = {name: path for name, path in paths.items() if is_regular(path)}
+    changed = [file for name, file in present.items() if file_digest(file) != judged[name]]
     shown = tuple(os.path.relpath(file) for file in changed)
-    return Now(len(there) - len(changed), shown, len(judged) - len(there))
+    return Now(len(present) - len(changed), shown, len(judged) - len(present))
 
 
 def given_now(record: RunsRecord, home: Path) -> list[str]:
     """Return the files, folders and patterns that were named when `home` was judged."""
     here = str(home.absolute())
-    found = []
+    paths = []
     for name in record.given:
         path = os.path.normpath(os.path.join(here, name))
         is_pattern = not os.path.lexists(path) and glob.has_magic(name)
-        found.append(
+        paths.append(
             os.path.normpath(os.path.join(glob.escape(here), name)) if is_pattern else path
         )
-    return found
+    return paths
 
 
 def not_judged(record: RunsRecord, files: Iterable[str], home: Path) -> list[str]:
@@ -79,8 +79,8 @@ def changed(folder: ResultsFolder) -> str:
     files = now(record.sha256, folder.path).changed if record else ()
     if not files:
         return ""
-    of = f"{len(files)} of {plural(len(record.sha256), 'file')}" if record else ""
-    return f"{of} changed after {folder.path} was judged, such as {files[0]}"
+    count = f"{len(files)} of {plural(len(record.sha256), 'file')}" if record else ""
+    return f"{count} changed after {folder.path} was judged, such as {files[0]}"
 
 
 def known_before(judged: Mapping[str, str], registered: Mapping[str, str]) -> list[str]:

@@ -40,10 +40,10 @@ def holder(folder: Path) -> dict[str, Any] | None:
 
     None if no run holds it, as far as this host can tell.
     """
-    about = _read(folder / NAME)
-    if about is None or is_dead(about):
+    record = _read(folder / NAME)
+    if record is None or is_dead(record):
         return None
-    return about | {"is_here": about.get("host") == platform.node()}
+    return record | {"is_here": record.get("host") == platform.node()}
 
 
 def process_record() -> dict[str, Any]:
@@ -87,12 +87,12 @@ def _read(path: Path) -> dict[str, Any] | None:
     """Return the content of a lock file, {} if it is not readable, or None if there is none."""
     try:
         with path.open("rb") as file:
-            about = json.loads(file.read(MOST_BYTES))
+            record = json.loads(file.read(MOST_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
         return {}
-    return about if isinstance(about, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def is_dead(about: dict[str, Any]) -> bool:

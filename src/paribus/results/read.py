@@ -179,8 +179,8 @@ class Results(Shown):
     @cached_property
     def trial_series(self) -> dict[tuple[str, int], pa.Table]:
         """What other programs measured along training, by (arm, seed): metric, step and value."""
-        there = [folder for folder in self.finished if is_regular(folder.path / SERIES)]
-        return of_each(lambda folder: folder.read_columns(SERIES), there)
+        folders = [folder for folder in self.finished if is_regular(folder.path / SERIES)]
+        return of_each(lambda folder: folder.read_columns(SERIES), folders)
 
     @cached_property
     def steps(self) -> pa.Table:
@@ -333,19 +333,19 @@ class Results(Shown):
     @cached_property
     def scores(self) -> pa.Table:
         """One row per finished trial: arm, seed, diverged, and every metric (NaN where absent)."""
-        rows, there = [], set(self.study.metrics)
+        rows, columns = [], set(self.study.metrics)
         for folder in self.finished:
             diverged = self.trials[folder.arm, folder.seed]["diverged_at"] is not None
             row = {"arm": folder.arm, "seed": folder.seed, "diverged": diverged}
-            found = self._values(folder)
+            values = self._values(folder)
             for metric in self.metrics.values():
-                value = found[metric.record].get(metric.key)
+                value = values[metric.record].get(metric.key)
                 row[metric.name] = math.nan if value is None else float(value)
-                there |= {metric.name} if metric.key in found[metric.record] else set()
+                columns |= {metric.name} if metric.key in values[metric.record] else set()
             rows.append(row)
         fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
         # A measure may have parts alone, and no value of the whole text.
-        fields += [(name, pa.float64()) for name in self.metrics if name in there]
+        fields += [(name, pa.float64()) for name in self.metrics if name in columns]
         return pa.Table.from_pylist(rows, schema=pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:

@@ -62,8 +62,8 @@ def records_of(folder: Path) -> Path:
     archive = folder / ARCHIVE
     if not is_regular(archive):
         return folder
-    about = archive.stat()
-    return _extracted(archive.absolute(), about.st_mtime_ns, about.st_size)
+    status = archive.stat()
+    return _extracted(archive.absolute(), status.st_mtime_ns, status.st_size)
 
 
 @cache

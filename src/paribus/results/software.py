@@ -52,11 +52,11 @@ def differences(
         note(name, rounds if effect == "not proven" else effect, here, there)
     note("Python", "declared", own.get("python"), other.get("python"))
     for name in (*ROUNDING, "ranks", *(("stack",) if pair else ())):
-        here, there = (one.get(name, DEFAULTS.get(name)) for one in (own, other))
+        here, there = (environment.get(name, DEFAULTS.get(name)) for environment in (own, other))
         note(name, rounds, here, there)
-    for one in (own, other):
-        for earlier in one.get("resumed_from", ()):
-            here = {**one, "resumed_from": ()}
+    for environment in (own, other):
+        for earlier in environment.get("resumed_from", ()):
+            here = {**environment, "resumed_from": ()}
             for name, (effect, words) in differences(here, here | earlier, pair=pair).items():
                 effects[f"resumed: {name}"] = effect, f"training was continued elsewhere: {words}"
     return effects

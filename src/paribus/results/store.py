@@ -251,7 +251,7 @@ class ResultsFolder(Folder):
             return
         kept = self.read_study()
         differing = changes(
-            *(substance(one.model_dump(mode="json")) for one in (kept, study)),
+            *(substance(each.model_dump(mode="json")) for each in (kept, study)),
         )
         more = differing.keys() == {"seeds"} and set(kept.seeds) <= set(study.seeds)
         is_finished = all(self.trial(*trial).is_finished for trial in kept.trials)

@@ -81,10 +81,10 @@ def _labels(field: pa.Field) -> dict[str, str]:
 
 def by_task(cells: pa.Table) -> dict[str, float]:
     """Accuracy by task, of one trial: the mean over its numbers of shots."""
-    found: dict[str, list[float]] = {}
+    accuracies: dict[str, list[float]] = {}
     for row in cells.select(["task", "accuracy"]).to_pylist():
-        found.setdefault(row["task"], []).append(row["accuracy"])
-    return {task: math.fsum(values) / len(values) for task, values in found.items()}
+        accuracies.setdefault(row["task"], []).append(row["accuracy"])
+    return {task: math.fsum(values) / len(values) for task, values in accuracies.items()}
 
 
 def turns(throughput: pa.Table) -> dict[tuple[str, int], dict[str, float | None]]:

@@ -99,7 +99,7 @@ def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:
 
     `start` says where relative paths start.
     """
-    known = [one.name for one in file.parent.glob("*.py") if one != file]
+    known = [sibling.name for sibling in file.parent.glob("*.py") if sibling != file]
     hint = f": {nearest(file.name, known)}" if known else ""
     return ParibusError(f"{where}: no file {file}{hint}; paths start at {start}", code="missing")
 

@@ -63,7 +63,7 @@ def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
     if not isinstance(tuning, dict) or tuning.get("select"):
         return table
     known = endpoints if isinstance(endpoints, list | tuple) else ()
-    primary = [one for one in known if isinstance(one, dict) and one.get("primary")]
+    primary = [each for each in known if isinstance(each, dict) and each.get("primary")]
     select = loss or (primary[0].get("metric") if primary else None)
     return table | {"tuning": tuning | {"select": select}} if select else table
 
@@ -133,7 +133,7 @@ class Study(Shown, Spec):
 
     def is_same(self, other: Study) -> bool:
         """Return whether both say the same, but for words that only describe, and tuned choices."""
-        ours, theirs = (substance(one.model_dump(mode="json")) for one in (self, other))
+        ours, theirs = (substance(each.model_dump(mode="json")) for each in (self, other))
         return ours == theirs
 
     @property
@@ -333,7 +333,11 @@ def _unknown_names(study: Study) -> Iterator[str]:
             f'one that the others are compared with: baseline = "{next(iter(study.arms))}"'
         )
     named = [arm.reference for arm in study.arms.values() if arm.reference]
-    named += [arm for one in study.interactions.values() for arm in (*one.of, *one.than)]
+    named += [
+        arm
+        for interaction in study.interactions.values()
+        for arm in (*interaction.of, *interaction.than)
+    ]
     for arm in named:
         if arm not in study.arms:
             yield f"arm '{arm}' is not {known_arm}: {nearest(arm, study.arms)}"
@@ -360,8 +364,8 @@ def _unpaired_problems(study: Study) -> Iterator[str]:
 
 
 def _interaction_problems(study: Study) -> Iterator[str]:
-    for name, one in study.interactions.items():
-        idle = [arm for arm in (*one.of, *one.than) if study.reference(arm) is None]
+    for name, interaction in study.interactions.items():
+        idle = [arm for arm in (*interaction.of, *interaction.than) if study.reference(arm) is None]
         if idle:
             yield (
                 f"interactions.{name} names '{idle[0]}', which is compared with nothing and "

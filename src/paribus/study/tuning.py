@@ -47,7 +47,11 @@ class Tuning(Part):
         stated = table if isinstance(table, dict) else {}
         listed = stated.get("combinations")
         tables = [("grid", stated.get("grid"))]
-        tables += [("combinations", one) for one in listed] if isinstance(listed, list) else []
+        tables += (
+            [("combinations", candidate) for candidate in listed]
+            if isinstance(listed, list)
+            else []
+        )
         for name, values in tables:
             for first, inner in values.items() if isinstance(values, dict) else ():
                 if isinstance(inner, dict) and inner:
@@ -188,8 +192,8 @@ def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int
     """
     edges = []
     for key, value in best.items():
-        values = {one[key] for one in tried}
-        numbers = [one for one in values if not isinstance(one, (bool, str))]
+        values = {candidate[key] for candidate in tried}
+        numbers = [candidate for candidate in values if not isinstance(candidate, (bool, str))]
         if len(values) == len(numbers) > 1:
             edges += [(key, -1)] * (value == min(numbers)) + [(key, 1)] * (value == max(numbers))
     return edges

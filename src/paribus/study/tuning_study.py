@@ -120,7 +120,7 @@ def at_rates(study: Study, arm: str, reference: str) -> str:
         if not tuning.chosen:
             return f"{text} (not chosen yet)"
         chosen = [tuning.chosen[name] for name in (arm, reference)]
-        words = [_shown(*one.values()) if only else in_words(one) for one in chosen]
+        words = [_shown(*values.values()) if only else in_words(values) for values in chosen]
         return f"{text} ({' against '.join(dict.fromkeys(words))})"
     rates = [study.arm_facts(name).learning_rate for name in (arm, reference)]
     if None in rates:

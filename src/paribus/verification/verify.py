@@ -191,12 +191,12 @@ def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
 
     if added := added_later(ResultsFolder(results.path)):
         checked.append(f"no files of runs but those that were judged: {added}")
-    found = judged_files.now(record.sha256, results.path)
+    now = judged_files.now(record.sha256, results.path)
     checked.append(
-        f"{found.same} of {plural(len(record.sha256), 'file')} of runs as they were judged"
-        + (f"; {found.gone} not there any more" if found.gone else "")
+        f"{now.same} of {plural(len(record.sha256), 'file')} of runs as they were judged"
+        + (f"; {now.gone} not there any more" if now.gone else "")
     )
-    for path in found.changed:
+    for path in now.changed:
         yield f"{path} was changed after it was judged"
 
 
