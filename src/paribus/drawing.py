@@ -97,30 +97,24 @@ class Drawing:
         draw."""
         if self.how == "trend":
             return self if self.column in columns else None
-        if self.how in HELD_OUT:  # of whose parts there are as many as positions
-            return self if any(self.part_of(column) for column in columns) else None
-        before, after = self.column.split(PART, 1)
-        parts = tuple(
-            column[len(before) : len(column) - len(after)]
-            for column in columns
-            if column.startswith(before) and column.endswith(after)
-        )
-        return replace(self, parts=parts) if parts else None
+        parts = tuple(part for column in columns if (part := self.part_of(column)) is not None)
+        # Of a held-out measure there are as many parts as positions, and they are not listed.
+        listed = self if self.how in HELD_OUT else replace(self, parts=parts)
+        return listed if parts else None
 
 
 def together(drawings: Iterable[Drawing]) -> list[Drawing]:
-    """Those of several trials, each once, with the parts of all: those of the longest first."""
-    parts_of: dict[Drawing, list[tuple[str, ...]]] = {}
+    """Return drawings of several trials, each once, with the parts of all: those of the longest
+    first."""
+    parts_of: dict[Drawing, dict[tuple[str, ...], None]] = {}
     for drawing in drawings:
-        parts_of.setdefault(replace(drawing, parts=()), []).append(drawing.parts)
-    return [
-        replace(drawing, parts=tuple(dict.fromkeys(p for parts in _longest(of) for p in parts)))
-        for drawing, of in parts_of.items()
-    ]
-
-
-def _longest(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    return sorted(dict.fromkeys(parts), key=len, reverse=True)
+        parts_of.setdefault(replace(drawing, parts=()), {})[drawing.parts] = None
+    merged = []
+    for drawing, lists in parts_of.items():
+        longest_first = sorted(lists, key=len, reverse=True)
+        parts = dict.fromkeys(part for parts in longest_first for part in parts)
+        merged.append(replace(drawing, parts=tuple(parts)))
+    return merged
 
 
 def drawings_from_records(records: list[dict[str, Any]], where: str) -> list[Drawing]:

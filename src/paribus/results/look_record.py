@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paribus.results.formats import read_json
 from paribus.results.store import LOOKS, ResultsFolder
 from paribus.study import Study
 
@@ -24,7 +23,7 @@ Entry = dict[str, Any]
 
 def read_looks(folder: ResultsFolder) -> list[Entry]:
     """Return the looks that were taken. Raises ParibusError where a sealed record was changed."""
-    return read_json(folder.path / LOOKS)["looks"] if folder.has_sealed(LOOKS) else []
+    return folder.read_sealed(LOOKS).get("looks", [])
 
 
 def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:

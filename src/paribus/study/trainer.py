@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from pydantic import ConfigDict
 
@@ -27,15 +27,9 @@ if TYPE_CHECKING:
 STACKED, RUNS, COMMAND = "stacked", "runs", "command"
 
 
-@dataclass(frozen=True)
-class BuiltIn:
-    """Where the parts of a built-in trainer are defined; each is imported when it is needed.
-
-    Attributes:
-        format: its `StudyFormat`.
-        records: its `paribus.results.record_format.RecordFormat`.
-        trainer: its class.
-    """
+class BuiltIn(NamedTuple):
+    """Where the parts of a built-in trainer are defined; each is imported when it is needed: its
+    `StudyFormat`, its `paribus.results.record_format.RecordFormat` and its class."""
 
     format: str
     records: str
