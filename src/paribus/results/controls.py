@@ -127,7 +127,8 @@ def check_controls(
             looked_at = {r.label: check_one(r, opened) for pair in pairs for r in pair}
             if any(looked_at.values()):
                 missing: Finding = ("broken", "not recorded, unlike of other trials")
-                findings[name] = [(label, *(f or missing)) for label, f in looked_at.items()]
+                seen = ((label, finding or missing) for label, finding in looked_at.items())
+                findings[name] = [(label, state, words) for label, (state, words) in seen]
         custom = [each for each in both if study.setting(each).own_parts]
         if custom:
             findings["repeatable"] = [_repeatable(arm, (repeated or {}).get(arm)) for arm in custom]
@@ -166,7 +167,8 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 def _summarise(findings: list[Labelled]) -> Finding:
     """Return the worst state, what was seen there, and in how many of the seeds."""
-    state = min((state for _, state, _ in findings), key=WORST.index)
+    states = {state for _, state, _ in findings}
+    state = next(state for state in WORST if state in states)
     trials: dict[str, list[str]] = {}  # by what was seen: a digest is another one in every seed
     for label, other, text in findings:
         if other == state:

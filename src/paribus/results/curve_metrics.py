@@ -94,13 +94,14 @@ def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Nee
     budget = float(min(spent[0][-1], spent[1][-1]))
     # Ends of one budget are equal but for rounding.
     budgets = [curve.spent_at(target, axis) for curve in (ours, theirs)]
-    within = [at if at <= budget * (1 + ROUNDING) else math.inf for at in budgets]
-    return Needed(*within, budget)
+    mine, reference = (at if at <= budget * (1 + ROUNDING) else math.inf for at in budgets)
+    return Needed(mine, reference, budget)
 
 
 def target_axis(metric: str) -> Axis | None:
     """Return the budget to the target that `metric` is; None of any other."""
-    return {target.name: axis for axis, target in zip(AXES, TARGETS, strict=True)}.get(metric)
+    axes = zip(AXES, TARGETS, strict=True)
+    return next((axis for axis, target in axes if target.name == metric), None)
 
 
 def curve_values(

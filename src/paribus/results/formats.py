@@ -51,7 +51,7 @@ def write_tables_in_turn(path: Path, tables: Iterable[pa.Table]) -> None:
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), **number})
         # Distinct values are listed of all but measured numbers, whose list is as long as the
         # column, and is read before it.
-        repeating = [f.name for f in table.schema if not pa.types.is_floating(f.type)]
+        repeating: Any = [f.name for f in table.schema if not pa.types.is_floating(f.type)]
         writer = writer or pq.ParquetWriter(
             sink, table.schema, compression="zstd", use_dictionary=repeating
         )

@@ -7,6 +7,7 @@ states. Files that only one trainer writes are in the `RecordFormat` of that tra
 none states are left to whoever compares them (`paribus.verification`).
 """
 
+# pyright: reportInvalidTypeForm=false
 from __future__ import annotations
 
 import re
@@ -32,7 +33,8 @@ class Record(BaseModel):
 
 def form(**keys: Any) -> Any:
     """Return the model of a record that has at least these keys, of these types."""
-    return create_model("Form", __base__=Record, **{key: (kind, ...) for key, kind in keys.items()})
+    fields: dict[str, Any] = {key: (kind, ...) for key, kind in keys.items()}
+    return create_model("Form", __base__=Record, **fields)
 
 
 _Repeated = form(seed=int, steps=int)

@@ -107,6 +107,7 @@ class TrialFolder(Folder):
         if len(chosen) == 1:
             return self._read_weights(chosen[0])
         total: dict[str, np.ndarray] = {}
+        last: dict[str, np.ndarray] = {}
         for each in chosen:  # one at a time is in memory, besides the sum
             last = self._read_weights(each)
             for name, values in last.items():

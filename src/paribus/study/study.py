@@ -217,7 +217,7 @@ class Study(Shown, Spec):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy, perhaps with other arms: what is known of this one is not of that."""
         copy = super().model_copy(update=update, deep=deep)
-        copy.__dict__.pop("_known", None)
+        vars(copy).pop("_known", None)
         return copy
 
     def arm_facts(self, arm: str) -> ArmFacts:
