@@ -63,16 +63,17 @@ def read_probes(folder: TrialFolder, names: list[str] | None = None) -> pa.Table
 def tidy_probes(table: pa.Table) -> pa.Table:
     """Return a row for each value: step, probe, part, statistic, value, unit."""
     step, table = table["step"].to_numpy(), table.drop_columns(["step"])
-    values = np.array([column.to_numpy() for column in table.columns], np.float32)
-    at, row = np.nonzero(~np.isnan(values.reshape(-1, len(step))))
+    columns = [column.to_numpy() for column in table.columns]
+    values = np.array(columns, np.float32).reshape(table.num_columns, len(step))
+    at, row = np.nonzero(~np.isnan(values))
     labels = [_labels(field) for field in table.schema]
     tidy = {"step": pa.array(step[row], pa.int32())}
     for name in LABELS:
         words = pa.array([of_column[name] for of_column in labels], pa.string())
         tidy[name] = words.dictionary_encode().take(pa.array(at))
-    unit = tidy.pop("unit")
-    value = pa.array(values.reshape(-1, len(step))[at, row])
-    return pa.table(tidy | {"value": value, "unit": unit})
+    return pa.table({**tidy, "value": pa.array(values[at, row])}).select(
+        ["step", *LABELS[:-1], "value", "unit"]
+    )
 
 
 def _labels(field: pa.Field) -> dict[str, str]:
