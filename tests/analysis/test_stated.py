@@ -42,8 +42,7 @@ def analysed(small_study, fabricate):
 
 def printed(analysis: Analysis) -> str:
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for part in contrasts(analysis):
-        console.print(part)
+    console.print(contrasts(analysis))
     return console.export_text()
 
 

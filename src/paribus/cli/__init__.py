@@ -48,7 +48,7 @@ app = App(
     version_flags=["--version"],
     version=f"paribus {__version__}",
     help_format="plaintext",
-    default_parameter=Parameter(show_default=_shown_default),
+    default_parameter=Parameter(show_default=_shown_default, negative=()),
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
 # In the order of help, which is their docstrings: from a first look to what is kept.

@@ -40,14 +40,12 @@ def new(
     screen_seeds: Annotated[
         list[int] | None,
         Parameter(
-            negative=(),
             consume_multiple=True,
             help="Seeds of the screen; by default two that follow on the study's.",
         ),
     ] = None,
     screen_iterations: Annotated[
-        int | None,
-        Parameter(help="Iterations of the screen's trials; by default the study's."),
+        int | None, Parameter(help="Iterations of the screen's trials; by default the study's.")
     ] = None,
     set_: Overrides = None,
     json: Json = False,
@@ -72,8 +70,7 @@ def try_(
     name: Annotated[str, Parameter(help="The name of the idea, as of an arm of a study.")],
     *,
     set_: Annotated[
-        list[str] | None,
-        Parameter(name="--set", negative=(), help="A key that the idea sets: key=value."),
+        list[str] | None, Parameter(name="--set", help="A key that the idea sets: key=value.")
     ] = None,
     workers: Workers = None,
     where: Where = HERE,
@@ -101,11 +98,7 @@ def status(folder: CampaignPath, *, json: Json = False) -> None:
 
 
 def end(
-    folder: CampaignPath,
-    *,
-    workers: Workers = None,
-    where: Where = HERE,
-    json: Json = False,
+    folder: CampaignPath, *, workers: Workers = None, where: Where = HERE, json: Json = False
 ) -> None:
     """Judge the kept ideas on the sealed test part, opened once; no idea can follow."""
     from paribus.campaign import end as end_campaign

@@ -29,6 +29,7 @@ from paribus.cli.options import (
     Workers,
     console,
     print_json,
+    print_stamped,
     show,
     show_path,
 )
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from paribus.report.model import Report
     from paribus.results import Results
     from paribus.study import Study
+
+REPLICATE = "replicate"  # folders of a tuned A/A study begin so
+TAKEN = ("workers", "backend", "backend_option")  # by a program, and by a trainer of the user's own
 
 
 def plan(
@@ -65,7 +69,7 @@ def plan(
     """Say the smallest change a study will see, and what it costs."""
     loaded = _load(study, set_, trust, None if where.tflops else where)
     from paribus.analysis import analyse, detectable, planned_looks
-    from paribus.cli import as_json, printed
+    from paribus.cli import printed
     from paribus.results import load_results
 
     loaded, cost = _cost(loaded, workers, where, stack)
@@ -77,12 +81,32 @@ def plan(
     )
     looks = planned_looks(loaded)
     if json:
-        as_json.give(as_json.plan(loaded, rows, cost, metrics, looks))
+        seen = [
+            asdict(row)
+            | {"unit": metrics[row.metric].change_unit, "could_miss": row.could_miss}
+            | {"exceeds_margin": row.exceeds_margin}
+            for row in rows
+        ]
+        design = {"seeds": len(loaded.seeds), "power": loaded.inference.power}
+        design |= {"alpha": loaded.inference.alpha, "family": loaded.family}
+        print_stamped(_named(loaded) | design | {"detects": seen, "cost": cost, "looks": looks})
         return
     show(*printed.arms(loaded, cost))
     show(*printed.smallest_change(loaded, rows, metrics, study))
     show(*printed.cost(loaded, cost), *printed.planned(loaded, looks))
     show(*printed.detectable(loaded, rows, metrics))
+
+
+def _named(study: Study) -> dict[str, Any]:
+    """Return a study's name, question and arms, as JSON has them."""
+    arms = {
+        arm: {
+            "against": study.reference(arm),
+            "differs": {key: [a, b] for key, (a, b) in study.differences(arm).items()},
+        }
+        for arm in study.arms
+    }
+    return {"name": study.name, "question": study.question, "arms": arms}
 
 
 def _cost(
@@ -96,21 +120,16 @@ def _cost(
         return study, None
     where.require_used(workers=workers, stack=stack)
     if where.tflops is None:
+        from paribus.engine.execution.budgets import settled_budgets
         from paribus.engine.execution.estimate import estimate
 
         options = {**where.chosen(), "workers": workers, "stack": stack, "price": where.price}
-        return _settled(study), estimate(study, **options)
+        return settled_budgets(study), estimate(study, **options)
     from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 
     share = UTILISATION if where.utilisation is None else where.utilisation
     rate = stated_rate(study, where.tflops, utilisation=share, count=where.count)
     return study, study_cost(study, vocabularies_of(study), rate=rate, price=where.price)
-
-
-def _settled(study: Study) -> Study:
-    from paribus.engine.execution.budgets import settled_budgets
-
-    return settled_budgets(study)
 
 
 def _metrics(study: Study) -> dict[str, Metric]:
@@ -135,11 +154,10 @@ def check(
     study: StudyName | None = None,
     *,
     parameters: Annotated[
-        bool,
-        Parameter(negative=(), help="Every parameter of the models, and how it is initialised."),
+        bool, Parameter(help="Every parameter of the models, and how it is initialised.")
     ] = False,
     all_: Annotated[
-        bool, Parameter(name="--all", negative=(), help="Every key, not only those that are set.")
+        bool, Parameter(name="--all", help="Every key, not only those that are set.")
     ] = False,
     where: Where = HERE,
     eager: Eager = False,
@@ -152,18 +170,22 @@ def check(
     import tempfile
 
     if study is None:
-        _list_examples()
+        from paribus.cli import printed
+        from paribus.study import shipped_groups, shipped_studies
+
+        show(*printed.shipped(shipped_groups(), shipped_studies()))
         return
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import as_json, printed
+    from paribus.cli import printed
+    from paribus.decision import unreachable
     from paribus.ledger import unrecorded
     from paribus.runs import register as register_study
     from paribus.runs import try_briefly
-    from paribus.study.trainer import COMMAND, STACKED
+    from paribus.study.trainer import COMMAND, STACKED, require_stacked
 
     _require_used(loaded, where, eager=eager)
     if parameters:
-        _require_stacked(loaded, "`paribus check --parameters`")
+        require_stacked(loaded, "`paribus check --parameters`")
     tried: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, unrecorded():
         home = Path(folder) / "results"
@@ -174,8 +196,9 @@ def check(
     rows, warnings = dict[str, "list[ParameterRow]"](), list[str]()
     if loaded.trainer == STACKED:
         from paribus.engine.cost import study_cost, vocabularies_of
+        from paribus.engine.execution.budgets import settled_budgets
 
-        loaded = _settled(loaded)
+        loaded = settled_budgets(loaded)
         cost = study_cost(loaded, vocabularies_of(loaded))
     if parameters:
         from paribus.engine.training.parameters import parameter_rows, parameter_warnings
@@ -185,7 +208,15 @@ def check(
             rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
             warnings = parameter_warnings(loaded)
     if json:
-        as_json.give(as_json.check(loaded, cost, tried, rows, warnings))
+        optional = {"tried": tried} if tried else {}
+        optional |= {"parameters": rows, "warnings": warnings} if parameters else {}
+        print_stamped(
+            _named(loaded)
+            | {"seeds": loaded.seeds, "cost": cost, "unreachable": unreachable(loaded)}
+            | {"trained_a_step": loaded.trainer == STACKED}
+            | {"study": loaded.model_dump(mode="json")}
+            | optional
+        )
         return
     show(*printed.arms(loaded, cost), *printed.keys(loaded, every=all_))
     if parameters:
@@ -197,13 +228,6 @@ def check(
         f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
         + how.get(loaded.trainer, "; its trainer was not.")
     )
-
-
-def _list_examples() -> None:
-    from paribus.cli import printed
-    from paribus.study import shipped_groups, shipped_studies
-
-    show(*printed.shipped(shipped_groups(), shipped_studies()))
 
 
 def options_of(study: Study, where: Where, *, eager: bool = False) -> dict[str, Any]:
@@ -242,8 +266,7 @@ def run(
     stack: StackSize = None,
     eager: Eager = False,
     log: Annotated[
-        list[str] | None,
-        Parameter(negative=(), help="A tracker to write to as well: tensorboard, wandb."),
+        list[str] | None, Parameter(help="A tracker to write to as well: tensorboard, wandb.")
     ] = None,
     pdf: Annotated[bool, Parameter(negative="--no-pdf", help="Write the PDF too.")] = True,
     null: Annotated[
@@ -292,7 +315,7 @@ def _run_null(
     json: bool,
 ) -> None:
     """Measure error rates: the baseline against itself, `replicates` times."""
-    from paribus.cli import as_json, printed
+    from paribus.cli import printed
     from paribus.decision import calibrate, calibrate_tuned
     from paribus.results.formats import write_json
     from paribus.runs import results_folder
@@ -314,7 +337,7 @@ def _run_null(
         rates = calibrate_tuned(every)
     write_json(home / "null.json", asdict(rates))
     if json:
-        as_json.give(asdict(rates))
+        print_stamped(asdict(rates))
         return
     show(*printed.calibration(rates))
     if study.tuning is not None and not tuned:
@@ -325,20 +348,13 @@ def _run_null(
     show_path(f"null: {home / 'null.json'}")
 
 
-REPLICATE = "replicate"
-
-
 def _require_same_null(home: Path, *, tuned: bool) -> None:
     """Raise ParibusError where a folder holds replicates that were tuned, or not, unlike these."""
-    if tuned and (home / "study.json").exists():
+    other, option = ("study.json", "--no-tuning") if tuned else (f"{REPLICATE}-1", "--tuning")
+    if (home / other).exists():
         raise ParibusError(
-            f"{home} holds replicates without tuning; go on with --no-tuning, or choose another "
-            "folder with --results"
-        )
-    if not tuned and (home / f"{REPLICATE}-1").exists():
-        raise ParibusError(
-            f"{home} holds replicates that were tuned; go on without --no-tuning, or choose "
-            "another folder with --results"
+            f"{home} holds replicates that were {'not ' if tuned else ''}tuned; go on with "
+            f"{option}, or choose another folder with --results"
         )
 
 
@@ -381,16 +397,7 @@ def train(
         options |= {**where.chosen(), "stack": stack, "eager": eager, "log": log}
         options["open_test"] = open_test
     with watching(console, before) as watch:
-        return run_study(
-            study,
-            results,
-            watch=watch,
-            **options,
-        )
-
-
-# What a trainer of the user's own takes, and a program.
-TAKEN = ("workers", "backend", "backend_option")
+        return run_study(study, results, watch=watch, **options)
 
 
 def _require_used(study: Study, where: Where, **options: Any) -> None:
@@ -406,12 +413,6 @@ def _require_used(study: Study, where: Where, **options: Any) -> None:
             f"'{study.name}' is run by trainer '{study.trainer}', which takes no "
             f"{' or '.join(stated)}; leave it out, or make it a key of the trainer's own section"
         )
-
-
-def _require_stacked(study: Study, what: str) -> None:
-    from paribus.study.trainer import require_stacked
-
-    require_stacked(study, what)
 
 
 def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:
@@ -472,10 +473,7 @@ def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -
     else:
         report = analysed(results)
     if answer.verbose:
-        analysis = report.verdicts.analysis
-        show(*printed.chosen(analysis), *printed.sampled(analysis), *printed.tasks(analysis))
-        show(*printed.contrasts(analysis), *printed.comparison(analysis))
-        show(*printed.decided(report.verdicts))
+        show(*printed.tables_of(report.verdicts))
     return give(report, answer, written)
 
 

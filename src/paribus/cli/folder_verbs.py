@@ -20,6 +20,7 @@ from paribus.cli.options import (
     Where,
     Workers,
     console,
+    print_stamped,
     show,
     show_path,
 )
@@ -32,13 +33,11 @@ if TYPE_CHECKING:
 def status(
     folder: Folder,
     *,
-    follow: Annotated[
-        bool, Parameter(negative=(), help="Keep showing the run until it is finished.")
-    ] = False,
+    follow: Annotated[bool, Parameter(help="Keep showing the run until it is finished.")] = False,
     json: Json = False,
 ) -> None:
     """List the trials of a results folder and how far each is."""
-    from paribus.cli import as_json, printed
+    from paribus.cli import printed
     from paribus.results import ResultsFolder, load_results
     from paribus.runs.queue import Queue
 
@@ -53,7 +52,7 @@ def status(
     if found and not ResultsFolder(folder).exists:  # the job that registers it waits
         if json:
             rows = [asdict(row) for row in found]
-            as_json.give({"finished": [], "unfinished": [], "jobs": rows})
+            print_stamped({"finished": [], "unfinished": [], "jobs": rows})
         else:
             show(*printed.jobs(found))
         return
@@ -64,7 +63,7 @@ def status(
         groups = {"finished": results.finished, "unfinished": results.unfinished}
         labels = {name: [one.label for one in trials] for name, trials in groups.items()}
         jobs = {"jobs": [asdict(row) for row in found]} if found else {}
-        as_json.give(labels | jobs)
+        print_stamped(labels | jobs)
         return
     show(*printed.status(results), *printed.standing(results))
     show(*printed.tuning(ResultsFolder(results.path)))
@@ -78,7 +77,7 @@ def cancel(
         str | None, Parameter(help="Needed for jobs of your own backend: cluster.py:Queue.")
     ] = None,
     backend_option: Annotated[
-        list[str] | None, Parameter(negative=(), help="An option of that backend: key=value.")
+        list[str] | None, Parameter(help="An option of that backend: key=value.")
     ] = None,
 ) -> None:
     """End what a study has running: its jobs, or its command here."""
@@ -103,9 +102,7 @@ def running_jobs(folder: Path) -> list[JobRow]:
 
 
 def extend(
-    folder: Folder,
-    *,
-    seeds: Annotated[int, Parameter(help="How many seeds to add.")],
+    folder: Folder, *, seeds: Annotated[int, Parameter(help="How many seeds to add.")]
 ) -> None:
     """Add seeds to a finished study, as a registered second stage."""
     from paribus.analysis import extension_in_words
@@ -125,8 +122,7 @@ def evaluate(
     folder: Folder,
     *,
     tasks: Annotated[
-        list[str] | None,
-        Parameter(negative=(), consume_multiple=True, help="Tasks by name; by default all."),
+        list[str] | None, Parameter(consume_multiple=True, help="Tasks by name; by default all.")
     ] = None,
     fewshot: Annotated[
         str | None,
@@ -136,8 +132,7 @@ def evaluate(
     ] = None,
     items: Annotated[int | None, Parameter(help="Questions of each task; by default all.")] = None,
     standard: Annotated[
-        bool,
-        Parameter(negative=(), help="Tasks of the LM Evaluation Harness, which are downloaded."),
+        bool, Parameter(help="Tasks of the LM Evaluation Harness, which are downloaded.")
     ] = False,
     data: Annotated[
         Path | None, Parameter(help="A folder with copies of the data sets of standard tasks.")
@@ -150,7 +145,7 @@ def evaluate(
     trust: Trust = False,
 ) -> None:
     """Evaluate finished trials on more zero- and few-shot tasks."""
-    from paribus.cli import as_json, printed
+    from paribus.cli import printed
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
     from paribus.results import ResultsFolder
 
@@ -169,7 +164,7 @@ def evaluate(
     )
     if json:
         content = {"path": str(answered.path), "cannot_be_compared": answered.unlike}
-        as_json.give(content | {"tasks": answered.tasks.to_pylist()})
+        print_stamped(content | {"tasks": answered.tasks.to_pylist()})
         return
     show(*printed.answers(ResultsFolder(folder).read_study(), answered))
     show_path(f"answers: {answered.path}")
@@ -177,12 +172,11 @@ def evaluate(
 
 def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
     """Check that nothing was changed; compute scores, analysis and verdict again."""
-    from paribus.cli import as_json
     from paribus.verification import verify as verify_folder
 
     outcome = verify_folder(results, trust=trust)
     if json:
-        as_json.give(asdict(outcome))
+        print_stamped(asdict(outcome))
         return 3 if outcome.findings else 0
     for line in outcome.checked:
         show_path(f"checked: {line}")
@@ -193,8 +187,7 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
 
 
 def archive(
-    results: Folder,
-    out: Annotated[Path, Parameter(help="The folder to write; it must be new.")],
+    results: Folder, out: Annotated[Path, Parameter(help="The folder to write; it must be new.")]
 ) -> None:
     """Copy a study without its weights, for a repository."""
     from paribus.numbers import plural

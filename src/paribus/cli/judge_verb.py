@@ -20,7 +20,6 @@ def judge(
     paths: Annotated[
         list[str] | None,
         Parameter(
-            negative=(),
             consume_multiple=True,
             help="Files, folders and patterns; label=PATTERN names the arm of its runs.",
         ),
@@ -28,8 +27,7 @@ def judge(
     /,
     *,
     score: Annotated[
-        list[str] | None,
-        Parameter(negative=(), help="The score that decides; more of them stand beside it."),
+        list[str] | None, Parameter(help="The score that decides; more of them stand beside it.")
     ] = None,
     margin: Annotated[
         float | None,
@@ -38,9 +36,8 @@ def judge(
     better: Annotated[
         list[Literal["lower", "higher"]] | None,
         Parameter(
-            negative=(),
             help="Which direction is better, of the first score or once for each; by default what "
-            "a score's name says.",
+            "a score's name says."
         ),
     ] = None,
     arm: Annotated[
@@ -71,36 +68,23 @@ def judge(
         ),
     ] = None,
     where: Annotated[
-        list[str] | None,
-        Parameter(negative=(), help="Take the runs that meet a condition, such as lr=0.01."),
+        list[str] | None, Parameter(help="Take the runs that meet a condition, such as lr=0.01.")
     ] = None,
     best_of: Annotated[
-        str, Parameter(help="Take the best run of each seed over this setting.", show_default=False)
+        str, Parameter(help="Take the best run of each seed over this setting.")
     ] = "",
     step: Annotated[
-        str,
-        Parameter(
-            help="The column of steps, where a run has several rows of a table.", show_default=False
-        ),
+        str, Parameter(help="The column of steps, where a run has several rows of a table.")
     ] = "",
     item: Annotated[
-        str,
-        Parameter(
-            help="The column of items, where a run has a row for each question.", show_default=False
-        ),
+        str, Parameter(help="The column of items, where a run has a row for each question.")
     ] = "",
     metric: Annotated[
-        str,
-        Parameter(
-            help="The column of the score's name, in a table with a row for each.",
-            show_default=False,
-        ),
+        str, Parameter(help="The column of the score's name, in a table with a row for each.")
     ] = "",
-    value: Annotated[
-        str, Parameter(help="The column of its value there.", show_default=False)
-    ] = "",
+    value: Annotated[str, Parameter(help="The column of its value there.")] = "",
     new_items: Annotated[
-        bool, Parameter(negative=(), help="Claim it of new questions or documents, too.")
+        bool, Parameter(help="Claim it of new questions or documents, too.")
     ] = False,
     at_step: Annotated[
         float | None, Parameter(help="The step at which scores are read; by default the last.")
@@ -130,8 +114,7 @@ def judge(
         Parameter(help="A registered [runs] study: its file or results folder says all of this."),
     ] = None,
     results: Annotated[
-        Path | None,
-        Parameter(help="A folder to keep the records in, for report and verify."),
+        Path | None, Parameter(help="A folder to keep the records in, for report and verify.")
     ] = None,
     page: Annotated[Path | None, Parameter(help="Write the page to this file.")] = None,
     answer: Answer = PLAIN,
@@ -329,5 +312,5 @@ def _give(results: Results, page: Path | None, answer: Answer) -> int:
     if answer.verbose:
         from paribus.cli import printed
 
-        show(*printed.comparison(analysis))
+        show(*printed.comparison(analysis.by_name))
     return give(report, answer, written)

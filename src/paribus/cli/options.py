@@ -6,6 +6,7 @@ Nothing heavy is imported up here: asking for help reads this file.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
@@ -23,13 +24,11 @@ if TYPE_CHECKING:
 # As `machine.programs` has it, which help need not wait for.
 Device = Literal["auto", "cpu", "cuda", "mps"]
 StudyName = Annotated[
-    str,
-    Parameter(help="The name of an example (`paribus check` lists them), or a TOML file."),
+    str, Parameter(help="The name of an example (`paribus check` lists them), or a TOML file.")
 ]
 Folder = Annotated[Path, Parameter(help="The results folder of a study.")]
 Overrides = Annotated[
-    list[str] | None,
-    Parameter(name="--set", negative=(), help="Change a key of the study: key=value."),
+    list[str] | None, Parameter(name="--set", help="Change a key of the study: key=value.")
 ]
 ResultsPath = Annotated[
     Path | None,
@@ -48,8 +47,7 @@ StudyFolder = Annotated[
     Parameter(help="The folder of the study file, if the study names its text by a relative path."),
 ]
 Step = Annotated[
-    int | None,
-    Parameter(help="Weights kept after this step (training.keep) in place of the last."),
+    int | None, Parameter(help="Weights kept after this step (training.keep) in place of the last.")
 ]
 AverageLast = Annotated[
     int, Parameter(help="Average this many kept sets of weights, up to that step.")
@@ -57,15 +55,11 @@ AverageLast = Annotated[
 Eager = Annotated[
     bool,
     Parameter(
-        negative=(),
-        help="Launch GPU kernels one by one: slower, for modules that read a tensor's value.",
+        help="Launch GPU kernels one by one: slower, for modules that read a tensor's value."
     ),
 ]
 Trust = Annotated[
-    bool,
-    Parameter(
-        negative=(), help="Run the custom code that a results folder names; read that code first."
-    ),
+    bool, Parameter(help="Run the custom code that a results folder names; read that code first.")
 ]
 
 
@@ -90,7 +84,7 @@ class Where:
         ),
     ] = "local"
     backend_option: Annotated[
-        list[str] | None, Parameter(negative=(), help="An option of the backend: key=value.")
+        list[str] | None, Parameter(help="An option of the backend: key=value.")
     ] = None
     cpu_kernels: Annotated[
         Literal["auto", "on", "off"] | None,
@@ -170,9 +164,7 @@ THEME = Theme({"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"}
 console = Console(highlight=False, soft_wrap=False, theme=THEME)
 
 
-Json = Annotated[
-    bool, Parameter(negative=(), help="Print the same as JSON, on standard output alone.")
-]
+Json = Annotated[bool, Parameter(help="Print the same as JSON, on standard output alone.")]
 
 
 @Parameter(name="*")
@@ -180,27 +172,18 @@ Json = Annotated[
 class Answer:
     """How a verdict is given: the same of every verb that gives one."""
 
-    verbose: Annotated[
-        bool, Parameter(negative=(), help="Print every test, control and caution too.")
-    ] = False
+    verbose: Annotated[bool, Parameter(help="Print every test, control and caution too.")] = False
     json: Annotated[
-        bool,
-        Parameter(
-            negative=(), help="Print verdict.json in place of the card; all else goes to stderr."
-        ),
+        bool, Parameter(help="Print verdict.json in place of the card; all else goes to stderr.")
     ] = False
     markdown: Annotated[
-        bool,
-        Parameter(
-            negative=(), help="Print the card as Markdown, for a pull request; the rest to stderr."
-        ),
+        bool, Parameter(help="Print the card as Markdown, for a pull request; the rest to stderr.")
     ] = False
     exit_verdict: Annotated[
         bool,
         Parameter(
-            negative=(),
             help="Exit with a code for the word: 0 BETTER, 12 SAME, 14 DESCRIPTIVE, "
-            "13 UNRESOLVED, 11 WORSE, 3 INVALID; of several words that of the last in this order.",
+            "13 UNRESOLVED, 11 WORSE, 3 INVALID; of several words that of the last in this order."
         ),
     ] = False
 
@@ -220,6 +203,18 @@ def print_json(value: Any) -> None:
     import json
 
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_stamped(value: Mapping[str, Any]) -> None:
+    """Print a verb's answer as JSON, with the number of its form, which is raised when a key is
+    renamed, dropped or given another meaning.
+
+    The verbs that give verdicts print verdict.json, whose number is that of all records.
+    """
+    from paribus.digests import plain
+    from paribus.schema import stamped
+
+    print_json(stamped(plain(value), 1))
 
 
 # Spaces at the end of a line, before or after the codes that end a style.

@@ -54,10 +54,7 @@ class Section:
 
 
 def write_report(
-    results: Results,
-    analysis: Analysis,
-    verdicts: Verdicts,
-    drawn: list[Figure] | None = None,
+    results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure] | None = None
 ) -> Path:
     """Write `report.html` into the results folder; returns its path. Needs no network."""
     path = results.path / "report.html"
@@ -66,10 +63,7 @@ def write_report(
 
 
 def render(
-    results: Results,
-    analysis: Analysis,
-    verdicts: Verdicts,
-    drawn: list[Figure] | None = None,
+    results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure] | None = None
 ) -> str:
     """Return the page as text; everything from a study file is escaped.
 

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from paribus.analysis import Analysis
 from paribus.report.figures.contrasts import forest, forest_name, pairs_name, seed_pairs
-from paribus.report.figures.models import (
-    against,
-    curve,
-    parts,
-    profile,
-    spread,
-    tasks,
-    throughput,
-)
+from paribus.report.figures.models import against, curve, parts, profile, spread, tasks, throughput
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours
 from paribus.report.figures.training import contrast_along, logged, loss_curves, panels_of, trend
 from paribus.report.figures.tuning import tuning_figures
 from paribus.results import Results
 
-__all__ = [
-    "ARM_COLOURS",
-    "Figure",
-    "colours",
-    "draw",
-    "forest",
-    "forest_name",
-    "pairs_name",
-]
+__all__ = ["ARM_COLOURS", "Figure", "colours", "draw", "forest", "forest_name", "pairs_name"]
 
 # How a drawing is drawn, in the order of a report.
 DRAWN = {

@@ -37,11 +37,7 @@ def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
 
 
 def over_steps(
-    results: Results,
-    series: Sequence[Series],
-    parts: dict[str, str],
-    *,
-    most_rows: int = MOST_ROWS,
+    results: Results, series: Sequence[Series], parts: dict[str, str], *, most_rows: int = MOST_ROWS
 ) -> list[Row]:
     """Return {arm, seed, part, x, value} of series over training; `parts` are those of columns.
 

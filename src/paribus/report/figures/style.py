@@ -201,10 +201,7 @@ def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any
     none is long."""
     broken = {
         label: textwrap.wrap(
-            label,
-            characters,
-            max_lines=most_lines,
-            placeholder="\N{HORIZONTAL ELLIPSIS}",
+            label, characters, max_lines=most_lines, placeholder="\N{HORIZONTAL ELLIPSIS}"
         )
         for label in labels
         if len(label) > characters

@@ -12,14 +12,7 @@ from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.drawing import PART, Drawing
 from paribus.metric import readable
-from paribus.report.figures.rows import (
-    MOST_ROWS,
-    Row,
-    few,
-    finding,
-    over_steps,
-    series_of,
-)
+from paribus.report.figures.rows import MOST_ROWS, Row, few, finding, over_steps, series_of
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
@@ -123,9 +116,7 @@ def logged(results: Results) -> list[Figure]:
     return figures
 
 
-def _by_metric(
-    results: Results,
-) -> dict[str, dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]]:
+def _by_metric(results: Results) -> dict[str, dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]]:
     """Return steps and values by metric and trial, finite alone; with the training loss where
     nothing declares how it is drawn."""
     by_metric: dict[str, dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]] = {}
