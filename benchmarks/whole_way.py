@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from paribus.runs.executors.local import count_cores
+from paribus.engine.execution.tasks import count_cores
 
 FIVE_MINUTES, TRAINING_SHARE, START_SECONDS = 300.0, 0.8, 4.0
 TRIALS = "**/trials/*/*/"  # those of the tuning too

@@ -11,7 +11,6 @@ import pytest
 
 import paribus
 from paribus.results import Results, ResultsFolder, load_results
-from paribus.runs.advance import advance
 from paribus.runs.executors import find_backend
 from paribus.runs.progress import Progress
 from paribus.runs.queue import Queue
@@ -109,13 +108,12 @@ def run_here(study: Study, results: Path) -> Results:
     with folder.lock():
         queue.open(_order(study, folder, Options(workers=1), find_backend("local")))
         context = Context(queue, queue.read_order(), "here", 0)
-        runner = runner_of(study.trainer)
         while not queue.is_finished:
-            advance(context, runner)
+            runner_of(study.trainer)(context).advance()
             for name in queue.names():
                 task = queue.read_task(name)
                 assert task is not None
-                answer = runner.execute(task, context)
+                answer = runner_of(study.trainer)(context).execute(task)
                 if answer is not None:
                     queue.answer(task.id, answer)
                 queue.finish(task)

@@ -21,7 +21,7 @@ from paribus.engine.evaluation.causality import (
     tolerance,
 )
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
-from paribus.engine.execution.trial.record import TrainedStack, record
+from paribus.engine.execution.trial.record import record
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
@@ -281,14 +281,15 @@ class TestWeightsThrownFar:
         curve = HeldOutCurve(study, [study.setting("cheat")] * 2, ["cheat"] * 2, small_dataset, CPU)
         for _ in range(6):
             stack.step()
-        trained = TrainedStack(study, small_dataset, stack, trials, None, 1.0, curve)
+        trained = {"study": study, "dataset": small_dataset, "trainer": stack, "trials": trials}
+        trained |= {"seconds": 1.0, "curve": curve}
         folder = TrialFolder(tmp_path / "trial", "cheat", 1)
         folder.path.mkdir()
         folder.write_json("initial.json", stack.initial_records[0])
         with pytest.raises(ParibusError, match="tokens after it"):
-            record(trained, [(0, folder)])
+            record(0, folder, **trained)
         monkeypatch.setattr("paribus.engine.execution.trial.record.has_diverged", lambda *of: True)
-        record(trained, [(0, folder)])
+        record(0, folder, **trained)
         shown = folder.read_json("trial.json")["causality"]
         assert "it diverged, and a log-probability moves by" in shown["not_proven"]
 

@@ -74,7 +74,7 @@ def test_points_are_what_a_whole_evaluation_says(small_study: Maker) -> None:
         assert all(
             np.array_equal(ours.arrays[n], a, equal_nan=True) for n, a in theirs.arrays.items()
         )
-    assert [point.step for point in curve.points] == [0, 2, 4]
+    assert [point["step"] for point in curve.points] == [0, 2, 4]
     stack.step()
     stack.step()
     curve.measure(stack, 1.0)
@@ -83,8 +83,8 @@ def test_points_are_what_a_whole_evaluation_says(small_study: Maker) -> None:
         model = build_model(setting, dataset.vocab_size)
         load_parameters(model, stack.parameters(r))
         scores = evaluate_on(model, dataset, part, setting.data.seq_len).scores
-        nats = curve.points[-1].nats[r]
-        assert curve.points[-1].tokens == 100
+        nats = curve.points[-1]["nats"][r]
+        assert curve.points[-1]["tokens"] == 100
         assert nats is not None and nats / 100 == pytest.approx(scores["validation_loss"], rel=1e-6)
 
 
@@ -118,13 +118,13 @@ def test_side_by_side_points_are_those_of_each_alone(
     monkeypatch.setattr(together, "_alone", None)  # it is not asked
     together.measure(stack, 0.0)
     (one,), (other,) = alone.points, together.points
-    assert other.tokens == one.tokens
-    assert len(set(other.nats)) == 3
-    assert other.nats == pytest.approx(one.nats, rel=1e-6)
+    assert other["tokens"] == one["tokens"]
+    assert len(set(other["nats"])) == 3
+    assert other["nats"] == pytest.approx(one["nats"], rel=1e-6)
 
     stack.replicas.load(1, {"weights/final_norm.weight": np.full(16, np.nan, np.float32)})
     together.measure(stack, 0.0)
-    assert together.points[-1].nats == (other.nats[0], None, other.nats[2])
+    assert together.points[-1]["nats"] == [other["nats"][0], None, other["nats"][2]]
 
 
 @pytest.mark.parametrize(

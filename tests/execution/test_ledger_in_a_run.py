@@ -77,7 +77,9 @@ def test_places_are_those_of_the_bytes(three: tuple[Path, list[Results]]) -> Non
             test = int(len(text) * (1 - sizes.data.test_fraction))
             assert part.stop in (None, test, len(text))
             found = load_dataset(sizes.data, sizes.folder)
-            wanted = found.held_out if found.test is None or part.role != "test" else found.test
+            wanted = found.held_out
+            if found.test is not None and part.role == "test":
+                wanted = found.test.text
             assert len(cut) == wanted.n_bytes
             decoded = found.tokenizer.decode(found.validation[:]).encode()
             assert part.role == "test" or cut == decoded

@@ -207,7 +207,7 @@ def test_left_early(case, whole, monkeypatch):
     alone = (("baseline", 1),)
     real = trial.record
 
-    def left(*arguments: Any) -> None:
+    def left(*arguments: Any, **named: Any) -> None:
         raise Left
 
     monkeypatch.setattr(trial, "record", left)

@@ -13,7 +13,7 @@ import torch
 import paribus
 from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.data import load_dataset
-from paribus.engine.execution.runner import EngineStages
+from paribus.engine.execution.runner import EngineRunner
 from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.report.model import build_report
 from paribus.report.render import card_text
@@ -180,7 +180,7 @@ class Here:
             order=SimpleNamespace(settings={}),
             say=self.said.append,
         )
-        EngineStages(context).after_trials(self.study, folder)
+        EngineRunner(context).after_trials(self.study, folder)
 
 
 def states(folder: ResultsFolder) -> dict[str, str]:

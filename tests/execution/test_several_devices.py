@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def begin(results: Path, ranks: int, retries: int = 0) -> subprocess.Popen[str]:
 
 
 def kill_rank(results: Path, run: subprocess.Popen[str], at: int = 0) -> int:
-    """Kill rank 1 once there is a checkpoint after step `at`; returns the newest one's step."""
+    """Kill a rank once there is a checkpoint after step `at`; returns the newest one's step."""
     while not (steps := [t for t in _steps(results) if t > at]):
         assert run.poll() is None
         time.sleep(0.05)
@@ -99,7 +100,7 @@ def _steps(results: Path) -> list[int]:
 
 
 def helper_below(parent: int) -> int:
-    """Return the process of rank 1 that a worker of this parent started."""
+    """Return the process of a rank that a worker of this parent started."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             command = (entry / "cmdline").read_bytes().split(b"\0")
@@ -120,7 +121,7 @@ def test_a_trial_outlives_a_killed_rank(tmp_path: Path, monkeypatch: pytest.Monk
     kill_rank(results, run)
     said, _ = run.communicate(timeout=300)
     assert run.returncode == 1 and len(said.splitlines()) == 1
-    assert "rank 1 of 2 died with signal 9" in said and "run again to continue" in said
+    assert re.search(r"rank [01] of 2 died with signal 9.*run again to continue", said)
     assert "on baseline/seed-1" in said
     assert begin(results, 1).wait(timeout=600) == 0
     loaded = paribus.load_results(results)

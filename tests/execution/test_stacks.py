@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.engine.data import Dataset
-from paribus.engine.execution.runner import EngineStages
+from paribus.engine.execution.runner import EngineRunner
 from paribus.engine.execution.trial import record
 from paribus.engine.execution.trial.stacks import (
     Recorded,
@@ -174,10 +174,10 @@ class OneAnswer:
         return [{"stack": min(self.fit, self.asked[-1]), "why": "each takes 1 GiB"}]
 
 
-def stages_of(queue: object) -> EngineStages:
+def stages_of(queue: object) -> EngineRunner:
     """Return stages whose tasks go to a queue that is made up."""
-    context: Any = SimpleNamespace(queue=queue, order=SimpleNamespace(settings={}))
-    return EngineStages(context)
+    context: Any = SimpleNamespace(queue=queue, order=SimpleNamespace(settings={}), say=print)
+    return EngineRunner(context)
 
 
 def fitted(

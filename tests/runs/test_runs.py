@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -261,7 +262,8 @@ def test_a_stopped_worker_is_replaced_and_may_go_on(
     second = worker(queue, "second", tmp_path)
     assert second.wait(120) == 0 and queue.is_finished
     for pid in children:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # it had ended, and is reaped now
+            os.kill(pid, signal.SIGCONT)
     assert first.wait(60) == 0
     assert records(paribus.load_results(tmp_path / "r")) == whole
     assert not (tmp_path / "r" / "repeats").exists()
@@ -270,8 +272,7 @@ def test_a_stopped_worker_is_replaced_and_may_go_on(
 def test_a_record_that_differs_is_kept_beside_the_first(
     study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from paribus.runs.declared import declared_by, find_trainer
-    from paribus.runs.records import write_record
+    from paribus.runs.records import declared_by, find_trainer, write_record
     from paribus.study.trainer import TrialRecord
 
     results = paribus.run(study, tmp_path / "r")

@@ -144,7 +144,7 @@ def _metrics(study: Study) -> dict[str, Metric]:
         with ending_children():  # measures and probes may be the user's own code
             return endpoint_metrics(study)
     from paribus.runs import results_folder
-    from paribus.runs.declared import declared_by, find_trainer
+    from paribus.runs.records import declared_by, find_trainer
 
     trainer = find_trainer(study, results_folder(study, None))
     return by_name({"the trainer": declared_by(study, trainer).metrics})

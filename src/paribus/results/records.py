@@ -195,7 +195,7 @@ _TuningRecord = form(
     chosen=dict[str, _Chosen],
     caveats=dict[str, list[str]],
 )
-_AboutAnswers = form(not_offered=list[list[Any]], prompts_sha256=str, sha256=dict[str, str])
+_AboutAnswers = form(not_offered=list[list[Any]], prompts_sha256=str)
 RECORDS: dict[str, type[BaseModel]] = {
     "about.json": _AboutAnswers,
     "analysis.json": _AnalysisRecord,

@@ -1,4 +1,4 @@
-"""What comes next in a run, as a function of its results folder.
+"""The next step of a run, as a function of its results folder.
 
 Tuning trials, the choice, the verdict's trials up to the next look, the look, and what a study ends
 with: each stage uses what exists already and raises `Missing` for the rest. So a run can be killed
@@ -8,18 +8,13 @@ anywhere, and any worker finds out how it goes on.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from paribus.analysis import (
-    Table,
-    look_in_words,
-    next_look,
-    tuning_record,
-    why_not_these_looks,
-)
+from paribus import analysis
 from paribus.analysis.tuning import differing_from, values_of
 from paribus.errors import ParibusError
 from paribus.ledger import unrecorded
@@ -31,6 +26,7 @@ from paribus.results import (
     needed_trials,
     read_looks,
 )
+from paribus.results.formats import write_json
 from paribus.results.opened_texts import note
 from paribus.results.registration import FILE
 from paribus.results.store import TUNING
@@ -41,53 +37,133 @@ from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import RECORD_BYTES, read_text
 
 if TYPE_CHECKING:
-    from paribus.runs.worker import Context, Runner
+    from paribus.runs.worker import Context
 
-Say = Callable[[str], object]
+Say = Callable[[str], None]
 
 
-class Stages(Protocol):
-    """What a trainer does in each stage of a run. Each method may raise Missing."""
+class Runner:
+    """The work of one kind of trainer in a run. Methods may raise ParibusError.
+
+    Those of stages may raise Missing: tasks have to be done first.
+    """
+
+    later: tuple[str, ...] = ()
+    """Modules that children need at the end of their first trial."""
+
+    def __init__(self, context: Context | None) -> None:
+        self.context: Any = context  # None where no worker is needed
+        self.say: Say = context.say if context else logging.getLogger("paribus").info
+
+    @staticmethod
+    def forks() -> bool:
+        """Return whether children may be forked."""
+        return True
+
+    @staticmethod
+    def warm_up() -> None:
+        """Import what every child needs, before the order is known."""
+
+    def slots(self) -> int:
+        """Return how many children a worker of this machine has at the same time."""
+        raise NotImplementedError
+
+    def execute(self, task: Task) -> Any:
+        """Do a task; returns its answer, or None if its results are in the results folder."""
+        raise NotImplementedError
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
         """Return the study as it is registered; raises ParibusError if it cannot be run there."""
-        ...
+        raise NotImplementedError
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
         """Register a study, or its tuning trials; return it with its settled precision."""
-        ...
+        raise NotImplementedError
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Tell the ledger that scores will be seen."""
-        ...
+        """Record what starts workers, in no digest; tell the ledger that scores will be seen."""
+        if self.context is not None:
+            write_json(folder.path / "backend.json", self.context.order.executor)
+        note(folder, is_begun=True)
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
         """Return the tasks that train these trials."""
-        ...
+        raise NotImplementedError
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
         """Do what follows when the trials up to a look are finished."""
-        ...
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
         """Do what the study ends with: the sealed test text, timing, a description of the text."""
-        ...
 
+    def go_through(self, study: Study, folder: ResultsFolder) -> None:
+        """Go through all stages of a study."""
+        study = self.open(study, folder)
+        if study.tuning is not None:
+            if not (folder.path / FILE).is_file():
+                study = self.register(study, folder)
+            self.begin(study, folder)
+            study = self._tune(study, folder)
+        self._train(study, folder)
 
-def advance(context: Context, runner: Runner) -> None:
-    """Put the tasks of the next stage into the queue, or note that nothing is left."""
-    queue, order = context.queue, context.order
-    recorded = contextlib.nullcontext() if order.settings.get("recorded", True) else unrecorded()
-    try:
-        with recorded:
-            runner.advance(context)
-    except Missing as missing:
-        trains = next((task for task in missing.tasks if task.trials), None)
-        if trains is not None:
-            context.report("stage", home=trains.home)
-        queue.put(missing.tasks)
-        return
-    queue.note_finished()
+    def _train(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> None:
+        """Train missing trials, and take looks."""
+        study = self.register(study, folder, is_tuning=is_tuning)
+        if not is_tuning:
+            self.begin(study, folder)
+        while True:
+            needed = needed_trials(study, read_looks(folder))
+            todo = [trial for trial in needed if not folder.trial(*trial).is_finished]
+            if todo:
+                raise Missing(self.tasks(study, folder, todo))
+            self.after_trials(study, folder)
+            if not take_look(study, folder, self.say):
+                break
+        if not is_tuning:
+            self.finish(study, folder, needed)
+
+    def _tune(self, study: Study, folder: ResultsFolder) -> Study:
+        """Train missing tuning trials, in a folder of their own; return the study as tuned.
+
+        They are a study like any other (`paribus.study.tuning_study`). A choice that was made
+        already is made again, and compared with the sealed one.
+        """
+        sealed, home, wanted = folder.read_tuning(), folder.tuning_trials, tuning_study(study)
+        unfinished = [trial for trial in wanted.trials if not home.trial(*trial).is_finished]
+        if unfinished and sealed:
+            raise ParibusError(
+                f"tuning trial {home.trial(*unfinished[0]).label} is no longer in {home.path}, and "
+                f"{TUNING} was made of it: restore it, or choose another folder with --results"
+            )
+        if unfinished:
+            home.require_same(wanted)
+            self._train(wanted, home, is_tuning=True)
+        record = analysis.tuning_record(study, load_results(home.path))
+        if not sealed:
+            folder.seal(TUNING, record)
+        elif differing_from(sealed, record):
+            raise ParibusError(
+                f"{folder.path / TUNING} is not what the tuning trials give; `paribus verify` "
+                "says what was changed: restore it"
+            )
+        tuned = with_choice(study, values_of(record))
+        folder.create(tuned)
+        return tuned
+
+    def advance(self) -> None:
+        """Put the tasks of the next stage into the queue, or note that nothing is left."""
+        queue, order = self.context.queue, self.context.order
+        recorded = order.settings.get("recorded", True)
+        try:
+            with contextlib.nullcontext() if recorded else unrecorded():
+                self.go_through(study_of(order), ResultsFolder(Path(order.results)))
+        except Missing as missing:
+            trains = next((task for task in missing.tasks if task.trials), None)
+            if trains is not None:
+                self.context.report("stage", home=trains.home)
+            queue.put(missing.tasks)
+            return
+        queue.note_finished()
 
 
 def study_of(order: Order, home: Path | None = None) -> Study:
@@ -98,65 +174,6 @@ def study_of(order: Order, home: Path | None = None) -> Study:
     return read_study(read_text(home / "study.json", RECORD_BYTES), folder=folder, foreign=False)
 
 
-def go_through(stages: Stages, study: Study, folder: ResultsFolder, say: Say) -> None:
-    """Go through all stages of a study. Raises Missing if tasks have to be done first."""
-    study = stages.open(study, folder)
-    if study.tuning is not None:
-        if not (folder.path / FILE).is_file():
-            study = stages.register(study, folder)
-        stages.begin(study, folder)
-        study = _tune(stages, study, folder, say)
-    _train(stages, study, folder, say)
-
-
-def _train(
-    stages: Stages, study: Study, folder: ResultsFolder, say: Say, *, is_tuning: bool = False
-) -> None:
-    """Train missing trials, and take looks."""
-    study = stages.register(study, folder, is_tuning=is_tuning)
-    if not is_tuning:
-        stages.begin(study, folder)
-    while True:
-        needed = needed_trials(study, read_looks(folder))
-        todo = [trial for trial in needed if not folder.trial(*trial).is_finished]
-        if todo:
-            raise Missing(stages.tasks(study, folder, todo))
-        stages.after_trials(study, folder)
-        if not take_look(study, folder, say):
-            break
-    if not is_tuning:
-        stages.finish(study, folder, needed)
-
-
-def _tune(stages: Stages, study: Study, folder: ResultsFolder, say: Say) -> Study:
-    """Train missing tuning trials, in a folder of their own; return the study as tuned.
-
-    They are a study like any other (`paribus.study.tuning_study`). A choice that was made already
-    is made again, and compared with the sealed one.
-    """
-    sealed, home, wanted = folder.read_tuning(), folder.tuning_trials, tuning_study(study)
-    unfinished = [trial for trial in wanted.trials if not home.trial(*trial).is_finished]
-    if unfinished and sealed:
-        raise ParibusError(
-            f"tuning trial {home.trial(*unfinished[0]).label} is no longer in {home.path}, and "
-            f"{TUNING} was made of it: restore it, or choose another folder with --results"
-        )
-    if unfinished:
-        home.require_same(wanted)
-        _train(stages, wanted, home, say, is_tuning=True)
-    record = tuning_record(study, load_results(home.path))
-    if not sealed:
-        folder.seal(TUNING, record)
-    elif differing_from(sealed, record):
-        raise ParibusError(
-            f"{folder.path / TUNING} is not what the tuning trials give; `paribus verify` "
-            "says what was changed: restore it"
-        )
-    tuned = with_choice(study, values_of(record))
-    folder.create(tuned)
-    return tuned
-
-
 def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
     """Take the next look of `study`, whose trials up to it are finished; return whether it had one.
 
@@ -164,29 +181,27 @@ def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
     """
     if not looks_left(study, read_looks(folder)):
         return False
-    table = Table.of(load_results(folder.path))
-    if problem := why_not_these_looks(table):
+    table = analysis.Table.of(load_results(folder.path))
+    if problem := analysis.why_not_these_looks(table):
         raise ParibusError(
             f"{folder.path}: {problem}; `paribus verify` says what was changed: restore it"
         )
-    entry = next_look(table)
+    entry = analysis.next_look(table)
     if entry is None:
         return False
     append_look(folder, entry | {"taken_at": datetime.now(UTC).isoformat(timespec="seconds")})
     note(folder)
-    say(look_in_words(study, entry))
+    say(analysis.look_in_words(study, entry))
     return True
 
 
-def task_id(folder: ResultsFolder, *parts: object) -> str:
-    """Return the name of a task: its folder of tuning trials, if any, then `parts`."""
+def task_id(folder: ResultsFolder, name: str) -> str:
+    """Return the name of a task: its folder of tuning trials, if any, then `name`."""
     home = folder.path.absolute()
     names = home.parts[home.parts.index(FOLDER) :] if FOLDER in home.parts else ()
-    return ".".join([*names, *map(str, parts)])
+    return ".".join([*names, name])
 
 
-def task_of(
-    folder: ResultsFolder, parts: Sequence[str], kind: str, doing: str, arguments: dict[str, Any]
-) -> Task:
-    """Return a task on trials of `folder`; its name is made of `parts`."""
-    return Task(task_id(folder, *parts), kind, doing, str(folder.path.absolute()), arguments)
+def task_of(folder: ResultsFolder, kind: str, name: str, doing: str, **arguments: Any) -> Task:
+    """Return a task on trials of `folder`."""
+    return Task(task_id(folder, name), kind, doing, str(folder.path.absolute()), arguments)

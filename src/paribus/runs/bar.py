@@ -34,8 +34,7 @@ def bar(wanted: bool | None) -> Iterator[Watch | None]:
 
 @contextmanager
 def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterator[Watch]:
-    """Yield a function to hand to `paribus.run` as `watch`; it prints what comes `before` when it
-    hears of the run for the first time."""
+    """Yield a `watch` for `paribus.run`; its first call prints `before`."""
     waiting = iter(before)
 
     def after(watch: Watch) -> Watch:

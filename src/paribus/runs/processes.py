@@ -89,7 +89,7 @@ def ending(code: int) -> str:
 
 
 def tail(path: Path | None) -> list[str]:
-    """Return the last lines of a log, the last one first; empty if there is none."""
+    """Return the last lines of a log, in reverse order; empty if it does not exist."""
     try:
         with open(path or "", "rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
@@ -119,11 +119,6 @@ class Leaving:
     def listen(self) -> None:
         """Handle SIGTERM; call this in the main thread."""
         signal.signal(signal.SIGTERM, self._hear)
-
-    def check(self) -> None:
-        """Raise Left if this process was asked to leave."""
-        if self.asked:
-            raise Left
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

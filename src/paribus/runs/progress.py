@@ -1,4 +1,4 @@
-"""How far a run is, from the events that workers report; nothing counts in it."""
+"""Progress of a run, from the events that workers report; it changes no result."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Progress:
 
     @property
     def tokens_per_second(self) -> float:
-        """Over this run."""
+        """Training tokens per second over this run."""
         return (self.tokens_done - self.tokens_before) / max(time.time() - self.began, 1e-9)
 
     @property
     def seconds_left(self) -> float | None:
-        """Of training, at the speed so far; None before there is one."""
+        """Seconds of training left at the speed so far; None before the first step."""
         speed = self.tokens_per_second
         return (self.tokens - self.tokens_done) / speed if speed > 0 else None
 
@@ -151,9 +151,9 @@ class Tracker:
         if not trials:
             return ""
         names = ", ".join(map(_label, trials[:MOST_NAMED]))
-        more = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
+        rest = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
         if progress.unit == "tokens" or self.home is None:
-            return f"{names}{more} finished"
+            return f"{names}{rest} finished"
         folder, name = self.home.trial(*trials[0]), self._study.primary.metric
         value = folder.read_json("evaluation.json").get(name)
         if value is not None:

@@ -41,7 +41,7 @@ STALE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Order:
-    """What the workers of one run need to know.
+    """Settings of a run that its workers read.
 
     Attributes:
         study: the study, as its model is dumped.
@@ -115,7 +115,7 @@ class Queue:
 
     @property
     def exists(self) -> bool:
-        """Whether a run has put an order here."""
+        """True if a run has written its order here."""
         return is_regular(self.path / "order.json")
 
     def open(self, order: Order) -> None:
@@ -171,7 +171,7 @@ class Queue:
         self._write(f"answers/{name}.json", [answer])
 
     def read_answer(self, name: str) -> Any:
-        """Return an answer, or None if there is none."""
+        """Return an answer; None if the task is not answered."""
         path = self.path / "answers" / f"{name}.json"
         return read_json(path)[0] if is_regular(path) else None
 
@@ -252,7 +252,7 @@ class Queue:
     # The end
 
     def fail(self, message: str, *, trace: str = "") -> None:
-        """Say why the run cannot go on. The first failure counts."""
+        """Record why the run cannot go on. The first failure counts."""
         if self.failure() is None:
             self._write("failure.json", {"message": message, "trace": trace})
 
@@ -262,17 +262,17 @@ class Queue:
         return read_json(path) if is_regular(path) else None
 
     def note_finished(self) -> None:
-        """Say that nothing is left to do."""
+        """Record that nothing is left to do."""
         self._write("finished", True)
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to do."""
+        """True if nothing is left to do."""
         return is_regular(self.path / "finished")
 
     @property
     def is_over(self) -> bool:
-        """Whether workers claim nothing more."""
+        """True if workers claim nothing more."""
         return self.is_finished or not self.exists or self.failure() is not None
 
     # Events
@@ -296,9 +296,9 @@ class Queue:
                     content = file.read(RECORD_BYTES)
             except OSError:
                 continue
-            whole = content[: content.rfind(b"\n") + 1]
-            read[worker] = read.get(worker, 0) + len(whole)
-            for line in whole.splitlines():
+            lines = content[: content.rfind(b"\n") + 1]
+            read[worker] = read.get(worker, 0) + len(lines)
+            for line in lines.splitlines():
                 with contextlib.suppress(ValueError):  # half a line, of a worker that was killed
                     event = json.loads(line)
                     if isinstance(event, dict):

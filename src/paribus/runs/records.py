@@ -1,26 +1,147 @@
-"""Records that a trainer returns: checked, written and sealed."""
+"""A trainer's declaration and its records: checked, written and sealed."""
 
 from __future__ import annotations
 
 import logging
 import math
 import shutil
+import traceback
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import replace
-from typing import Any, SupportsFloat
+from dataclasses import asdict, replace
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError, blamed, nearest
 from paribus.files import fleeting, whole_folder, write_bytes
+from paribus.metric import ItemSums, Metric, by_name
+from paribus.results import ResultsFolder
 from paribus.results.trial_folder import TrialFolder
-from paribus.runs.declared import COUNT, line_of, metrics_of
 from paribus.study import Study
-from paribus.study.trainer import Declaration, Trainer, Trial, TrialRecord
+from paribus.study.custom_code import measuring_digests
+from paribus.study.importing import load_own
+from paribus.study.trainer import (
+    BUILT_IN,
+    COMMAND,
+    RUNS,
+    Declaration,
+    Trainer,
+    Trial,
+    TrialRecord,
+)
+from paribus.study.trust import require_trust
 
+if TYPE_CHECKING:
+    from paribus.runs.worker import Context
+
+OWN_CONTROLS = ("setting", "repeatable")  # every study has them
+COUNT = "count"
 REPEATS = "repeats"
 ITEMS, STEPS, SERIES = "item_scores.parquet", "steps.parquet", "series.parquet"
+
+
+def find_trainer(
+    study: Study, folder: ResultsFolder, context: Context | None = None, **options: Any
+) -> Trainer:
+    """Return the trainer that `study` names, which may be custom code.
+
+    Built-in trainers are called with the results folder, the `context` of a child process and
+    `options`. Raises ParibusError if the trainer cannot be created.
+    """
+    require_trust(study)
+    if study.trainer == COMMAND:
+        return resolve_name(BUILT_IN[COMMAND].trainer)(folder.path, context=context, **options)
+    if study.trainer == RUNS:
+        return resolve_name(BUILT_IN[RUNS].trainer)(folder.path, **options)
+    where = f"trainer = '{study.trainer}'"
+    trainer = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
+    if not isinstance(trainer, type):
+        return trainer
+    with blamed(where, "it is made without arguments"):
+        return trainer()
+
+
+def _is_trainer(value: object) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("declare", "run"))
+
+
+def declared_by(study: Study, trainer: Trainer) -> Declaration:
+    """Return a trainer's declaration. Raises ParibusError if it is invalid."""
+    try:
+        declaration = trainer.declare(study)
+    except ParibusError:
+        raise
+    except Exception as error:
+        raise ParibusError(
+            f"trainer '{study.trainer}' declares nothing: line {line_of(error)}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    where = f"trainer '{study.trainer}' declares"
+    if not isinstance(declaration, Declaration):
+        raise ParibusError(f"{where} {declaration!r:.60}; return a paribus.extend.Declaration")
+    known = by_name({"the trainer": list(declaration.metrics)})
+    finite = declaration.must_be_finite
+    for name in (*study.metrics, *sorted(declaration.by_item), *([finite] if finite else [])):
+        if name not in known:
+            raise ParibusError(
+                f"metric '{name}' is not declared by trainer '{study.trainer}': "
+                f"{nearest(name, known)}"
+            )
+    deciding = [endpoint.metric for endpoint in study.judged]
+    deciding += [study.tuning.select] if study.tuning else []
+    for name in deciding:
+        if known[name].better == "neither":
+            raise ParibusError(
+                f"'{name}' cannot be primary or choose among values: neither more nor less of it "
+                "is better"
+            )
+    for name in OWN_CONTROLS:
+        if name in declaration.controls:
+            raise ParibusError(
+                f"{where} a control '{name}', which every study has; give it another name"
+            )
+    return declaration
+
+
+def metrics_of(declaration: Declaration) -> dict[str, Metric]:
+    """Return the declared metrics as records have them, by name."""
+    return {
+        metric.name: replace(
+            metric,
+            record="evaluation",
+            items=ItemSums(metric.name, COUNT) if metric.name in declaration.by_item else "",
+        )
+        for metric in declaration.metrics
+    }
+
+
+def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:
+    """Return what the registration says of a trainer."""
+    own = [study.trainer] if ":" in study.trainer else []
+    return {
+        "controls": {name: list(keys) for name, keys in declaration.controls.items()},
+        "must_be_finite": declaration.must_be_finite,
+        "sources": measuring_digests(own, "trainer", study.folder),
+        **declaration.about,
+        **text_of(declaration),
+    }
+
+
+def text_of(declaration: Declaration) -> dict[str, Any]:
+    """Return what the registration says of the text that is scored; {} if nothing is declared."""
+    if declaration.test is None:
+        return {}
+    text = asdict(declaration.test)
+    return {"test": {"reuse": text.pop("reuse"), "text": text}}
+
+
+def line_of(error: BaseException) -> str:
+    """Return the place where custom code raised an error: `file.py:12`."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
 
 
 def trainer_records(
@@ -86,8 +207,8 @@ def write_record(
             return
         home = folder.path.parents[2] / REPEATS / folder.arm
         kept = home / f"seed-{folder.seed}.{len(list(home.glob(f'seed-{folder.seed}.*'))) + 1}"
-        with whole_folder(kept) as whole:
-            shutil.copytree(second.path, whole, dirs_exist_ok=True)
+        with whole_folder(kept) as target:
+            shutil.copytree(second.path, target, dirs_exist_ok=True)
     logging.getLogger("paribus").warning(
         "trial %s was run by two workers, with different records; the first counts, and the "
         "second is in %s",
@@ -107,11 +228,11 @@ def _write(
         steps = np.asarray(record.steps or range(1, n + 1), np.int64)
         tables[STEPS] = {"step": steps, "train_loss": np.asarray(record.losses, np.float64)}
     if points := [(name, *point) for name, curve in record.curves.items() for point in curve]:
-        names, at_steps, values = zip(*points, strict=True)
+        names, at_steps, values = map(np.asarray, zip(*points, strict=True))
         tables[SERIES] = {
-            "metric": np.asarray(names),
-            "step": np.asarray(at_steps, np.float64),
-            "value": np.asarray(values, np.float64),
+            "metric": names,
+            "step": at_steps.astype(np.float64),
+            "value": values.astype(np.float64),
         }
     for name, columns in tables.items():
         units = dict.fromkeys(columns, "") | ({"step": "steps"} if name == STEPS else {})

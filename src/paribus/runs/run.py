@@ -20,12 +20,12 @@ from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.opened_texts import note
 from paribus.results.registration import FILE, registered_retries
 from paribus.runs.bar import bar
-from paribus.runs.declared import find_trainer
 from paribus.runs.executors import Backend, Workers, find_backend
 from paribus.runs.processes import ending_children
 from paribus.runs.progress import Tracker, Watch
 from paribus.runs.queue import Order, Queue, Task
-from paribus.runs.runners import TrainerStages, software
+from paribus.runs.records import find_trainer
+from paribus.runs.runners import TrainerRunner, software
 from paribus.runs.trackers import Trackers, known_trackers
 from paribus.search_path import own_folders
 from paribus.study import Study, require_trust
@@ -142,8 +142,8 @@ def register(
         if study.trainer == STACKED:
             _follow(study, folder, options, backend)
         else:
-            stages = TrainerStages(study, find_trainer(study, folder))
-            stages.register(stages.open(study, folder), folder)
+            runner = TrainerRunner(None)
+            runner.register(runner.open(study, folder), folder)
         note(folder)
     return folder.path / FILE
 
@@ -198,8 +198,8 @@ def _follow(
         if study.trainer == STACKED:
             resolve_name("paribus.engine.execution.runner:require_runnable")(study, folder)
         else:
-            here: Any = {"is_here": backend.is_here} if study.trainer == COMMAND else {}
-            TrainerStages(study, find_trainer(study, folder, **here)).open(study, folder)
+            options_here: Any = {"is_here": backend.is_here} if study.trainer == COMMAND else {}
+            TrainerRunner(None, find_trainer(study, folder, **options_here)).open(study, folder)
         trackers = Trackers(log, study, folder.path)
         try:
             workers = backend.start(queue, _most_trials(study), _devices(study))
@@ -216,12 +216,7 @@ def _follow(
 
 
 def _order(
-    study: Study,
-    folder: ResultsFolder,
-    options: Options,
-    backend: Backend,
-    *,
-    stages: bool = True,
+    study: Study, folder: ResultsFolder, options: Options, backend: Backend, *, stages: bool = True
 ) -> Order:
     if study.trainer == STACKED and not has_engine():
         raise ParibusError(f"models are trained by the engine, and it is not installed; {INSTALL}")

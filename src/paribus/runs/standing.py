@@ -1,4 +1,4 @@
-"""What a study has running, seen without the command that started it: for `status` and `cancel`."""
+"""Jobs and progress of a study, for `status` and `cancel`, without the command that started it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from paribus.errors import ParibusError
 from paribus.results.lock import holder
 from paribus.runs.executors import Backend, shipped
-from paribus.runs.executors.jobs import JobBackend, read_submissions, scratch_folder
+from paribus.runs.executors.jobs import JobBackend, JobState, read_submissions, scratch_folder
 from paribus.runs.processes import tail
 from paribus.runs.progress import Progress, Tracker
 from paribus.runs.queue import Queue
@@ -66,18 +66,16 @@ def job_rows(results: Path) -> list[JobRow]:
     for task, record in queue.claims().items():
         tasks.setdefault(str(record.get("worker")), []).append(task)
     rows = []
-    for name, n_jobs in submissions.items():
-        for k in range(n_jobs):
-            log = tuple(tail(backend.log(scratch_folder(queue, name), k))[:LOG_LINES])
-            doing = ", ".join(tasks.get(f"{name}-{k}", []))
-            state = states.get((name, k))
-            if state is None:
-                rows.append(JobRow(name, "unknown", "", "", doing, log))
-                continue
-            phase = "cancelled" if state.is_cancelled else state.phase
-            if phase == "ended":
-                phase = "done" if queue.is_over or not log else "failed"
-            rows.append(JobRow(state.id, phase, state.words, state.node, doing, log))
+    for name, k in [(name, k) for name, n_jobs in submissions.items() for k in range(n_jobs)]:
+        log = tuple(tail(backend.log(scratch_folder(queue, name), k))[:LOG_LINES])
+        doing = ", ".join(tasks.get(f"{name}-{k}", []))
+        state = states.get((name, k), JobState(name, "ended"))
+        phase = "cancelled" if state.is_cancelled else state.phase
+        if (name, k) not in states:
+            phase = "unknown"
+        elif phase == "ended":
+            phase = "done" if queue.is_over or not log else "failed"
+        rows.append(JobRow(state.id, phase, state.words, state.node, doing, log))
     return rows
 
 
@@ -125,13 +123,7 @@ def _recorded_backend(queue: Queue, backend: Backend | None = None) -> JobBacken
     executor = queue.read_order().executor
     kind = str(executor["backend"])
     if backend is None or backend.name != kind:
-        try:
-            backend = shipped(kind, executor["options"])
-        except ParibusError as error:
-            raise ParibusError(
-                f"the recorded options of backend '{kind}' are invalid ({error}); cancel its jobs "
-                f"with `paribus cancel` and --backend {kind}"
-            ) from None
+        backend = shipped(kind, executor["options"])
     if not isinstance(backend, JobBackend):
         raise ParibusError(f"its jobs are of backend '{kind}': name it with --backend")
     return backend

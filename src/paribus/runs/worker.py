@@ -5,7 +5,7 @@
 
 QUEUE is a folder of `paribus.runs.queue`. With "-", queues are read from standard input, one after
 the other: the worker of a command imports what it needs while the study is still being read, and
-says "idle" after each queue. It leaves a queue when its parent has died.
+says "idle" after each queue. It ends when it is asked to leave, or its parent has died.
 
 Any number of workers may work on a queue, on any machines that see it. When no task is left, a
 worker finds out what comes next (`paribus.runs.advance`), also in a child process.
@@ -35,35 +35,28 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.context import ForkProcess, SpawnProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from paribus.errors import ParibusError
-from paribus.runs.processes import (
-    Leaving,
-    Left,
-    adopt_orphans,
-    children,
-    end_children,
-    ending,
-    leave,
-    tail,
-    tie_to,
-)
+from paribus.runs import processes
+from paribus.runs.processes import Leaving, Left
 from paribus.runs.queue import STALE_SECONDS, Order, Queue, Task
 from paribus.search_path import add_own_folder
+
+if TYPE_CHECKING:
+    from paribus.runs.advance import Runner
 
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 0.5  # between two looks at other workers' claims
 BEATS = 8  # touches of a claim before it would count as abandoned
 LEAVE_SECONDS = 60.0  # a child that was asked to leave finishes its step and writes a checkpoint
 IDLE_SECONDS = 2.0  # without a change, before something is imported for later children
-DONE, DIED, REFUSED, LEFT = 0, 1, 2, 4  # exit codes of a child
-ADVANCE, SLOTS = "advance", "slots"
+DONE, DIED, REFUSED, LEFT = 0, 1, 2, 4  # how a child, or the work on a queue, ends
+ADVANCE = "advance"
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
 IGNORED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
@@ -99,31 +92,6 @@ class Context:
         self.report("say", words=words)
 
 
-class Runner(Protocol):
-    """The work of one kind of trainer in a run. Methods may raise ParibusError."""
-
-    later: tuple[str, ...]
-    """Modules that children need at the end of their first trial."""
-    forks: bool
-    """Whether children may be forked."""
-
-    def warm_up(self) -> None:
-        """Import what every child needs, before the order is known."""
-        ...
-
-    def slots(self, context: Context) -> int:
-        """Return how many children a worker of this machine has at the same time."""
-        ...
-
-    def advance(self, context: Context) -> None:
-        """Do what follows from the results folder. Raises Missing if tasks have to be done."""
-        ...
-
-    def execute(self, task: Task, context: Context) -> Any:
-        """Do a task; returns its answer, or None if its results are in the results folder."""
-        ...
-
-
 @dataclass
 class Child:
     """A child process on a task."""
@@ -137,15 +105,17 @@ class Child:
 class Worker:
     """A worker of one queue."""
 
-    def __init__(self, queue: Queue, name: str, runner: Runner, *, parent: int = 0) -> None:
+    def __init__(self, queue: Queue, name: str, runner: type[Runner], parent: int) -> None:
         self.queue, self.name, self.runner, self.parent = queue, name, runner, parent
         self.order = queue.read_order()
         self.children: list[Child] = []
-        self.retries = int(self.order.settings.get("retries", 2))
-        self.stale = float(self.order.settings.get("stale_seconds", STALE_SECONDS))
-        self._context: Any = multiprocessing.get_context("fork" if runner.forks else "spawn")
-        self._slots: int | None = self.order.settings.get("workers")
-        self._later = list(runner.later) if runner.forks else []
+        settings = self.order.settings
+        self.retries = int(settings.get("retries", 2))
+        self.stale = float(settings.get("stale_seconds", STALE_SECONDS))
+        self.slots = settings["workers"] or runner(Context(queue, self.order, name, 0)).slots()
+        self._forks = runner.forks()
+        self._context: Any = multiprocessing.get_context("fork" if self._forks else "spawn")
+        self._later = list(runner.later) if self._forks else []
         self._touched = self._looked = self._changed = 0.0
         self._is_stopping = False
         self._helpers: set[int] = set()
@@ -155,47 +125,46 @@ class Worker:
         while not self.queue.is_over:
             if self.parent and os.getppid() != self.parent:
                 raise Stop
-            # The first child finds out how many there may be.
-            while len(self.children) < (self._slots or 1) and (task := self._claimed()):
+            while len(self.children) < self.slots and (task := self._claimed()):
                 self._start(task)
             self._wait()
         if self.queue.failure() is not None:
-            self._stop_children()
+            self.leave()
         while self.children:
             self._wait()
 
     def leave(self) -> None:
         """Let children write checkpoints, and release their tasks."""
         self._is_stopping = True
-        self._stop_children()
+        for child in self.children:
+            child.process.terminate()
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for child in self.children:
+            child.process.join(max(deadline - time.monotonic(), 0))
+            if child.process.exitcode is None:
+                child.process.kill()
         while self.children:
             self._wait()
 
     def _claimed(self) -> Task | None:
         """Claim the next task, or the decision on what comes next."""
-        if self._slots is None:
-            name = f"{SLOTS}.{self.name}"
-            return Task(name, SLOTS, "at the start", "") if self._claim(name) else None
         names = self.queue.names()
-        for name in filter(self._claim, names):
-            if (task := self.queue.read_task(name)) is not None:
-                return task
-            self._release(name)  # another worker has just finished it
+        for name in names:
+            if self.queue.claim(name, self.name):
+                if (task := self.queue.read_task(name)) is not None:
+                    return task
+                self.queue.release(name, self.name)  # another worker has just finished it
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
             self._take_over([*names, ADVANCE])
-        if names or self.children or not self.order.stages or not self._claim(ADVANCE):
+        if names or self.children or not self.order.stages:
+            return None
+        if not self.queue.claim(ADVANCE, self.name):
             return None
         if self.queue.names() or self.queue.is_over:
-            self._release(ADVANCE)  # another worker has decided meanwhile
+            self.queue.release(ADVANCE, self.name)  # another worker has decided meanwhile
             return None
         return Task(ADVANCE, ADVANCE, "while the next trials were prepared", "")
-
-    def _claim(self, name: str) -> bool:
-        return self.queue.claim(name, self.name)
-
-    def _release(self, name: str) -> None:
-        self.queue.release(name, self.name)
 
     def _take_over(self, names: list[str]) -> None:
         """Release tasks whose worker died or does not respond."""
@@ -213,12 +182,13 @@ class Worker:
         slot = min(set(range(len(self.children) + 1)) - {child.slot for child in self.children})
         log = self.queue.path / "logs" / f"{self.name}-{slot}.log"
         log.parent.mkdir(exist_ok=True)
-        place = (str(self.queue.path), task, self.name, slot, str(log), os.getpid())
-        process = self._context.Process(target=be_child, args=(*place, type(self.runner)))
+        context = Context(self.queue, self.order, self.name, slot)
+        arguments = (self.runner, context, task, log, os.getpid())
+        process = self._context.Process(target=be_child, args=arguments)
         process.start()
         self.children.append(Child(task, slot, process, log))
-        if not self.runner.forks and not self._helpers:  # multiprocessing has started its own
-            self._helpers = children() - {process.pid or 0}
+        if not self._forks and not self._helpers:  # multiprocessing has started its own
+            self._helpers = processes.children() - {process.pid or 0}
         self._changed = time.monotonic()
 
     def _wait(self) -> None:
@@ -245,19 +215,18 @@ class Worker:
         """Finish or release the task of a child that has ended."""
         child.process.join()
         code, task = child.process.exitcode or 0, child.task
-        end_children({other.process.pid or 0 for other in self.children} | self._helpers)
-        if task.kind == SLOTS:
-            self._slots = self.queue.read_answer(task.id) or 1
-        elif code == DONE and task.kind != ADVANCE:
+        siblings = {sibling.process.pid or 0 for sibling in self.children}
+        processes.end_children(siblings | self._helpers)
+        if code == DONE and task.kind != ADVANCE:
             self.queue.finish(task)
         if code in (DONE, REFUSED, LEFT) or self._is_stopping:
-            self._release(task.id)
+            self.queue.release(task.id, self.name)
             return
-        how = f"a worker died with {ending(code)}"
+        how = f"a worker died with {processes.ending(code)}"
         if code == -signal.SIGKILL:
             how += " (out of memory? use fewer --workers)"
         self.queue.release(task.id, died=how)
-        self._count_deaths(task, how, *tail(child.log)[:1])
+        self._count_deaths(task, how, *processes.tail(child.log)[:1])
 
     def _count_deaths(self, task: Task, how: str, last: str = "") -> None:
         """Report the death of a worker; end the run if the task has had too many."""
@@ -268,15 +237,6 @@ class Worker:
             return
         again = f"{words}; begun again ({n} of {self.retries})"
         self.queue.report(self.name, {"event": "warning", "words": again})
-
-    def _stop_children(self) -> None:
-        for child in self.children:
-            child.process.terminate()
-        deadline = time.monotonic() + LEAVE_SECONDS
-        for child in self.children:
-            child.process.join(max(deadline - time.monotonic(), 0))
-            if child.process.exitcode is None:
-                child.process.kill()
 
 
 @contextlib.contextmanager
@@ -291,18 +251,10 @@ def _no_garbage() -> Any:
     gc.freeze()
 
 
-def be_child(
-    path: str,
-    task: Task,
-    worker: str,
-    slot: int,
-    log: str,
-    parent: int,
-    runner: Callable[[], Runner],
-) -> None:
+def be_child(runner: type[Runner], context: Context, task: Task, log: Path, parent: int) -> None:
     """Do a task in a process of its own, which ends here."""
-    tie_to(parent)
-    adopt_orphans()
+    processes.tie_to(parent)
+    processes.adopt_orphans()
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
@@ -311,14 +263,17 @@ def be_child(
             stream.reconfigure(errors="backslashreplace")
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
-    code, leaving = DIED, Leaving()
-    queue = Queue(Path(path))
+    code, queue, leaving = DIED, context.queue, context.leaving
     try:
-        context = Context(queue, queue.read_order(), worker, slot, leaving)
         os.environ.update(context.order.settings.get("environment", {}))
         leaving.listen()
-        logging.getLogger("paribus").handlers[:] = [_Reporting(context)]
-        _do(task, context, runner())
+        logging.getLogger("paribus").handlers[:] = [Reporting(context)]
+        for folder in context.order.search:
+            add_own_folder(Path(folder))
+        if task.kind == ADVANCE:
+            runner(context).advance()
+        elif (answer := runner(context).execute(task)) is not None:
+            queue.answer(task.id, answer)
         code = DONE
     except Left:
         code = LEFT
@@ -338,24 +293,10 @@ def be_child(
         code, words = REFUSED, f"{type(error).__name__}: {error}".removesuffix(": ")
         queue.fail(f"the process of a trial was ended {task.doing}: {words}; run again to continue")
     finally:
-        leave(code)
+        processes.leave(code)
 
 
-def _do(task: Task, context: Context, runner: Runner) -> None:
-    """Do a task, and write its answer."""
-    from paribus.runs.advance import advance
-
-    for folder in context.order.search:
-        add_own_folder(Path(folder))
-    if task.kind == ADVANCE:
-        advance(context, runner)
-        return
-    answer = runner.slots(context) if task.kind == SLOTS else runner.execute(task, context)
-    if answer is not None:
-        context.queue.answer(task.id, answer)
-
-
-class _Reporting(logging.Handler):
+class Reporting(logging.Handler):
     """Reports a child's warnings as events."""
 
     def __init__(self, context: Context) -> None:
@@ -363,6 +304,7 @@ class _Reporting(logging.Handler):
         self._context = context
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Report a warning; one that says `once` is shown once in a run."""
         self._context.report("warning", words=record.getMessage(), once=getattr(record, "once", ""))
 
 
@@ -375,22 +317,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runner", default="")
     parser.add_argument("--parent", type=int, default=0)
     options = parser.parse_args(arguments)
-    adopt_orphans()
+    processes.adopt_orphans()
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     runner = _warm_runner(options.runner) if options.runner else None
     if options.queue != "-":
-        return run_worker(Path(options.queue), options, runner)
+        return 1 if run_worker(Path(options.queue), options, runner) == REFUSED else 0
     while line := sys.stdin.buffer.readline():
-        run_worker(Path(os.fsdecode(line.rstrip(b"\n"))), options, runner)
+        if run_worker(Path(os.fsdecode(line.rstrip(b"\n"))), options, runner) == LEFT:
+            break
         for number in STOPPING:
             signal.signal(number, signal.SIG_DFL)
         print("idle", flush=True)
     return 0
 
 
-def run_worker(path: Path, options: argparse.Namespace, runner: Runner | None) -> int:
-    """Work on the queue at `path`; returns the exit code of the worker."""
+def run_worker(path: Path, options: argparse.Namespace, runner: type[Runner] | None) -> int:
+    """Work on the queue at `path`; returns DONE, REFUSED, or LEFT if asked to leave."""
     queue, asked = Queue(path), []
 
     def stop(*_: object) -> None:
@@ -404,32 +347,33 @@ def run_worker(path: Path, options: argparse.Namespace, runner: Runner | None) -
             "machine sees: choose one with --results",
             file=sys.stderr,
         )
-        return 1
+        return REFUSED
     worker = None
     try:
         order = queue.read_order()
         if options.token and order.token != options.token:
-            return 0  # of a run that is over
+            return DONE  # of a run that is over
         for number in STOPPING:
             signal.signal(number, stop)
         os.chdir(order.cwd)
         _require_software(order)
         runner = runner or _warm_runner(order.trainer)
-        worker = Worker(queue, options.name, runner, parent=options.parent)
+        worker = Worker(queue, options.name, runner, options.parent)
         started = {"event": "begun", "host": platform.node(), "pid": os.getpid()}
         queue.report(options.name, started)
         worker.work()
     except Stop:
         if worker is not None:
             worker.leave()
+        return LEFT
     except ParibusError as error:
         queue.fail(str(error))
         print(error, file=sys.stderr)
-        return 1
-    return 0
+        return REFUSED
+    return DONE
 
 
-def _warm_runner(trainer: str) -> Runner:
+def _warm_runner(trainer: str) -> type[Runner]:
     """Return what runs the studies of a trainer, with what children need imported."""
     from paribus.runs.runners import runner_of
 
@@ -444,12 +388,12 @@ def _require_software(order: Order) -> None:
     from paribus.runs.advance import study_of
     from paribus.runs.runners import software
 
-    here = software(study_of(order)) if order.software else {}
+    installed = software(study_of(order)) if order.software else {}
     for name, wanted in order.software.items():
-        if here.get(name) != wanted:
+        if installed.get(name) != wanted:
             raise ParibusError(
-                f"{name} is {here.get(name)} on {platform.node()}, and {wanted} where the run was "
-                "begun; use one environment on all machines"
+                f"{name} is {installed.get(name)} on {platform.node()}, and {wanted} where the run "
+                "was begun; use one environment on all machines"
             )
 
 

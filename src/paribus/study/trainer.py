@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as validated
 
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
@@ -58,7 +59,11 @@ Trial = tuple[str, int]
 """(arm, seed)."""
 
 
-@dataclass(frozen=True)
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Place = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@validated(frozen=True)
 class TestText:
     """The text that a trainer's scores are of, by digest: what a ledger knows it by.
 
@@ -71,14 +76,14 @@ class TestText:
 
     __test__ = False  # nothing for pytest, whatever its name
 
-    digest: str
-    corpus: str = ""
-    start: int | None = None
-    stop: int | None = None
+    digest: Sha256
+    corpus: Literal[""] | Sha256 = ""
+    start: Place | None = None
+    stop: Place | None = None
     reuse: Literal["declare", "forbid"] = "declare"
 
 
-@dataclass(frozen=True)
+@validated(frozen=True)
 class Declaration:
     """What a trainer measures and holds equal: registered before its first trial.
 

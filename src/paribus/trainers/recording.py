@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
 from paribus.results.registration import read_registration
 from paribus.results.store import RUNS
-from paribus.runs.advance import go_through
-from paribus.runs.declared import find_trainer
 from paribus.runs.queue import Missing
+from paribus.runs.records import find_trainer
 from paribus.runs.run import results_folder
-from paribus.runs.runners import TrainerStages
+from paribus.runs.runners import TrainerRunner
 from paribus.study import Study
 
 
@@ -30,16 +28,16 @@ def judge_runs(
     folder.require_home()
     trainer: Any = find_trainer(study, folder, **options)
     with folder.lock():
-        stages = TrainerStages(study, trainer)
+        runner = TrainerRunner(None, trainer)
         earlier = read_registration(folder)
         while True:
             try:
-                go_through(stages, study, folder, logging.getLogger("paribus").info)
+                runner.go_through(study, folder)
                 break
             except Missing as missing:
                 trials = [trial for task in missing.tasks for trial in task.trials]
                 home = ResultsFolder(Path(missing.tasks[0].home))
-                stages.run_trials(extended(study, folder), home, trials)
+                runner.run_trials(extended(study, folder), home, trials)
         _record_files(trainer, folder, earlier)
     return load_results(folder.path)
 

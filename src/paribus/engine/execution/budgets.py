@@ -6,15 +6,11 @@ Bytes follow from the text, FLOPs from the model. The iterations are written int
 
 from __future__ import annotations
 
-from typing import Any
-
 from paribus.engine.cost import model_size
 from paribus.engine.execution.start import read_data
 from paribus.errors import ParibusError
 from paribus.study import Study, parse_study
 from paribus.study.bounds import MOST_STEPS
-
-ITERATIONS = "training.iterations"
 
 
 def settled_budgets(study: Study) -> Study:
@@ -27,8 +23,7 @@ def settled_budgets(study: Study) -> Study:
     if unit == "tokens" or not study.contrasts:
         return study
     step_costs = _step_costs(study)
-    changed: dict[str, dict[str, Any]] = {}
-    settled: dict[str, int] = {}
+    settled, changed = dict[str, int](), dict[str, int]()
 
     def iterations(arm: str) -> int:
         if arm not in settled:
@@ -53,8 +48,14 @@ def settled_budgets(study: Study) -> Study:
                 f"arm '{arm}' sets {stated} iterations, and the {unit} of its reference come to "
                 f"{wanted}; remove them, or set training.budget = 'tokens'"
             )
-        changed[arm] = {ITERATIONS: wanted}
-    return _with_overrides(study, changed)
+        changed[arm] = wanted
+    if not changed:
+        return study
+    table = study.model_dump()
+    for arm, wanted in changed.items():
+        table["arms"][arm]["set"]["training.iterations"] = wanted
+    label = f"budgets in {unit}"
+    return parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)
 
 
 def _step_costs(study: Study) -> dict[str, float]:
@@ -73,13 +74,3 @@ def _step_costs(study: Study) -> dict[str, float]:
             )
         costs[arm] = setting.tokens_per_step * each
     return costs
-
-
-def _with_overrides(study: Study, changed: dict[str, dict[str, Any]]) -> Study:
-    if not changed:
-        return study
-    table = study.model_dump()
-    for arm, values in changed.items():
-        table["arms"][arm]["set"] |= values
-    label = f"budgets in {study.training.budget}"
-    return parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)

@@ -42,8 +42,8 @@ def estimate(
     windows = setting.training.largest_batch
     if is_surely_cpu(device) and is_large(setting, vocabularies[study.baseline], windows):
         return cost
-    about = {"device": device, "backend": find_backend(backend)}
-    [machine] = ask(study, Path(), [Task("machine", "machine", "at the start", "")], **about)
+    place = {"device": device, "backend": find_backend(backend)}
+    [machine] = ask(study, Path(), [Task("machine", "machine", "at the start", "")], **place)
     if is_open(study):
         study = with_precision(study, machine["precision"])
     n_workers = workers or max(machine["workers"] // (study.resources.devices_per_trial or 1), 1)
@@ -53,14 +53,14 @@ def estimate(
         arguments = {"arm": study.baseline, "stack": size}
         arguments |= {"workers": math.ceil(n_workers / machine["devices"])}
         task = Task("memory", "memory", "while its memory was measured", "", arguments)
-        size = ask(study, Path(), [task], **about)[0]["stack"]
+        size = ask(study, Path(), [task], **place)[0]["stack"]
     n_workers = min(n_workers, len(plan_stacks(study, size)))
     # All workers at once, because they share caches and memory, as in the study.
     arguments = {"arm": study.baseline, "stack": size}
     tasks = [
         Task(f"step.{k}", "step", "while a step was timed", "", arguments) for k in range(n_workers)
     ]
-    steps = [StepTime(**step) for step in ask(study, Path(), tasks, workers=n_workers, **about)]
+    steps = [StepTime(**step) for step in ask(study, Path(), tasks, workers=n_workers, **place)]
     slowest = max(steps, key=lambda step: step.seconds)
     baseline = cost.arms[study.baseline]
     flops = slowest.stack * baseline.flops / setting.budget_iterations

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from paribus.digests import digest
 from paribus.engine.execution.start import read_data
-from paribus.engine.execution.trial.suite import ANSWERED, FOLDER, answers_folder, make_suite
+from paribus.engine.execution.trial.suite import FOLDER, make_suite
 from paribus.engine.tasks import SHOTS, WrittenSuite, read_suite
 from paribus.errors import ParibusError, require_positive
-from paribus.files import file_digest
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
 from paribus.results.registration import require_same_sources
 from paribus.results.tidy import of_trial
+from paribus.results.trial_folder import TrialFolder
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.queue import Task
 from paribus.runs.run import Device, ask
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from paribus.engine.data import Dataset
 
 Kind = Literal["own", "standard"]
+WRITTEN = ("tasks.parquet", "items.parquet", "about.json")  # of each trial, sealed by its manifest
 
 
 @dataclass(frozen=True)
@@ -116,26 +117,22 @@ def evaluate(
             suite.find(tasks)  # refuses an unknown name before anything starts
             request["suite_sha256"] = suite.digest
         out = folder.path / "evaluations" / digest(request)[:12]
-        todo = [
-            Task(
-                f"{k:05d}.{trial.arm}.seed-{trial.seed}",
-                "answer",
-                f"on {trial.label}",
-                str(loaded.path.absolute()),
-                {
-                    "arm": trial.arm,
-                    "seed": trial.seed,
-                    "request": request,
-                    "out": str(out.absolute()),
-                },
-            )
-            for k, trial in enumerate(loaded.finished)
-            if not (answers_folder(out, trial.arm, trial.seed).path / "about.json").is_file()
-        ]
+        home, todo = str(loaded.path.absolute()), []
+        for trial in loaded.finished:
+            name = f"{len(todo):05d}.{trial.arm}.seed-{trial.seed}"
+            arguments = {"arm": trial.arm, "seed": trial.seed, "request": request}
+            arguments["out"] = str(out.absolute())
+            if not _answers(out, trial.arm, trial.seed).is_finished:
+                todo.append(Task(name, "answer", f"on {trial.label}", home, arguments))
         if todo:
             ask(study, loaded.path, todo, workers=workers, device=device, backend=backend)
         write_json(out / "request.json", request)
         return _collect(loaded, out)
+
+
+def _answers(out: Path, arm: str, seed: int) -> TrialFolder:
+    """Return the folder of a trial's answers."""
+    return TrialFolder(out / "trials" / arm / f"seed-{seed}", arm, seed)
 
 
 def _suite(study: Study, folder: ResultsFolder) -> WrittenSuite:
@@ -158,19 +155,14 @@ def _collect(results: Results, out: Path) -> Answers:
 
     Raises ParibusError if an answer was changed.
     """
-    folders = [answers_folder(out, trial.arm, trial.seed) for trial in results.finished]
+    folders = [_answers(out, trial.arm, trial.seed) for trial in results.finished]
     not_offered: set[tuple[str, int]] = set()
     prompts: dict[str, set[str]] = {}
     for folder in folders:
-        about = folder.read_json("about.json")
-        for name in ANSWERED:
-            if about["sha256"].get(name) != file_digest(folder.path / name):
-                raise ParibusError(
-                    f"{folder.path / name} was changed after it was written; delete {folder.path} "
-                    "and evaluate again"
-                )
-        not_offered |= {tuple(pair) for pair in about["not_offered"]}
-        prompts.setdefault(folder.arm, set()).add(about["prompts_sha256"])
+        folder.verify(WRITTEN, WRITTEN)
+        outcome = folder.read_json("about.json")
+        not_offered |= {tuple(pair) for pair in outcome["not_offered"]}
+        prompts.setdefault(folder.arm, set()).add(outcome["prompts_sha256"])
     tables = {
         name: pa.concat_tables([of_trial(f, f.read_columns(f"{name}.parquet")) for f in folders])
         for name in ("tasks", "items")
@@ -195,22 +187,22 @@ def answer_tasks(
     from paribus.engine.execution.trial.record import write_tasks
     from paribus.engine.model import build_model, load_parameters
 
-    trial = results.trial(arguments["arm"], arguments["seed"])
-    request = arguments["request"]
+    trial, request = results.trial(arguments["arm"], arguments["seed"]), arguments["request"]
     setting = study.setting(trial.arm)
     model = build_model(setting, dataset.vocab_size, study.folder).to(device)
     load_parameters(model, trial.read_weights(**request.get("weights", {})))
+    options: dict[str, Any] = {name: request[name] for name in ("tasks", "shots")}
+    options["n_items"] = request["items"]
     asked = (model, dataset.tokenizer, setting.data.seq_len)
-    which = {"tasks": request["tasks"], "shots": request["shots"], "n_items": request["items"]}
     if request["kind"] == "standard":
         data = Path(request["data"]) if request["data"] else None
-        outcome = evaluate_standard(*asked, **which, data_folder=data)
+        outcome = evaluate_standard(*asked, **options, data_folder=data)
     else:
         suite = read_suite(results.path / FOLDER)
         if suite.digest != request["suite_sha256"]:
             raise ParibusError(f"{suite.folder} was changed meanwhile; restore it", code="changed")
-        outcome = evaluate_tasks(*asked, suite, **which, unknown=study.tasks.unknown)
-    folder = answers_folder(Path(arguments["out"]), trial.arm, trial.seed)
+        outcome = evaluate_tasks(*asked, suite, **options, unknown=study.tasks.unknown)
+    folder = _answers(Path(arguments["out"]), trial.arm, trial.seed)
     write_tasks(folder, outcome)
-    sealed = {name: file_digest(folder.path / name) for name in ANSWERED}
-    folder.write_json("about.json", outcome.about | {"sha256": sealed})  # last: it is answered
+    folder.write_json("about.json", outcome.about)
+    folder.finish(WRITTEN)

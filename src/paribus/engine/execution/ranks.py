@@ -1,4 +1,4 @@
-"""A trial over several devices: the child of a worker is rank 0 and starts the other ranks.
+"""A trial over several devices: the child of a worker starts a process for each, and waits.
 
 If a rank dies, the child ends with one line on its standard error, and the worker starts the trial
 again from its last checkpoint.
@@ -6,169 +6,121 @@ again from its last checkpoint.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import platform
 import signal
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing.context import SpawnProcess
+from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch._C._distributed_c10d import TCPStore
+
+from paribus.engine.machine.environment import (
+    LESS_OF_A_RANK,
+    choose_device,
+    count_devices,
+    machine_failure,
+)
+from paribus.engine.training.ranks import PATIENCE, Ranks
 from paribus.errors import ParibusError
-from paribus.runs.processes import Leaving, Left, tie_to
-from paribus.runs.queue import Queue, Task
-from paribus.study import Study
+from paribus.runs.advance import study_of
+from paribus.runs.processes import Left, ending, tie_to
+from paribus.runs.queue import Task
+from paribus.runs.worker import DIED, DONE, IGNORED, LEFT, STOPPING, Context, Reporting
+from paribus.search_path import add_own_folder
 
 if TYPE_CHECKING:
     import torch
 
-    from paribus.engine.training.ranks import Ranks
-    from paribus.runs.worker import Context
-
 RANKS_PER_CORE = 4
-POLL_SECONDS, GRACE_SECONDS = 0.2, 1.0
-REFUSED = 2  # exit code of a child whose failure was reported
+POLL_SECONDS, GRACE_SECONDS = 0.2, 5.0
 
 
 def require_devices(device: torch.device, size: int) -> None:
     """Raise ParibusError if this machine has fewer than `size` devices like `device`."""
-    from paribus.engine.machine.environment import count_devices
-
     if device.type == "mps":
         raise ParibusError(
             f"resources.devices_per_trial = {size} needs GPUs or CPUs, and this machine has MPS; "
             "use --device cpu, or remove the key"
         )
     is_gpu = device.type == "cuda"
-    most = count_devices(device) if is_gpu else RANKS_PER_CORE * (os.cpu_count() or 1)
-    if size > most:
-        what = "GPUs" if is_gpu else f"processes ({RANKS_PER_CORE} for each core)"
+    limit = count_devices(device) if is_gpu else RANKS_PER_CORE * (os.cpu_count() or 1)
+    if size > limit:
+        unit = "GPUs" if is_gpu else f"processes ({RANKS_PER_CORE} for each core)"
         raise ParibusError(
-            f"resources.devices_per_trial = {size}, and {platform.node()} has room for {most} "
-            f"{what}; set resources.devices_per_trial to {most} or less"
+            f"resources.devices_per_trial = {size}, and {platform.node()} has room for {limit} "
+            f"{unit}; set resources.devices_per_trial to {limit} or less"
         )
 
 
-@contextmanager
-def joined(study: Study, task: Task, context: Context, size: int) -> Iterator[Ranks]:
-    """Start ranks 1 to `size` - 1 for a task, and be rank 0 in the body."""
-    from torch._C._distributed_c10d import TCPStore
-
-    from paribus.engine.execution.tasks import device_of
-    from paribus.engine.training.ranks import PATIENCE, Ranks
-
-    device = device_of(context, study)
-    require_devices(device, size)
+def train_over(size: int, task: Task, context: Context) -> None:
+    """Train a task by `size` processes. Raises Left if they were asked to leave before the end."""
+    require_devices(choose_device(context.order.settings["device"]), size)
     store = TCPStore("127.0.0.1", 0, size, is_master=True, timeout=PATIENCE, wait_for_workers=False)
-    place = (context.queue.path, context.worker, context.slot)
-    helpers = [
-        multiprocessing.get_context("spawn").Process(
-            target=be_rank, args=(rank, size, store.port, task, *place, os.getpid())
-        )
-        for rank in range(1, size)
-    ]
-    for helper in helpers:
-        helper.start()
-    over = threading.Event()
-    threading.Thread(target=_watch, args=(helpers, over, context.queue), daemon=True).start()
-    try:
-        yield Ranks.meet(0, size, device, store)
-        Ranks.part()
-    except BaseException as error:
-        failure = None
-        if isinstance(error, Exception) and not isinstance(error, ParibusError):
-            failure = _machine_failure(error, 0, size)
-            if failure is None:  # if another rank has died, the watch ends this process
-                time.sleep(2 * GRACE_SECONDS)
-        for helper in helpers:
-            helper.kill()
-        if failure is not None:
-            raise ParibusError(failure) from error
-        raise
-    finally:
-        over.set()
-        for helper in helpers:
-            helper.join()
+    place = (size, store.port, task, context, os.getpid())
+    spawn = multiprocessing.get_context("spawn")
+    ranks = [spawn.Process(target=be_rank, args=(rank, *place)) for rank in range(size)]
+    for rank in ranks:
+        rank.start()
+    failed, is_told = list[tuple[int, int]](), False
+    with context.leaving.held():
+        while ranks[0].exitcode is None and not failed:
+            connection.wait(
+                [rank.sentinel for rank in ranks if rank.exitcode is None], POLL_SECONDS
+            )
+            codes = [(rank.exitcode, number) for number, rank in enumerate(ranks)]
+            failed = [(code, number) for code, number in codes if code and code != LEFT]
+            if context.leaving.asked and not is_told:
+                ranks[0].terminate()  # it decides for all
+                is_told = True
+        for rank in ranks:
+            rank.join(0 if failed else GRACE_SECONDS)
+            rank.kill()
+            rank.join()
+    if failure := context.queue.failure():
+        raise ParibusError(failure["message"])
+    if failed:
+        # A rank that was killed, with a negative code, takes others with it, which end with errors.
+        code, number = min(failed)
+        print(f"rank {number} of {size} died with {ending(code)}", file=sys.stderr, flush=True)
+        os._exit(DIED)
+    if ranks[0].exitcode == LEFT:
+        raise Left
 
 
-def _watch(helpers: list[SpawnProcess], over: threading.Event, queue: Queue) -> None:
-    """End this process if a helper fails: rank 0 may wait for it forever."""
-    while not over.wait(POLL_SECONDS):
-        failed = [(rank, helper) for rank, helper in enumerate(helpers, 1) if helper.exitcode]
-        if not failed or over.wait(GRACE_SECONDS):  # rank 0 reports what all ranks raise
-            continue
-        if queue.failure() is not None:
-            os._exit(REFUSED)
-        # A rank that was killed takes others with it, which end with an error.
-        rank, code = min(
-            ((rank, helper.exitcode or 0) for rank, helper in failed),
-            key=lambda failure: failure[1] >= 0,
-        )
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        print(f"rank {rank} of {len(helpers) + 1} died with {how}", file=sys.stderr, flush=True)
-        os._exit(1)
+def be_rank(rank: int, size: int, port: int, task: Task, context: Context, parent: int) -> None:
+    """Train a task as one rank; does not return."""
+    from paribus.engine.execution.tasks import device_of, train_stack
 
-
-def be_rank(
-    rank: int,
-    size: int,
-    port: int,
-    task: Task,
-    path: Path,
-    worker: str,
-    slot: int,
-    parent: int,
-) -> None:
-    """Train a task as a rank other than 0; does not return."""
-    for name in ("SIGINT", "SIGTERM", "SIGUSR2"):  # rank 0 decides when to leave
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in (*IGNORED, *STOPPING):
+        signal.signal(number, signal.SIG_IGN)
     tie_to(parent)
-    queue, code = Queue(path), 1
+    code = DIED
     try:
-        _train(rank, size, port, task, queue, worker, slot)
-        code = 0
+        for folder in context.order.search:
+            add_own_folder(Path(folder))
+        study = study_of(context.order, Path(task.home))
+        store = TCPStore("127.0.0.1", port, size, timeout=PATIENCE)
+        ranks = Ranks.meet(rank, size, device_of(context, study, rank), store)
+        if ranks.is_first:
+            context.leaving.listen()
+            logging.getLogger("paribus").handlers[:] = [Reporting(context)]
+        train_stack(study, task, context, ranks)
+        Ranks.part()
+        code = DONE
     except Left:
-        code = 0
+        code = LEFT
     except Exception as error:
-        message = str(error) if isinstance(error, ParibusError) else None
-        if message := message or _machine_failure(error, rank, size):
-            queue.fail(message)
+        failure = str(error) if isinstance(error, ParibusError) else None
+        if failure is None and (failure := machine_failure(error, LESS_OF_A_RANK)):
+            failure = f"rank {rank} of {size} (on {platform.node()}): {failure}"
+        if failure:
+            context.queue.fail(failure)
         else:
             traceback.print_exc()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _train(
-    rank: int, size: int, port: int, task: Task, queue: Queue, worker: str, slot: int
-) -> None:
-    from torch._C._distributed_c10d import TCPStore
-
-    from paribus.engine.execution.tasks import device_of, train_stack
-    from paribus.engine.training.ranks import PATIENCE, Ranks
-    from paribus.runs.advance import study_of
-    from paribus.runs.worker import Context
-    from paribus.search_path import add_own_folder
-
-    context = Context(queue, queue.read_order(), worker, slot, Leaving())
-    for folder in context.order.search:
-        add_own_folder(Path(folder))
-    study = study_of(context.order, Path(task.home))
-    device = device_of(context, study, rank)
-    store = TCPStore("127.0.0.1", port, size, timeout=PATIENCE)
-    train_stack(study, task, context, Ranks.meet(rank, size, device, store))
-    Ranks.part()
-
-
-def _machine_failure(error: Exception, rank: int, size: int) -> str | None:
-    from paribus.engine.machine.environment import LESS_OF_A_RANK, machine_failure
-
-    failure = machine_failure(error, LESS_OF_A_RANK)
-    return failure and f"rank {rank} of {size} (on {platform.node()}): {failure}"

@@ -1,4 +1,4 @@
-"""What a child process of the engine does for a task; see `runner.py` for when."""
+"""Tasks of the engine, as a child process does them; `runner.py` says when."""
 
 from __future__ import annotations
 
@@ -15,14 +15,8 @@ from paribus.engine.execution.throughput import time_in_turn
 from paribus.engine.execution.trial.heldout_part import evaluate_heldout_part
 from paribus.engine.execution.trial.record import finite
 from paribus.engine.execution.trial.trial import StackTask, run_stack
+from paribus.engine.machine import environment
 from paribus.engine.machine.clock import step_time
-from paribus.engine.machine.environment import (
-    choose_device,
-    count_devices,
-    machine_failure,
-    native_precision,
-    prepare,
-)
 from paribus.engine.machine.memory import largest_stack
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
@@ -49,22 +43,26 @@ def devices_per_trial(study: Study) -> int:
 def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
     """Return the device of a child process, ready for use; each slot of a worker has its own."""
     size = devices_per_trial(study)
-    device = choose_device(context.order.settings["device"], context.slot * size + rank)
-    prepare(device)
+    device = environment.choose_device(context.order.settings["device"], context.slot * size + rank)
+    environment.prepare(device)
     return device
 
 
 def machine_of(context: Context) -> dict[str, Any]:
     """Return the kind of device of this machine, how many there are, the precision that "auto"
     means, and how many trials are trained at the same time by default."""
-    device = choose_device(context.order.settings["device"], 0)
-    devices = count_devices(device)
+    device = environment.choose_device(context.order.settings["device"])
     return {
         "device": device.type,
-        "devices": devices,
-        "precision": native_precision(device),
-        "workers": devices if device.type != "cpu" else count_cores(),
+        "devices": environment.count_devices(device),
+        "precision": environment.native_precision(device),
+        "workers": default_workers(device),
     }
+
+
+def default_workers(device: torch.device) -> int:
+    """Return how many trials are trained at the same time: one per GPU, or per core of a CPU."""
+    return count_cores() if device.type == "cpu" else environment.count_devices(device)
 
 
 def count_cores() -> int:
@@ -80,46 +78,45 @@ def execute(task: Task, context: Context) -> Any:
     except ParibusError:
         raise
     except Exception as error:
-        if failure := machine_failure(error):
+        if failure := environment.machine_failure(error):
             raise ParibusError(failure) from error
         raise
 
 
 def _execute(task: Task, context: Context) -> Any:
-    arguments = task.arguments
-    if task.kind == "machine":
+    kind, arguments, order = task.kind, task.arguments, context.order
+    if kind == "machine":
         return machine_of(context)
-    study = _study(task, context)
-    results = ResultsFolder(Path(task.home or context.order.results))
-    device, graphs = device_of(context, study), not context.order.settings["eager"]
-    if task.kind == "describe":
-        results.seal(DATA, described(study, read_data(study)))
-        return None
-    if task.kind == "time":
+    if "study" in arguments:
+        study = parse_study(arguments["study"], folder=Path(order.folder))
+    else:
+        study = study_of(order, Path(task.home) if task.home and order.stages else None)
+    if kind == "train":
+        return train(study, task, context)
+    results = ResultsFolder(Path(task.home or order.results))
+    device, graphs = device_of(context, study), not order.settings["eager"]
+    if kind == "describe":
+        return results.seal(DATA, described(study, read_data(study)))
+    if kind == "time":
         datasets = {arm: read_text(study, study.setting(arm).data) for arm in study.arms}
         trials = [(arm, seed) for arm, seed in arguments["timed"]]
-        time_in_turn(study, results, datasets, device, trials, graphs=graphs)
-        return None
-    if task.kind == "train":
-        train(study, task, context)
-        return None
-    arm = arguments["arm"]
+        return time_in_turn(study, results, datasets, device, trials, graphs=graphs)
+    arm, stack = arguments["arm"], arguments.get("stack", 1)
     dataset = read_text(study, study.setting(arm).data)
-    match task.kind:
+    match kind:
         case "check":
-            about = {"graphs": graphs, "by_shapes": arguments["by_shapes"]}
-            return check_arm(study, arm, dataset, device, arguments["stack"], **about)
+            by_shapes = arguments["by_shapes"]
+            return check_arm(study, arm, dataset, device, stack, graphs=graphs, by_shapes=by_shapes)
         case "memory":
-            stack, workers = arguments["stack"], arguments["workers"]
+            workers = arguments["workers"]
             return asdict(largest_stack(study, arm, dataset, device, stack, workers, graphs=graphs))
         case "step":
-            return asdict(step_time(study, arm, dataset, device, arguments["stack"]))
+            return asdict(step_time(study, arm, dataset, device, stack))
         case "heldout":
-            evaluate_heldout_part(study, results, dataset, device, (arm, arguments["seed"]))
-            return None
+            trial = (arm, arguments["seed"])
+            return evaluate_heldout_part(study, results, dataset, device, trial)
         case "answer":
-            answer_tasks(study, results, dataset, device, arguments)
-            return True
+            return answer_tasks(study, results, dataset, device, arguments)
         case "again" if devices_per_trial(study) > 1:
             # The order in which gradients are added depends on the number of devices.
             return {"elsewhere": ["way of training: one trial over several devices"]}
@@ -128,15 +125,6 @@ def _execute(task: Task, context: Context) -> Any:
             again = repeat_steps(study, trial, dataset, device, arguments["steps"], graphs=graphs)
             return dict(zip(("elsewhere", "differs_at", "differs"), again, strict=True))
     raise ValueError(f"nobody does {task}")
-
-
-def _study(task: Task, context: Context) -> Study:
-    """Return the study of a task: its own, that of its results folder, or that of the run."""
-    if "study" in task.arguments:
-        return parse_study(task.arguments["study"], folder=Path(context.order.folder))
-    if task.home and context.order.stages:
-        return study_of(context.order, Path(task.home))
-    return study_of(context.order)
 
 
 def read_text(study: Study, data: Data) -> Dataset:
@@ -149,29 +137,27 @@ def read_text(study: Study, data: Data) -> Dataset:
 
 
 def train(study: Study, task: Task, context: Context) -> None:
-    """Train the trials of a task; over several devices, as rank 0 of the processes it starts.
+    """Train the trials of a task; over several devices, in a process for each.
 
     Raises Left if the process was asked to leave before the end.
     """
-    from paribus.engine.execution.ranks import joined
-
     size = devices_per_trial(study)
     if size == 1:
         train_stack(study, task, context)
         return
-    with joined(study, task, context, size) as ranks:
-        train_stack(study, task, context, ranks)
+    from paribus.engine.execution.ranks import train_over
+
+    train_over(size, task, context)
 
 
 def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None = None) -> None:
     """Train the trials of a task, or with `ranks` this rank's rows of its only trial."""
-    rank = 0 if ranks is None else ranks.rank
     trials, settings = task.trials, context.order.settings
     stack = StackTask(
         study,
         tuple(trials),
         ResultsFolder(Path(task.home)),
-        device_of(context, study, rank),
+        device_of(context, study, ranks.rank if ranks else 0),
         settings["checkpoint_seconds"],
         not settings["eager"],
         ranks,
@@ -180,20 +166,20 @@ def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None 
 
     def report(event: str, **content: Any) -> None:
         if ranks is None or ranks.is_first:
-            context.report(event, trials=trials, **content)
+            context.report(event, **content)
 
     def on_resume(t: int, words: str) -> None:
-        report("resumed", t=t)
+        report("resumed", trials=trials, t=t)
         if words:
-            context.report("warning", words=words)
+            report("warning", words=words)
 
     is_done = run_stack(
         stack,
-        read_text(study, study.setting(task.trials[0][0]).data),
-        on_progress=lambda t, losses: report("trained", t=t, losses=finite(losses)),
+        read_text(study, study.setting(trials[0][0]).data),
+        on_progress=lambda t, loss: report("trained", trials=trials, t=t, losses=finite(loss)),
         on_resume=on_resume,
         leaving=context.leaving,
     )
     if not is_done:
         raise Left
-    report("finished")
+    report("finished", trials=trials)

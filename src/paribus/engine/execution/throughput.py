@@ -33,8 +33,8 @@ Action = Callable[[], int]  # returns how many tokens it processed
 
 
 def _speed(kind: str, label: str) -> Metric:
-    about = (f"{kind}_throughput", label, "tokens/s", "higher", "turns", 0)
-    return Metric(*about, f"{kind}/tokens per second", "log", of_tokens=True)
+    name, key = f"{kind}_throughput", f"{kind}/tokens per second"
+    return Metric(name, label, "tokens/s", "higher", "turns", 0, key, "log", of_tokens=True)
 
 
 # Endpoints that are timed in turn; they are compared as ratios.
@@ -71,17 +71,17 @@ def time_in_turn(
     if n_bytes <= LARGEST_STATE_BYTES:
         training = {arm: training_turn(study, arm, datasets[arm], device, graphs) for arm in models}
     seeds = [seed for seed in study.seeds if any((arm, seed) in trials for arm in study.arms)]
-    rows: list[tuple[str, int, str, int, float, float]] = []
+    rows: list[tuple[str, int, str, int, float, float | None]] = []
     warm: set[tuple[str, str]] = set()
     for turn, seed in enumerate(seeds):
         kinds: dict[str, dict[str, Action]] = {}
         for arm in [arm for arm in study.arms if (arm, seed) in trials]:
             load_parameters(models[arm], results.trial(arm, seed).read_weights())
-            setting = study.setting(arm)
-            about = (seed, 0, setting.training.largest_batch, setting.data.seq_len)
-            tokens_BT = torch.from_numpy(batch(datasets[arm].validation, *about)[:, :-1]).to(device)
-            actions = inference_turns(models[arm], tokens_BT)
-            actions |= {"training": training[arm][0]} if training else {}
+            setting, text = study.setting(arm), datasets[arm].validation
+            tokens = batch(text, seed, 0, setting.training.largest_batch, setting.data.seq_len)
+            actions = inference_turns(models[arm], torch.from_numpy(tokens[:, :-1]).to(device))
+            if training:
+                actions["training"] = training[arm][0]
             for kind, action in actions.items():
                 kinds.setdefault(kind, {})[arm] = action
                 if (arm, kind) not in warm:
@@ -93,11 +93,11 @@ def time_in_turn(
             rounds = math.ceil(LEAST_TURNS / len(seeds))
             turns = [{arm: timed(able[arm], device) for arm in order} for _ in range(rounds)]
             for arm in order:
-                tokens, seconds = min((times[arm] for times in turns), key=lambda one: one[1])
-                held = training[arm][1] if kind == "training" else None
-                rows.append((arm, seed, kind, tokens, seconds, math.nan if held is None else held))
-    columns = (np.array(column) for column in zip(*rows, strict=True))
-    results.write_throughput(dict(zip(UNITS, columns, strict=True)), UNITS)
+                n_tokens, seconds = min((times[arm] for times in turns), key=lambda time: time[1])
+                n_held = training[arm][1] if kind == "training" else None
+                rows.append((arm, seed, kind, n_tokens, seconds, n_held))
+    columns = dict(zip(UNITS, map(np.array, zip(*rows, strict=True)), strict=True))
+    results.write_throughput(columns | {"bytes": columns["bytes"].astype(np.float64)}, UNITS)
 
 
 def training_turn(
@@ -107,17 +107,17 @@ def training_turn(
     setting = study.setting(arm)
 
     def begin() -> Trainer:
-        about = (setting, study.seeds[:1], dataset)
-        stack = Trainer(*about, folder=study.folder, device=device, graphs=graphs)
+        stack = Trainer(
+            setting, study.seeds[:1], dataset, folder=study.folder, device=device, graphs=graphs
+        )
         stack.go_to_largest_batch()
         stack.step()
         return stack
 
-    stack, held = most_held(begin, device)
+    stack, n_held = most_held(begin, device)
 
     # The same for all arms, because the first step of a turn is slower than the next ones.
-    sizes = [study.setting(name).training.batch_size for name in study.arms]
-    grows = any(isinstance(size, Ramp) for size in sizes)
+    grows = any(isinstance(study.setting(a).training.batch_size, Ramp) for a in study.arms)
 
     def train() -> int:
         if not grows:
@@ -131,7 +131,7 @@ def training_turn(
             stack.step()
         return windows * setting.data.seq_len
 
-    return train, held
+    return train, n_held
 
 
 def warm_up(action: Action, device: torch.device) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 from pydantic import Field
 
 from paribus.declared import DECLARED, declared
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.study.choices import Options, read_options, require_declared
 from paribus.study.importing import load_own
 from paribus.untrusted_io import STUDY_BYTES, is_regular, parse_toml, read_text
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 RETRIES = 2
 PACKAGE = "paribus.runs.executors"
 WORD = "--backend"
-OF_RESULTS = ("registration.json", "study.json")  # either makes a folder one of results
 
 
 class Retrying(Options):
@@ -129,13 +128,11 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
     if ":" in kind:
         declaration = _own(kind, where)
     else:
-        declared_ = declared(PACKAGE, BackendClass)
-        declaration = require_declared(kind, declared_, named, "backend", PACKAGE)
+        known = declared(PACKAGE, BackendClass)
+        declaration = require_declared(kind, known, named, "backend", PACKAGE)
     values = read_options(declaration.options, options, given_by, kind)
-    try:
+    with blamed(where):  # it may be the user's code
         made = declaration.make(values)
-    except Exception as error:  # it may be the user's code
-        raise ParibusError(f"{where}: {type(error).__name__}: {error}") from error
     made.name = declaration.name
     return made
 
@@ -148,11 +145,7 @@ def shipped(kind: str, options: Mapping[str, Any]) -> Backend | None:
 
 def _configured(file: Path, where: str) -> dict[str, Any]:
     """Return what a file of the user's own says of a backend: its kind and options."""
-    if home := _results_folder(file.resolve()):
-        raise ParibusError(
-            f"{where}: it lies in the results folder {home}, which may be somebody else's; move it "
-            "to a folder of your own"
-        )
+    _require_own(file, where)
     content = parse_toml(read_text(file, STUDY_BYTES), str(file))
     if not isinstance(content.get("kind"), str):
         raise ParibusError(f'{where}: it has no kind; write kind = "slurm" in its first line')
@@ -161,12 +154,7 @@ def _configured(file: Path, where: str) -> dict[str, Any]:
 
 def _own(path: str, where: str) -> BackendClass:
     """Return what a class of the user's own declares."""
-    file = Path(path.partition(":")[0])
-    if file.suffix == ".py" and (home := _results_folder(file.resolve())):
-        raise ParibusError(
-            f"{where}: {file} lies in the results folder {home}, which is data and is not run; "
-            "move it to a folder of your own"
-        )
+    _require_own(Path(path.partition(":")[0]), where)
     made: type = load_own(path, where, "backend", type, Path.cwd(), "the current folder")
     declaration = vars(made).get(DECLARED)
     if not (isinstance(declaration, BackendClass) and issubclass(made, Backend)):
@@ -177,9 +165,11 @@ def _own(path: str, where: str) -> BackendClass:
     return declaration
 
 
-def _results_folder(file: Path) -> Path | None:
-    """Return the results folder that `file` lies in, if any."""
-    return next(
-        (path for path in file.parents if any(is_regular(path / name) for name in OF_RESULTS)),
-        None,
-    )
+def _require_own(file: Path, where: str) -> None:
+    """Raise ParibusError if a file lies in a results folder, which is data and is not run."""
+    for home in file.resolve().parents:
+        if any(is_regular(home / name) for name in ("registration.json", "study.json")):
+            raise ParibusError(
+                f"{where}: it lies in the results folder {home}, which is data and is not run; "
+                "move it to a folder of your own"
+            )

@@ -32,7 +32,6 @@ from paribus.untrusted_io import is_regular, read_json
 
 Count = Annotated[int, Field(ge=1)]
 Phase = Literal["queued", "running", "requeued", "ended"]
-JOBS = 16
 ASK_SECONDS = 2.0  # between two questions to the scheduler
 WAIT_SECONDS = 10.0  # a job waits before the reason is shown
 UNKNOWN_SECONDS = 30.0  # a scheduler may not list a new job
@@ -40,13 +39,14 @@ SILENT_SECONDS = 600.0  # a scheduler may not answer, such as while it restarts
 END_SECONDS = 300.0  # for jobs to leave when the run is over
 CANCEL_SECONDS = 15.0  # after which they are cancelled
 SUBMITTED = "submitted.json"
+LOGGER = logging.getLogger("paribus")
 NAME = re.compile(r"paribus-[0-9a-f]{12}-[1-9][0-9]{0,5}")
 
 
 class JobOptions(Retrying):
     """Options of every backend of jobs."""
 
-    jobs: Count = JOBS
+    jobs: Count = 16
     """How many run at the same time, at most."""
     workers: Count | None = None
     """Trials at the same time in a job; by default one for each GPU or core that it asks for."""
@@ -54,7 +54,7 @@ class JobOptions(Retrying):
 
 @dataclass(frozen=True)
 class JobState:
-    """What a scheduler reports of a job.
+    """State of a job, as its scheduler reports it.
 
     Attributes:
         id: as users type it.
@@ -96,16 +96,26 @@ class JobBackend(Backend):
         """End all jobs of these submissions, queued or running, and no others."""
 
     def log(self, scratch: Path, number: int) -> Path | None:
-        """Return the file with a job's standard error; None if there is none yet."""
+        """Return the file with a job's standard error; None before it exists."""
         return None
 
     def workers(self, devices_per_trial: int = 1) -> int | None:
-        """Return how many trials a job runs at the same time; None leaves it to the machine."""
-        return self.options.workers
+        """Return how many trials a job runs at the same time; None leaves it to the machine.
 
-    def n_jobs(self, n_trials: int, workers: int | None = None) -> int:
-        """Return how many jobs to submit for a number of trials."""
-        return min(self.options.jobs, math.ceil(max(n_trials, 1) / (workers or 1)))
+        By default one for the devices of a trial: GPUs of a job, or else its cores. Raises
+        ParibusError if a job has fewer GPUs than a trial takes.
+        """
+        options = self.options
+        gpus, cpus = (getattr(options, name, None) for name in ("gpus", "cpus"))
+        if gpus and devices_per_trial > max(gpus, 1):
+            raise ParibusError(
+                f"backend '{self.name}': resources.devices_per_trial = {devices_per_trial}, and "
+                f"each job has gpus = {gpus:g}; set gpus = {devices_per_trial}, or use fewer "
+                "devices"
+            )
+        if options.workers or not hasattr(options, "gpus"):
+            return options.workers
+        return max(int(gpus or cpus or 1) // devices_per_trial, 1)
 
     def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> Jobs:
         """Submit jobs, or find those that an earlier command has submitted."""
@@ -123,7 +133,8 @@ class Jobs:
         self, backend: JobBackend, queue: Queue, n_trials: int, devices_per_trial: int
     ) -> None:
         self._backend, self._queue = backend, queue
-        self._n_jobs = backend.n_jobs(n_trials, backend.workers(devices_per_trial))
+        workers = backend.workers(devices_per_trial) or 1
+        self._n_jobs = min(backend.options.jobs, math.ceil(max(n_trials, 1) / workers))
         self._asked = -ASK_SECONDS
         self._answered = self._last_alive = time.monotonic()
         self._is_silent = False
@@ -141,8 +152,11 @@ class Jobs:
         if states is None or self._queue.is_over:
             return
         self._warn_about_waiting(states)
-        self._release_claims(states)
-        if any(state.phase != "ended" for state in states.values()):
+        ended = {f"{name}-{k}" for (name, k), state in states.items() if state.phase == "ended"}
+        for task, record in self._queue.claims().items():
+            if record.get("worker") in ended:
+                self._queue.release(task, died="a job ended")
+        if len(ended) < len(states):
             self._last_alive = time.monotonic()
         elif states or time.monotonic() - self._last_alive >= UNKNOWN_SECONDS:
             self._submit_again(next(iter(states.values()), None))
@@ -152,7 +166,7 @@ class Jobs:
         if self._queue.failure() is not None:
             self._backend.cancel(list(self.submissions))
             return
-        logging.getLogger("paribus").warning(
+        LOGGER.warning(
             "jobs go on without this command; `paribus cancel %s` ends them",
             self._queue.path.parent,
         )
@@ -172,9 +186,12 @@ class Jobs:
     def _submit(self) -> None:
         token = self._queue.read_order().token
         name = f"paribus-{token}-{len(self.submissions) + 1}"
-        commands = [command(self._queue, token, name, k) for k in range(self._n_jobs)]
+        path = os.pathsep.join(shared_folders())
+        worker = ["env", f"PYTHONPATH={path}", sys.executable, "-P", "-m", "paribus.runs.worker"]
+        worker += [str(self._queue.path), "--token", token, "--name"]
         scratch = scratch_folder(self._queue, name)
         scratch.mkdir(parents=True, exist_ok=True)
+        commands = [[*worker, f"{name}-{k}"] for k in range(self._n_jobs)]
         self._backend.submit(name, commands, scratch)
         self.submissions[name] = self._n_jobs
         write_bytes(self._queue.path / SUBMITTED, json.dumps(self.submissions).encode())
@@ -185,19 +202,17 @@ class Jobs:
         if last is not None and last.is_cancelled:
             raise ParibusError(f"job {last.id} was cancelled; run again to continue")
         self._resubmissions += 1
-        state = last.words if last else "gone from the queue"
         log = self._backend.log(scratch_folder(self._queue, list(self.submissions)[-1]), 0)
         reason = "".join(f": {line}" for line in tail(log)[:1])
+        words = f"the jobs ended ({last.words if last else 'gone from the queue'})"
         if self._resubmissions > self._backend.retries:
             has_begun = any(True for _ in self._queue.events({}))
             hint = "" if has_begun else f"; does every machine see {self._queue.path}?"
             raise ParibusError(
-                f"the jobs ended ({state}) before the run{reason}{hint}; "
-                "finished trials are kept: run again to continue"
+                f"{words} before the run{reason}{hint}; finished trials are kept: run again to "
+                "continue"
             )
-        logging.getLogger("paribus").warning(
-            "the jobs ended (%s)%s; others are submitted", state, reason
-        )
+        LOGGER.warning("%s%s; others are submitted", words, reason)
         self._submit()
 
     def _states(self) -> States | None:
@@ -209,7 +224,7 @@ class Jobs:
             if time.monotonic() - self._answered >= SILENT_SECONDS:
                 raise
             if not self._is_silent:
-                logging.getLogger("paribus").warning("%s; it is asked again", error)
+                LOGGER.warning("%s; it is asked again", error)
             self._is_silent = True
             return None
         self._answered, self._is_silent = time.monotonic(), False
@@ -217,46 +232,13 @@ class Jobs:
 
     def _warn_about_waiting(self, states: States) -> None:
         """Warn once why jobs wait, in the scheduler's words."""
-        waiting = Counter(
-            state.words for state in states.values() if state.phase in ("queued", "requeued")
-        )
+        queued = [state.words for state in states.values() if state.phase in ("queued", "requeued")]
         now = time.monotonic()
-        for words, n in waiting.items():
+        for words, n in Counter(queued).items():
             since = self._waiting.setdefault(words, now)
-            if 0 <= now - since >= WAIT_SECONDS:
+            if now - since >= WAIT_SECONDS:
                 self._waiting[words] = math.inf
-                jobs = "1 job waits" if n == 1 else f"{n} jobs wait"
-                logging.getLogger("paribus").warning("%s (%s)", jobs, words)
-
-    def _release_claims(self, states: States) -> None:
-        """Release the claims of jobs that have ended."""
-        ended = {f"{name}-{k}" for (name, k), state in states.items() if state.phase == "ended"}
-        for task, record in self._queue.claims().items():
-            if record.get("worker") in ended:
-                self._queue.release(task, died="a job ended")
-
-
-def workers_per_job(backend: JobBackend, devices_per_trial: int) -> int:
-    """Return one worker for the devices of a trial: GPUs of a job, or else its cores.
-
-    Raises ParibusError if a job has fewer GPUs than a trial takes.
-    """
-    options = backend.options
-    if options.gpus and devices_per_trial > max(options.gpus, 1):
-        raise ParibusError(
-            f"backend '{backend.name}': resources.devices_per_trial = {devices_per_trial}, and "
-            f"each job has gpus = {options.gpus:g}; set gpus = {devices_per_trial}, or use fewer "
-            "devices"
-        )
-    devices = int(options.gpus or options.cpus or 1)
-    return options.workers or max(devices // devices_per_trial, 1)
-
-
-def command(queue: Queue, token: str, name: str, number: int) -> list[str]:
-    """Return the command line of a job."""
-    path = os.pathsep.join(shared_folders())
-    worker = ["env", f"PYTHONPATH={path}", sys.executable, "-P", "-m", "paribus.runs.worker"]
-    return [*worker, str(queue.path), "--name", f"{name}-{number}", "--token", token]
+                LOGGER.warning("%s (%s)", "1 job waits" if n == 1 else f"{n} jobs wait", words)
 
 
 def scratch_folder(queue: Queue, name: str) -> Path:

@@ -16,19 +16,13 @@ from pydantic import Field
 
 from paribus.errors import ParibusError
 from paribus.runs.executors import backend
-from paribus.runs.executors.jobs import (
-    JobBackend,
-    JobOptions,
-    JobState,
-    Phase,
-    workers_per_job,
-)
+from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState, Phase
 
 PHASES: dict[str, Phase] = {"PENDING": "queued", "RUNNING": "running"}
 
 
 class RayOptions(JobOptions):
-    """Where the cluster is, and what each job asks of it."""
+    """Address of the cluster, and resources of each job."""
 
     address: str | None = None
     """Of its dashboard, such as "http://head:8265"; by default RAY_ADDRESS, or a cluster here."""
@@ -46,14 +40,10 @@ class Ray(JobBackend):
 
     _client: Any = None
 
-    def workers(self, devices_per_trial: int = 1) -> int | None:
-        """Return one for the devices of a trial."""
-        return workers_per_job(self, devices_per_trial)
-
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit a job for each command; its id is its name, so it cannot exist twice."""
         for number, command in enumerate(commands):
-            log = shlex.quote(str(self._log(scratch, number)))
+            log = shlex.quote(str(self.log(scratch, number)))
             self._call(
                 "submit_job",
                 entrypoint=f"exec {shlex.join(command)} 2> {log}",
@@ -84,19 +74,14 @@ class Ray(JobBackend):
             if state.phase != "ended":
                 self._call("stop_job", f"{name}_{number}")
 
-    def log(self, scratch: Path, number: int) -> Path | None:
+    def log(self, scratch: Path, number: int) -> Path:
         """Return what the job wrote to its standard error."""
-        return self._log(scratch, number)
-
-    def _log(self, scratch: Path, number: int) -> Path:
         return scratch / f"{number}.log"
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the cluster's client. Raises ParibusError in its words."""
         try:
-            from ray.job_submission import (  # pyright: ignore[reportMissingImports]
-                JobSubmissionClient,
-            )
+            from ray.job_submission import JobSubmissionClient  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise ParibusError(
                 "backend 'ray' submits by Ray, which is not installed; pip install 'paribus[ray]'"

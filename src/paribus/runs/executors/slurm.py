@@ -23,19 +23,10 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from paribus.errors import ParibusError
 from paribus.runs.executors import backend
-from paribus.runs.executors.jobs import (
-    Count,
-    JobBackend,
-    JobOptions,
-    JobState,
-    Phase,
-    workers_per_job,
-)
+from paribus.runs.executors.jobs import Count, JobBackend, JobOptions, JobState, Phase
 
 ASK_SECONDS = 60  # how long a program of SLURM may take to answer
-MOST_TIMEOUTS = (
-    10_000  # requeued after its time as often as it takes; each goes on from a checkpoint
-)
+MOST_TIMEOUTS = 10_000  # a job is requeued after its time, and goes on from a checkpoint
 FIELDS = "%j|%F|%K|%T|%r|%N|%A"
 RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING"}
 QUEUED = {"PENDING", "CONFIGURING", "REQUEUE_FED", "REQUEUE_HOLD", "REQUEUED", "RESIZING"}
@@ -55,7 +46,7 @@ def _minutes(value: Any) -> Any:
 
 
 class SlurmOptions(JobOptions):
-    """What each job asks of SLURM."""
+    """Resources and options of each SLURM job."""
 
     partition: str | None = None
     """By default the cluster's own."""
@@ -119,10 +110,6 @@ class Attempt:
 class Slurm(JobBackend):
     """Jobs of SLURM."""
 
-    def workers(self, devices_per_trial: int = 1) -> int | None:
-        """Return one for the devices of a trial."""
-        return workers_per_job(self, devices_per_trial)
-
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit one array through submitit."""
         try:
@@ -158,9 +145,8 @@ class Slurm(JobBackend):
                     for command in commands:
                         executor.submit(Attempt(command))
         except Exception as error:  # of any class: the message is that of sbatch
-            raise ParibusError(
-                f"backend 'slurm': {_last_line(str(error) or output.getvalue())}"
-            ) from None
+            words = _last_line(str(error) or output.getvalue())
+            raise ParibusError(f"backend 'slurm': {words}") from None
 
     def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
         """Ask `squeue` once."""
@@ -174,10 +160,8 @@ class Slurm(JobBackend):
             if len(fields) != len(FIELDS.split("|")) or fields[0] not in names:
                 continue
             name, array, number, state, reason, node, job = fields
-            phase: Phase = "ended"
-            if state in RUNNING:
-                phase = "running"
-            elif state in QUEUED:  # "BeginTime": SLURM delays a job that was requeued
+            phase: Phase = "running" if state in RUNNING else "ended"
+            if state in QUEUED:  # "BeginTime": SLURM delays a job that was requeued
                 phase = "requeued" if reason == "BeginTime" else "queued"
             is_array = number.isdecimal()
             states[name, int(number) if is_array else 0] = JobState(
@@ -212,14 +196,14 @@ def _ask(*command: str) -> str:
     """Return the output of a SLURM program. Raises ParibusError in its words."""
     _require_slurm()
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=ASK_SECONDS, check=False
-        )
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=ASK_SECONDS, check=True
+        ).stdout
     except subprocess.TimeoutExpired:
         raise ParibusError(f"{command[0]} did not answer for {ASK_SECONDS} s; run again") from None
-    if done.returncode:
-        raise ParibusError(f"backend 'slurm': {_last_line(done.stderr)}; run again to continue")
-    return done.stdout
+    except subprocess.CalledProcessError as error:
+        words = _last_line(error.stderr)
+        raise ParibusError(f"backend 'slurm': {words}; run again to continue") from None
 
 
 def _last_line(words: str) -> str:

@@ -67,14 +67,21 @@ class Checkpoint(Record):
 
     def states(self) -> list[dict[str, np.ndarray]]:
         """Return the arrays of every replica. Raises UnusableError for a damaged file."""
-        return [
-            {
-                name: array
-                for file, sha256 in shards.items()
-                for name, array in _read_arrays(self.path / Path(file).name, sha256).items()
-            }
-            for shards in self.shards
-        ]
+        import safetensors.numpy  # not at the top: those who only list stacks need no engine
+
+        states: list[dict[str, np.ndarray]] = []
+        for shards in self.shards:
+            states.append({})
+            for name, sha256 in shards.items():
+                try:
+                    with open_regular(self.path / Path(name).name, WEIGHTS_BYTES) as file:
+                        content = file.read()
+                except (ParibusError, OSError):
+                    raise UnusableError(f"{name} is missing or damaged") from None
+                if hashlib.sha256(content).hexdigest() != sha256:
+                    raise UnusableError(f"{name} is not what was written")
+                states[-1] |= safetensors.numpy.load(content)
+        return states
 
 
 class StackCheckpoints:
@@ -178,7 +185,7 @@ def _step(path: Path) -> int:
 def _read(path: Path) -> Checkpoint:
     """Read a checkpoint. Raises UnusableError if its about.json is damaged."""
     try:
-        record = read_json(path / ABOUT, missing="it is missing")
+        record = read_json(path / ABOUT)
         sha256 = record.pop("sha256")
         checkpoint = Checkpoint.model_validate_json(json.dumps(record | {"path": str(path)}))
     except (ParibusError, ValidationError, KeyError, TypeError, AttributeError):
@@ -189,39 +196,21 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, str]:
-    """Write the arrays of one replica; return the SHA-256 of each file."""
-    import safetensors.numpy  # not at the top: those who only list stacks need no engine
+    """Write the arrays of one replica in files of SHARD_BYTES, or of a single larger array.
 
+    Returns the SHA-256 of each file.
+    """
+    import safetensors.numpy
+
+    parts: list[list[str]] = [[]]
+    for name in sorted(arrays):
+        if parts[-1] and sum(arrays[n].nbytes for n in [*parts[-1], name]) > SHARD_BYTES:
+            parts.append([])
+        parts[-1].append(name)
     shards: dict[str, str] = {}
-    for k, names in enumerate(_parts(arrays)):
+    for k, names in enumerate(parts):
         file = f"replica-{replica}-{k}.safetensors"
         content = safetensors.numpy.save({n: np.asarray(arrays[n], order="C") for n in names})
         write_bytes(folder / file, content)
         shards[file] = hashlib.sha256(content).hexdigest()
     return shards
-
-
-def _parts(arrays: Arrays) -> Iterator[list[str]]:
-    """Yield names of arrays in groups of at most SHARD_BYTES, or of a single larger array."""
-    names, size = [], 0
-    for name in sorted(arrays):
-        if names and size + arrays[name].nbytes > SHARD_BYTES:
-            yield names
-            names, size = [], 0
-        names.append(name)
-        size += arrays[name].nbytes
-    yield names
-
-
-def _read_arrays(path: Path, sha256: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a file. Raises UnusableError if it is damaged."""
-    import safetensors.numpy
-
-    try:
-        with open_regular(path, WEIGHTS_BYTES) as file:
-            content = file.read()
-    except (ParibusError, OSError):
-        raise UnusableError(f"{path.name} is missing or damaged") from None
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise UnusableError(f"{path.name} is not what was written")
-    return safetensors.numpy.load(content)

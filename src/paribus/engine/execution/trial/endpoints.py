@@ -34,6 +34,18 @@ def declarations(
     return by_name(_by_owner(study, probes, columns, tasks=tasks, curve=curve))
 
 
+def possible(study: Study) -> dict[str, Metric]:
+    """Return every metric that some trial of `study` could measure, or that is timed in turn.
+
+    Raises ParibusError if two metrics have the same name.
+    """
+    columns = probe_columns(study)
+    probes = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
+    names = [metric.name for metric in STEP_METRICS]
+    owners = _by_owner(study, probes, names, tasks=True, curve=True)
+    return by_name({"the arms that take turns": IN_TURN} | owners)
+
+
 def _by_owner(
     study: Study,
     probes: Iterable[tuple[Probe, str]],
@@ -56,18 +68,6 @@ def _by_owner(
     }
 
 
-def possible(study: Study) -> dict[str, Metric]:
-    """Return every metric that some trial of `study` could measure, or that is timed in turn.
-
-    Raises ParibusError if two metrics have the same name.
-    """
-    columns = probe_columns(study)
-    probes = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
-    names = [metric.name for metric in STEP_METRICS]
-    owners = _by_owner(study, probes, names, tasks=True, curve=True)
-    return by_name({"the arms that take turns": IN_TURN} | owners)
-
-
 def probe_columns(study: Study) -> dict[str, list[str]]:
     """Return the columns of each probe in any of the arms."""
     settings = [study.setting(arm) for arm in study.arms]
@@ -88,17 +88,18 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     endpoints that are one number, and a primary endpoint without direction or measurement.
     """
     seq_len = max(study.setting(arm).data.seq_len for arm in study.arms)
-    columns, known = probe_columns(study), possible(study)
     measures = (*all_measures(), *own_measures(study.evaluation.own, study.folder))
     parts = {measure.name: measure.part_names(seq_len) for measure in measures}
-    tasks = _task_names(study)
-    metrics = {
-        name: _find_task(name, known, tasks)
-        if name.partition("/")[0] == TASK_ACCURACY.name
-        else _find(name, known, columns, parts)
-        for name in study.metrics
-    }
-    _require_distinct([metrics[endpoint.metric] for endpoint in study.endpoints])
+    known, columns, tasks = possible(study), probe_columns(study), _task_names(study)
+    metrics = {name: _find(name, known, columns, parts, tasks) for name in study.metrics}
+    names: dict[tuple[str, str], str] = {}
+    for metric in (metrics[endpoint.metric] for endpoint in study.endpoints):
+        first = names.setdefault((metric.record, metric.key), metric.name)
+        if first != metric.name:  # it would be tested twice
+            raise ParibusError(
+                f"endpoints '{first}' and '{metric.name}' are one number, '{metric.key}'; state it "
+                "once"
+            )
     for endpoint in study.judged:
         metric = metrics[endpoint.metric]
         _require_measured(study, metric, "be primary")
@@ -127,25 +128,27 @@ def _find(
     known: Mapping[str, Metric],
     columns: Mapping[str, list[str]],
     parts: Mapping[str, tuple[str, ...]],
+    tasks: Sequence[str],
 ) -> Metric:
-    """Return the metric of a name. Raises ParibusError if there is none."""
+    """Return the metric of a name. Raises ParibusError for an unknown name."""
     head, slash, part = name.partition("/")
-    metric = find(name, known)
-    if metric is None:
+    metric, problem, known_names = find(name, known), "", list[str]()
+    if head == TASK_ACCURACY.name:
+        if metric is None or metric.task not in tasks:
+            problem = "it names no task that the study asks"
+            known_names = [f"{head}/{task}" for task in tasks]
+    elif metric is None:
         raise unknown(name, known)
-    if head in columns and slash and name not in columns[head]:
-        raise ParibusError(
-            f"metric '{name}' is unknown: probe '{head}' has no such column: "
-            f"{nearest(name, columns[head])}"
-        )
-    if head in parts and (part or "all") not in parts[head]:
-        problem = f"no part '{part}'" if slash else "no value of the whole text; name a part"
-        raise ParibusError(
-            f"metric '{name}' is unknown: measure '{head}' has {problem}: "
-            f"{nearest(name, [f'{head}/{part_name}' for part_name in parts[head]])}"
-        )
-    if head in parts and part == "all":
+    elif head in columns and slash and name not in columns[head]:
+        problem, known_names = f"probe '{head}' has no such column", columns[head]
+    elif head in parts and (part or "all") not in parts[head]:
+        missing = f"no part '{part}'" if slash else "no value of the whole text; name a part"
+        problem = f"measure '{head}' has {missing}"
+        known_names = [f"{head}/{part_name}" for part_name in parts[head]]
+    elif head in parts and part == "all":
         raise ParibusError(f"metric '{name}' is called '{head}'")
+    if metric is None or problem:
+        raise ParibusError(f"metric '{name}' is unknown: {problem}: {nearest(name, known_names)}")
     return metric
 
 
@@ -163,30 +166,6 @@ def _task_names(study: Study) -> list[str]:
                 "be asked; add it there, or remove one of the two keys"
             )
     return [*names, *(standard_tasks(study.tasks.standard) if study.tasks.standard else ())]
-
-
-def _find_task(name: str, known: Mapping[str, Metric], tasks: Sequence[str]) -> Metric:
-    """Return the accuracy on a task of the study. Raises ParibusError for any other task."""
-    metric = find(name, known)
-    if metric is None or metric.task not in tasks:
-        names = [f"{TASK_ACCURACY.name}/{task}" for task in tasks]
-        raise ParibusError(
-            f"metric '{name}' is unknown: it names no task that the study asks: "
-            f"{nearest(name, names)}"
-        )
-    return metric
-
-
-def _require_distinct(endpoints: Sequence[Metric]) -> None:
-    """Raise ParibusError if two endpoints are one number, which would be tested twice."""
-    names: dict[tuple[str, str], str] = {}
-    for metric in endpoints:
-        first = names.setdefault((metric.record, metric.key), metric.name)
-        if first != metric.name:
-            raise ParibusError(
-                f"endpoints '{first}' and '{metric.name}' are one number, '{metric.key}'; state it "
-                "once"
-            )
 
 
 def _require_shared_tokens(study: Study, metric: Metric, role: str, way_out: str) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from paribus.engine.data import Dataset, open_test
 from paribus.engine.data.tokens import tokens_digest
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, looks_left, needed_trials, read_looks
-from paribus.results.heldout_part import heldout_folder, is_tested, purpose, seal_heldout
+from paribus.results.heldout_part import heldout_folder, is_tested, purpose
 from paribus.results.opened_texts import open_in_ledger
 from paribus.results.store import LEDGER, TEST, TEST_PART
 from paribus.study import Study, first_stage
@@ -21,44 +21,23 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
-class _LedgerFirst:
-    """A record of openings that writes to the ledger before the results folder."""
-
-    folder: ResultsFolder
-    study: Study
-
-    @property
-    def path(self) -> Path:
-        return self.folder.path
-
-    def read_opened(self) -> Mapping[str, str] | None:
-        return self.folder.read_opened()
-
-    def write_opened(self, opened: Mapping[str, str]) -> None:
-        reuse = open_in_ledger(self.folder, self.study, opened["opened"])
-        self.folder.seal(TEST_PART, opened)
-        self.folder.seal(LEDGER, reuse)
-
-
 def require_sealed(study: Study, folder: ResultsFolder) -> None:
     """Raise ParibusError if the test part was read before the verdict asked for it."""
     opened = folder.read_opened() if folder.exists else None
     if opened is None or folder.has_sealed(TEST):
         return
+    early = f"for '{opened['purpose']}'"
     if opened["purpose"] == purpose(study.name):
         first, looks = first_stage(study), read_looks(folder)
-        needed = needed_trials(first, looks)
-        missing = [trial for trial in needed if not folder.trial(*trial).is_finished]
+        trials = [folder.trial(*trial) for trial in needed_trials(first, looks)]
+        missing = [trial for trial in trials if not trial.is_finished]
         if not missing and not looks_left(first, looks):
             return  # interrupted while the trials were evaluated on it
-        why = "before its last look was taken"
+        early = "before its last look was taken"
         if missing:
-            why = f"while {missing[0][0]}/seed-{missing[0][1]} was not finished"
-    else:
-        why = f"for '{opened['purpose']}'"
+            early = f"while {missing[0].label} was not finished"
     raise ParibusError(
-        f"{folder.path}: the test part was read before its time, on {opened['opened']}, {why}; "
+        f"{folder.path}: the test part was read before its time, on {opened['opened']}, {early}; "
         "seal other text, in another folder"
     )
 
@@ -67,8 +46,8 @@ def is_judged(folder: ResultsFolder, dataset: Dataset, trials: Sequence[Trial]) 
     """Return whether all of `trials` were evaluated on the test part, or none is sealed."""
     if dataset.test is None:
         return True
-    todo = any(not is_tested(folder, folder.trial(*trial)) for trial in trials)
-    return not todo and folder.has_sealed(TEST)
+    are_tested = all(is_tested(folder, folder.trial(*trial)) for trial in trials)
+    return are_tested and folder.has_sealed(TEST)
 
 
 def open_heldout_part(
@@ -79,16 +58,20 @@ def open_heldout_part(
     All of `trials` must be finished.
     """
     assert dataset.test is not None
-    open_test(dataset.test, _LedgerFirst(folder, study), purpose(study.name))
+
+    def write_opened(opened: Mapping[str, str]) -> None:
+        reuse = open_in_ledger(folder, study, opened["opened"])  # before the results folder
+        folder.seal(TEST_PART, opened)
+        folder.seal(LEDGER, reuse)
+
+    record: Any = SimpleNamespace(
+        path=folder.path, read_opened=folder.read_opened, write_opened=write_opened
+    )
+    open_test(dataset.test, record, purpose(study.name))
     opened = folder.read_opened()
     if opened and not folder.has_sealed(LEDGER):  # interrupted between the two
         folder.seal(LEDGER, open_in_ledger(folder, study, opened["opened"]))
     return [trial for trial in trials if not is_tested(folder, folder.trial(*trial))]
-
-
-def seal_heldout_part(folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-    """Seal the scores of all trials on the test part."""
-    seal_heldout(folder, [folder.trial(*trial) for trial in trials])
 
 
 def evaluate_heldout_part(

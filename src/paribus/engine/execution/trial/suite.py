@@ -24,7 +24,6 @@ from paribus.engine.tasks import (
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, task_names
 from paribus.results.formats import write_json
-from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 
 if TYPE_CHECKING:  # whoever registers a study needs no PyTorch
@@ -34,7 +33,6 @@ if TYPE_CHECKING:  # whoever registers a study needs no PyTorch
 
 FOLDER = "tasks"
 DRAFT = ".tasks"
-ANSWERED = ("tasks.parquet", "items.parquet")  # later answers, sealed by about.json beside them
 
 
 @contextlib.contextmanager
@@ -47,16 +45,13 @@ def drafted_tasks(
     that its registration refuses leaves nothing. Raises ParibusError if a task cannot be made, its
     data cannot be loaded, or existing tasks are of another text.
     """
-    if not _has_tasks(study):
+    if suite_folder(study, folder) is None:
         yield {}
         return
     tasks, draft, place = study.tasks, folder.path / DRAFT, folder.path / FOLDER
     has_suite = tasks.names != ()
     try:
-        if (place / ("suite.json" if has_suite else STANDARD_FILE)).is_file():
-            if has_suite:
-                _require_origin(study, datasets, place)
-        else:
+        if not (place / ("suite.json" if has_suite else STANDARD_FILE)).is_file():
             place = draft
             shutil.rmtree(draft, ignore_errors=True)  # of a run that was killed
             described = {}
@@ -73,6 +68,15 @@ def drafted_tasks(
                 make_suite(study, datasets, draft)
             if described:
                 write_json(draft / STANDARD_FILE, described)
+        elif has_suite:
+            origin = read_suite(place).origin
+            same = {"seed": tasks.seed, "window": _window(study)}
+            same["data"] = datasets[study.data].digests
+            if any(origin.get(key) != value for key, value in same.items()):
+                raise ParibusError(
+                    f"{place} was made from another text, seed or window; choose another folder "
+                    "with --results"
+                )
         registered = registered_tasks(place, tasks)
         names = task_names(registered)
         if duplicates := [name for name in names if names.count(name) > 1]:
@@ -115,20 +119,12 @@ def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> W
 
 def suite_folder(study: Study, folder: ResultsFolder) -> Path | None:
     """Return the folder of the study's tasks; None if it has none."""
-    return folder.path / FOLDER if _has_tasks(study) else None
-
-
-def answers_folder(out: Path, arm: str, seed: int) -> TrialFolder:
-    """Return the folder of a trial's answers to more questions (see `evaluate`)."""
-    return TrialFolder(out / "trials" / arm / f"seed-{seed}", arm, seed)
+    has_tasks = study.tasks.names != () or study.tasks.standard
+    return folder.path / FOLDER if has_tasks else None
 
 
 def run_tasks(
-    study: Study,
-    model: torch.nn.Module,
-    dataset: Dataset,
-    setting: Setting,
-    folder: Path,
+    study: Study, model: torch.nn.Module, dataset: Dataset, setting: Setting, folder: Path
 ) -> TaskResults | None:
     """Let a model answer the registered tasks in `folder`; return None if none of them fits.
 
@@ -172,25 +168,6 @@ def run_tasks(
                 )
         return together(own, standard) if own else standard
     return own
-
-
-def _has_tasks(study: Study) -> bool:
-    return study.tasks.names != () or bool(study.tasks.standard)
-
-
-def _require_origin(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> None:
-    """Raise ParibusError if a suite is not of this study's text, seed and window."""
-    origin = read_suite(place).origin
-    expected = {
-        "seed": study.tasks.seed,
-        "window": _window(study),
-        "data": datasets[study.data].digests,
-    }
-    if any(origin.get(key) != value for key, value in expected.items()):
-        raise ParibusError(
-            f"{place} was made from another text, seed or window; choose another folder "
-            "with --results"
-        )
 
 
 def _standard_data(study: Study) -> Path | None:

@@ -14,13 +14,9 @@ import torch
 
 from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
-from paribus.engine.execution.trial.checkpoints import (
-    Arrays,
-    Checkpoint,
-    StackCheckpoints,
-)
+from paribus.engine.execution.trial.checkpoints import Arrays, Checkpoint, StackCheckpoints
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
-from paribus.engine.execution.trial.record import TrainedStack, record
+from paribus.engine.execution.trial.record import record
 from paribus.engine.execution.trial.suite import suite_folder
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.clock import wait
@@ -41,7 +37,7 @@ PROGRESS_SECONDS = 0.5
 PACKAGES = ("torch", "numpy")  # their states need not fit other versions
 MOST_NAMED = 4  # trials that a warning names
 
-Machine = dict[str, Any]
+OnProgress = Callable[[int, list[float]], None]
 
 
 @dataclass(frozen=True)
@@ -63,11 +59,6 @@ class StackTask:
     owner: str = ""
 
     @property
-    def arms(self) -> list[str]:
-        """The arm of each replica."""
-        return [arm for arm, _ in self.trials]
-
-    @property
     def folders(self) -> list[TrialFolder]:
         """The folder of each replica."""
         return [self.results.trial(arm, seed) for arm, seed in self.trials]
@@ -77,7 +68,7 @@ def run_stack(
     task: StackTask,
     dataset: Dataset,
     *,
-    on_progress: Callable[[int, list[float]], None],
+    on_progress: OnProgress,
     on_resume: Callable[[int, str], None],
     leaving: Leaving,
 ) -> bool:
@@ -92,7 +83,6 @@ def run_stack(
     """
     stack = Stack(task, dataset)
     on_resume(stack.trainer.t, stack.warning)
-    stack.begin()
     with leaving.held():
         if not stack.train(on_progress, leaving):
             return False
@@ -103,7 +93,8 @@ def run_stack(
     if len(task.trials) > 1 or task.ranks:
         stack.checkpoint(seconds)  # if recording is killed, it continues from here
     try:
-        leaving.check()
+        if leaving.asked:
+            raise Left
         stack.record(seconds)
     except Left:
         with leaving.held():
@@ -125,8 +116,8 @@ class Stack:
     """
 
     def __init__(self, task: StackTask, dataset: Dataset) -> None:
-        study, seeds = task.study, [seed for _, seed in task.trials]
-        settings = [study.setting(arm) for arm in task.arms]
+        study, arms = task.study, [arm for arm, _ in task.trials]
+        settings, seeds = [study.setting(arm) for arm in arms], [seed for _, seed in task.trials]
         self.task, self.dataset = task, dataset
         self.trainer = build_stack(
             *(study, settings, seeds, dataset, task.device),
@@ -136,17 +127,18 @@ class Stack:
         )
         self.writes = task.ranks is None or task.ranks.is_first
         self.checkpoints = StackCheckpoints(task.results.path, task.trials, task.owner)
-        self.curve = HeldOutCurve(study, settings, task.arms, dataset, task.device)
+        self.curve = HeldOutCurve(study, settings, arms, dataset, task.device)
         self.warning = ""
         self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
-        self._identity = identity(study, task.arms, dataset, self.trainer)
-        self._earlier_seconds, self._machines = 0.0, list[Machine]()
+        self._identity = identity(study, arms, dataset, self.trainer)
+        self._earlier_seconds, self._machines = 0.0, list[dict[str, Any]]()
         self._resume()
         self._here = machine(task.device, task.ranks)
         if self._here not in self._machines:
             self._machines.append(self._here)
-        self._began = time.monotonic()
-        self._curve_seconds = 0.0
+        for replica, folder in self.todo if self.writes else ():
+            folder.write_json("initial.json", self.trainer.initial_records[replica])
+        self._began, self._curve_seconds = time.monotonic(), 0.0
 
     def _resume(self) -> None:
         """Restore the newest usable checkpoint; every rank restores the one that rank 0 chose."""
@@ -165,47 +157,37 @@ class Stack:
                     raise checkpoint
                 checkpoint.require(self._identity)
                 self._restore(checkpoint)
+                self.checkpoints.remove_after(checkpoint.t)
+                break
             except ParibusError as error:
                 failures.append(str(error).partition(";")[0])
-                continue
-            about = checkpoint.about
-            self.curve.points = self.curve.points_of(about["curve"])
-            self._earlier_seconds, self._machines = about["seconds"], about["machines"]
-            self.checkpoints.remove_after(checkpoint.t)
-            break
         else:
             self.checkpoints.remove()
         if failures:
             t, n = self.trainer.t, len(self.task.trials)
-            labels = ", ".join(f"{arm}/seed-{seed}" for arm, seed in self.task.trials[:MOST_NAMED])
-            more = f" and {n - MOST_NAMED} more" if n > MOST_NAMED else ""
-            way_on = f"goes on from step {t}" if t else "starts again"
+            labels = ", ".join(folder.label for folder in self.task.folders[:MOST_NAMED])
+            rest = f" and {n - MOST_NAMED} more" if n > MOST_NAMED else ""
             self.warning = (
-                f"{labels}{more}: the newest checkpoint cannot be used ({failures[0]}); "
-                f"training {way_on}"
+                f"{labels}{rest}: the newest checkpoint cannot be used ({failures[0]}); "
+                f"training {f'goes on from step {t}' if t else 'starts again'}"
             )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint. Raises ParibusError if it does not fit."""
-        replicas = zip(checkpoint.states(), checkpoint.about["replicas"], strict=True)
+        saved = checkpoint.about
         self.trainer.restore(
             [
                 ReplicaState(checkpoint.t, arrays, state["batch_digest"], state["diverged_at"])
-                for arrays, state in replicas
+                for arrays, state in zip(checkpoint.states(), saved["replicas"], strict=True)
             ]
         )
+        self.curve.points = saved["curve"]
+        self._earlier_seconds, self._machines = saved["seconds"], saved["machines"]
 
     @property
     def seconds(self) -> float:
         """Training time so far, with earlier runs and without the curve."""
         return self._earlier_seconds + time.monotonic() - self._began - self._curve_seconds
-
-    def begin(self) -> None:
-        """Record the initial parameters and start the clock."""
-        if self.writes:
-            for replica, folder in self.todo:
-                folder.write_json("initial.json", self.trainer.initial_records[replica])
-        self._began = time.monotonic()
 
     def checkpoint(self, seconds: float) -> None:
         """Save all replicas and the curve, after `seconds` of training."""
@@ -222,16 +204,16 @@ class Stack:
                 )
                 yield state.arrays
 
-        about = {
+        saved = {
             "seconds": seconds,
             "stack": len(trainer.seeds),
             "replicas": replicas,
-            "curve": self.curve.saved,
+            "curve": self.curve.points,
             "machines": self._machines,
         }
-        self.checkpoints.write(trainer.t, states(), identity=self._identity, about=about)
+        self.checkpoints.write(trainer.t, states(), identity=self._identity, about=saved)
 
-    def train(self, on_progress: Callable[[int, list[float]], None], leaving: Leaving) -> bool:
+    def train(self, on_progress: OnProgress, leaving: Leaving) -> bool:
         """Train to the end; return False, after a checkpoint, if asked to leave before."""
         trainer = self.trainer
         last_checkpoint = last_progress = time.monotonic()
@@ -268,24 +250,26 @@ class Stack:
         """Evaluate, record and seal the trials of the stack."""
         task = self.task
         free_unused(task.device)  # evaluation needs other memory than a step
-        trained = TrainedStack(
-            task.study,
-            self.dataset,
-            self.trainer,
-            task.trials,
-            suite_folder(task.study, task.results),
-            seconds,
-            self.curve,
-            [earlier for earlier in self._machines if earlier != self._here],
-        )
-        record(trained, self.todo)
+        for replica, folder in self.todo:
+            record(
+                replica,
+                folder,
+                study=task.study,
+                dataset=self.dataset,
+                trainer=self.trainer,
+                trials=task.trials,
+                seconds=seconds,
+                curve=self.curve,
+                suite=suite_folder(task.study, task.results),
+                earlier_machines=[m for m in self._machines if m != self._here],
+            )
 
 
-def machine(device: torch.device, ranks: Ranks | None = None) -> Machine:
+def machine(device: torch.device, ranks: Ranks | None = None) -> dict[str, Any]:
     """Return what the last bits of training may depend on; a change of it is recorded."""
-    here = environment(device, 1)
+    environment_here = environment(device, 1)
     size = {} if ranks is None else {"ranks": ranks.size}
-    return {key: here[key] for key in SAME_BITS} | size
+    return {key: environment_here[key] for key in SAME_BITS} | size
 
 
 def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer) -> dict[str, Any]:
