@@ -133,7 +133,8 @@ class Runner:
         if unfinished and sealed:
             raise ParibusError(
                 f"tuning trial {home.trial(*unfinished[0]).label} is no longer in {home.path}, and "
-                f"{TUNING} was made of it: restore it, or choose another folder with --results"
+                f"{TUNING} was made of it: restore it, or choose another folder with --results",
+                code="missing",
             )
         if unfinished:
             home.require_same(wanted)
@@ -144,7 +145,8 @@ class Runner:
         elif differing_from(sealed, record):
             raise ParibusError(
                 f"{folder.path / TUNING} is not what the tuning trials give; `paribus verify` "
-                "says what was changed: restore it"
+                "says what was changed: restore it",
+                code="changed",
             )
         tuned = with_choice(study, values_of(record))
         folder.create(tuned)
@@ -184,7 +186,8 @@ def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
     table = analysis.Table.of(load_results(folder.path))
     if problem := analysis.why_not_these_looks(table):
         raise ParibusError(
-            f"{folder.path}: {problem}; `paribus verify` says what was changed: restore it"
+            f"{folder.path}: {problem}; `paribus verify` says what was changed: restore it",
+            code="changed",
         )
     entry = analysis.next_look(table)
     if entry is None:

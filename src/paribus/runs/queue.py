@@ -128,7 +128,7 @@ class Queue:
         path = self.path / "order.json"
         with contextlib.suppress(ValidationError):
             return TypeAdapter(Order).validate_python(read_json(path))
-        raise ParibusError(f"{path} was changed; remove {self.path} and run again")
+        raise ParibusError(f"{path} was changed; remove {self.path} and run again", code="changed")
 
     def remove(self) -> None:
         """Remove the queue. A worker that still runs finds nothing to claim."""

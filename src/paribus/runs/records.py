@@ -81,7 +81,9 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
         ) from error
     where = f"trainer '{study.trainer}' declares"
     if not isinstance(declaration, Declaration):
-        raise ParibusError(f"{where} {declaration!r:.60}; return a paribus.extend.Declaration")
+        raise ParibusError(
+            f"{where} {declaration!r:.60}; return a paribus.extend.Declaration", code="own_code"
+        )
     known = by_name({"the trainer": list(declaration.metrics)})
     finite = declaration.must_be_finite
     for name in (*study.metrics, *sorted(declaration.by_item), *([finite] if finite else [])):
@@ -173,14 +175,16 @@ def trainer_records(
             if trial not in missing:
                 raise ParibusError(
                     f"{name} gave a record of {trial!r:.80}, which it was not asked for, or gave "
-                    f"twice; asked for: {', '.join(map(str, todo[:3]))} ..."
+                    f"twice; asked for: {', '.join(map(str, todo[:3]))} ...",
+                    code="own_code",
                 )
             missing.remove(trial)
             yield trial, record
     if missing:
         raise ParibusError(
             f"{name} gave no record of {len(missing)} of {len(todo)} trials, such as "
-            f"{missing[0]}; run the study again"
+            f"{missing[0]}; run the study again",
+            code="own_code",
         )
 
 

@@ -219,7 +219,10 @@ def _order(
     study: Study, folder: ResultsFolder, options: Options, backend: Backend, *, stages: bool = True
 ) -> Order:
     if study.trainer == STACKED and not has_engine():
-        raise ParibusError(f"models are trained by the engine, and it is not installed; {INSTALL}")
+        raise ParibusError(
+            f"models are trained by the engine, and it is not installed; {INSTALL}",
+            code="not_installed",
+        )
     registered = registered_retries(folder) if folder.exists else None
     settings = asdict(options) | {
         "retries": backend.retries if registered is None else registered,
@@ -252,12 +255,14 @@ def _join_or_open(queue: Queue, order: Order, folder: ResultsFolder) -> None:
     if (kind := earlier.executor["backend"]) != order.executor["backend"]:
         raise ParibusError(
             f"jobs of backend '{kind}' may be at work on {folder.path}: run with --backend {kind} "
-            "to go on with them, or end them first with `paribus cancel`"
+            "to go on with them, or end them first with `paribus cancel`",
+            code="in_use",
         )
     if substance(earlier.study) != substance(order.study) or earlier.settings != order.settings:
         raise ParibusError(
             f"jobs are at work on {folder.path} with other options or another study; end them "
-            f"first with `paribus cancel {folder.path}`"
+            f"first with `paribus cancel {folder.path}`",
+            code="in_use",
         )
 
 

@@ -146,7 +146,8 @@ class TrainerRunner(Runner):
         if keys:
             raise ParibusError(
                 f"trainer '{study.trainer}' is not the one that was registered: its {keys[0]} "
-                "changed since; restore it, or choose another folder with --results"
+                "changed since; restore it, or choose another folder with --results",
+                code="changed",
             )
 
     def _require_unchanged(self, study: Study, folder: ResultsFolder) -> None:

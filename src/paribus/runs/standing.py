@@ -86,7 +86,7 @@ def cancel(results: Path, backend: Backend | None = None) -> list[str]:
     `backend` is needed for jobs of a user-defined backend. Raises ParibusError if nothing runs.
     """
     if not results.is_dir():
-        raise ParibusError(f"there is no folder {results}; name a results folder")
+        raise ParibusError(f"there is no folder {results}; name a results folder", code="missing")
     queue, ended = Queue.of(results), list[str]()
     if submissions := read_submissions(queue):
         at = _recorded_backend(queue, backend)
@@ -106,11 +106,13 @@ def cancel(results: Path, backend: Backend | None = None) -> list[str]:
         ended.append(f"the command that ran it (process {run['pid']}) was interrupted")
     if run is not None and not ended:
         raise ParibusError(
-            f"{results} is run by process {run.get('pid')} of {run.get('host')}; cancel it there"
+            f"{results} is run by process {run.get('pid')} of {run.get('host')}; cancel it there",
+            code="in_use",
         )
     if not ended:
         raise ParibusError(
-            f"nothing runs in {results}; `paribus status {results}` shows how far it is"
+            f"nothing runs in {results}; `paribus status {results}` shows how far it is",
+            code="missing",
         )
     return ended
 

@@ -75,13 +75,16 @@ def known_trackers(names: Sequence[str]) -> list[Callable[[Study, Path], Any]]:
     classes = []
     for name in names:
         if name not in known:
-            raise ParibusError(f"--log {name}: no such tracker: {nearest(name, known)}")
+            raise ParibusError(
+                f"--log {name}: no such tracker: {nearest(name, known)}", code="unknown"
+            )
         try:
             classes.append(known[name].load())
         except ImportError as error:
             raise ParibusError(
                 f"--log {name} needs a package that is not installed ({error}); "
-                f"pip install 'paribus[{name}]'"
+                f"pip install 'paribus[{name}]'",
+                code="not_installed",
             ) from None
     return classes
 

@@ -96,7 +96,9 @@ def evaluate(
     require_stacked(study, "asking more tasks")
     require_trust(study)
     if not loaded.finished:
-        raise ParibusError(f"no trial in {loaded.path} is finished; run the study first")
+        raise ParibusError(
+            f"no trial in {loaded.path} is finished; run the study first", code="unfinished"
+        )
     require_positive(workers=workers)
     request: dict[str, Any] = {  # its digest names the folder of the answers
         "kind": kind,

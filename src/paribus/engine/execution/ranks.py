@@ -45,7 +45,8 @@ def require_devices(device: torch.device, size: int) -> None:
     if device.type == "mps":
         raise ParibusError(
             f"resources.devices_per_trial = {size} needs GPUs or CPUs, and this machine has MPS; "
-            "use --device cpu, or remove the key"
+            "use --device cpu, or remove the key",
+            code="unsupported",
         )
     is_gpu = device.type == "cuda"
     limit = count_devices(device) if is_gpu else RANKS_PER_CORE * (os.cpu_count() or 1)

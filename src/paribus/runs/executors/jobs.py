@@ -200,7 +200,9 @@ class Jobs:
     def _submit_again(self, last: JobState | None) -> None:
         """Submit jobs after all have ended. Raises ParibusError if that happened too often."""
         if last is not None and last.is_cancelled:
-            raise ParibusError(f"job {last.id} was cancelled; run again to continue")
+            raise ParibusError(
+                f"job {last.id} was cancelled; run again to continue", code="unfinished"
+            )
         self._resubmissions += 1
         log = self._backend.log(scratch_folder(self._queue, list(self.submissions)[-1]), 0)
         reason = "".join(f": {line}" for line in tail(log)[:1])
@@ -210,7 +212,8 @@ class Jobs:
             hint = "" if has_begun else f"; does every machine see {self._queue.path}?"
             raise ParibusError(
                 f"{words} before the run{reason}{hint}; finished trials are kept: run again to "
-                "continue"
+                "continue",
+                code="system",
             )
         LOGGER.warning("%s%s; others are submitted", words, reason)
         self._submit()
@@ -256,5 +259,5 @@ def read_submissions(queue: Queue) -> dict[str, int]:
         return {}
     submissions = read_json(path)
     if not (isinstance(submissions, dict) and all(map(NAME.fullmatch, submissions))):
-        raise ParibusError(f"{path} was changed; remove {queue.path} and run again")
+        raise ParibusError(f"{path} was changed; remove {queue.path} and run again", code="changed")
     return {name: int(n) for name, n in submissions.items()}

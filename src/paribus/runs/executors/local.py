@@ -84,7 +84,9 @@ class LocalWorker:
         words = f"the worker ended with {ending(code)} {', '.join(tasks) or 'between two trials'}"
         if self._deaths > retries:
             last = "".join(f": {line}" for line in tail(Path(self._log.name))[:1])
-            raise ParibusError(f"{words}{last}; finished trials are kept: run again to continue")
+            raise ParibusError(
+                f"{words}{last}; finished trials are kept: run again to continue", code="system"
+            )
         again = f"{words}; begun again ({self._deaths} of {retries})"
         queue.report("command", {"event": "warning", "words": again})
         self._start()

@@ -84,7 +84,8 @@ class Ray(JobBackend):
             from ray.job_submission import JobSubmissionClient  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise ParibusError(
-                "backend 'ray' submits by Ray, which is not installed; pip install 'paribus[ray]'"
+                "backend 'ray' submits by Ray, which is not installed; pip install 'paribus[ray]'",
+                code="not_installed",
             ) from None
         try:
             if self._client is None:
@@ -93,5 +94,6 @@ class Ray(JobBackend):
         except Exception as error:  # of any class: the message is Ray's
             words = next((line for line in reversed(str(error).splitlines()) if line.strip()), "")
             raise ParibusError(
-                f"backend 'ray': {words.strip() or type(error).__name__}; run again to continue"
+                f"backend 'ray': {words.strip() or type(error).__name__}; run again to continue",
+                code="system",
             ) from None

@@ -117,7 +117,8 @@ class Slurm(JobBackend):
         except ImportError:
             raise ParibusError(
                 "backend 'slurm' submits by submitit, which is not installed; "
-                "pip install 'paribus[slurm]'"
+                "pip install 'paribus[slurm]'",
+                code="not_installed",
             ) from None
         _require_slurm()
         executor = submitit.SlurmExecutor(folder=scratch, max_num_timeout=MOST_TIMEOUTS)
@@ -188,7 +189,8 @@ def _require_slurm() -> None:
     if shutil.which("sbatch") is None:
         raise ParibusError(
             "backend 'slurm': there is no sbatch on this machine; run on a login node of the "
-            "cluster, or leave --backend out"
+            "cluster, or leave --backend out",
+            code="not_installed",
         )
 
 
@@ -200,10 +202,14 @@ def _ask(*command: str) -> str:
             command, capture_output=True, text=True, timeout=ASK_SECONDS, check=True
         ).stdout
     except subprocess.TimeoutExpired:
-        raise ParibusError(f"{command[0]} did not answer for {ASK_SECONDS} s; run again") from None
+        raise ParibusError(
+            f"{command[0]} did not answer for {ASK_SECONDS} s; run again", code="system"
+        ) from None
     except subprocess.CalledProcessError as error:
         words = _last_line(error.stderr)
-        raise ParibusError(f"backend 'slurm': {words}; run again to continue") from None
+        raise ParibusError(
+            f"backend 'slurm': {words}; run again to continue", code="system"
+        ) from None
 
 
 def _last_line(words: str) -> str:

@@ -38,7 +38,8 @@ def require_sealed(study: Study, folder: ResultsFolder) -> None:
             early = f"while {missing[0].label} was not finished"
     raise ParibusError(
         f"{folder.path}: the test part was read before its time, on {opened['opened']}, {early}; "
-        "seal other text, in another folder"
+        "seal other text, in another folder",
+        code="conflict",
     )
 
 

@@ -75,7 +75,8 @@ def drafted_tasks(
             if any(origin.get(key) != value for key, value in same.items()):
                 raise ParibusError(
                     f"{place} was made from another text, seed or window; choose another folder "
-                    "with --results"
+                    "with --results",
+                    code="different",
                 )
         registered = registered_tasks(place, tasks)
         names = task_names(registered)
