@@ -110,39 +110,21 @@ def predict(
     ids [W, T] and gives logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes` and
     `characters`, both [V], are as in `Predictions`. Once the last chunk was taken, or it is closed,
     the model's weights, the training mode of each of its modules and PyTorch's global generators
-    are as they were. Raises ParibusError where there is nothing to predict, and where the first
-    window, read alone before all others and after them, has other losses.
+    are as they were. Raises ParibusError where there is nothing to predict.
     """
     if len(tokens) < 2:
         raise ParibusError(
             f"{len(tokens)} held-out tokens leave nothing to predict; give a text of at least 2",
             code="too_few",
         )
-    device = next(model.parameters()).device
+    device, start = next(model.parameters()).device, 0
     windows = windows_per_batch(seq_len, len(token_classes), device)
     classes_V, characters_V = token_classes.astype(np.int8), characters.astype(np.uint16)
-
-    def read(
-        inputs_WT: np.ndarray, targets_WT: np.ndarray, swept_W: np.ndarray
-    ) -> Iterator[Columns]:
-        """Yield the columns of each run of windows that are swept, or not."""
-        logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
-        edges = [0, *(np.flatnonzero(np.diff(swept_W)) + 1), len(swept_W)]
-        for start, end in pairwise(edges):
-            with torch.autocast(device.type, enabled=False):
-                yield _scores(logits_WTV[start:end], targets_WT[start:end], bool(swept_W[start]))
-
-    def first_losses() -> np.ndarray:
-        first = next(text_batches(tokens, seq_len, 1))
-        with products_in(precision, device):
-            return next(read(*first, np.zeros(1, bool)))["loss_nats"]
-
+    batches = _with_sweep(tokens, seq_len, windows, len(token_classes))
     with evaluating(model), torch.no_grad(), kept_generators(device):
-        before, start = first_losses(), 0
-        batches = _with_sweep(tokens, seq_len, windows, len(token_classes))
         while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
             with products_in(precision, device):
-                parts = [columns for batch in group for columns in read(*batch)]
+                parts = [columns for batch in group for columns in _read(model, *batch)]
             made = {
                 name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]
             }
@@ -150,18 +132,20 @@ def predict(
             made["characters"] = characters_V[made["token"]]
             for column in made.values():
                 column.setflags(write=False)  # measures share them: none may write to them
-            chunk = Predictions(seq_len, start, **made)
-            start += len(chunk)
-            if start == len(tokens) - 1 and not np.array_equal(
-                before, first_losses(), equal_nan=True
-            ):
-                raise ParibusError(
-                    "the first held-out window, read again after the others, has other losses: the "
-                    "model draws random numbers or keeps something between calls; neither may be "
-                    "in what is evaluated",
-                    code="own_code",
-                )
-            yield chunk
+            yield Predictions(seq_len, start, **made)
+            start += len(made["token"])
+
+
+def _read(
+    model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray, swept_W: np.ndarray
+) -> Iterator[Columns]:
+    """Yield the columns of each run of windows that are swept, or not."""
+    device = next(model.parameters()).device
+    logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
+    edges = [0, *(np.flatnonzero(np.diff(swept_W)) + 1), len(swept_W)]
+    for start, end in pairwise(edges):
+        with torch.autocast(device.type, enabled=False):
+            yield _scores(logits_WTV[start:end], targets_WT[start:end], bool(swept_W[start]))
 
 
 def kept_generators(device: torch.device) -> AbstractContextManager[None]:

@@ -159,22 +159,12 @@ class MeasureSums:
             return
         self._failed = True
         with self.measure.failing():
-            given = self.measure.sum(chunk)
-            try:
-                sums = np.asarray(given, np.float64)
-            except (TypeError, ValueError):
-                raise TypeError(
-                    f"it gave a {type(given).__name__}, and not numbers that add up: the total and "
-                    "the count of every part"
-                ) from None
-            if self._sums is not None and sums.shape != self._sums.shape:
-                raise ValueError(f"it gave sums of shape {sums.shape} after {self._sums.shape}")
+            sums = np.asarray(self.measure.sum(chunk), np.float64)
             self._sums = sums if self._sums is None else self._sums + sums
             if self.measure.by_token is not None:
-                values = [np.asarray(v, np.float64) for v in self.measure.by_token(chunk)]
-                if [of_tokens.shape for of_tokens in values] != [(len(chunk),)] * 2:
-                    raise ValueError("its items must give a total and a count for each token")
-                self._blocks += [np.bincount(block, v, minlength=self._n_blocks) for v in values]
+                totals, counts = self.measure.by_token(chunk)
+                for added, values in zip(self._blocks, (totals, counts), strict=True):
+                    added += np.bincount(block, values, minlength=self._n_blocks)
             self._failed = False
 
     def finish(self, seq_len: int, is_finite: bool) -> tuple[list[Row], dict[str, np.ndarray]]:
@@ -185,7 +175,7 @@ class MeasureSums:
         measure, rows, blocks = self.measure, list[Row](), np.full((2, self._n_blocks), math.nan)
         if self._sums is not None and not self._failed:
             with measure.failing():
-                made = _checked(measure, measure.rows(self._sums, seq_len), seq_len, is_finite)
+                made = _checked(measure, self._sums, seq_len, is_finite)
                 if measure.by_token is not None:
                     _require_sums(made, *self._blocks.sum(axis=1).tolist())
                     blocks = self._blocks
@@ -205,27 +195,17 @@ def _require_sums(rows: list[Row], total: float, count: float) -> None:
             raise ValueError(f"its value is {value:.6g}, and its items give {total:g} / {count:g}")
 
 
-def _checked(measure: Measure, rows: Any, seq_len: int, is_finite: bool) -> list[Row]:
-    """Return what a measure gave, if these are rows of the parts that it declares."""
-    if not isinstance(rows, list) or not all(isinstance(row, Row) for row in rows):
-        raise TypeError("its finish must give a list of paribus.engine.evaluation.Row")
-    known, parts = measure.part_names(seq_len), [row.part for row in rows]
-    for part in parts:
-        if part not in known:
-            raise ValueError(f"it gave a part '{part}' that it does not declare")
-        if parts.count(part) > 1:
-            raise ValueError(f"it gave the part '{part}' twice")
-    if is_finite and any(math.isnan(row.value) for row in rows):
-        raise ValueError("it gave NaN; leave out a part of which nothing can be said")
-    return [
-        Row(
-            row.part,
-            float(row.value),
-            None if row.total is None else float(row.total),
-            None if row.count is None else int(row.count),
-        )
-        for row in rows
-    ]
+def _checked(measure: Measure, sums: np.ndarray, seq_len: int, is_finite: bool) -> list[Row]:
+    """Return the rows of a measure, if these are of parts that it declares."""
+    known, rows = measure.part_names(seq_len), []
+    for row in measure.rows(sums, seq_len):
+        value = float(row.value)
+        if row.part not in known:
+            raise ValueError(f"it gave a part '{row.part}' that it does not declare")
+        if is_finite and math.isnan(value):
+            raise ValueError("it gave NaN; leave out a part of which nothing can be said")
+        rows.append(replace(row, value=value))
+    return rows
 
 
 def measure(
