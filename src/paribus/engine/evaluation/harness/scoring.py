@@ -45,19 +45,6 @@ class Scored(NamedTuple):
     greedy: bool
 
 
-class Limits(NamedTuple):
-    """Of a batch, after padding.
-
-    Attributes:
-        tokens: how many are read at once.
-        positions: of how many keys and values are held: rows times the length of a whole row, what
-            was read before it included.
-    """
-
-    tokens: int
-    positions: int
-
-
 class _Group(NamedTuple):
     """Pairs with one context, by their number."""
 
@@ -92,13 +79,16 @@ def can_share(model: nn.Module) -> bool:
     return isinstance(model, GPT) and model.can_cache
 
 
-def batch_limits(model: nn.Module, device: torch.device) -> Limits:
-    """Return how much is read at once, and held meanwhile."""
+def batch_limits(model: nn.Module, device: torch.device) -> tuple[int, int]:
+    """Return the most tokens of a batch, and positions of which keys and values are held.
+
+    These are rows times the length of a whole row, what was read before it included.
+    """
     if device.type == "cpu" or not isinstance(model, GPT):
-        return Limits(BATCH_TOKENS, BATCH_TOKENS)
+        return BATCH_TOKENS, BATCH_TOKENS
     # An upper bound where heads share keys and values.
     per_token = 2 * len(model.blocks) * model.embedding.tokens.weight.shape[1]
-    return Limits(ACCELERATOR_BATCH_TOKENS, max(CACHE_ELEMENTS // per_token, BATCH_TOKENS))
+    return ACCELERATOR_BATCH_TOKENS, max(CACHE_ELEMENTS // per_token, BATCH_TOKENS)
 
 
 def _groups(pairs: Sequence[Pair]) -> list[_Group]:
@@ -135,15 +125,15 @@ def _families(groups: list[_Group], shares: bool) -> Iterator[tuple[np.ndarray, 
         yield np.zeros(0, np.int64), alone
 
 
-def _batches(family: list[_Group], root: int, limits: Limits) -> Iterator[list[_Group]]:
+def _batches(family: list[_Group], root: int, limits: tuple[int, int]) -> Iterator[list[_Group]]:
     """Yield groups of like length, as many as `limits` allow, and at least one."""
     batch: list[_Group] = []
     rows = longest = 0
     for group in sorted(family, key=lambda group: (len(group.context), group.longest)):
         size, n = len(group.context) - root + group.longest, len(group.members)
         most = max(longest, size)
-        tokens, positions = (rows + n) * most, (rows + n) * (root + most)
-        if batch and (tokens > limits.tokens or positions > limits.positions):
+        taken = (rows + n) * most, (rows + n) * (root + most)
+        if batch and (taken[0] > limits[0] or taken[1] > limits[1]):
             yield batch
             batch, rows, most = [], 0, size
         batch.append(group)

@@ -98,13 +98,8 @@ STANDARD = {
 }
 # What decides a prompt, of a task's configuration.
 WORDING = (
-    "description",
-    "doc_to_text",
-    "doc_to_choice",
-    "doc_to_target",
-    "process_docs",
-    "target_delimiter",
-    "fewshot_delimiter",
+    *("description", "doc_to_text", "doc_to_choice", "doc_to_target", "process_docs"),
+    *("target_delimiter", "fewshot_delimiter"),
 )
 
 
