@@ -37,7 +37,6 @@ from paribus.engine.evaluation.blocks import Division
 from paribus.engine.evaluation.predictions import (
     Precision,
     evaluating,
-    kept_generators,
     products_in,
     windows_per_batch,
 )
@@ -186,12 +185,7 @@ def _measured(
         n_tokens = 1
     device = next(model.parameters()).device
     most, windows = windows_per_batch(text.seq_len, vocab_size, device), text.windows(stride)
-    with (
-        evaluating(model),
-        torch.no_grad(),
-        kept_generators(device),
-        products_in(precision, device),
-    ):
+    with evaluating(model), products_in(precision, device):
         while batch := list(islice(windows, most)):
             inputs_WT, targets_WT = text.batch(batch)
             logits_WTV = model(torch.from_numpy(inputs_WT).to(device))

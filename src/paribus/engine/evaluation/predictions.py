@@ -121,7 +121,7 @@ def predict(
     windows = windows_per_batch(seq_len, len(token_classes), device)
     classes_V, characters_V = token_classes.astype(np.int8), characters.astype(np.uint16)
     batches = _with_sweep(tokens, seq_len, windows, len(token_classes))
-    with evaluating(model), torch.no_grad(), kept_generators(device):
+    with evaluating(model):
         while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
             with products_in(precision, device):
                 parts = [columns for batch in group for columns in _read(model, *batch)]
@@ -155,11 +155,16 @@ def kept_generators(device: torch.device) -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put `model` into evaluation mode; each of its modules has its own mode again afterwards."""
+    """Read `model` in evaluation mode, without gradients.
+
+    Each of its modules has its own mode again afterwards, and PyTorch's global generators are as
+    they were.
+    """
     modes = {module: module.training for module in model.modules()}
     try:
         model.eval()
-        yield
+        with torch.no_grad(), kept_generators(next(model.parameters()).device):
+            yield
     finally:
         for module, mode in modes.items():
             module.training = mode

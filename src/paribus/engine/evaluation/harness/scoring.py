@@ -53,7 +53,6 @@ class _Group(NamedTuple):
     longest: int
 
 
-@torch.no_grad()
 def score(model: nn.Module, pairs: Sequence[Pair]) -> list[Scored]:
     """Return the continuation of every pair given its context, in the order of `pairs`.
 

@@ -138,28 +138,24 @@ def evaluate_standard(
     unknown: Unknown = "replace",
     data_folder: Path | None = None,
 ) -> TaskResults:
-    """Return `model` on the harness's own tasks, each as the harness of this version has it.
+    """Evaluate a model, as `ParibusLM` takes it, on the harness's own tasks.
+
+    What is longer than its window loses its beginning, and is counted in `truncated`.
 
     Args:
-        model: tokens [B, T] -> logits [B, T, V]; left in the mode it was in.
-        tokenizer: the one it was trained with.
-        seq_len: tokens in its window. What is longer loses its beginning, and is counted in
-            `truncated`.
         tasks: names (see `standard_tasks`); None is the seven tasks in the harness's words.
         shots: solved examples before each item, drawn as anybody's lm_eval draws them. A task whose
             data set has none but the scored items (LAMBADA) is not run with any, and told in
             `not_offered`.
         n_items: the first so many items of every task, or as many as it has; None is all.
-        unknown: what to do with characters outside the vocabulary (see `ParibusLM`).
         data_folder: where copies of the hub's data set repositories lie, by their names there
             (`data_folder`/Rowan/hellaswag); None fetches them, or takes them from the hub's cache.
 
-    `chance` is the mean over the items of 1 / choices. The global random states of Python, NumPy
-    and PyTorch are what they were afterwards. Raises ParibusError for an unknown task, and where a
-    data set cannot be had.
+    The global random states of Python, NumPy and PyTorch are what they were afterwards. Raises
+    ParibusError for an unknown task, and where a data set cannot be had.
     """
     with undisturbed():
-        built = _harness_tasks(tasks, data_folder)
+        built = {name: _harness_task(name, data_folder) for name in standard_tasks(tasks)}
         asked, offered = _offered(built, shots, n_items)
         results = run_tasks(
             model, tokenizer, seq_len, built, asked, offered,
@@ -182,7 +178,7 @@ def describe_standard(
     wording. Raises ParibusError as `evaluate_standard` does.
     """
     with undisturbed():
-        built = _harness_tasks(names, data_folder)
+        built = {name: _harness_task(name, data_folder) for name in standard_tasks(names)}
         _offered(built, shots, n_items)
         return {name: _pinned(name, task, n_items) for name, task in built.items()}
 
@@ -222,10 +218,6 @@ def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
         "data_sha256": digest(documents),
         "wording_sha256": digest(wording),
     }
-
-
-def _harness_tasks(names: Sequence[str] | None, data_folder: Path | None) -> dict[str, Any]:
-    return {name: _harness_task(name, data_folder) for name in standard_tasks(names)}
 
 
 @lru_cache(maxsize=256)

@@ -165,18 +165,12 @@ def evaluate_tasks(
     n_items: int | None = None,
     unknown: Unknown = "skip",
 ) -> TaskResults:
-    """Evaluate `model` on a suite.
+    """Evaluate a model, as `ParibusLM` takes it, on tasks of a suite; None is all of them.
 
     Args:
-        model: tokens [B, T] -> logits [B, T, V]; left in the mode it was in.
-        tokenizer: the one it was trained with.
-        seq_len: tokens in its window.
-        suite: of whose folder the items alone are used.
-        tasks: names; None is every task of the suite.
         shots: solved examples before each item. A number that does not fit before every item of a
             task is not run for that task, and told in `not_offered`.
         n_items: the first so many items of every task; None is all.
-        unknown: what to do with characters outside the vocabulary (see `ParibusLM`).
 
     The global random states of Python, NumPy and PyTorch are what they were afterwards. Raises
     ParibusError for an unknown task, more items than there are, and where no task can be run.
