@@ -21,7 +21,7 @@ LEAST = 1e-12  # of the largest number beside it: of what is 0 but for rounding
 # Keys of numbers that are held against the SD of the paired differences that they are about, ...
 IN_UNITS = frozenset({"delta", "detectable", "high", "low", "mean"})
 # ... and those in units of that SD.
-STANDARDIZED = frozenset({"correlation", "d_z", "d_z_interval", "g_z", "g_z_interval", "t"})
+STANDARDIZED = frozenset({"correlation", "effect"})
 MOST_INTEGER = 2**63  # a larger one is no count
 
 

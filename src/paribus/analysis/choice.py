@@ -58,11 +58,6 @@ class Choice(Result):
             del table["lack_of_fit"], table["fit_included"]
         return table
 
-    def share(self, error: float) -> float:
-        """Return its share of the squared error, where that is `error` without it."""
-        total = error**2 + self.error**2
-        return self.error**2 / total if total else 0.0
-
     @property
     def remedy(self) -> str:
         """What would reduce the larger part of the error."""

@@ -15,7 +15,6 @@ from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Result,
     StatisticsError,
-    pairs_with_choice,
     required_pairs,
 )
 from paribus.study import Endpoint, Study
@@ -175,10 +174,7 @@ def _row(
     chosen = choice.error if choice else 0.0
     keywords = {"power": inference.power, "alpha": inference.alpha / study.family}
     try:
-        if choice:
-            pairs = pairs_with_choice(margin, sd, chosen, **keywords)
-        else:
-            pairs = required_pairs(margin / sd, **keywords)
+        pairs = required_pairs(margin, sd, lasting=chosen, **keywords)
     except StatisticsError as error:
         raise ParibusError(f"{contrast}: {error}") from None
     return Detectable(

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from paribus.analysis.choice import choice_of
-from paribus.analysis.contrasts import item_scores, share_step
+from paribus.analysis.contrasts import holm_of
+from paribus.analysis.items import Items, share_step
 from paribus.analysis.sampling import registered
 from paribus.analysis.schema import Contrast, Interacting
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
-from paribus.statistics import DESCRIPTIVE_BELOW, holm, macro_contrast, paired_contrast
+from paribus.statistics import macro_contrast, paired_contrast
 from paribus.study import Interaction, Study
 
 
@@ -86,12 +87,12 @@ def _interaction(
         "design": sampled.design(seeds),
         "choice": choice.error if choice and choice.included else 0.0,
     }
-    values = {
-        arm: np.array([declared.compared(table.values[arm, s, first.metric]) for s in seeds])
-        for arm in weights
-    }
     scores = _item_scores(table, effects, seeds)
     if scores is None:
+        values = {
+            arm: np.array([declared.compared(table.values[arm, s, first.metric]) for s in seeds])
+            for arm in weights
+        }
         decided = paired_contrast(*_sides(weights, values), **keywords).decided
     else:
         tasks = range(len(next(iter(scores.values()))))
@@ -121,7 +122,7 @@ def _item_scores(
     items."""
     by_name: dict[str, list[np.ndarray]] = {}
     for arm, effect in effects.items():
-        scores = item_scores(table, replace(effect, seeds=seeds)) if effect.items else ""
+        scores = Items(table, replace(effect, seeds=seeds)).scores() if effect.items else ""
         if isinstance(scores, str):
             return None
         by_name[effect.reference], by_name[arm] = scores
@@ -130,25 +131,16 @@ def _item_scores(
 
 def _adjusted(interactions: list[Interacting]) -> list[Interacting]:
     """Return them with p adjusted; one that cannot be tested stays in the family as p = 1."""
-    if not interactions:
-        return interactions
     says = [interaction.decided for interaction in interactions]
-    tested = holm([interaction.p_value if interaction else 1.0 for interaction in says])
-    equal = holm(
-        [
-            1.0
-            if not interaction or interaction.equivalence_p is None
-            else interaction.equivalence_p
-            for interaction in says
-        ]
-    )
+    tested = holm_of(one.p_value if one else None for one in says)
+    equal = holm_of(one.equivalence_p if one else None for one in says)
     return [
         replace(
             interaction,
-            holm_p=float(p),
-            equivalence_holm_p=float(alike) if interaction.margin is not None else None,
+            holm_p=p,
+            equivalence_holm_p=equal_p if interaction.margin is not None else None,
         )
-        if interaction.decided and interaction.decided.n >= DESCRIPTIVE_BELOW
+        if interaction.decided and not interaction.decided.descriptive_only
         else interaction
-        for interaction, p, alike in zip(interactions, tested, equal, strict=True)
+        for interaction, p, equal_p in zip(interactions, tested, equal, strict=True)
     ]

@@ -6,11 +6,12 @@ registered numbers decide; these stand beside them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from paribus.analysis.contrasts import adjusted
 from paribus.analysis.schema import Analysis, Contrast
-from paribus.statistics import decided
+from paribus.statistics import TTest, decided
 from paribus.study import Study
 
 
@@ -28,9 +29,13 @@ def with_lack_of_fit(analysis: Analysis) -> Analysis | None:
 
 
 def _widened(contrast: Contrast, study: Study) -> Contrast:
-    test, says = contrast.test_with_lack_of_fit, contrast.decided
-    if test is None or says is None:
+    choice, test, says = contrast.choice, contrast.test, contrast.decided
+    # Not of an interim analysis, whose outermost error is not that of the choice.
+    if choice is None or choice.fit_included or not choice.lack_of_fit or says is None:
         return contrast
+    if not isinstance(test, TTest) or not test.choice:
+        return contrast
+    test = replace(test, choice=math.hypot(test.choice, choice.lack_of_fit))
     inference = study.inference
     wider = decided(
         test,
@@ -43,4 +48,4 @@ def _widened(contrast: Contrast, study: Study) -> Contrast:
     if contrast.items is not None:
         return replace(contrast, items=replace(contrast.items, test=test, decided=wider))
     assert contrast.paired is not None
-    return replace(contrast, paired=replace(contrast.paired, test=test, decided=wider))
+    return replace(contrast, by_run=replace(contrast.paired, test=test, decided=wider))

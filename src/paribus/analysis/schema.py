@@ -21,17 +21,13 @@ from paribus.shown import Shown
 from paribus.statistics import (
     Decided,
     DecidingTest,
+    EventRates,
     Interval,
     MacroContrast,
     PairedContrast,
-    PairedRates,
     Result,
     StabilityEvents,
     UnpairedContrast,
-    UnpairedMacro,
-    UnpairedRates,
-    WithChoice,
-    widened,
 )
 from paribus.study import Study
 
@@ -79,9 +75,9 @@ class Stabilities(Result):
 
     arm: str
     reference: str
-    diverged: PairedRates | UnpairedRates
-    spiked: PairedRates | UnpairedRates
-    any_event: PairedRates | UnpairedRates
+    diverged: EventRates
+    spiked: EventRates
+    any_event: EventRates
     holm_p: float | None = None
 
 
@@ -178,10 +174,10 @@ class Contrast(Result):
     """One metric of an arm against its reference.
 
     Attributes:
-        seeds: those of the pairs, in the order of `paired.pairs`; where runs are no pairs, those of
+        seeds: those of the pairs, in the order of `by_run.pairs`; where runs are no pairs, those of
             either arm.
-        paired: the inference over seed pairs; None where it does not exist, and `why_not` says why.
-        unpaired: the same over runs that are no pairs: a contrast has one of the two.
+        by_run: the inference over seed pairs, or over runs that are no pairs; None where it does
+            not exist, and `why_not` says why.
         declared: the metric's label, unit, direction and digits.
         margin: within which a difference is too small to matter.
         counted: whether it is a hypothesis of its family; not where nobody measured the metric.
@@ -212,7 +208,7 @@ class Contrast(Result):
     metric: str
     primary: bool = field(repr=False)
     seeds: tuple[int, ...]
-    paired: PairedContrast | None
+    by_run: PairedContrast | UnpairedContrast | None
     why_not: str
     declared: Metric = field(repr=False)
     margin: float | None = field(default=None, repr=False)
@@ -222,7 +218,7 @@ class Contrast(Result):
     equivalence_holm_p: float | None = None
     not_worse_holm_p: float | None = None
     checks: tuple[Check, ...] = ()
-    items: MacroContrast | UnpairedMacro | None = None
+    items: MacroContrast | None = None
     items_about: str = ""
     items_why_not: str = ""
     other_text: OtherText | None = None
@@ -232,7 +228,6 @@ class Contrast(Result):
     sampling: Sampling | None = None
     censored: tuple[int, int] = (0, 0)
     choice: Choice | None = None
-    unpaired: UnpairedContrast | None = None
 
     def __repr__(self) -> str:
         says, text = self.decided, self.why_not
@@ -243,55 +238,24 @@ class Contrast(Result):
         return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {text})"
 
     @property
-    def choice_error(self) -> float:
-        """SD from the choice of tuned values, as far as the test includes it."""
-        return self.choice.error if self.choice and self.choice.included else 0.0
+    def paired(self) -> PairedContrast | None:
+        """The inference over seed pairs; None where runs are no pairs, or none exists."""
+        return self.by_run if isinstance(self.by_run, PairedContrast) else None
 
     @property
-    def choice_share(self) -> float | None:
-        """Share of the choice in the squared error; None where it is not known."""
-        if self.choice is None or not self.choice.how or self.paired is None:
-            return None
-        error = self.paired.sd / math.sqrt(self.paired.n)
-        return self.choice.share(self.items.crossed.standard_error if self.items else error)
+    def unpaired(self) -> UnpairedContrast | None:
+        """The inference over runs that are no pairs; None where they are, or none exists."""
+        return self.by_run if isinstance(self.by_run, UnpairedContrast) else None
 
     @property
-    def test_with_lack_of_fit(self) -> DecidingTest | None:
-        """The deciding test with the lack of fit of parabolas added to its error.
-
-        None where the test has it already, and where nothing was fitted. Only of a test whose
-        outermost error is that of the choice, which is not so at an interim analysis.
-        """
-        choice, test = self.choice, self.test
-        if choice is None or choice.fit_included or not isinstance(test, WithChoice):
-            return None
-        if not choice.lack_of_fit:
-            return None
-        return replace(test, choice=math.hypot(test.choice, choice.lack_of_fit))
-
-    def on_other_text(self, interval: Interval) -> Interval | None:
-        """Return about what an interval of the deciding test would be with the error of the text in
-        it; None where that is not known, or no error of seeds is."""
-        says, text_error = self.decided, self.other_text
-        if says is None or text_error is None or self.paired is None or self.paired.constant:
-            return None
-        if text_error.error is None:
-            return None
-        error = math.hypot(self.paired.sd / math.sqrt(self.paired.n), self.choice_error)
-        return widened(interval, says.mean, math.hypot(error, text_error.error) / error)
+    def deciding(self) -> MacroContrast | PairedContrast | UnpairedContrast | None:
+        """The inference that decides: over seeds and items, or over runs; None without any."""
+        return self.items or self.by_run
 
     @property
     def decided(self) -> Decided | None:
         """What the registered test for the registered target says: all that readers state."""
         return self.deciding.decided if self.deciding else None
-
-    @property
-    def deciding(
-        self,
-    ) -> MacroContrast | UnpairedMacro | PairedContrast | UnpairedContrast | None:
-        """The inference that decides: over seeds and items, seed pairs, or runs that are no pairs;
-        None where there is none."""
-        return self.items or self.paired or self.unpaired
 
     @property
     def test(self) -> DecidingTest | None:
@@ -303,39 +267,31 @@ class Contrast(Result):
         """p by the tests that did not decide."""
         return self.deciding.others if self.deciding else {}
 
+    def floor(self, test: str) -> float:
+        """Return the least p that `test` could have given with so many pairs."""
+        return self.by_run.floors.get(test, 0.0) if self.by_run else 0.0
+
     @property
     def tested(self) -> bool:
         """Whether it has a p that may be stated: fewer than five pairs are only described."""
-        return self.decided is not None and self.holm_p is not None
+        return self.holm_p is not None
 
     @property
     def p(self) -> float | None:
         """p of the deciding test by itself, which the plain interval inverts; None if untested."""
         return self.decided.p_value if self.decided and self.tested else None
 
-    @property
-    def tested_p(self) -> float | None:
-        """The same by Holm's method in its family; None if untested."""
-        return self.holm_p if self.tested else None
-
-    def floor(self, test: str) -> float:
-        """Return the least p that `test` could have given with so many pairs."""
-        by_run = self.paired or self.unpaired
-        return by_run.least.get(test, 0.0) if by_run else 0.0
-
     def significant(self, alpha: float) -> bool:
         """Return whether the deciding test finds a difference, in its family."""
-        return self.tested_p is not None and self.tested_p <= alpha
+        return self.holm_p is not None and self.holm_p <= alpha
 
     def equivalent(self, alpha: float) -> bool:
         """Return whether the difference is shown to lie inside the margin, in its family."""
-        p = self.equivalence_holm_p if self.tested else None
-        return p is not None and p <= alpha
+        return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
 
     def not_worse(self, alpha: float) -> bool:
         """Tell whether it is shown, in its family, to be worse by less than the margin at most."""
-        p = self.not_worse_holm_p if self.tested else None
-        return p is not None and p <= alpha
+        return self.not_worse_holm_p is not None and self.not_worse_holm_p <= alpha
 
     @property
     def not_worse_p(self) -> float | None:
@@ -345,6 +301,34 @@ class Contrast(Result):
             return None
         higher = better == "higher"
         return self.test.one_sided_p(-self.margin if higher else self.margin, greater=higher)
+
+    @property
+    def choice_error(self) -> float:
+        """SD from the choice of tuned values, as far as the test includes it."""
+        return self.choice.error if self.choice and self.choice.included else 0.0
+
+    @property
+    def _seed_error(self) -> float:
+        """Standard error of the mean over seed pairs; 0 of runs that are no pairs."""
+        return self.paired.sd / math.sqrt(self.paired.n) if self.paired else 0.0
+
+    @property
+    def choice_share(self) -> float | None:
+        """Share of the choice in the squared error; None where it is not known."""
+        if self.choice is None or not self.choice.how or self.paired is None:
+            return None
+        error = self.items.crossed.standard_error if self.items else self._seed_error
+        total = error**2 + self.choice.error**2
+        return self.choice.error**2 / total if total else 0.0
+
+    def on_other_text(self, interval: Interval) -> Interval | None:
+        """Return roughly what an interval of the deciding test would be with the error of the text
+        in it; None where that is not known, or no error of seeds is."""
+        text = self.other_text.error if self.other_text else None
+        if self.decided is None or text is None or not self._seed_error:
+            return None
+        error = math.hypot(self._seed_error, self.choice_error)
+        return interval.widened(self.decided.mean, math.hypot(error, text) / error)
 
     @property
     def could_miss(self) -> bool:
@@ -357,11 +341,10 @@ class Contrast(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
-        record = super().to_dict() | {
+        return super().to_dict() | {
             "family": "primary" if self.primary else "secondary",
             "decided": self.decided.to_dict() if self.decided else None,
         }
-        return record if self.unpaired else {k: v for k, v in record.items() if k != "unpaired"}
 
 
 @dataclass(frozen=True, eq=False)

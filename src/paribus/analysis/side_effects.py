@@ -8,26 +8,21 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+from paribus.analysis.contrasts import holm_of
 from paribus.analysis.sampling import registered
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
 from paribus.analysis.table import Table
 from paribus.results.record_format import parameters, training_flops
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
+    Design,
     Interval,
-    OneLook,
     StabilityEvents,
-    Stages,
-    holm,
+    event_rates,
     paired_contrast,
-    paired_event_rates,
     unpaired_contrast,
-    unpaired_event_rates,
 )
 from paribus.study import Study
-
-Pair = tuple[StabilityEvents, StabilityEvents]
-Kind = Callable[[StabilityEvents], bool]
 
 
 def any_event(events: StabilityEvents) -> bool:
@@ -35,62 +30,40 @@ def any_event(events: StabilityEvents) -> bool:
     return events.diverged or events.spiked
 
 
+KINDS: tuple[Callable[[StabilityEvents], bool], ...] = (
+    lambda events: events.diverged,
+    lambda events: events.spiked,
+    any_event,
+)
+
+
 def stabilities_of(table: Table) -> list[Stabilities]:
     """Events of every contrast with pairs, at its look or by its stages; p adjusted over the
-    contrasts."""
+    contrasts. Where runs are no pairs, of all runs of both arms."""
     stabilities, p_values, events = [], [], table.events
+    is_paired = table.results.study.is_paired
     for arm, reference in table.results.study.contrasts:
-        sampled = table.sampling(arm)
-        if not table.results.study.is_paired:
-            if stability := _unpaired_stabilities(table, arm, reference):
-                stabilities.append(stability)
-                p_values.append(stability.any_event.p_value)
+        sampled, arms = table.sampling(arm), (reference, arm)
+        if is_paired:
+            seeds = [s for s in sampled.seeds if all((name, s) in events for name in arms)]
+            sides = [[events[name, seed] for seed in seeds] for name in arms]
+        else:
+            sides = [[e for (name, _), e in events.items() if name == whose] for whose in arms]
+        if not all(sides):
             continue
-        seeds = [s for s in sampled.seeds if (arm, s) in events and (reference, s) in events]
-        pairs = [(events[reference, seed], events[arm, seed]) for seed in seeds]
-        if not pairs:
-            continue
-
-        def events_of(kind: Kind, pairs: list[Pair] = pairs) -> tuple[list[bool], list[bool]]:
-            return [kind(a) for a, _ in pairs], [kind(b) for _, b in pairs]
-
-        stability = Stabilities(
-            arm,
-            reference,
-            diverged=paired_event_rates(*events_of(lambda e: e.diverged)),
-            spiked=paired_event_rates(*events_of(lambda e: e.spiked)),
-            any_event=paired_event_rates(*events_of(any_event)),
-        )
-        design = sampled.design(seeds)
-        stabilities.append(stability)
-        p_values.append(
-            design.of_events(*events_of(any_event)) if design else stability.any_event.p_value
-        )
-    adjusted = holm(p_values) if stabilities else []
+        struck = [[list(map(kind, side)) for side in sides] for kind in KINDS]
+        rates = [event_rates(*both, paired=is_paired) for both in struck]
+        design = sampled.design(seeds) if is_paired else None
+        stabilities.append(Stabilities(arm, reference, *rates))
+        p_values.append(design.of_events(*struck[-1]) if design else rates[-1].p_value)
     return [
-        replace(s, holm_p=float(p)) if s.any_event.n >= DESCRIPTIVE_BELOW else s
-        for s, p in zip(stabilities, adjusted, strict=True)
+        replace(s, holm_p=p) if s.any_event.n >= DESCRIPTIVE_BELOW else s
+        for s, p in zip(stabilities, holm_of(p_values), strict=True)
     ]
-
-
-def _unpaired_stabilities(table: Table, arm: str, reference: str) -> Stabilities | None:
-    """Events of all runs of both arms; None where one has none."""
-    theirs, ours = (
-        [events for (name, _), events in table.events.items() if name == whose]
-        for whose in (reference, arm)
-    )
-    if not theirs or not ours:
-        return None
-    kinds: tuple[Kind, ...] = (lambda e: e.diverged, lambda e: e.spiked, any_event)
-    diverged, spiked, either = (
-        unpaired_event_rates(list(map(kind, theirs)), list(map(kind, ours))) for kind in kinds
-    )
-    return Stabilities(arm, reference, diverged, spiked, either)
 
 
 AS_TRAINED = "as trained"  # a kind of throughput
 
-SampledBy = OneLook | Stages | None
 # Tokens per second by (kind, arm, seed).
 Speeds = dict[tuple[str, str, int], float]
 # Bytes that training holds by (arm, seed).
@@ -128,54 +101,47 @@ def costs(table: Table) -> list[Costs]:
 
 
 def _costs(table: Table, speeds: Speeds, memory: Memory, arm: str, reference: str) -> Costs:
-    study = table.results.study
-    ours, theirs = (table.usable(name, "calibration_error") for name in (arm, reference))
-    sampled = table.sampling(arm)
-    shared = [seed for seed in sampled.seeds if seed in ours and seed in theirs]
+    study, trials, sampled = table.results.study, table.results.trials, table.sampling(arm)
+    arms, in_bytes = (reference, arm), not study.share_tokens(arm, reference)
 
-    design = sampled.design
-
-    in_bytes = not study.share_tokens(arm, reference)
-
-    def speed(kind: str, arm: str, seed: int) -> float:
-        size = table.results.trials[arm, seed]["data"]["bytes_per_token"] if in_bytes else 1.0
-        return speeds[kind, arm, seed] * size
+    def cost(
+        values: list[Mapping[int, float]], budget: float | None, *, as_ratio: bool
+    ) -> Cost | None:
+        """Compare what is measured of the reference and of the arm, by seed."""
+        if not study.is_paired:
+            few = min(map(len, values)) < 2
+            theirs, ours = (list(side.values()) for side in values)
+            return None if few else _cost(study, theirs, ours, budget, None, as_ratio=as_ratio)
+        shared = [seed for seed in sampled.seeds if all(seed in side for side in values)]
+        if sampled.why_not(shared):
+            return None
+        theirs, ours = ([side[seed] for seed in shared] for side in values)
+        return _cost(study, theirs, ours, budget, sampled.design(shared), as_ratio=as_ratio)
 
     def lost(kind: str, budget: float | None = None) -> Cost | None:
-        if not study.is_paired:
-            theirs, ours = (
-                [
-                    speed(kind, name, seed)
-                    for seed in study.seeds
-                    if (kind, name, seed) in speeds and (name, seed) in table.results.trials
-                ]
-                for name in (reference, arm)
-            )
-            few = min(len(theirs), len(ours)) < 2
-            return None if few else _share_lost(study, theirs, ours, budget, None)
-        # A trial that is gone has left its time in turn behind.
-        both = [
-            seed
-            for seed in sampled.seeds
-            if all(
-                (kind, name, seed) in speeds and (name, seed) in table.results.trials
-                for name in (arm, reference)
-            )
+        values: list[Mapping[int, float]] = [
+            {
+                seed: speeds[kind, name, seed]
+                * (trials[name, seed]["data"]["bytes_per_token"] if in_bytes else 1.0)
+                for seed in study.seeds
+                # A trial that is gone has left its time in turn behind.
+                if (kind, name, seed) in speeds and (name, seed) in trials
+            }
+            for name in arms
         ]
-        if sampled.why_not(both):
-            return None
-        theirs, ours = ([speed(kind, name, seed) for seed in both] for name in (reference, arm))
-        return _share_lost(study, theirs, ours, budget, design(both))
+        return cost(values, budget, as_ratio=True)
 
-    in_turn = lost("training", study.decision.throughput_budget)
+    limits = study.decision
+    in_turn = lost("training", limits.throughput_budget)
     rise = None
-    if study.is_paired and not sampled.why_not(shared):
-        rise = _rise(study, [(theirs[seed], ours[seed]) for seed in shared], design(shared))
+    if study.is_paired:
+        errors: list[Mapping[int, float]] = [table.usable(n, "calibration_error") for n in arms]
+        rise = cost(errors, limits.calibration_budget, as_ratio=False)
     return Costs(
         arm,
         reference,
         calibration=rise,
-        throughput=in_turn or lost(AS_TRAINED, study.decision.throughput_budget),
+        throughput=in_turn or lost(AS_TRAINED, limits.throughput_budget),
         in_turn=in_turn is not None,
         prefill=lost("prefill"),
         decoding=lost("decoding"),
@@ -184,50 +150,42 @@ def _costs(table: Table, speeds: Speeds, memory: Memory, arm: str, reference: st
     )
 
 
-def _rise(study: Study, pairs: list[tuple[float, float]], design: SampledBy) -> Cost:
-    """Return the rise of a score, over pairs of (reference, arm)."""
-    theirs, ours = zip(*pairs, strict=True)
-    says = paired_contrast(theirs, ours, design=design, **registered(study)).decided
-    budget = study.decision.calibration_budget
-    return _judged(len(pairs), says.mean, says.interval, says.equivalence_interval, budget)
-
-
-def _share_lost(
+def _cost(
     study: Study,
-    theirs: list[float],
-    ours: list[float],
+    theirs: Sequence[float],
+    ours: Sequence[float],
     budget: float | None,
-    design: SampledBy,
+    design: Design,
+    *,
+    as_ratio: bool,
 ) -> Cost:
-    """Return the share of a speed that is lost, 1 - arm / reference, from the mean logarithm of
-    ratios; where runs are no pairs, from the difference of mean logarithms."""
-    logs = [math.log(x) for x in theirs], [math.log(x) for x in ours]
+    """Return the rise of a score; of ratios, the share that is lost, 1 - arm / reference, from the
+    mean logarithm of ratios (where runs are no pairs, the difference of mean logarithms)."""
     keywords = registered(study)
+    if as_ratio:
+        theirs, ours = ([math.log(x) for x in side] for side in (theirs, ours))
     if study.is_paired:
-        says = paired_contrast(*logs, design=design, **keywords).decided
+        says = paired_contrast(theirs, ours, design=design, **keywords).decided
     else:
-        says = unpaired_contrast(*logs, **keywords).decided
-
-    def share(interval: Interval) -> Interval:
-        return Interval(_lost(interval.high), _lost(interval.low), interval.level)
-
-    interval, bounds = share(says.interval), share(says.equivalence_interval)
-    return _judged(says.n, _lost(says.mean), interval, bounds, budget)
+        says = unpaired_contrast(theirs, ours, **keywords).decided
+    mean, intervals = says.mean, (says.interval, says.equivalence_interval)
+    if as_ratio:
+        mean = _lost(mean)
+        intervals = tuple(Interval(_lost(i.high), _lost(i.low), i.level) for i in intervals)
+    return Cost(mean, *intervals, budget_state(says.n, intervals[1], budget))
 
 
 def _lost(log_ratio: float) -> float:
     return -math.expm1(min(log_ratio, 700.0))
 
 
-def _judged(
-    n: int, mean: float, interval: Interval, bounds: Interval, budget: float | None
-) -> Cost:
-    state: BudgetState | None = None if budget is None else "not shown"
-    if budget is not None and n >= DESCRIPTIVE_BELOW:
-        state = (
-            "within" if bounds.high <= budget else "over" if bounds.low > budget else "not shown"
-        )
-    return Cost(mean, interval, bounds, state)
+def budget_state(n: int, bounds: Interval, budget: float | None) -> BudgetState | None:
+    """Judge a cost on its bounds; fewer than five pairs show nothing."""
+    if budget is None:
+        return None
+    if n >= DESCRIPTIVE_BELOW and bounds.high <= budget:
+        return "within"
+    return "over" if n >= DESCRIPTIVE_BELOW and bounds.low > budget else "not shown"
 
 
 def _speeds(table: Table, rows: Sequence[Mapping[str, Any]]) -> Speeds:

@@ -16,9 +16,8 @@ from paribus.decision.word import Word
 from paribus.errors import ParibusError
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
+    EventRates,
     OneLook,
-    PairedRates,
-    UnpairedRates,
     combined_mcnemar,
     mcnemar,
     stage_weights,
@@ -284,20 +283,22 @@ def _no_plan(contrast: Contrast) -> Needed | None:
     return Needed(None, "constant") if says.constant else None
 
 
-def _pairs_to_show(rates: PairedRates | UnpairedRates, alpha: float) -> int | None:
-    """Return the pairs at which these rates of events would differ significantly.
+def _pairs_to_show(rates: EventRates, alpha: float) -> int | None:
+    """Return the pairs, or runs, at which these rates of events would differ significantly.
 
     None if no number does up to MOST_PAIRS.
     """
     if rates.treatment_rate == rates.baseline_rate:
         return None
+    both = rates.both or 0
+    counts = (
+        (rates.baseline_events - both, rates.n_baseline),
+        (rates.treatment_events - both, rates.n_treatment),
+    )
     for n in range(rates.n + 1, MOST_PAIRS + 1):
-        if isinstance(rates, UnpairedRates):
-            first, second = round(n * rates.baseline_rate), round(n * rates.treatment_rate)
-            p = fisher_exact(first, second, n, n)
-        else:
-            counts = rates.only_baseline, rates.only_treatment
-            p = mcnemar(*(round(n * count / rates.n) for count in counts))
+        first, second = (round(n * count / size) for count, size in counts)
+        is_paired = rates.both is not None
+        p = mcnemar(first, second) if is_paired else fisher_exact(first, second, n, n)
         if p <= alpha:
             return n
     return None

@@ -122,7 +122,7 @@ def _verdict(analysis: Analysis, contrast: Contrast) -> Verdict:
         cost=_cost(analysis, contrast.arm) if word == "BETTER" else "",
         **stated(contrast.decided),
         p=contrast.p,
-        adjusted_p=contrast.tested_p,
+        adjusted_p=contrast.holm_p,
         target=contrast.target,
         text_error=contrast.other_text.error if contrast.other_text else None,
         margin=contrast.margin,
@@ -157,7 +157,7 @@ def is_of_text(metric: str) -> bool:
 
 
 def _over_studies(analysis: Analysis, contrast: Contrast) -> float | None:
-    reuse, p = analysis.reuse, contrast.tested_p
+    reuse, p = analysis.reuse, contrast.holm_p
     if reuse is None or not reuse.recorded or p is None or not is_of_text(contrast.metric):
         return None
     return min(1.0, reuse.studies * p)

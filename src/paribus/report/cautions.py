@@ -185,7 +185,7 @@ def _(c: Context) -> Iterator[str]:
         f"{rates.treatment_events} of {rates.n_treatment} runs of {c.arm} and "
         f"{rates.baseline_events} of {rates.n_baseline} of {c.base} diverged and are not in the "
         f"change. Counted at the worst finite score, the change is {change_text(counted)}, Holm p "
-        f"{numbers.p_equals(counted.tested_p)}: the result {holds}."
+        f"{numbers.p_equals(counted.holm_p)}: the result {holds}."
     )
 
 
@@ -408,7 +408,7 @@ def _(c: Context) -> Iterator[str]:
         return
     yield (
         f"Other tests disagree: {' and '.join(disagreeing)}. The {TESTS[says.test]} was registered "
-        f"and decides ({numbers.p_value(c.contrast.tested_p)})."
+        f"and decides ({numbers.p_value(c.contrast.holm_p)})."
     )
 
 

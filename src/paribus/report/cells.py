@@ -103,7 +103,7 @@ def loss_text(analysis: Analysis, contrast: Contrast) -> str:
     """Return a loss on another endpoint: `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
     label = contrast.declared.label
     if quality_shown(contrast, analysis.study.inference.alpha) == "Q-":
-        return f"{label} ({change_text(contrast)}, p {numbers.p_value(contrast.tested_p)})"
+        return f"{label} ({change_text(contrast)}, p {numbers.p_value(contrast.holm_p)})"
     (ours, n_ours), (theirs, n_theirs) = (
         without_score(analysis, arm, contrast.metric) for arm in (contrast.arm, contrast.reference)
     )

@@ -329,7 +329,7 @@ class _Builder:
                 "",
                 change_text(contrast),
                 numbers.p_or_blank(contrast.p),
-                numbers.p_or_blank(contrast.tested_p),
+                numbers.p_or_blank(contrast.holm_p),
                 (f"never there: {never}",) if never else (),
                 contrast.arm,
                 self.called[contrast.reference],
@@ -553,7 +553,7 @@ def _secondary(analysis: Analysis) -> list[dict[str, Any]]:
             "metric": contrast.metric,
             "label": contrast.declared.label,
             **finite(stated(contrast.decided)),
-            "adjusted_p": contrast.tested_p,
+            "adjusted_p": contrast.holm_p,
             "why_not": contrast.why_not,
         }
         | ({"never_reached": contrast.censored} if any(contrast.censored) else {})

@@ -17,7 +17,7 @@ from paribus.metric import Metric
 from paribus.report.cells import TESTS, change_text, join
 from paribus.report.table_model import Table
 from paribus.results import Results
-from paribus.statistics import Interval, PairedRates, UnpairedRates
+from paribus.statistics import EventRates, Interval
 from paribus.study import Study, in_words
 
 MOST_LINES = 150  # trials that have a mark or a row each
@@ -88,7 +88,7 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
                 cells += [
                     change_text(contrast) + ratio,
                     numbers.p_or_blank(contrast.p),
-                    numbers.p_or_blank(contrast.tested_p),
+                    numbers.p_or_blank(contrast.holm_p),
                     called[reference],
                     words.get((arm, metric.name), ""),
                 ]
@@ -196,7 +196,7 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     if paired := contrast.paired:
         cells |= {
             "SD": metric.size_text(paired.sd),
-            "g_z": numbers.signed(paired.g_z, 2),
+            "g_z": numbers.signed(paired.effect.g, 2),
             "r": numbers.signed(paired.correlation, 2),
         }
     if unpaired := contrast.unpaired:
@@ -204,7 +204,7 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         cells |= {
             "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
             "df": numbers.fixed(unpaired.df, 1),
-            "Hedges g": numbers.signed(unpaired.g, 2),
+            "Hedges g": numbers.signed(unpaired.effect.g, 2),
             "SDs": " and ".join(map(metric.size_text, sds)),
         }
     if contrast.tested:
@@ -259,7 +259,7 @@ def stability(analysis: Analysis) -> Table:
     return Table("stability", caption, head, rows, "stability")
 
 
-def _rates(rates: PairedRates | UnpairedRates) -> str:
+def _rates(rates: EventRates) -> str:
     sizes = " and ".join(map(str, dict.fromkeys((rates.n_baseline, rates.n_treatment))))
     return f"{rates.baseline_events} → {rates.treatment_events} of {sizes}"
 
@@ -314,7 +314,7 @@ def sampling_table(analysis: Analysis) -> Table | None:
         if c.decided is not None and c.paired is not None:
             ends = c.paired.t_interval
             plain = c.declared.delta_text(c.paired.mean, ends.low, ends.high)
-            p = (numbers.p_or_blank(c.p), numbers.p_or_blank(c.tested_p))
+            p = (numbers.p_or_blank(c.p), numbers.p_or_blank(c.holm_p))
             cells = (str(c.decided.n), change_text(c), plain, *p)
         sampled = c.sampling.in_words if c.sampling else ""
         rows.append((c.declared.short_title, called[c.arm], called[c.reference], sampled, *cells))

@@ -182,7 +182,7 @@ def _values(results: Results, analysis: Analysis) -> dict[str, Any]:
                 cells["word"] = [None, words.get((arm, metric.name), "")]
                 cells["change"] = [says.mean if says else None, change_text(contrast)]
                 cells["p"] = [contrast.p, numbers.p_equals(contrast.p)]
-                cells["holm"] = [contrast.tested_p, numbers.p_equals(contrast.tested_p)]
+                cells["holm"] = [contrast.holm_p, numbers.p_equals(contrast.holm_p)]
                 if says:
                     ends = (("effect", says.mean), ("low", says.interval.low))
                     for key, value in (*ends, ("high", says.interval.high)):

@@ -34,53 +34,29 @@ from .conventions import (
     checked_scores,
     sums,
 )
-from .paired import PairedT, paired_t
+from .t_test import TTest, paired_t
 
 CANCELS = 1e-3  # of the sample's; a difference of squares this small has lost digits
-PLANS_KEPT = 16  # resampling plans kept in memory: the same seed and n recur across endpoints
-
-
-@dataclass(frozen=True, eq=False)
-class ResamplePlan:
-    """The resamples that are drawn: `counts` (B, n) says how often each pair enters each."""
-
-    counts: Floats
-    multiplicity: NDArray[np.int64]  # (B,) resamples that a row stands for
-    observed: int  # 1 where the observed sample is counted as one more resample, else 0
-
-    @property
-    def enumerated(self) -> bool:
-        """True if these are all resamples that there are, so that no seed matters."""
-        return self.observed == 0
-
-    @property
-    def total(self) -> int:
-        """Resamples that p is counted over, the observed sample included where it counts."""
-        return int(self.multiplicity.sum()) + self.observed
-
-
-def resample_plan(n: int, seed: int, resamples: int = RESAMPLES) -> ResamplePlan:
-    """Return all resamples of n <= 7 pairs, or `resamples` seeded ones of more."""
-    resamples = checked_resamples(resamples)
-    return _enumerated(n) if n <= ENUMERATE_BOOTSTRAP_TO else sampled_plan(n, seed, resamples)
 
 
 @lru_cache(maxsize=ENUMERATE_BOOTSTRAP_TO)
-def _enumerated(n: int) -> ResamplePlan:
+def enumerated_plan(n: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Return how often each pair enters each multiset of n pairs, (B, n), and how many resamples
+    each stands for, (B,)."""
     # Every way to write n as an ordered sum of n counts, grown one pair at a time.
     rows = [[]]
     for _ in range(n - 1):
         rows = [[*row, count] for row in rows for count in range(n - sum(row) + 1)]
     counts = [[*row, n - sum(row)] for row in rows]
     multiplicity = [math.factorial(n) // math.prod(map(math.factorial, row)) for row in counts]
-    return ResamplePlan(np.array(counts, dtype=np.float64), np.array(multiplicity), observed=0)
+    return np.array(counts, dtype=np.float64), np.array(multiplicity)
 
 
-@lru_cache(maxsize=PLANS_KEPT)
-def sampled_plan(n: int, seed: int, resamples: int) -> ResamplePlan:
-    """`resamples` seeded resamples of n pairs."""
+@lru_cache(maxsize=16)  # the same seed and n recur across endpoints
+def sampled_plan(n: int, seed: int, resamples: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Return the same of seeded resamples."""
     counts = resample_counts(np.random.default_rng(seed), n, resamples)
-    return ResamplePlan(counts, np.ones(resamples, dtype=np.int64), observed=1)
+    return counts, np.ones(resamples, dtype=np.int64)
 
 
 def resample_counts(rng: np.random.Generator, n: int, resamples: int) -> Floats:
@@ -92,105 +68,85 @@ def resample_counts(rng: np.random.Generator, n: int, resamples: int) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class _Distribution:
-    """A resampling distribution, sorted, with the mass at and beyond each value."""
-
-    values: Floats
-    at_most: NDArray[np.int64]
-    at_least: NDArray[np.int64]
-    total: int
-
-    @classmethod
-    def of(cls, values: Floats, plan: ResamplePlan) -> _Distribution:
-        order = np.argsort(values)
-        # The observed sample, where counted, is as extreme as any: a mass beyond either end.
-        mass = np.concatenate([[plan.observed], plan.multiplicity[order], [plan.observed]])
-        values = np.concatenate([[-np.inf], values[order], [np.inf]])
-        at_most, at_least = np.cumsum(mass), np.cumsum(mass[::-1])[::-1]
-        return cls(values, at_most, at_least, plan.total)
-
-    def tails(self, value: float) -> tuple[float, float]:
-        """P(at most value) and P(at least value); ties count in both."""
-        slack = TIE * max(1.0, abs(value))
-        below = np.searchsorted(self.values, value + slack, side="right") - 1
-        above = np.searchsorted(self.values, value - slack, side="left")
-        return self.at_most[below] / self.total, self.at_least[above] / self.total
-
-    def bounds(self, low_tail: float, high_tail: float) -> tuple[float, float]:
-        """Return the outermost values whose own tail mass is above the one given."""
-        low = np.argmax(self.at_most / self.total > low_tail)
-        high = np.flatnonzero(self.at_least / self.total > high_tail)[-1]
-        return float(self.values[low]), float(self.values[high])
-
-
-@dataclass(frozen=True, eq=False)
 class PairedBootstrap:
-    """Bootstrap of the mean of paired differences; make one with `paired_bootstrap`."""
+    """Bootstrap of the mean of paired differences; make one with `paired_bootstrap`.
 
-    deltas: Floats  # (S,) sorted, and negated where `sign` is -1
+    Attributes:
+        deltas: sorted, and negated where `sign` is -1.
+        t: of the differences as given.
+        counts, multiplicity: the resamples that are drawn.
+        observed: 1 where the observed sample counts as one more resample, 0 where all resamples
+            are enumerated.
+    """
+
+    deltas: Floats
     sign: int
-    t: PairedT  # of the differences as given
-    plan: ResamplePlan
+    t: TTest
+    counts: Floats
+    multiplicity: NDArray[np.int64]
+    observed: int
 
     @property
-    def mean(self) -> float:
-        """Of the differences, in their unit."""
-        return self.t.mean
+    def total(self) -> int:
+        """Resamples that p is counted over, the observed sample included where it counts."""
+        return int(self.multiplicity.sum()) + self.observed
+
+    @property
+    def least_p(self) -> float:
+        """The least p that so many resamples could give."""
+        return min(1.0, 2 * max(self.observed, 1) / self.total)
 
     @property
     def sd(self) -> float:
         """Of the differences (n - 1), in their unit."""
-        return self.t.sd
+        return 0.0 if self.t.constant else self.t.spread
 
     @cached_property
     def _standardized(self) -> Floats:
         """(deltas - mean) / SD, so that nothing below depends on location or unit."""
-        return (self.deltas - self.sign * self.mean) / (self.sd or 1.0)
+        return (self.deltas - self.sign * self.t.mean) / (self.sd or 1.0)
 
     @cached_property
     def _shifts(self) -> Floats:
         """Resampled mean minus observed mean, in SDs, (B,)."""
-        return self.sign * sums(self.plan.counts, self._standardized) / self.deltas.size
+        return self.sign * sums(self.counts, self._standardized) / self.deltas.size
 
     @cached_property
-    def _means(self) -> _Distribution:
-        return _Distribution.of(self._shifts, self.plan)
-
-    @cached_property
-    def _statistics(self) -> _Distribution:
+    def _statistics(self) -> Floats:
+        """The studentized statistic of each resample, (B,)."""
         n, shifts = self.deltas.size, self._shifts
-        variances = sums(self.plan.counts, self._standardized**2) / n - shifts**2
+        variances = sums(self.counts, self._standardized**2) / n - shifts**2
         lossy = variances < CANCELS  # taken again there, around the resample's own mean
         around = (self._standardized - self.sign * shifts[lossy, None]) ** 2
-        variances[lossy] = (self.plan.counts[lossy] * around).sum(axis=1) / n
+        variances[lossy] = (self.counts[lossy] * around).sum(axis=1) / n
         varies = variances > TIE
         limits = np.where(np.abs(shifts) > TIE, np.copysign(np.inf, shifts), 0.0)
         errors = np.sqrt(np.where(varies, variances, 1.0) / (n - 1))
-        return _Distribution.of(np.where(varies, shifts / errors, limits), self.plan)
+        return np.where(varies, shifts / errors, limits)
 
-    @property
-    def standard_error(self) -> float:
-        """SD of the resampled means."""
-        weights = self.plan.multiplicity / self.plan.multiplicity.sum()
-        centre = sums(weights, self._shifts)
-        return self.sd * math.sqrt(sums(weights, (self._shifts - centre) ** 2))
+    def _share(self, extreme: NDArray[np.bool_]) -> float:
+        """Return the share of resamples that are so extreme, the observed sample among them."""
+        return (int(self.multiplicity[extreme].sum()) + self.observed) / self.total
 
-    def _descriptive(self, low_tail: float, high_tail: float, level: float) -> Interval:
-        low, high = self._means.bounds(low_tail, high_tail)
-        return Interval(self.mean + self.sd * low, self.mean + self.sd * high, level)
+    def _bounds(self, values: Floats, tail: float) -> tuple[float, float]:
+        """Return the outermost values whose own tail has more mass than `tail`."""
+        order = np.argsort(values)
+        mass = self.multiplicity[order]
+        # The observed sample, where counted, is as extreme as any: a mass beyond either end.
+        ends = np.concatenate([[-np.inf], values[order], [np.inf]])
+        mass = np.concatenate([[self.observed], mass, [self.observed]])
+        low = np.argmax(np.cumsum(mass) / self.total > tail)
+        high = np.flatnonzero(np.cumsum(mass[::-1])[::-1] / self.total > tail)[-1]
+        return float(ends[low]), float(ends[high])
 
     def p_value(self, null: float = 0.0) -> float:
         """Equal-tailed studentized bootstrap p of "the mean is null" (Hall 1992, 3.10)."""
         if self.t.constant:
             return self.t.p_value(null)
-        return float(min(1.0, 2 * min(self._statistics.tails(self.t.statistic(null)))))
-
-    def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
-        if self.t.constant:
-            return self.t.one_sided_p(null, greater=greater)
-        at_most, at_least = self._statistics.tails(self.t.statistic(null))
-        return float(at_least if greater else at_most)
+        t = self.t.statistic(null)
+        slack = TIE * max(1.0, abs(t))  # ties count in both tails
+        tails = self._statistics <= t + slack, self._statistics >= t - slack
+        return float(min(1.0, 2 * min(map(self._share, tails))))
 
     def studentized_interval(self, level: float = 1 - ALPHA) -> Interval:
         """Return the null means with p above 1 - level (bootstrap-t; Efron and Tibshirani 1993,
@@ -198,14 +154,14 @@ class PairedBootstrap:
         level = checked_fraction(level, "level")
         if self.t.constant:
             return self.t.interval(level)
-        low, high = self._statistics.bounds((1 - level) / 2, (1 - level) / 2)
-        error = self.t.standard_error
-        return Interval(self.mean - high * error, self.mean - low * error, level)
+        low, high = self._bounds(self._statistics, (1 - level) / 2)
+        error = self.t.full_error
+        return Interval(self.t.mean - high * error, self.t.mean - low * error, level)
 
     def percentile_interval(self, level: float = 1 - ALPHA) -> Interval:
         """Percentile interval (Efron 1979). Descriptive: covers 84% at n = 5 when asked for 95%."""
-        level = checked_fraction(level, "level")
-        return self._descriptive((1 - level) / 2, (1 - level) / 2, level)
+        low, high = self._bounds(self._shifts, (1 - checked_fraction(level, "level")) / 2)
+        return Interval(self.t.mean + self.sd * low, self.t.mean + self.sd * high, level)
 
 
 def paired_bootstrap(
@@ -214,6 +170,7 @@ def paired_bootstrap(
     seed: int,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
+    choice: float = 0.0,
 ) -> PairedBootstrap:
     """Bootstrap of differences of shape (S,), S >= 2; `seed` matters above 7 pairs only.
 
@@ -221,8 +178,9 @@ def paired_bootstrap(
     the seeds changes nothing and swapping the arms mirrors the answer, Monte-Carlo error included.
     Equal differences cannot be resampled: the t at the `resolution` of the measurement stands in.
     """
-    deltas = checked_scores(deltas, "deltas")
-    t = paired_t(deltas, resolution=resolution)
-    sign = -1 if t.mean < 0 else 1
-    plan = resample_plan(deltas.size, seed, resamples)
-    return PairedBootstrap(np.sort(sign * deltas), sign, t, plan)
+    deltas, resamples = checked_scores(deltas, "deltas"), checked_resamples(resamples)
+    t = paired_t(deltas, resolution=resolution, choice=choice)
+    sign, n = -1 if t.mean < 0 else 1, deltas.size
+    is_small = n <= ENUMERATE_BOOTSTRAP_TO
+    plan = enumerated_plan(n) if is_small else sampled_plan(n, seed, resamples)
+    return PairedBootstrap(np.sort(sign * deltas), sign, t, *plan, observed=0 if is_small else 1)

@@ -1,4 +1,4 @@
-"""The error of a value that was chosen by tuning, and a test that includes it.
+"""The error of a value that was chosen by tuning, which a test includes (`TTest.choice`).
 
 Each arm is judged at the value that was best on its tuning seeds. That choice is an estimate: on
 other tuning seeds another value would have been best, and the difference between the arms would
@@ -26,10 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import ALPHA, RESAMPLES, Floats, Interval, finite_array
-from .deciding import DecidingTest
-from .paired import mean_and_sd
-from .power import MOST_PAIRS, fewest, minimum_detectable_effect
+from .conventions import RESAMPLES, Floats, finite_array
+from .t_test import mean_and_sd
 
 LEAST_TUNING_SEEDS = 3  # with fewer, the spread of tuning means is not known well enough
 
@@ -221,114 +219,3 @@ def _finite_means(scores: Floats) -> Floats:
     finite = np.isfinite(scores)
     total = np.where(finite, scores, 0.0).sum(1)
     return np.where(finite.any(1), total / np.maximum(finite.sum(1), 1), np.nan)
-
-
-def widened(interval: Interval, mean: float, by: float) -> Interval:
-    """Return the interval with both ends `by` times as far from the mean."""
-    if by == 1:
-        return interval
-    low, high = (mean + (end - mean) * by for end in (interval.low, interval.high))
-    return Interval(low, high, interval.level)
-
-
-def with_choice(
-    test: DecidingTest, error: float, choice: float, lasting: float = 0.0
-) -> DecidingTest:
-    """Return `test` with the error of a choice; itself where nothing was chosen."""
-    return WithChoice(test, error, choice, lasting) if choice else test
-
-
-@dataclass(frozen=True, eq=False)
-class WithChoice:
-    """A deciding test whose standard error has that of a choice added to it.
-
-    A null mean is tested as the inner test tests one that lies nearer by the ratio of both errors:
-    of the paired t this is Student's t of mean / sqrt(s^2 / n + choice^2) on n - 1 degrees of
-    freedom. All pairs share one choice, so the looks of a plan have the information
-    1 / (s^2 / n + choice^2), which correlates them more than the plan's boundaries assume, and
-    holds the level.
-
-    Attributes:
-        inner: the test that takes the choice as given.
-        error: its standard error of the mean.
-        choice: SD of the difference that comes from the choice.
-        lasting: the part of `error` that more pairs cannot reduce, where items are sampled too.
-    """
-
-    inner: DecidingTest
-    error: float
-    choice: float
-    lasting: float = 0.0
-
-    @property
-    def _nearer(self) -> float:
-        return self.error / math.hypot(self.error, self.choice)
-
-    @property
-    def share(self) -> float:
-        """Share of the squared error that comes from the choice."""
-        return 1 - self._nearer**2
-
-    @property
-    def n(self) -> int:
-        """Pairs of seeds."""
-        return self.inner.n
-
-    @property
-    def mean(self) -> float:
-        """The mean difference."""
-        return self.inner.mean
-
-    @property
-    def constant(self) -> bool:
-        """True if all differences are equal, and so would they be with another choice."""
-        return self.inner.constant and not self.choice
-
-    def _moved(self, null: float) -> float:
-        return self.mean - (self.mean - null) * self._nearer
-
-    def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p of "the mean is null"."""
-        return self.inner.p_value(self._moved(null))
-
-    def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
-        return self.inner.one_sided_p(self._moved(null), greater=greater)
-
-    def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Return the null means with p above 1 - level."""
-        return widened(self.inner.interval(level), self.mean, 1 / self._nearer)
-
-    def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the least effect detected with so many pairs, this spread and this choice."""
-        return self.inner.detectable(power=power, alpha=alpha) / self._nearer
-
-    def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Pairs that detect `effect` with this choice; None where no number of pairs does."""
-        sd = math.sqrt(max(self.error**2 - self.lasting**2, 0.0) * self.n)
-        stays = math.hypot(self.choice, self.lasting)
-        return pairs_with_choice(effect, sd, stays, power=power, alpha=alpha)
-
-
-def pairs_with_choice(
-    effect: float, sd: float, choice: float, *, power: float, alpha: float
-) -> int | None:
-    """Return the fewest pairs with which the paired t detects `effect`; None where none do.
-
-    Args: sd: of the differences. choice: SD that more pairs cannot reduce.
-    """
-
-    def enough(n: int) -> bool:
-        return detectable_with_choice(n, sd, choice, power=power, alpha=alpha) <= abs(effect)
-
-    if not enough(MOST_PAIRS):
-        return None
-    return fewest(enough, MOST_PAIRS)
-
-
-def detectable_with_choice(
-    n: int, sd: float, choice: float, *, power: float, alpha: float
-) -> float:
-    """Return the least difference that n pairs detect, in the unit of `sd` and `choice`."""
-    least = minimum_detectable_effect(n, power=power, alpha=alpha) * math.sqrt(n)
-    return least * math.hypot(sd / math.sqrt(n), choice)

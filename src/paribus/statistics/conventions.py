@@ -20,7 +20,6 @@ ALPHA = 0.05  # two-sided level of every test; intervals are 1 - alpha, equivale
 POWER = 0.80  # power that a plan is asked for unless it says otherwise
 RESAMPLES = 10_000  # the default, and the least that a p-value may rest on
 ENUMERATE_BOOTSTRAP_TO = 7  # pairs; up to here all n^n bootstrap resamples are enumerated
-ENUMERATE_FLIPS_TO = 20  # pairs; up to here all 2^(n-1) sign patterns are enumerated
 DESCRIPTIVE_BELOW = 5  # pairs; with fewer, a contrast describes and does not test
 TIE = 1e-10  # relative; statistics closer than this are equal, so rounding cannot split a tie
 LARGEST_MAGNITUDE = 1e60  # beyond this (or below its inverse) cubes may leave double precision
@@ -58,6 +57,11 @@ class Interval(Result):
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
+
+    def widened(self, centre: float, by: float) -> Interval:
+        """Return the interval with both ends `by` times as far from `centre`."""
+        low, high = (centre + (end - centre) * by for end in (self.low, self.high))
+        return Interval(low, high, self.level)
 
     def inside(self, margin: float) -> bool:
         """Return whether the whole interval lies within [-margin, margin]."""
@@ -116,6 +120,14 @@ def checked_count(value: int, name: str, least: int, way_out: str = "pass a larg
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise StatisticsError(f"{name} = {value} is not an integer >= {least}: {way_out}")
     return int(value)
+
+
+def checked_p_values(p_values: ArrayLike) -> Floats:
+    """Return p-values of shape (m,), or (N, m) of N families."""
+    p = finite_array(p_values, "p_values", max(1, np.ndim(p_values)))
+    if p.min() < 0 or p.max() > 1:
+        raise StatisticsError("p_values has values outside [0, 1]: pass p-values")
+    return p
 
 
 def checked_resamples(resamples: int) -> int:

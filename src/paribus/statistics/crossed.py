@@ -1,4 +1,4 @@
-"""Scores of seeds x items: the crossed bootstrap, for claims about new items.
+"""Scores of seeds x items, for claims about new items.
 
 Seeds and items are both samples, and every seed meets every item. The registered target of a claim
 says which of them vary:
@@ -40,86 +40,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .bootstrap import resample_counts
 from .conventions import (
-    ALPHA,
     RESAMPLES,
     TIE,
     Floats,
-    Interval,
     StatisticsError,
-    checked_fraction,
     checked_resamples,
     checked_scores,
 )
-from .paired import StudentT, mean_and_sd, rounding
-from .power import fewest, minimum_detectable_effect
+from .t_test import TTest, least_sd, mean_and_sd, rounding, welch
 
-MOST_SEEDS = 10**6  # a plan that needs more is no plan
 BLOCK = 1_000  # resamples that are computed at once
 # Contiguous blocks of one text: ten of them, the least of the 10 to 30 that Schmeiser (1982, Batch
 # size effects in the analysis of simulation output) finds enough, as what has a long memory needs
 # long blocks. Shorter texts have fewer, of so many items each.
 MOST_CONTIGUOUS = 10
 LEAST_IN_BLOCK = 8
-
-
-@dataclass(frozen=True)
-class Crossed(StudentT):
-    """A macro difference where seeds and items are samples, tested by Student's t on its error.
-
-    Attributes:
-        percentile_interval_descriptive, resamples, seed: of the bootstrap; None and 0 without.
-        n_items: per task.
-        standard_error: of the macro difference, never below what the `resolution` allows.
-        item_error: the part of it that more seeds cannot reduce.
-    """
-
-    n_seeds: int
-    n_items: tuple[int, ...]
-    mean: float
-    standard_error: float
-    item_error: float
-    constant: bool  # every item differs by one constant at every seed
-    percentile_interval_descriptive: Interval | None = None
-    resamples: int = 0
-    seed: int = 0
-
-    @property
-    def n(self) -> int:
-        """Seeds, as for tests of seed means."""
-        return self.n_seeds
-
-    @property
-    def df(self) -> int:
-        """Degrees of freedom of t: those of the seeds, or of the items where these are fewer."""
-        return min(self.n_seeds - 1, self._item_df)
-
-    @property
-    def _item_df(self) -> int:
-        return sum(n - 1 for n in self.n_items)
-
-    def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the least macro difference detected with that power, given this error."""
-        return self._detectable(self.n_seeds, power, alpha)
-
-    def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Seeds that would detect `effect` with these items; None where no number would."""
-        try:
-            return fewest(lambda n: self._detectable(n, power, alpha) <= effect, MOST_SEEDS)
-        except StatisticsError:
-            return None  # no such power at this level
-
-    def _detectable(self, n_seeds: int, power: float, alpha: float) -> float:
-        of_seeds = max(self.standard_error**2 - self.item_error**2, 0.0) * self.n_seeds / n_seeds
-        error = math.sqrt(self.item_error**2 + of_seeds)
-        n = min(n_seeds, self._item_df + 1)
-        return minimum_detectable_effect(n, power=power, alpha=alpha) * math.sqrt(n) * error
 
 
 def seed_means(tasks: Sequence[ArrayLike]) -> Floats:
@@ -138,7 +80,7 @@ def contiguous_blocks(n_items: int) -> int:
 
 def joined(values: ArrayLike, n_blocks: int) -> Floats:
     """Return sums of `values` (..., I) over contiguous blocks, (..., n_blocks): item i is in block
-    i * n_blocks // I, so that blocks have as many items each, but for one.
+    i * n_blocks // I, so that blocks have equally many items, but for one.
     """
     values = np.asarray(values, dtype=np.float64)
     n_items = values.shape[-1]
@@ -158,7 +100,9 @@ def item_deltas(baseline: Sequence[ArrayLike], treatment: Sequence[ArrayLike]) -
     return [b - a for a, b in zip(first, second, strict=True)]
 
 
-def crossed_components(deltas: Sequence[ArrayLike], *, resolution: float | None = None) -> Crossed:
+def crossed_components(
+    deltas: Sequence[ArrayLike], *, resolution: float | None = None, choice: float = 0.0
+) -> TTest:
     """Macro mean over tasks with its standard error from variance components.
 
     The squared error is that of the seeds' macro means, which holds a/S + e/(SI), and b/I of every
@@ -169,20 +113,10 @@ def crossed_components(deltas: Sequence[ArrayLike], *, resolution: float | None 
     Args and errors: as `crossed_bootstrap` has them.
     """
     tasks = checked_tasks(deltas)
-    require_items(tasks)
     means = seed_means(tasks)
-    constant = all(_is_constant(task) for task in tasks)
-    of_seeds = 0.0 if constant else mean_and_sd(means)[1] / math.sqrt(means.size)
-    of_items = 0.0 if constant else _item_error(tasks)
-    least = max(rounding(*tasks), resolution or 0.0) / math.sqrt(means.size)
-    return Crossed(
-        n_seeds=means.size,
-        n_items=tuple(task.shape[1] for task in tasks),
-        mean=float(means.mean()),
-        standard_error=max(math.hypot(of_seeds, of_items), least),
-        item_error=of_items,
-        constant=constant,
-    )
+    of_items = _item_error(tasks)
+    error = math.hypot(mean_and_sd(means)[1] / math.sqrt(means.size), of_items)
+    return _crossed(tasks, float(means.mean()), error, of_items, resolution, choice)
 
 
 def crossed_bootstrap(
@@ -190,9 +124,9 @@ def crossed_bootstrap(
     *,
     seed: int,
     resamples: int = RESAMPLES,
-    alpha: float = ALPHA,
     resolution: float | None = None,
-) -> Crossed:
+    choice: float = 0.0,
+) -> TTest:
     """Pigeonhole bootstrap of the macro mean over tasks (Owen 2007, Annals of Applied Statistics).
 
     Seeds are drawn once per resample, for all tasks; items per task, independently. The bootstrap
@@ -203,48 +137,90 @@ def crossed_bootstrap(
     variances a, b, e the resampled variance is a/S + b/I + 3e/(SI) on average (Owen's theorem), so
     the interaction is counted three times: conservative, and never easier than the paired t.
 
-    Args: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared;
-        `alpha` of the descriptive percentile interval alone. Raises StatisticsError where every
-        task has a single item: nothing is known of how much items differ.
-    `resolution` of the macro score is taken as the least SD of a seed's difference. Only where
-    every item differs by one constant at every seed is it all that is known, and the rule in
-    `paired` applies; any other spread is real, however small.
+    Args:
+        deltas: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared.
+        resolution: of the macro score: the least SD of a seed's difference. Only where every item
+            differs by one constant at every seed is it all that is known, and the rule in `t_test`
+            applies; any other spread is real, however small.
+        choice: as `TTest` has it.
+    Raises StatisticsError where every task has a single item: nothing is known of how much items
+    differ.
     """
-    tasks = checked_tasks(deltas)
-    resamples, alpha = checked_resamples(resamples), checked_fraction(alpha, "alpha")
-    require_items(tasks)
+    tasks, resamples = checked_tasks(deltas), checked_resamples(resamples)
     n_seeds = tasks[0].shape[0]
     mean = float(seed_means(tasks).mean())
     rng = np.random.default_rng(seed)
     seed_counts = resample_counts(rng, n_seeds, resamples)
     shifts = _shifts([task - mean for task in tasks], seed_counts, rng)
     error = math.sqrt(float((shifts**2).mean()) * n_seeds / (n_seeds - 1))
-    least = max(rounding(*tasks), resolution or 0.0)
-    constant = all(_is_constant(task) for task in tasks)
-    if constant:
-        error = 0.0
-    error_at_least = max(error, least / math.sqrt(n_seeds))
-    low, high = np.quantile(mean + shifts, [alpha / 2, 1 - alpha / 2])
-    return Crossed(
-        n_seeds=n_seeds,
-        n_items=tuple(task.shape[1] for task in tasks),
-        mean=mean,
-        standard_error=error_at_least,
-        item_error=0.0 if constant else min(error_at_least, _item_error(tasks)),
-        constant=constant,
-        percentile_interval_descriptive=Interval(float(low), float(high), 1 - alpha),
-        resamples=resamples,
-        seed=seed,
+    return _crossed(tasks, mean, error, _item_error(tasks), resolution, choice)
+
+
+def crossed_welch(
+    baseline: Sequence[ArrayLike],
+    treatment: Sequence[ArrayLike],
+    *,
+    resolution: float | None = None,
+) -> TTest:
+    """Macro difference of runs that are no pairs, on items that both arms share, for new items.
+
+    The squared error is Welch's of the runs' macro means, and b/I of every task, with b the
+    variance over items of the difference of means, less what runs add.
+
+    Args: K tasks of shapes (A, I_k) and (B, I_k), A and B >= 2, of the same items in one order.
+    """
+    first, second = checked_tasks(baseline), checked_tasks(treatment)
+    if [task.shape[1] for task in first] != [task.shape[1] for task in second]:
+        raise StatisticsError("arms differ in their items, which both must have in one order")
+    seeds = welch(seed_means(first), seed_means(second), resolution=resolution)
+    of_items = _item_error(first, second)
+    return replace(
+        seeds,
+        item_error=of_items,
+        item_df=_item_df(first),
+        constant=seeds.constant and not of_items,
     )
 
 
-def require_items(tasks: list[Floats]) -> None:
-    """Raise StatisticsError where no task has two items."""
-    if all(task.shape[1] < 2 for task in tasks):
+def _crossed(
+    tasks: list[Floats],
+    mean: float,
+    error: float,
+    of_items: float,
+    resolution: float | None,
+    choice: float,
+) -> TTest:
+    """Return the t test of a macro mean with so large a standard error."""
+    n, constant = tasks[0].shape[0], all(_is_constant(task) for task in tasks)
+    least = least_sd(resolution, *tasks)
+    if constant:
+        error = of_items = 0.0
+    error = max(error, least / math.sqrt(n))
+    of_items = min(of_items, error)
+    of_seeds = math.sqrt(error**2 - of_items**2)
+    return TTest(
+        n=n,
+        mean=mean,
+        error=of_seeds,
+        df_of_seeds=n - 1,
+        spread=of_seeds * math.sqrt(n),
+        resolution=least,
+        constant=constant,
+        item_error=of_items,
+        item_df=_item_df(tasks),
+        choice=choice,
+    )
+
+
+def _item_df(tasks: Sequence[Floats]) -> int:
+    """Return degrees of freedom of the items. Raises StatisticsError where no task has two."""
+    df = sum(task.shape[1] - 1 for task in tasks)
+    if not df:
         raise StatisticsError(
             "every task has a single item, which says nothing of other items: give at least two, "
             "or test seed means"
         )
+    return df
 
 
 def _is_constant(task: Floats) -> bool:
@@ -252,16 +228,17 @@ def _is_constant(task: Floats) -> bool:
     return float(np.ptp(task)) <= max(rounding(task), TIE * float(np.abs(task).max()))
 
 
-def _item_error(tasks: list[Floats]) -> float:
-    """Return standard error from the choice of items alone, from the variance components b / I."""
+def _item_error(*arms: list[Floats]) -> float:
+    """Return standard error from the choice of items alone, from the variance components b / I: of
+    differences, or of the second arm minus the first."""
     total = 0.0
-    for task in tasks:
-        n_seeds, n_items = task.shape
-        if n_items < 2:
-            continue
-        within = interaction(task) / n_seeds
-        total += max(0.0, float(task.mean(0).var(ddof=1)) - within) / n_items
-    return math.sqrt(total) / len(tasks)
+    for tasks in zip(*arms, strict=True):
+        n_items = tasks[0].shape[1]
+        if n_items > 1:
+            within = sum(interaction(task) / task.shape[0] for task in tasks)
+            means = tasks[-1].mean(0) - (tasks[0].mean(0) if len(tasks) > 1 else 0.0)
+            total += max(0.0, float(means.var(ddof=1)) - within) / n_items
+    return math.sqrt(total) / len(arms[0])
 
 
 def interaction(task: Floats) -> float:

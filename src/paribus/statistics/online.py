@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import ALPHA, Floats, Result, StatisticsError, checked_fraction, finite_array
+from .conventions import ALPHA, Floats, Result, StatisticsError, checked_fraction, checked_p_values
 
 Sequence = Literal["power", "slow"]
 ZETA = 2.2857656656801293  # of 1.6
@@ -71,18 +71,12 @@ class Lord:
 
     def next_level(self, found: Iterable[bool]) -> float:
         """Return the level of the test that comes after those that found something, or did not."""
-        found = list(found)
-        shares, n = gamma(len(found) + 1, self.sequence), len(found)
-        places = [place for place, one in enumerate(found) if one]
-        paid = [self.alpha - self.wealth, *[self.alpha] * len(places)]
-        earned = sum(pay * shares[n - place - 1] for pay, place in zip(paid, places, strict=False))
-        return float(self.wealth * shares[n] + earned)
+        past = [0.0 if one else 1.0 for one in found]
+        return float(self.run([*past, 1.0]).levels[-1])
 
     def run(self, p_values: ArrayLike) -> OnlineTests:
         """Return levels and findings of p-values in order: (m,), or (N, m) for N sequences."""
-        p = finite_array(p_values, "p_values", max(1, np.ndim(p_values)))
-        if p.min() < 0 or p.max() > 1:
-            raise StatisticsError("p_values has values outside [0, 1]: pass p-values")
+        p = checked_p_values(p_values)
         rows = np.atleast_2d(p)
         shares = gamma(rows.shape[1], self.sequence)
         levels = np.tile(self.wealth * shares, (len(rows), 1))

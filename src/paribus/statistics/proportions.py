@@ -1,4 +1,4 @@
-"""Counts of events: paired rates by exact McNemar, the binomial interval, and the GRIM test."""
+"""Counts of events: exact tests of two arms, and the binomial interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .conventions import (
     checked_fraction,
     finite_array,
 )
-from .distributions import bdtr, betaincinv
+from .distributions import bdtr, betaincinv, fisher_exact
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
@@ -27,66 +27,54 @@ def mcnemar(only_baseline: int, only_treatment: int) -> float:
 
 
 @dataclass(frozen=True)
-class PairedRates(Result):
-    """Counts of seeds at which an event struck each arm."""
+class EventRates(Result):
+    """Counts of runs that an event struck in two arms, with an exact two-sided p: McNemar's of
+    pairs, Fisher's (1935) where runs are no pairs.
 
-    n: int
-    both: int
-    only_baseline: int
-    only_treatment: int
-    neither: int
+    Attributes:
+        both: pairs of which it struck both runs; None where runs are no pairs.
+    """
+
+    n_baseline: int
+    n_treatment: int
+    baseline_events: int
+    treatment_events: int
     p_value: float
+    both: int | None = None
 
     @property
-    def n_baseline(self) -> int:
-        """Runs of the baseline: a pair has one of each arm."""
-        return self.n
-
-    @property
-    def n_treatment(self) -> int:
-        """Runs of the treatment."""
-        return self.n
-
-    @property
-    def baseline_events(self) -> int:
-        """Seeds at which the baseline had the event."""
-        return self.both + self.only_baseline
-
-    @property
-    def treatment_events(self) -> int:
-        """Seeds at which the treatment had the event."""
-        return self.both + self.only_treatment
+    def n(self) -> int:
+        """Pairs, or runs of the arm that has fewer."""
+        return min(self.n_baseline, self.n_treatment)
 
     @property
     def baseline_rate(self) -> float:
-        """Share of the seeds at which the baseline had the event."""
-        return self.baseline_events / self.n
+        """Share of the baseline's runs that had the event."""
+        return self.baseline_events / self.n_baseline
 
     @property
     def treatment_rate(self) -> float:
-        """Share of the seeds at which the treatment had the event."""
-        return self.treatment_events / self.n
+        """Share of the treatment's runs that had the event."""
+        return self.treatment_events / self.n_treatment
 
 
-def paired_event_rates(baseline: ArrayLike, treatment: ArrayLike) -> PairedRates:
-    """Compare how often an event (say, divergence) strikes two arms over the same seeds.
+def event_rates(baseline: ArrayLike, treatment: ArrayLike, *, paired: bool = True) -> EventRates:
+    """Compare how often an event (say, divergence) strikes two arms.
 
-    Args: booleans (or 0 and 1) of shape (S,), S >= 1, entry s of both from seed s.
+    Args: booleans (or 0 and 1) of shapes (A,) and (B,); of pairs, entry s of both is of seed s.
     """
-    arms = [
-        finite_array(baseline, "baseline"),
-        finite_array(treatment, "treatment"),
-    ]
-    if arms[0].shape != arms[1].shape:
+    arms = [finite_array(baseline, "baseline"), finite_array(treatment, "treatment")]
+    if paired and arms[0].size != arms[1].size:
         raise StatisticsError(
             f"arms have {arms[0].size} and {arms[1].size} events, pairs need one each per seed"
         )
-    if not np.isin(arms, (0, 1)).all():
-        raise StatisticsError("events are not all 0 or 1: pass booleans, one per seed")
-    first, second = (arm.astype(bool) for arm in arms)
-    b, c = int((first & ~second).sum()), int((~first & second).sum())
-    both, neither = int((first & second).sum()), int((~first & ~second).sum())
-    return PairedRates(first.size, both, b, c, neither, mcnemar(b, c))
+    if not all(np.isin(arm, (0, 1)).all() for arm in arms):
+        raise StatisticsError("events are not all 0 or 1: pass booleans, one per run")
+    (a, n_a), (b, n_b) = ((int(arm.sum()), arm.size) for arm in arms)
+    if not paired:
+        return EventRates(n_a, n_b, a, b, fisher_exact(a, b, n_a, n_b))
+    both = int((arms[0] * arms[1]).sum())
+    return EventRates(n_a, n_b, a, b, mcnemar(a - both, b - both), both)
 
 
 def clopper_pearson(events: int, n: int, *, level: float = 1 - ALPHA) -> Interval:

@@ -21,8 +21,8 @@ from .conventions import (
     checked_fraction,
     finite_array,
 )
-from .paired import paired_t
 from .proportions import mcnemar
+from .t_test import paired_t
 
 
 @dataclass(frozen=True)

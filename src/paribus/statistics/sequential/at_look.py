@@ -1,4 +1,4 @@
-"""Any deciding test at one look of a plan: p, intervals and equivalence that hold over all looks.
+"""A test at one look of a plan: p, intervals and equivalence that hold over all looks.
 
 Boundaries are nominal p-values, so what is said at a look follows from the nominal p of whatever
 test decides. Its p becomes the least level that the plan would have rejected at
@@ -25,9 +25,9 @@ from ..conventions import (
     StatisticsError,
     checked_fraction,
 )
-from ..deciding import DecidingTest, TestOf
 from ..distributions import stdtr, stdtrit
-from ..proportions import paired_event_rates
+from ..proportions import event_rates
+from ..t_test import TestOf, TTest
 from .boundaries import Looks
 
 # Below it a level of 1 - 2 p is 1 in double precision: no interval has it.
@@ -36,9 +36,9 @@ LEAST_NOMINAL = 1e-15
 
 @dataclass(frozen=True, eq=False)
 class AtLook:
-    """A deciding test of the pairs there are at look `look` (from 0) of `looks`."""
+    """A test of the pairs that exist at look `look` (from 0) of `looks`."""
 
-    test: DecidingTest
+    test: TTest
     looks: Looks
     look: int
 
@@ -104,7 +104,7 @@ class OneLook(Result):
     looks: Looks
     look: int
 
-    def decide(self, test_of: TestOf) -> DecidingTest:
+    def decide(self, test_of: TestOf) -> AtLook:
         """Return the test of all pairs, over all looks."""
         return AtLook(test_of(slice(None)), self.looks, self.look)
 
@@ -114,7 +114,7 @@ class OneLook(Result):
 
     def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """McNemar's p over all looks."""
-        return self.of_other(paired_event_rates(baseline, treatment).p_value)
+        return self.of_other(event_rates(baseline, treatment).p_value)
 
 
 def predictive_power(

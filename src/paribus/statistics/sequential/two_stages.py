@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from ..conventions import ALPHA, Interval, Result, StatisticsError, checked_fraction
-from ..deciding import DecidingTest, TestOf
+from ..conventions import ALPHA, Interval, Result, checked_fraction
 from ..distributions import bdtr, ndtr, ndtri, quad, root
-from ..paired import LEAST
+from ..t_test import LEAST, TestOf, TTest
 
 NEAREST_TO_ONE = 1 - 1e-15
 
@@ -69,32 +69,37 @@ def error_of_either(weights: tuple[float, float], alpha: float = ALPHA) -> float
 
 @dataclass(frozen=True, eq=False)
 class InverseNormal:
-    """The combination of a deciding test per stage."""
+    """The combination of a test of each stage.
 
-    tests: tuple[DecidingTest, DecidingTest]
+    Attributes:
+        whole: the test of the pairs of both stages, with the error of a choice of values. Stages
+            share that choice, so that it is added to the error of both together: a null mean is
+            tested like one that lies nearer by the ratio of both errors.
+    """
+
+    tests: tuple[TTest, TTest]
     weights: tuple[float, float]
-
-    def __post_init__(self) -> None:
-        if not math.isclose(sum(w * w for w in self.weights), 1, abs_tol=1e-9):
-            raise StatisticsError(
-                f"squares of weights {self.weights} do not sum to 1; rescale them"
-            )
+    whole: TTest
 
     @property
     def n(self) -> int:
         """Pairs of both stages."""
-        return sum(test.n for test in self.tests)
+        return self.whole.n
 
     @property
     def constant(self) -> bool:
         """Whether differences are equal within each stage."""
-        return all(test.constant for test in self.tests)
+        return all(test.constant for test in self.tests) and not self.whole.choice
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """The null mean against which both one-sided p-values are equal."""
         means = [test.mean for test in self.tests]
         return self._crossing(0.0, min(means), max(means))
+
+    @property
+    def _nearer(self) -> float:
+        return self.whole.standard_error / self.whole.full_error
 
     def p_value(self, null: float = 0.0) -> float:
         """Return the two-sided p, never 0."""
@@ -103,6 +108,11 @@ class InverseNormal:
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
         """Return p against "the mean is at most null", or "at least null" if not greater."""
+        if self.whole.choice:
+            null = self.mean - (self.mean - null) * self._nearer
+        return self._combined(null, greater=greater)
+
+    def _combined(self, null: float, *, greater: bool) -> float:
         p_values = [test.one_sided_p(null, greater=greater) for test in self.tests]
         return combined_p(p_values, self.weights)
 
@@ -115,7 +125,8 @@ class InverseNormal:
         z, mean = -float(ndtri((1 - checked_fraction(level, "level")) / 2)), self.mean
         stages = [test.interval(level) for test in self.tests]
         low = self._crossing(-z, min(stage.low for stage in stages), mean)
-        return Interval(low, self._crossing(z, mean, max(stage.high for stage in stages)), level)
+        high = self._crossing(z, mean, max(stage.high for stage in stages))
+        return Interval(low, high, level).widened(mean, 1 / self._nearer)
 
     def detectable(self, *, power: float, alpha: float) -> float:
         """Return the smallest effect that two such stages detect.
@@ -126,20 +137,19 @@ class InverseNormal:
             weight / test.detectable(power=power, alpha=alpha)
             for test, weight in zip(self.tests, self.weights, strict=True)
         ]
-        return 1 / sum(precisions) if sum(precisions) else math.inf
+        return 1 / sum(precisions) / self._nearer
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the pairs that detect `effect` with the spread of the larger stage."""
-        largest = max(self.tests, key=lambda test: test.n)
-        return largest.pairs_needed(effect, power=power, alpha=alpha)
+        """Return the pairs that detect `effect` with the spread of both stages."""
+        return self.whole.pairs_needed(effect, power=power, alpha=alpha)
 
     def _crossing(self, z: float, low: float, high: float) -> float:
         """Return the null mean in [low, high] whose lower one-sided z is `z`."""
 
         def excess(null: float) -> float:
             # The smaller p of both sides is the exact one; the other is near 1.
-            below = self.one_sided_p(null, greater=False)
-            above = self.one_sided_p(null, greater=True)
+            below = self._combined(null, greater=False)
+            above = self._combined(null, greater=True)
             return (float(-ndtri(below)) if below < above else float(ndtri(above))) - z
 
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -163,10 +173,11 @@ class Stages(Result):
     first: int
     weights: tuple[float, float]
 
-    def decide(self, test_of: TestOf) -> DecidingTest:
+    def decide(self, test_of: TestOf) -> InverseNormal:
         """Return the combination of a test of each stage."""
-        tests = test_of(slice(None, self.first)), test_of(slice(self.first, None))
-        return InverseNormal(tests, self.weights)
+        stages = (test_of(slice(None, self.first)), test_of(slice(self.first, None)))
+        alone = replace(stages[0], choice=0.0), replace(stages[1], choice=0.0)
+        return InverseNormal(alone, self.weights, test_of(slice(None)))
 
     def of_other(self, p: float) -> float | None:
         """Return None: a p-value of all pairs is not one of two stages."""

@@ -1,0 +1,251 @@
+"""The items that scores are means over: documents, windows of one text, questions of tasks.
+
+What is claimed of new text or new questions is claimed of new items, so these are samples like the
+seeds are: documents, questions, or contiguous blocks where the text is one document.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paribus.analysis.schema import Contrast, OtherText
+from paribus.analysis.table import Table
+from paribus.errors import ParibusError
+from paribus.metric import QUESTIONS, ItemSums
+from paribus.numbers import plural
+from paribus.results import Results
+from paribus.results.record_format import records_of
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    LEAST_IN_BLOCK,
+    contiguous_blocks,
+    crossed_components,
+    item_deltas,
+    joined,
+)
+from paribus.study.sections import HELD_OUT
+from paribus.study.trainer import RUNS, STACKED
+
+ITEMS = {"predicted": "tokens"}  # what counts of a text are called
+Scores = list[np.ndarray]  # [seeds, items] by task
+
+
+def block_scores(
+    table: Table, items: ItemSums, arm: str, seeds: tuple[int, ...], n_blocks: int | None = None
+) -> np.ndarray:
+    """[S, I] the score of every block at every seed, such that their mean is that of the text.
+
+    Blocks are as recorded, or `n_blocks` contiguous ones of these.
+    """
+    totals, counts = (
+        np.stack([_column(table, arm, seed, name) for seed in seeds])
+        for name in (items.total, items.count)
+    )
+    if n_blocks is not None:
+        totals, counts = joined(totals, n_blocks), joined(counts, n_blocks)
+    return items.scale * linearised(totals, counts)
+
+
+def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """[S, I] scores of blocks with totals `y` and counts `x`, both [S, I], for resampling.
+
+    A ratio of sums over blocks of unequal sizes is linearised (Cochran 1977, Sampling Techniques,
+    section 6.4): block i has R + (y_i - R x_i) / mean(x) with R = sum(y) / sum(x), whose mean is R.
+    Blocks of equal sizes have y_i / x_i.
+    """
+    R = y.sum(axis=1, keepdims=True) / x.sum(axis=1, keepdims=True)
+    return R + (y - R * x) / x.mean(axis=1, keepdims=True)
+
+
+def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
+    """[I] float64. Raises ParibusError where the trial's blocks have no such column."""
+    blocks = table.results.trial_blocks[arm, seed]
+    if name not in blocks.column_names:
+        raise ParibusError(f"trial {arm}/seed-{seed}: blocks.parquet has no column '{name}'")
+    return blocks[name].to_numpy(zero_copy_only=False).astype(float)
+
+
+def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
+    """Accuracy by (arm, seed, task), the mean over numbers of shots."""
+    accuracies: dict[tuple[str, int, str], list[float]] = {}
+    columns = ["arm", "seed", "task", "accuracy"]
+    for row in results.tasks.select(columns).to_pylist() if len(results.tasks) else ():
+        *key, accuracy = row.values()
+        accuracies.setdefault((key[0], key[1], key[2]), []).append(accuracy)
+    return {key: math.fsum(values) / len(values) for key, values in accuracies.items()}
+
+
+def question_scores(
+    table: Table, arm: str, seeds: tuple[int, ...], task: str | None = None
+) -> Scores:
+    """By task [seeds, questions]: the share of the numbers of shots at which it was right.
+
+    Of one task, or of all that the trials answered. Questions are in one order in every trial,
+    whose prompts the controls have compared.
+    """
+    trials = [table.results.trial_answers[arm, seed] for seed in seeds]
+    asked = [name for name in (trials[0] if trials else ()) if task in (None, name)]
+    return [np.stack([trial[name].right for trial in trials]) for name in asked]
+
+
+def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:
+    """Questions that a trial answered at all numbers of shots, of one task or of all."""
+    answers = table.results.trial_answers[arm, seed]
+    return sum(answer.asked for name, answer in answers.items() if task in (None, name))
+
+
+def share_step(table: Table, metric: str) -> float | None:
+    """Return the step of a share of items; None where it is no share."""
+    stated = table.results.study.facts.resolution.get(metric)
+    declared, trial = table.results.metrics[metric], next(iter(table.events), None)
+    if stated is not None or trial is None or not declared.items:
+        return stated
+    if isinstance(declared.items, str):
+        asked = questions_asked(table, *trial, declared.task)
+        return 1 / asked if asked else None
+    if not declared.items.step:
+        return None
+    count = float(np.sum(_column(table, *trial, declared.items.count)))
+    return declared.items.scale * declared.items.step / count
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of one contrast."""
+
+    table: Table
+    contrast: Contrast
+
+    def seeds_of(self, arm: str) -> tuple[int, ...]:
+        """Return the seeds at which `arm` is compared: where runs are no pairs, its own."""
+        if self.table.results.study.is_paired:
+            return self.contrast.seeds
+        return tuple(self.table.usable(arm, self.contrast.metric, self.contrast.seeds))
+
+    @property
+    def _first(self) -> tuple[str, int]:
+        return self.contrast.arm, self.seeds_of(self.contrast.arm)[0]
+
+    @property
+    def _blocks(self) -> Mapping[str, Any]:
+        """What is recorded of the blocks of the held-out text: `kind`, `items`, `blocks`."""
+        record: Mapping[str, Any] = self.table.results.trials[self._first]["blocks"]
+        return record
+
+    @property
+    def _recorded(self) -> int:
+        """How many blocks have recorded sums: fewer than of the text, where not all were kept."""
+        return len(self.table.results.trial_blocks[self._first])
+
+    @property
+    def n_blocks(self) -> int | None:
+        """To how many contiguous blocks the items of one text are joined; None where items are
+        independent of each other, or the study takes them to be."""
+        independent = self.table.results.study.inference.windows == "independent"
+        if self._blocks["kind"] != "window" or independent:
+            return None
+        return contiguous_blocks(self._recorded)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the held-out text is too short to say how much contiguous blocks differ."""
+        return self.n_blocks is not None and self.n_blocks < DESCRIPTIVE_BELOW
+
+    def why_other_blocks(self) -> str:
+        """Return why both arms share no blocks of text; empty where they do."""
+        results = self.table.results
+        trials = [
+            (arm, self.seeds_of(arm)[0]) for arm in (self.contrast.reference, self.contrast.arm)
+        ]
+        kinds = {results.trials[trial]["blocks"]["kind"] for trial in trials}
+        # The same text has the same characters in each of its blocks, whatever its tokens are; but
+        # the first token, which no token predicts, is longer in one tokenizer than in another.
+        start = 1 if kinds == {"document"} else 0
+        column = records_of(results.study).aligned_by
+        lengths = [_column(self.table, *trial, column)[start:] for trial in trials]
+        if len(kinds) == 1 and np.array_equal(*lengths):
+            return ""
+        return "the arms read the validation text in windows of other lengths"
+
+    def scores(self) -> tuple[Scores, Scores] | str:
+        """Return scores of the reference and of the arm, [seeds, items] by task; or why the arms
+        cannot be paired by item, in words."""
+        table, contrast = self.table, self.contrast
+        over, arms = contrast.declared.items, (contrast.reference, contrast.arm)
+        if not over:
+            return f"{contrast.declared.label} is no ratio of sums over items"
+        if isinstance(over, str):
+            task = contrast.declared.task
+            baseline, treatment = (
+                question_scores(table, arm, self.seeds_of(arm), task) for arm in arms
+            )
+        else:
+            if why := self.why_other_blocks():
+                return why
+            if self.is_short:
+                text = plural(self._recorded, "window")
+                blocks = f"{DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
+                return f"a text of {text} is too short for {blocks}"
+            baseline, treatment = (
+                [block_scores(table, over, arm, self.seeds_of(arm), self.n_blocks)] for arm in arms
+            )
+        if [task.shape[1] for task in baseline] != [task.shape[1] for task in treatment]:
+            return "the arms were not asked the same questions"
+        if all(task.shape[1] < 2 for task in baseline):
+            return "a single item says nothing of others"
+        return baseline, treatment
+
+    def text(self, n: int) -> str:
+        """`384 questions`, `40 documents`, `1,024 blocks of 3,000 documents`, `10 contiguous blocks
+        of text`."""
+        if isinstance(self.contrast.declared.items, str):
+            return f"{n:,} questions"
+        if self.n_blocks is not None:
+            return f"{n:,} contiguous blocks of text"
+        blocks = self._blocks
+        counted = f"{blocks['items']:,} {blocks['kind']}s"
+        return counted if blocks["items"] == n else f"{n:,} blocks of {counted}"
+
+    def target(self, sampled: str) -> str:
+        """Return what is claimed of besides new seeds, where `sampled` are the items that are
+        samples too: `this text`, `text like these 40 documents`; empty of no held-out text or
+        tasks."""
+        metric, trainer = self.contrast.declared, self.table.results.study.trainer
+        if metric.items == QUESTIONS:
+            n = sampled.partition(" ")[0]
+            return f"questions like these {n}" if sampled else "these questions"
+        # Nobody says what scores of other programs are of, and what they hold out may be no text.
+        if metric.record not in HELD_OUT or (trainer == RUNS and not sampled):
+            return ""
+        if trainer != STACKED:
+            return f"items like these {sampled}" if sampled else "this held-out data"
+        if not sampled:
+            return "this text"
+        if self.n_blocks is not None:
+            return f"this text (error over {sampled.removesuffix(' of text')})"
+        return f"text like these {sampled}"
+
+    def other_text(self) -> OtherText | None:
+        """Return what the choice of held-out text would add to the error of a primary endpoint
+        whose claim is of this text; None where nothing is recorded by item."""
+        metric, results = self.contrast.declared, self.table.results
+        items, study = metric.items, results.study
+        if not study.is_paired or not isinstance(items, ItemSums) or metric.record not in HELD_OUT:
+            return None
+        claimed = study.inference.of_new_items(metric)
+        if not (self.contrast.primary and results.has_blocks) or claimed:
+            return None
+        scores = self.scores()
+        if not isinstance(scores, str):
+            n_items = sum(task.shape[1] for task in scores[0])
+            error = crossed_components(item_deltas(*scores)).item_error
+            return OtherText(error, self.text(n_items))
+        if not self.is_short:
+            return None
+        n = _column(self.table, *self._first, items.count).sum()
+        return OtherText(None, f"{n:,.0f} {ITEMS.get(items.count, items.count)}")

@@ -1,0 +1,242 @@
+"""Student's t of a mean difference: of pairs, of independent runs, of seeds crossed with items.
+
+Equal differences (SD 0) are an effect at the resolution of the measurement: their spread is not 0
+but smaller than what could be measured. Everywhere in this package their SD is then taken as that
+resolution, the rounding of the subtraction unless the caller knows a coarser one (a step of 1 / I
+in a share of I items). So p is the least that such a measurement allows, never 0, and the interval,
+which inverts the same test, is a point up to that resolution. Identical arms have p = 1.
+
+Scores that were rounded when they were printed hide any spread below the last printed digit. Their
+SD is then taken as at least that digit (`rounded`), not only if all differences are equal.
+
+Runs that are no pairs are tested by Welch's t (1947, Biometrika 34, 28-35) with the degrees of
+freedom of Satterthwaite (1946, Biometrics Bulletin 2, 110-114).
+
+At a nominal 5% and five pairs, the t rejects 5.0% of true nulls under a normal law, 8.5% under a
+lognormal one with sigma 0.5 and 17.8% with sigma 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .conventions import (
+    ALPHA,
+    LARGEST_MAGNITUDE,
+    Floats,
+    Interval,
+    Result,
+    StatisticsError,
+    checked_fraction,
+    checked_positive,
+    checked_scores,
+)
+from .distributions import stdtr, stdtrit
+from .power import noncentrality, required_pairs
+
+# A subtraction of two scores is exact to half a unit in the last place of the larger, and each
+# score carries half a unit of its own; 4 units bound the spread that this alone can cause.
+ROUNDING_UNITS = 4
+LEAST = float(np.finfo(np.float64).tiny)  # a p-value below it cannot be written
+
+
+@dataclass(frozen=True)
+class TTest(Result):
+    """Student's t of a mean difference on its error.
+
+    Attributes:
+        n: pairs of seeds, or runs of the arm that has fewer.
+        error: standard error from the seeds, or runs, that were drawn.
+        df_of_seeds: degrees of freedom of that.
+        constant: nothing varies; the error is that of the measurement's resolution.
+        resolution: of the measurement.
+        item_error: standard error from the choice of items, which more seeds cannot reduce.
+        item_df: degrees of freedom of that, where they are fewer.
+        choice: SD of the difference that comes from choosing each arm's values (see `choice`),
+            which more seeds cannot reduce either.
+        spread: n pairs, or n runs of each arm, have the error `spread / sqrt(n)` ...
+        df_each: ... and the degrees of freedom `df_each * (n - 1)`.
+    """
+
+    n: int
+    mean: float
+    error: float
+    df_of_seeds: float
+    spread: float
+    resolution: float
+    constant: bool = False
+    item_error: float = 0.0
+    item_df: float = math.inf
+    choice: float = 0.0
+    df_each: float = 1.0
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean difference, but for the choice of values; above 0."""
+        return math.hypot(self.error, self.item_error)
+
+    @property
+    def full_error(self) -> float:
+        """Of the mean difference, with the choice of values."""
+        return math.hypot(self.standard_error, self.choice)
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of t: those of the seeds, or of the items where these are fewer."""
+        return min(self.df_of_seeds, self.item_df)
+
+    def statistic(self, null: float = 0.0) -> float:
+        """t against a null mean."""
+        return (self.mean - null) / self.full_error
+
+    def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p, never 0."""
+        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -abs(self.statistic(null))))))
+
+    def one_sided_p(self, null: float, *, greater: bool) -> float:
+        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
+        t = self.statistic(null)
+        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
+
+    def interval(self, level: float = 1 - ALPHA) -> Interval:
+        """Two-sided interval; excludes a null mean exactly when its p is below 1 - level."""
+        level = checked_fraction(level, "level")
+        half = float(stdtrit(self.df, (1 + level) / 2)) * self.full_error
+        return Interval(self.mean - half, self.mean + half, level)
+
+    def detectable(self, *, power: float, alpha: float) -> float:
+        """Return the least difference that is detected with so many pairs and this error."""
+        if self.constant and math.isinf(self.item_df):
+            return self.resolution * self.full_error / self.standard_error
+        return noncentrality(self.df, power=power, alpha=alpha) * self.full_error
+
+    def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
+        """Return the pairs, or runs of each arm, that detect `effect`; None where no number does
+        or nothing varies."""
+        if self.constant:
+            return None
+        return required_pairs(
+            effect,
+            self.spread,
+            lasting=math.hypot(self.item_error, self.choice),
+            power=power,
+            alpha=alpha,
+            df_each=self.df_each,
+            item_df=math.inf if self.choice else self.item_df,  # as kept studies planned
+        )
+
+
+TestOf = Callable[[slice], TTest]  # the test of some of the pairs
+
+
+def rounding(*scores: Floats) -> float:
+    """Return the spread that subtracting scores of this magnitude can cause; never 0."""
+    largest = max(float(np.abs(score).max()) for score in scores)
+    return max(ROUNDING_UNITS * float(np.finfo(np.float64).eps) * largest, 1 / LARGEST_MAGNITUDE)
+
+
+def mean_and_sd(deltas: Floats) -> tuple[float, float]:
+    """Mean and SD (n - 1). Summation is exact, so neither depends on the order of the seeds."""
+    if deltas.min() == deltas.max():
+        return float(deltas[0]), 0.0
+    mean = math.fsum(deltas) / deltas.size
+    return mean, math.sqrt(math.fsum((deltas - mean) ** 2) / (deltas.size - 1))
+
+
+def least_sd(resolution: float | None, *scores: Floats) -> float:
+    """Return the resolution of scores, where known, and at least their own rounding."""
+    own = rounding(*scores)
+    return own if resolution is None else max(own, checked_positive(resolution, "resolution"))
+
+
+def paired_deltas(baseline: ArrayLike, treatment: ArrayLike) -> Floats:
+    """Treatment minus baseline at the same seed.
+
+    Differences that agree up to the rounding of the subtraction are returned exactly equal (and
+    exactly 0 where that is within the rounding), so that identical arms give p = 1 and not noise.
+
+    Args: two score vectors of shape (S,), entry s of both from seed s, in the same units.
+    Returns: shape (S,). Raises StatisticsError for n = 1, NaN, infinity or unequal lengths.
+    """
+    first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
+    if first.shape != second.shape:
+        raise StatisticsError(
+            f"baseline has {first.size} scores and treatment {second.size}, "
+            "pairs need one each per seed: drop the unpaired seeds and report them"
+        )
+    deltas = second - first
+    unit = rounding(first, second)
+    if np.ptp(deltas) > unit:
+        return deltas
+    common = float(np.median(deltas))
+    return np.full_like(deltas, 0.0 if abs(common) <= unit else common)
+
+
+def paired_t(
+    deltas: ArrayLike,
+    *,
+    resolution: float | None = None,
+    rounded: bool = False,
+    choice: float = 0.0,
+) -> TTest:
+    """One-sample t (Student 1908) of differences of shape (S,), S >= 2.
+
+    Args:
+        resolution: of the measurement, where known; by default the differences' own rounding.
+        rounded: whether scores are rounded to the resolution, which is then the least SD.
+        choice: as `TTest` has it.
+    """
+    deltas = checked_scores(deltas, "deltas")
+    least, (mean, sd) = least_sd(resolution, deltas), mean_and_sd(deltas)
+    spread = max(sd, least) if rounded else sd or least
+    n = deltas.size
+    return TTest(
+        n, mean, spread / math.sqrt(n), n - 1, spread, least, constant=sd == 0, choice=choice
+    )
+
+
+def welch(
+    baseline: ArrayLike,
+    treatment: ArrayLike,
+    *,
+    resolution: float | None = None,
+    rounded: bool = False,
+) -> TTest:
+    """Welch's t of scores of shapes (A,) and (B,), A and B >= 2, in one unit.
+
+    An arm whose runs are all equal has the spread that its measurement can hide. Others as
+    `paired_t` has them.
+    """
+    arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
+    least = least_sd(resolution, *arms)
+    (a, sd_a), (b, sd_b) = map(arm_summary, arms)
+    constant = sd_a == sd_b == 0
+    if constant and abs(b - a) <= rounding(*arms):
+        b = a  # equal but for rounding
+    hidden = least if rounded or constant else 0.0
+    squares = [max(sd, hidden) ** 2 for sd in (sd_a, sd_b)]
+    parts = [square / arm.size for square, arm in zip(squares, arms, strict=True)]
+    shares = [part / sum(parts) for part in parts]  # of the squared error: no square underflows
+    equal = [square / sum(squares) for square in squares]  # the same of arms of equal sizes
+    return TTest(
+        n=min(arm.size for arm in arms),
+        mean=b - a,
+        error=math.sqrt(sum(parts)),
+        df_of_seeds=1 / sum(s**2 / (arm.size - 1) for s, arm in zip(shares, arms, strict=True)),
+        spread=math.sqrt(sum(squares)),
+        resolution=least,
+        constant=constant,
+        df_each=1 / sum(share**2 for share in equal),
+    )
+
+
+def arm_summary(scores: Floats) -> tuple[float, float]:
+    """Mean and SD of one arm; an SD that is within the rounding of its scores is 0."""
+    if np.ptp(scores) <= rounding(scores):
+        return float(np.median(scores)), 0.0
+    return mean_and_sd(scores)
