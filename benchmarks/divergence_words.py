@@ -127,7 +127,7 @@ def words(arms: Arms, *, paired: bool) -> dict[str, str]:
             divergence="more" if ours > theirs else "fewer" if ours < theirs else "equal",
             elsewhere="not worse",
         )
-        found[rule] = word_of(Evidence("", n, state, total_cure=theirs - ours == n))
+        found[rule] = word_of(Evidence("", n, state))
     return found
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from paribus import load_results, numbers
 from paribus.analysis import Table, analyse
 from paribus.analysis.choice import choice_of, tried_before
-from paribus.analysis.contrasts import item_scores
 from paribus.analysis.interactions import weights_of
+from paribus.analysis.items import Items
 from paribus.files import write_bytes
 from paribus.results import Results
 from paribus.statistics import Decided, holm, macro_contrast
@@ -52,7 +52,7 @@ class Half:
         """Return [seeds, pages] of the baselines and of the arms, each the mean over `arms`, and
         the SD that comes from the choice of their rates."""
         contrasts = [replace(self.analysis.contrast(arm), seeds=seeds) for arm in arms]
-        cells = [item_scores(self.table, one) for one in contrasts]
+        cells = [Items(self.table, one).scores() for one in contrasts]
         base, arm = (sum(cell[side][0] for cell in cells) / len(cells) for side in (0, 1))
         # Against an arm that is compared with nothing, whose effect is none.
         by_none = Interaction(of=tuple(arms), than=(self.results.study.baseline,))

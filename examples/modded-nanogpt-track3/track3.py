@@ -71,7 +71,7 @@ def print_results(entries: list[Entry]) -> None:
     """Print each entry against the target: `(3.28 - mean) sqrt(n)`, and Student's t."""
     tests = [paired_t(entry.losses) if len(entry.losses) > 1 else None for entry in entries]
     df = sum(test.df for test in tests if test)
-    pooled = math.sqrt(sum(test.df * test.sd**2 for test in tests if test) / df)
+    pooled = math.sqrt(sum(test.df * test.spread**2 for test in tests if test) / df)
     total = sum(len(entry.losses) for entry in entries)
     print(f"{len(entries)} results, {total} losses; pooled SD {pooled:.5f}, {df} df")
     one_sided = [test.one_sided_p(TARGET, greater=False) if test else math.nan for test in tests]
@@ -82,7 +82,7 @@ def print_results(entries: list[Entry]) -> None:
         n, mean = len(entry.losses), fmean(entry.losses)
         statistic = (TARGET - mean) * math.sqrt(n)
         passes = "yes" if round(statistic, 12) >= BAR else "no"
-        sd = f"{test.sd:.5f}" if test else NONE
+        sd = f"{test.spread:.5f}" if test else NONE
         name = f"{entry.number}(!)" if entry.is_record else entry.number
         print(f"| {name} | {entry.step} | {n} | {mean:.5f} | {sd} | {statistic:.6f} | ", end="")
         print(f"{passes} | {p} |")

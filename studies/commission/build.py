@@ -184,7 +184,7 @@ def final_row(metric: str) -> dict[str, Any]:
     for arm in ("layernorm", "rmsnorm"):
         contrast = final.contrast(arm, metric)
         row[f"{arm} change"] = of_contrast(contrast, digits, factor)
-        row[f"{arm} p"] = p_value(contrast.tested_p)
+        row[f"{arm} p"] = p_value(contrast.holm_p)
     return row
 
 
@@ -244,7 +244,7 @@ def factorial_rows() -> list[dict[str, str]]:
                     "warmup": warmup,
                     "budget": budget,
                     "change": of_contrast(contrast, 3),
-                    "p": p_value(contrast.tested_p),
+                    "p": p_value(contrast.holm_p),
                     "best": signed(best, 3),
                     "factor": of_contrast(factor, 3),
                     "steps": of_contrast(steps, 3),
@@ -261,12 +261,12 @@ def criteria_row(half: Kept, arm: str) -> str:
     and the criteria keep the baseline. The reason depends on the test loss.
     """
     contrast, stability = half.contrast(arm), half.analysis.stability(arm)
-    assert contrast.decided is not None and contrast.tested_p is not None and stability is not None
+    assert contrast.decided is not None and contrast.holm_p is not None and stability is not None
     if stability.any_event.baseline_events:
         raise ValueError(
             f"a baseline run of {arm} was unstable: the criteria need a test of events"
         )
-    if contrast.tested_p > 0.05:
+    if contrast.holm_p > 0.05:
         return "keep: not resolved"
     return "keep: it is worse" if contrast.decided.mean > 0 else "keep: it gains, cures nothing"
 
@@ -316,7 +316,7 @@ def numbers() -> dict[str, Any]:
             for arm in ("layernorm", "rmsnorm", "layernorm-untied", "rmsnorm-untied")
         },
         "accuracy_p": {
-            arm: p_value(accuracy.contrast(arm, "macro_accuracy").tested_p)
+            arm: p_value(accuracy.contrast(arm, "macro_accuracy").holm_p)
             for arm in ("layernorm", "rmsnorm", "layernorm-untied", "rmsnorm-untied")
         },
         "accuracy_seeds": len(accuracy.results.study.seeds),
@@ -333,7 +333,7 @@ def numbers() -> dict[str, Any]:
         "initial_norm": {arm: initial_norm(arm) for arm in ARMS},
         "chance": chance(),
         "untied_loss": of_contrast(accuracy.contrast("layernorm-untied"), 3),
-        "untied_loss_p": p_value(accuracy.contrast("layernorm-untied").tested_p),
+        "untied_loss_p": p_value(accuracy.contrast("layernorm-untied").holm_p),
         "warmup_alone": signed(
             halves["1,500"].summary("none-untied-warm", "validation_loss")[0]
             - halves["1,500"].summary("none-untied", "validation_loss")[0],

@@ -96,7 +96,7 @@ def test_a_final_loss_above_the_first_diverged(small_study, fabricate):
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, curve=curve))
     assert analysis.contrast("rmsnorm", "validation_loss").seeds == (2, 3, 4, 5)
     events = next(s for s in analysis.stabilities if s.arm == "rmsnorm")
-    assert (events.diverged.only_treatment, events.diverged.p_value) == (1, 1.0)
+    assert (events.diverged.treatment_events, events.diverged.p_value) == (1, 1.0)
 
 
 def test_broken_controls_are_not_analysed(small_study, fabricate):
@@ -114,7 +114,7 @@ def test_accuracy_is_paired_by_seed_and_window(small_study, fabricate):
     results = fabricate(study, loss)
     items = analyse(results).contrast("layernorm", "validation_accuracy").items
     assert items.target == "new items"
-    assert (items.crossed.n_seeds, items.crossed.n_items) == (5, (20,))
+    assert (items.crossed.n, items.n_items) == (5, 20)
 
     def accuracy(arm: str) -> np.ndarray:
         hits = [results.trial_blocks[arm, s]["correct"].to_numpy() / 16 for s in SEEDS]

@@ -66,7 +66,7 @@ def test_arms_are_judged_at_the_vertex_with_its_error(small_study, tmp_path):
     assert (
         plain is not None
         and half > 0
-        and paired.t == pytest.approx(paired.mean / math.hypot(error, contrast.choice.error))
+        and paired.test.full_error == pytest.approx(math.hypot(error, contrast.choice.error))
     )
     assert "choice" not in codes(decide(analysis))
     assert list(tuning_findings(load_results(results.path))) == []

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from paribus.analysis import Analysis, analyse
-from paribus.analysis.contrasts import block_scores
+from paribus.analysis.items import block_scores
 from paribus.analysis.table import Table
 from paribus.decision import decide
 from paribus.digests import canonical_json

@@ -20,7 +20,8 @@ from paribus.results import (
     read_looks,
 )
 from paribus.rng import stream
-from paribus.statistics import AtLook, Looks, holm, seed_test
+from paribus.statistics import Looks, holm, paired_t
+from paribus.statistics.sequential.at_look import AtLook
 
 from ..build import write_results
 from ..conftest import studies_in
@@ -99,8 +100,8 @@ def test_what_decides_is_the_test_over_all_looks(looked):
     for contrast in contrasts:
         look = contrast.sampling.look
         assert contrast.seeds == looked.study.seeds[: plan.pairs[look - 1]]
-        deltas = [pair.delta for pair in contrast.paired.pairs]
-        expected = AtLook(seed_test(deltas, seed=0), plan, look - 1)
+        test = paired_t([pair.delta for pair in contrast.paired.pairs])
+        expected = AtLook(test, plan, look - 1)
         assert contrast.decided.p_value == pytest.approx(expected.p_value())
         assert contrast.decided.interval.low == pytest.approx(expected.interval().low)
         # The plain interval stands beside it, and is never wider.
@@ -153,7 +154,7 @@ def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp
     assert [row[4] for row in sampling_table(analysis).rows] == ["5", "8"]
     other = analysis.contrast("layernorm", "validation_accuracy")
     assert other.seeds == study.seeds and not other.significant(0.05)
-    all_seeds = seed_test([loss("layernorm", s) - loss("baseline", s) for s in study.seeds], seed=0)
+    all_seeds = paired_t([loss("layernorm", s) - loss("baseline", s) for s in study.seeds])
     assert all_seeds.p_value() > 0.05  # what would have been said without its memory
     verdict = next(v for v in decide(analysis) if v.metric == "validation_loss")
     assert verdict.word == "WORSE"

@@ -49,7 +49,7 @@ def printed(analysis: Analysis) -> str:
 def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed):
     analysis = analysed([0.1, 0.1001, 0.1003, 0.35])
     contrast = analysis.contrast("arm", "validation_loss")
-    assert contrast.p is contrast.tested_p is None
+    assert contrast.p is contrast.holm_p is None
     assert not any(check.disagrees for check in contrast.checks)
     tests = ("p", "Holm p", "other tests", "TOST p")
     for row in tables.contrasts(analysis).only(*tests).rows:

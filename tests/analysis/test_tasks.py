@@ -127,7 +127,7 @@ def test_macro_accuracy_is_paired_by_seed_and_question(results):
     ]
     assert contrast.paired.mean == pytest.approx(np.mean(by_task))
     assert contrast.items.mean == pytest.approx(np.mean(by_task))  # every task weighs the same
-    assert contrast.items.crossed.n_items == (N_ITEMS, N_ITEMS)
+    assert contrast.items.n_items == 2 * N_ITEMS
 
 
 def test_a_study_without_tasks_says_so_once(small_study, fabricate):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paribus.analysis import analyse
-from paribus.analysis.side_effects import _judged, _share_lost
+from paribus.analysis.side_effects import _cost, budget_state
 from paribus.decision import Verdicts, decide, find_rule
 from paribus.decision.reach import dead_rows, why_no_events
 from paribus.results import load_results
@@ -130,16 +130,14 @@ def test_equivalence_is_adjusted_over_contrasts(small_study, fabricate):
 )
 def test_a_budget_is_judged_on_its_bound(low, high, state):
     bounds = Interval(low, high, 0.9)
-    # The wider interval reaches over the budget on both sides, and would never say "within".
-    interval, mean = Interval(-1.0, 1.0, 0.95), (low + high) / 2
-    assert _judged(5, mean, interval, bounds, 0.05).state == state
-    assert _judged(4, mean, interval, bounds, 0.05).state == "not shown"
-    assert _judged(5, mean, interval, bounds, None).state is None
+    assert budget_state(5, bounds, 0.05) == state
+    assert budget_state(4, bounds, 0.05) == "not shown"
+    assert budget_state(5, bounds, None) is None
 
 
 def test_no_more_than_all_of_a_speed_can_be_lost(small_study):
     """Ratios on the log scale; two pairs of 1000 against 100 and 900 tokens per second."""
-    cost = _share_lost(small_study(), [1000.0, 1000.0], [100.0, 900.0], 0.05, None)
+    cost = _cost(small_study(), [1000.0, 1000.0], [100.0, 900.0], 0.05, None, as_ratio=True)
     assert cost.mean == pytest.approx(1 - math.sqrt(0.1 * 0.9))  # one less the geometric mean
     assert cost.interval.high <= 1
     assert cost.state == "not shown"

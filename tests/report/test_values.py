@@ -34,7 +34,7 @@ def test_values_are_those_of_the_records(paper):
     says = contrast.decided
     cells = json.loads((paper / "values.json").read_text())["norm"]["validation_loss"]["layernorm"]
     assert cells["effect"][0] == says.mean and cells["low"][0] == says.interval.low
-    assert cells["holm"][0] == contrast.tested_p and cells["word"][1] == "WORSE"
+    assert cells["holm"][0] == contrast.holm_p and cells["word"][1] == "WORSE"
     assert cells["change"][1] == "+0.0954 [+0.0896, +0.1011]"
 
 

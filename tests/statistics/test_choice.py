@@ -16,12 +16,12 @@ from paribus.statistics import (
     Stages,
     TunedArm,
     best_of,
-    detectable_with_choice,
     lack_of_fit,
     paired_contrast,
-    pairs_with_choice,
+    paired_t,
     parabola,
     redrawn_error,
+    required_pairs,
     stage_weights,
     vertex_error,
 )
@@ -72,8 +72,7 @@ def test_the_paired_t_with_a_choice_is_students_t_of_both_errors():
         [d.mean() - half, d.mean() + half]
     )
     assert says.equivalence_p == pytest.approx(stats.t.sf((d.mean() + 0.05) / error, len(d) - 1))
-    assert found.t == pytest.approx(d.mean() / error)
-    assert found.t_p == pytest.approx(says.p_value)
+    assert found.t_interval == says.interval
     assert "exact sign flip" not in found.others
     # Power of the noncentral t with that error.
     ncp, critical = says.detectable / error, stats.t.isf(0.025, len(d) - 1)
@@ -98,11 +97,13 @@ def test_stages_share_one_choice():
 
 
 def test_more_pairs_do_not_reduce_a_choice():
-    assert pairs_with_choice(0.02, 0.02, 0.02, power=0.8, alpha=0.05) is None
-    n = pairs_with_choice(0.02, 0.02, 0.005, power=0.8, alpha=0.05)
+    assert required_pairs(0.02, 0.02, lasting=0.02) is None
+    n = required_pairs(0.02, 0.02, lasting=0.005)
     assert n is not None
-    at = [detectable_with_choice(k, 0.02, 0.005, power=0.8, alpha=0.05) for k in (n - 1, n)]
-    assert at[0] > 0.02 >= at[1]
+    deltas = [0.02 * math.sqrt((n - 1) / n) * (-1) ** k for k in range(n // 2 * 2)]
+    test = paired_t(deltas, choice=0.005)
+    assert test.pairs_needed(0.02, power=0.8, alpha=0.05) == pytest.approx(n, abs=1)
+    assert test.detectable(power=0.8, alpha=0.05) == pytest.approx(0.02, rel=0.05)
 
 
 def test_a_candidate_that_diverged_comes_after_those_that_did_not():

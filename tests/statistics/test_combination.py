@@ -8,21 +8,19 @@ from scipy.special import ndtr, ndtri, stdtr
 from scipy.stats import binom, binomtest, combine_pvalues, norm
 
 from paribus.statistics import (
-    InverseNormal,
     Stages,
     combined_mcnemar,
     error_of_either,
     mcnemar,
     paired_t,
-    seed_test,
     stage_weights,
 )
 
 
-def combined(*stages, pairs=None):
-    tests = tuple(seed_test(deltas, seed=0) for deltas in stages)
-    first, second = pairs or tuple(len(s) for s in stages)
-    return InverseNormal(tests, stage_weights(first / (first + second)))
+def combined(*stages):
+    both = np.concatenate(stages)
+    design = Stages(len(stages[0]), stage_weights(len(stages[0]) / len(both)))
+    return design.decide(lambda part: paired_t(both[part]))
 
 
 def test_p_is_that_of_the_weighted_stouffer_method():

@@ -9,16 +9,16 @@ from scipy.special import ndtri, stdtr, stdtrit
 from scipy.stats import norm
 
 from paribus.statistics import (
-    AtLook,
     Looks,
     detectable_effect,
     holm,
-    paired_t_power,
+    paired_t,
     predictive_power,
-    seed_test,
 )
+from paribus.statistics.sequential.at_look import AtLook
 from paribus.statistics.sequential.boundaries import _boundary_table, running_sums, t_statistics
 
+from .paired_power import paired_power
 from .simulated_looks import characteristics
 
 OURS = Looks((5, 8, 12, 20))
@@ -192,9 +192,9 @@ def test_a_second_peek_at_an_unadjusted_level_has_twice_the_error():
 
 def test_one_look_has_the_power_and_detectable_effect_of_the_paired_t():
     looks = Looks((10,))
-    assert paired_t_power(detectable_effect(looks), 10) == pytest.approx(0.8, abs=0.01)
+    assert paired_power(detectable_effect(looks), 10) == pytest.approx(0.8, abs=0.01)
     found = characteristics(looks, (0.7,), studies=40_000).effects[0]
-    assert found == pytest.approx(paired_t_power(0.7, 10), abs=0.008)
+    assert found == pytest.approx(paired_power(0.7, 10), abs=0.008)
     # Looks cost some power, and large effects need fewer pairs.
     assert 1 < detectable_effect(OURS) / detectable_effect(Looks((20,))) < 1.03
     large = characteristics(OURS, (2.0,))
@@ -206,7 +206,7 @@ def test_what_a_look_says_has_one_test_behind_it():
     rng = np.random.default_rng(5)
     deltas = rng.normal(0.8, 1.0, 12)
     for look in range(4):
-        says = AtLook(seed_test(deltas, seed=0), OURS, look)
+        says = AtLook(paired_t(deltas), OURS, look)
         for level in (0.8, 0.9, 0.95):
             interval = says.interval(level)
             assert (0.0 in interval) == (says.p_value() > 1 - level)
@@ -219,7 +219,7 @@ def test_what_a_look_says_has_one_test_behind_it():
 
 
 def test_a_look_too_early_to_reject_has_an_interval_without_ends():
-    says = AtLook(seed_test([1.0, 1.1, 1.2, 1.05, 0.9], seed=0), Looks((5, 200)), 0)
+    says = AtLook(paired_t([1.0, 1.1, 1.2, 1.05, 0.9]), Looks((5, 200)), 0)
     interval = says.interval(0.95)
     assert (interval.low, interval.high) == (-math.inf, math.inf)
     assert says.p_value() > 0.05

@@ -7,8 +7,8 @@ import pytest
 
 from paribus.statistics import (
     curve_contrast,
+    event_rates,
     learning_rate_sensitivity,
-    paired_event_rates,
     paired_t,
     stability_events,
     which_first,
@@ -74,8 +74,8 @@ def test_ending_above_the_initial_loss_is_divergence():
 
 
 def test_divergence_rates_are_compared_by_pairs():
-    rates = paired_event_rates([1, 1, 1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 1])
-    assert (rates.only_baseline, rates.only_treatment, rates.both, rates.neither) == (6, 0, 1, 1)
+    rates = event_rates([1, 1, 1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 1])
+    assert (rates.baseline_events, rates.treatment_events, rates.both, rates.n) == (7, 1, 1, 8)
     assert (rates.baseline_rate, rates.treatment_rate) == (7 / 8, 1 / 8)
     assert rates.p_value == 0.03125
 

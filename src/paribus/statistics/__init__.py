@@ -24,8 +24,8 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 
 >>> from paribus.statistics import paired_contrast
 >>> result = paired_contrast([3.10, 3.14, 3.09, 3.12, 3.11], [3.06, 3.11, 3.07, 3.08, 3.08], seed=0)
->>> round(result.mean, 3), round(result.decided.p_value, 4), result.sign_flip_p
-(-0.032, 0.001, 0.0625)
+>>> round(result.mean, 3), round(result.decided.p_value, 4), round(result.effect.g, 2)
+(-0.032, 0.001, -3.05)
 
 Randomness is seeded by the caller, always; bad input raises `StatisticsError`; every result has
 `to_dict()`, of JSON types. Differences are treatment minus baseline.
