@@ -14,7 +14,6 @@ from paribus.errors import ParibusError
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Result,
-    StatisticsError,
     required_pairs,
 )
 from paribus.study import Endpoint, Study
@@ -173,10 +172,9 @@ def _row(
     by_n = least * math.sqrt(n)
     chosen = choice.error if choice else 0.0
     keywords = {"power": inference.power, "alpha": inference.alpha / study.family}
-    try:
-        pairs = required_pairs(margin, sd, lasting=chosen, **keywords)
-    except StatisticsError as error:
-        raise ParibusError(f"{contrast}: {error}") from None
+    pairs = required_pairs(margin, sd, lasting=chosen, **keywords)
+    if pairs is None and not chosen:
+        raise ParibusError(f"{contrast}: no number of pairs detects {margin:g} at an SD of {sd:g}")
     return Detectable(
         metric=endpoint.metric,
         contrast=contrast,

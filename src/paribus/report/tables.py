@@ -531,7 +531,11 @@ def sensitivity_table(analysis: Analysis) -> Table | None:
         if s.paired is not None:
             ends = s.paired.decided.interval
             change = numbers.delta(s.paired.mean, ends.low, ends.high, 4)
-            p = "" if s.paired.descriptive_only else numbers.p_value(s.paired.decided.p_value)
+            p = (
+                ""
+                if s.paired.decided.descriptive_only
+                else numbers.p_value(s.paired.decided.p_value)
+            )
         against = called[s.reference] if s.reference else ""
         rows.append((called[s.arm], against, mean, str(len(values)), change, p))
     return Table(
