@@ -176,6 +176,7 @@ def test_pytorchs_kernels_without_a_compiler(afresh: None, monkeypatch: pytest.M
     assert compiling.library() is None
 
 
+@pytest.mark.slow
 @compiled
 def test_wrong_numbers(afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = shutil.copytree(compiling.SOURCES, tmp_path / "sources")
