@@ -106,21 +106,6 @@ def test_a_fixed_choice_is_said_with_its_size(small_study, tmp_path):
     assert f"{wider:.2f} times" in told
 
 
-@pytest.mark.parametrize(
-    ("rates", "why"), [([1e-3, 1e-2], "two candidates"), ([1e-4, 1e-3, 1e-2], "one diverges")]
-)
-def test_few_candidates(small_study, tmp_path, rates, why):
-    def of(arm: str, rate: float, seed: int) -> float:
-        if why == "one diverges" and (rate, seed) == (1e-4, 102):
-            return math.nan
-        return loss(arm, rate, seed)
-
-    analysis = analyse(tuned_and_trained(study_of(small_study, rates), tmp_path / "r", of))
-    (contrast,) = (c for c in analysis.contrasts if c.primary)
-    assert contrast.choice is not None and contrast.choice.how == "redrawn"
-    assert analysis.study.tuning.chosen["layernorm"][RATE] in rates
-
-
 KIND, WARMUP = "training.schedule.kind", "training.schedule.warmup"
 
 

@@ -111,16 +111,6 @@ def test_ids_of_any_text(ours: BpeTokenizer, theirs: HuggingFaceTokenizer, text:
     assert ours.encode(text).tolist() == theirs.encode(text).ids
 
 
-def test_a_character_is_counted_with_its_first_byte(ours: BpeTokenizer) -> None:
-    first, *others = ours.encode("𝄞")  # four bytes that the training text did not join
-    assert len(others) > 0
-    counts = ours.characters_per_token
-    assert counts[first] == 1
-    assert counts[others].sum() == 0
-    assert counts[ours.end_of_document] == 0
-    assert ours.decode([first, *ours.encode("a")]) == "a"  # what makes no character is left out
-
-
 def test_pieces_have_the_tokens_of_the_whole_text(tmp_path: Path) -> None:
     text = "".join(read_corpus(Data(corpus="pydoc"), tmp_path))[:60_000]
     ours = BpeTokenizer.read(save(train(text, size=600), tmp_path))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from paribus.engine.data import load_dataset, read_corpus
 from paribus.engine.data import pieces as pieces_module
-from paribus.engine.data.corpora import hub, published, read_pieces
+from paribus.engine.data.corpora import published, read_pieces
 from paribus.engine.data.pieces import cut, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
@@ -181,12 +181,6 @@ def test_named_data_sets_are_asked_for_by_their_names(monkeypatch):
         ("Salesforce/wikitext", "wikitext-103-raw-v1", "train", "abc", True),
         ("HuggingFaceFW/fineweb-edu", "CC-MAIN-2024-10", "train", "abc", True),
     ]
-
-
-def test_lines_of_wikitext_are_joined_to_articles():
-    first = ["", " = Robert Boulter = \n", "", " Robert is . \n", "", " = = Career = = \n", ""]
-    second = ["", " = Valkyria = \n", "", " A game = good . \n", ""]
-    assert list(hub.articles([*first, *second])) == ["".join(first), "".join(second)]
 
 
 @pytest.mark.parametrize("as_zip", [True, False])

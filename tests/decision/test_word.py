@@ -1,11 +1,10 @@
 """The word of a verdict: its truth table is total, every line of it fires, and none claims more."""
 
 import itertools
-from typing import Any
 
 import pytest
 
-from paribus.decision import TRUTH, WORDS, Evidence, State, Word, exit_code, word_of
+from paribus.decision import TRUTH, WORDS, Evidence, State, exit_code, word_of
 from paribus.decision.evidence import PARTS
 from paribus.decision.rule import holds_where
 from paribus.decision.word import JUDGED
@@ -69,15 +68,6 @@ def test_words_are_mirrored_when_the_arms_are_swapped():
         )
         word, other = (word_of(Evidence("", 5, either)) for either in (state, swapped))
         assert other == mirrored.get(word, word), state
-
-
-def test_a_word_is_of_quality_and_stability_alone():
-    read = ("quality", "fix", "divergence")
-    words: dict[tuple[Any, ...], Word] = {}
-    for state in STATES:
-        key = tuple(getattr(state, name) for name in read)
-        word = word_of(Evidence("", 5, state))
-        assert words.setdefault(key, word) == word, state
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,6 @@ def test_tables_of_a_folder_are_read_where_columns_are_named(logs):
     assert [run.scores for run in reading.runs if run.reader == "table"] == [{"y": 2.0}]
 
 
-def test_a_file_that_is_named_is_read_or_refused(logs):
-    (refusal,) = read(logs / "a" / "picture.png").refused
-    assert "--reader" in refusal[1]
-    assert "name the column" in read(logs / "b" / "table.csv").refused[0][1]
-    assert read(logs / "a" / "notes.md").runs[0].reader == "modded-nanogpt"
-
-
 @pytest.mark.parametrize("pack", [gzip, bz2, lzma])
 def test_packed_files_are_read(pack, tmp_path):
     suffix = {gzip: "gz", bz2: "bz2", lzma: "xz"}[pack]

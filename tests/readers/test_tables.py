@@ -32,13 +32,6 @@ def test_wide(tmp_path):
     assert math.isnan(third.scores["loss"])  # and a NaN is one
 
 
-@pytest.mark.parametrize("mark", [",", ";", "\t"])
-def test_separators(mark, tmp_path):
-    text = WIDE.replace(",", mark)
-    found = table(tmp_path, text, scores=("loss",), arm="variant", seed="seed")
-    assert [run.scores.get("loss") for run in found[:2]] == [3.1, 3.2]
-
-
 def test_long_with_steps(tmp_path):
     text = (
         "arm,seed,step,name,value\na,1,20,loss,3.0\na,1,10,loss,3.5\na,1,20,acc,0.5\n"
@@ -51,14 +44,6 @@ def test_long_with_steps(tmp_path):
     assert one.scores == {"loss": 3.0, "acc": 0.5}
     assert other.scores == {"loss": 2.5}
     assert other.facts["steps"] == 10
-
-
-def test_one_run_a_file(tmp_path):
-    (run,) = table(
-        tmp_path, "step,loss,lr\n1,3.5,0.1\n2,3.25,0.05\n", scores=("loss",), step="step"
-    )
-    assert run.curves["loss"] == [(1, 3.5), (2, 3.25)]
-    assert "lr" not in run.facts  # it is not the same in all rows
 
 
 def test_rows_are_runs_where_nothing_says_otherwise(tmp_path):

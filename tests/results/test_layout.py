@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from paribus.engine.execution.trial.checkpoints import keep_stacks
-from paribus.files import remove_folder, write_bytes
-from paribus.results import ResultsFolder
+from paribus.files import remove_folder
 
 
 @pytest.fixture
@@ -32,12 +31,3 @@ def test_removing_takes_the_link_and_not_what_it_leads_to(tmp_path, victim):
     (results / "dangling").symlink_to(results / "nowhere")
     remove_folder(results / "dangling")
     assert not list(results.glob("dangling"))
-
-
-def test_a_results_folder_may_be_reached_through_a_link(tmp_path):
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "results").symlink_to(tmp_path / "disk")
-    folder = ResultsFolder(tmp_path / "results")
-    with folder.lock():
-        write_bytes(folder.path / "tables" / "scores.csv", b"ours")
-    assert (tmp_path / "disk" / "tables" / "scores.csv").read_bytes() == b"ours"

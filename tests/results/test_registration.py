@@ -40,14 +40,6 @@ def test_everything_that_counts_is_written_down(small_study, tmp_path):
         assert written[part]
 
 
-def test_a_later_run_continues_under_it(small_study, tmp_path):
-    study, folder = small_study(), ResultsFolder(tmp_path / "r")
-    settle(folder, study, registered(study, DATA, "cpu"))
-    before = (folder.path / "registration.json").read_bytes()
-    settle(folder, study, registered(study, DATA, "cpu"))
-    assert (folder.path / "registration.json").read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [

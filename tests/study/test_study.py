@@ -1,6 +1,5 @@
 """The study file: what is refused and how, what an arm changes, what ships."""
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from paribus.digests import canonical_json, changes, flatten
 from paribus.errors import ParibusError
-from paribus.schema import stamped
 from paribus.study import Study, load_study, null_study, parse_override, parse_study
 
 from ..studies.scripts import HOME, all_studies
@@ -154,13 +152,6 @@ def test_lines_belong_in_running_text_and_in_no_title():
     for text in ('title = "a\\nb"' + MINIMAL, MINIMAL.replace("minimal", "mini\\u2028mal")):
         with pytest.raises(ParibusError, match=r"U\+000A|U\+2028"):
             parse_study(tomllib.loads(text), folder=Path())
-
-
-def test_lone_surrogates_of_a_json_file_are_refused(tmp_path):
-    file = tmp_path / "study.json"
-    file.write_text(json.dumps(stamped(tomllib.loads(MINIMAL) | {"title": "a\ud800b"})))
-    with pytest.raises(ParibusError, match=r"U\+D800"):
-        load_study(file)
 
 
 def test_names_are_limited_in_bytes_as_folders_are():

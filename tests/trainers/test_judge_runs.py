@@ -594,16 +594,6 @@ def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested():
     assert judge(whole)[0].p is not None
 
 
-def test_a_margin_that_nobody_stated_shows_nothing_to_be_the_same():
-    rng = np.random.default_rng(3)
-    alike = table(
-        base=(3 + rng.normal(0, 1e-3, 8)).tolist(), new=(3 + rng.normal(0, 1e-3, 8)).tolist()
-    )
-    assert judge(alike)[0].word == "SAME"
-    without = judge(alike, margin=None)[0]
-    assert without.word == "UNRESOLVED" and without.margin is None and without.pairs_needed is None
-
-
 @pytest.mark.parametrize(
     "name",
     [

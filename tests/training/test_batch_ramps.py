@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paribus.engine.data import Mixture, Windows, batch, step_batch
 from paribus.engine.data.order import starts_of_step
-from paribus.engine.setting import Setting, curve_steps
+from paribus.engine.setting import Setting
 from paribus.engine.training import Trainer
 from paribus.engine.training.schedules import Schedules
 from paribus.errors import ParibusError
@@ -19,7 +19,6 @@ from .measured import require_resumes, train
 
 RAMP = {"from": 2, "to": 8, "until": 0.5}
 BATCH = "training.batch_size"
-OF_FOUR = {"baseline": {}, "ramp": {"set": {BATCH: {"from": 1, "to": 4, "until": 0.5}}}}
 
 
 def setting_of(ramp: object, iterations: int, **training: Any) -> Setting:
@@ -138,15 +137,6 @@ def test_a_ramped_run_resumes_bit_identically(trainer_of):
     steps = trainer_of([1, 2]).setting.iterations
     for done in (1, 4, steps - 1):
         require_resumes(lambda: trainer_of([1, 2]), steps, done)
-
-
-def test_a_point_of_the_curve_is_at_the_tokens_of_the_others(small_study):
-    study = small_study({"training.iterations": 8, "evaluation.every": 2}, arms=OF_FOUR)
-    assert curve_steps(study, "baseline") == (0, 2, 4, 6, 8)
-    points, ramp = curve_steps(study, "ramp"), study.setting("ramp")
-    assert (points[0], points[-1], ramp.tokens) == (0, ramp.iterations, 32 * 16)
-    for step, windows in zip(points[1:], (8, 16, 24, 32), strict=True):
-        assert ramp.windows_before(step - 1) < windows <= ramp.windows_before(step)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,11 @@ import pytest
 import torch
 import transformers
 
-from paribus.declared import declared
 from paribus.engine.model import build_model, parameter_uses
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 from paribus.engine.setting.setting import Schedule, Training
 from paribus.engine.training import Scheduled, clip_factors, is_decayed
-from paribus.engine.training import schedules as declaration
 from paribus.engine.training.groups import ParameterGroup
 from paribus.engine.training.optimizers import find_optimizer
 from paribus.engine.training.schedules import Schedules, scheduled_columns
@@ -88,18 +86,6 @@ def test_schedules_are_those_of_transformers(kind):
         schedule.step()
         expected.append(optimizer.param_groups[0]["lr"])
     assert rates(OURS[kind], 50) == pytest.approx(expected, rel=1e-12, abs=1e-15)
-
-
-@pytest.mark.parametrize(
-    "kind", declared("paribus.engine.training.schedules", declaration.Schedule)
-)
-def test_every_schedule_is_a_fraction_at_every_step(kind):
-    for warmup, steps in ((0, 1), (1, 1), (4, 4), (0, 7), (3, 7)):
-        found = Scheduled(Schedule(kind=kind, warmup=warmup), steps)
-        values = [found.value(1.0, t) for t in range(steps + 1)]
-        assert all(0 <= value <= 1 for value in values) and values[-1] == values[-2]
-        # Where batches grow a step may be less than one of the last size.
-        assert all(0 <= found.value(1.0, t) <= 1 for t in (-0.9, -0.5, 0.25))
 
 
 def test_a_schedule_of_ones_own(tmp_path):
