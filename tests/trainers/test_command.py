@@ -18,7 +18,7 @@ from paribus import trial
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.programs import process
-from paribus.programs.process import CappedLog, run_program
+from paribus.programs.process import Output, run_program
 from paribus.programs.values import Finder, find_in_rows, number
 from paribus.report.model import build_report
 from paribus.study.load import parse_study
@@ -286,13 +286,13 @@ def test_a_last_row_without_a_number_does_not_leave_the_one_before() -> None:
 
 
 def test_gigabytes_of_output_leave_a_bounded_log(tmp_path: Path) -> None:
-    log, line = CappedLog(tmp_path / "log", 1 << 20), b"%07d " + b"x" * 55 + b"\n"
+    log, line = Output(tmp_path / "log", 1 << 20, len), b"%07d " + b"x" * 55 + b"\n"
     n = (8 << 20) // 64
     for first in range(0, n, 1024):
         log.write(b"".join(line % i for i in range(first, first + 1024)))
     log.close()
     kept = (tmp_path / "log").read_bytes()
-    whole, again = b"".join(line % i for i in range(n)), CappedLog(tmp_path / "again", 1 << 20)
+    whole, again = b"".join(line % i for i in range(n)), Output(tmp_path / "again", 1 << 20, len)
     for start in range(0, len(whole), 50_001):  # other pieces of the same output
         again.write(whole[start : start + 50_001])
     again.close()
@@ -306,10 +306,10 @@ def test_gigabytes_of_output_leave_a_bounded_log(tmp_path: Path) -> None:
     assert tail == b"".join(line % i for i in range(n - len(tail) // 64, n))
 
 
-def run_shell(tmp_path: Path, script: str, **options: object) -> process.Ending:
-    about: dict[str, object] = {"folder": tmp_path, "env": os.environ, "log": tmp_path / "log"}
-    about |= {"log_bytes": 1 << 20, "listen": lambda line: None} | options
-    return run_program(["/bin/sh", "-c", script], **about)  # type: ignore[arg-type]
+def run_shell(tmp_path, script, listen=len, timeout=None):
+    output = Output(tmp_path / "log", 1 << 20, listen)
+    words = ["/bin/sh", "-c", script]
+    return run_program(words, folder=tmp_path, env=os.environ, output=output, timeout=timeout)
 
 
 def test_lines_of_any_kind_are_heard(tmp_path: Path) -> None:
@@ -762,7 +762,7 @@ def test_what_a_killed_run_left_of_a_copy_is_made_again(tmp_path: Path, reposito
     (tmp_path / "study.toml").write_text(IN_GIT)
     study = paribus.load_study(tmp_path / "study.toml")
     program = study.setting("patched").program
-    source = find_source(study, "patched", program)
+    source = find_source(study, "patched", program, "")
     copy = prepare_folder(study, "patched", program, source, tmp_path / "copies")
     inode = copy.stat().st_ino
     assert (
@@ -798,7 +798,7 @@ def test_uncommitted_work_is_told_and_goes_into_patched_copies(
         assert evidence["baseline"] in text
     assert any("uncommitted" in fact for fact in report.facts)
     program = study.setting("patched").program
-    source = find_source(study, "patched", program)
+    source = find_source(study, "patched", program, "")
     copy = prepare_folder(study, "patched", program, source, tmp_path / "c")
     assert (copy / "data" / "readme").read_text() == "edited" and (copy / "more.sh").is_file()
     assert "x.bin)3" in (copy / "train.sh").read_text()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +28,6 @@ GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, of a program that took too 
 LINGER_SECONDS = 1.0  # the same of children that outlive a program
 POLL_SECONDS = 0.02
 PR_SET_PDEATHSIG = 1  # prctl(2)
-
-Listen = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -53,58 +51,80 @@ class Ending:
 
     @property
     def is_failed(self) -> bool:
-        """Whether it was ended, or ended with an error."""
+        """True if it was ended, or ended with an error."""
         return self.timed_out or self.code != 0
 
     def __str__(self) -> str:
-        after = f"after {self.seconds:.3g} s"
         if self.timed_out:
-            return f"ended {after}, its timeout"
-        if self.code < 0:
-            return f"signal {-self.code} {after}{' (out of memory?)' if self.code == -9 else ''}"
-        return f"exit code {self.code} {after}"
+            return f"ended after {self.seconds:.3g} s, its timeout"
+        end = f"exit code {self.code}" if self.code >= 0 else f"signal {-self.code}"
+        return f"{end} after {self.seconds:.3g} s{' (out of memory?)' * (self.code == -9)}"
 
 
-class CappedLog:
-    """A log that keeps the first quarter and the last half of `most` bytes once it exceeds them.
+class Output:
+    """The output of a program: a log of bounded size, and lines for a listener.
 
-    The cuts are at fixed offsets of the output, so they do not depend on how it arrives in pieces.
+    Once it has `limit` bytes, the log keeps the first quarter and the last half. The cuts are at
+    fixed offsets of the output, so they do not depend on how it arrives in pieces.
     """
 
-    def __init__(self, path: Path, most: int) -> None:
-        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115
-        self._most, self._head, self._tail = most, most // 4, most // 2
-        self._size = self.n_bytes = 0
-        self.n_left_out = 0
+    def __init__(self, log: Path, limit: int, listen: Callable[[str], None]) -> None:
+        self._file = open(log, "w+b", buffering=0)  # noqa: SIM115
+        self._limit, self._listen = limit, listen
+        self._size = self.n_bytes = self.n_left_out = 0
+        self._rest = b""
+        self.last = deque[str](maxlen=LAST_LINES)
+
+    def read(self, pipe: int, seconds: float) -> bool:
+        """Read a piece if one comes within some seconds; False where none came."""
+        if not select.select([pipe], [], [], seconds)[0]:
+            return False
+        piece = os.read(pipe, PIECE_BYTES)
+        if piece:
+            self.write(piece)
+        else:  # its end: only to wait for the process is left
+            time.sleep(seconds)
+        return bool(piece)
 
     def write(self, piece: bytes) -> None:
-        """Append a piece, and drop the middle of the file when it is full."""
-        self._file.write(piece)
-        self._size += len(piece)
+        """Add a piece; a carriage return ends a line too."""
         self.n_bytes += len(piece)
-        if self._size > self._most:
-            self._replace_rest(self._read_tail())
+        with contextlib.suppress(OSError):  # a full disk
+            self._file.write(piece)
+            self._size += len(piece)
+            if self._size > self._limit:
+                self._replace_rest(self._tail())
+        *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
+        if len(self._rest) > LINE_BYTES:
+            lines, self._rest = [*lines, self._rest], b""
+        self._tell(lines)
 
     def close(self) -> None:
-        """Mark the gap, if any, and close the file."""
-        if self.n_bytes > self._most:
-            tail = self._read_tail()
+        """End the last line, mark the gap in the log, if any, and close it."""
+        self._tell([self._rest])
+        if self.n_bytes > self._limit:
+            tail = self._tail()
             tail = tail[tail.find(b"\n") + 1 :]
-            self.n_left_out = self.n_bytes - self._head - len(tail)
+            self.n_left_out = self.n_bytes - self._limit // 4 - len(tail)
             mark = f"\n[paribus: {self.n_left_out:,} bytes are left out here]\n"
             self._replace_rest(mark.encode() + tail)
         self._file.close()
 
-    def _read_tail(self) -> bytes:
-        self._file.seek(self._size - self._tail)
+    def _tell(self, lines: list[bytes]) -> None:
+        for line in filter(None, map(clean_line, lines)):
+            self.last.append(line[:1000])
+            self._listen(line)
+
+    def _tail(self) -> bytes:
+        self._file.seek(self._size - self._limit // 2)
         return self._file.read()
 
     def _replace_rest(self, content: bytes) -> None:
-        """Replace everything after the head."""
-        self._file.seek(self._head)
+        """Replace everything after the first quarter."""
+        self._file.seek(self._limit // 4)
         self._file.truncate()
         self._file.write(content)
-        self._size = self._head + len(content)
+        self._size = self._limit // 4 + len(content)
 
 
 def run_program(
@@ -112,9 +132,7 @@ def run_program(
     *,
     folder: Path,
     env: Mapping[str, str],
-    log: Path,
-    log_bytes: int,
-    listen: Listen,
+    output: Output,
     timeout: float | None = None,
     tick: Callable[[], None] = lambda: None,
     end_others: Callable[[], None] = lambda: None,
@@ -125,8 +143,7 @@ def run_program(
         argv: the program and its arguments.
         folder: its working directory.
         env: its whole environment.
-        log: the file for its output and errors, of at most `log_bytes`.
-        listen: is called with each line, in another thread.
+        output: receives its output and errors.
         timeout: ends it after so many seconds.
         tick: is called now and then.
         end_others: ends processes that have left its group.
@@ -142,51 +159,29 @@ def run_program(
         start_new_session=True,
         preexec_fn=_die_with_parent() if sys.platform == "linux" else None,
     )
-    kept, lines = CappedLog(log, log_bytes), deque[str](maxlen=LAST_LINES)
     assert process.stdout is not None
-    args = (process.stdout.fileno(), kept, lines, listen)
-    reader = threading.Thread(target=_read, args=args, daemon=True)
-    reader.start()
-    timed_out = False
+    pipe, timed_out = process.stdout.fileno(), False
     try:
         while process.poll() is None and not timed_out:
             tick()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(POLL_SECONDS)
+            output.read(pipe, POLL_SECONDS)
             timed_out = timeout is not None and time.monotonic() - began > timeout
-        timed_out = timed_out and process.returncode is None
+        timed_out = timed_out and process.poll() is None
     finally:
         seconds = time.monotonic() - began
-        _end_group(process, GRACE_SECONDS if process.poll() is None else LINGER_SECONDS)
+        grace = GRACE_SECONDS if process.poll() is None else LINGER_SECONDS
+        _end_group(process, grace, lambda: output.read(pipe, POLL_SECONDS))
         end_others()
-        reader.join(LINGER_SECONDS)  # a process that has escaped may hold the pipe
-        if not reader.is_alive():
-            process.stdout.close()
-            kept.close()
-    return Ending(process.wait(), seconds, timed_out, kept.n_bytes, kept.n_left_out, tuple(lines))
+        deadline = time.monotonic() + LINGER_SECONDS  # a process that has escaped may go on
+        while output.read(pipe, 0) and time.monotonic() < deadline:
+            pass
+        process.stdout.close()
+        output.close()
+    code = process.wait()
+    return Ending(code, seconds, timed_out, output.n_bytes, output.n_left_out, tuple(output.last))
 
 
-def _read(pipe: int, log: CappedLog, lines: deque[str], listen: Listen) -> None:
-    """Log the output of a program, and tell its lines; a carriage return ends a line too."""
-
-    def tell(line: bytes) -> None:
-        if text := clean_line(line):
-            lines.append(text[:1000])
-            listen(text)
-
-    rest = b""
-    while piece := os.read(pipe, PIECE_BYTES):
-        with contextlib.suppress(ValueError, OSError):  # a full disk, or a log that was closed
-            log.write(piece)
-        *complete, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
-        if len(rest) > LINE_BYTES:
-            complete, rest = [*complete, rest[:LINE_BYTES]], b""
-        for line in complete:
-            tell(line)
-    tell(rest)
-
-
-def _end_group(process: subprocess.Popen[bytes], grace: float) -> None:
+def _end_group(process: subprocess.Popen[bytes], grace: float, wait: Callable[[], object]) -> None:
     """End the group of a process: ask, wait, end by force."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, GRACE_SECONDS)):
         deadline = time.monotonic() + patience
@@ -199,7 +194,7 @@ def _end_group(process: subprocess.Popen[bytes], grace: float) -> None:
                         while os.waitpid(-process.pid, os.WNOHANG)[0]:
                             pass
                 os.killpg(process.pid, 0)
-                time.sleep(POLL_SECONDS)
+                wait()
         except (ProcessLookupError, PermissionError):  # on macOS, of a group that has ended
             return
 

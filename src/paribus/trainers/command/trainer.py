@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import math
 import os
@@ -16,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paribus.digests import canonical_json
+from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder
 from paribus.numbers import some
 from paribus.programs import machine
-from paribus.programs.process import Ending, run_program
+from paribus.programs.process import Ending, Output, run_program
 from paribus.programs.values import Finder
 from paribus.results import ResultsFolder, read_registration
 from paribus.results.record_format import TRAINER
@@ -143,7 +142,7 @@ class Command:
         }
         record: dict[str, Any] = {"program": {arm: source.record for arm, source in code.items()}}
         if templates:
-            record["templates"] = {arm: _sha256(text) for arm, text in templates.items()}
+            record["templates"] = {arm: digest(text) for arm, text in templates.items()}
         metrics = tuple(m.declared(name) for name, m in scores.metrics_of(study).items())
         return Declaration(metrics, controls, must_be_finite=study.primary.metric, about=record)
 
@@ -200,8 +199,8 @@ class Command:
             source, before = self._source(study, arm), registered.get(arm, {})
             if study.setting(arm).program.is_copied or source.record == before:
                 continue
-            changed = before.get("files", {}).items() ^ source.files.items()
-            return sorted({name for name, _ in changed}) or [*source.changed, str(source.folder)]
+            files = {name for name, _ in before.get("files", {}).items() ^ source.files.items()}
+            return sorted(files) or list(source.changed) or [str(source.folder)]
         return []
 
     def tidy(self, trial: Trial) -> None:
@@ -267,9 +266,7 @@ class Command:
                 job.command,
                 folder=folder,
                 env=env,
-                log=job.home / LOG,
-                log_bytes=study.program.log_mib * MIB,
-                listen=listen,
+                output=Output(job.home / LOG, study.program.log_mib * MIB, listen),
                 timeout=timeout,
                 tick=tick,
                 end_others=partial(end_children, children()),
@@ -294,7 +291,7 @@ class Command:
             template = _template(study, setting)
             job.config = sections.fill(template, values)
             config.write_text(job.config, encoding="utf-8")
-            job.controls["configuration"] = _sha256(sections.fill(template, common))
+            job.controls["configuration"] = digest(sections.fill(template, common))
         job.command, job.finders = setting.argv(values), scores.finders_of(study)
         alike, env = (
             {name: sections.fill(text, texts) for name, text in program.env.items()}
@@ -389,7 +386,3 @@ def _printed(ending: Ending) -> str:
     if not ending.last:
         return " it printed nothing"
     return f" its last lines: {' | '.join(line[-160:] for line in ending.last)}"
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
