@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,6 @@ VERTEX = (
     "along a numeric axis the vertex of the parabola through the mean of that candidate and those "
     "of its neighbours, against the logarithm of the value, between the three"
 )
-NO_TITLES: Mapping[str, str] = MappingProxyType({})
 SIDES = {-1: "smallest", 1: "largest"}
 Scores = dict[str, dict[int, dict[int, float]]]
 """{arm: {number of the candidate: {seed: value}}}, NaN where a trial diverged."""
@@ -433,69 +431,20 @@ class Tuned(Result):
         """Return the values that `one` was trained with."""
         return self.candidates[one.candidate - 1]
 
-    def shared_by(self, arm: str) -> list[SharedContrast]:
-        """Return the contrast of `arm` at every candidate; by ascending value, where a single
-        number is tuned, since a grid lists values in any order."""
-        found = [contrast for contrast in self.shared if contrast.arm == arm]
-        values = {contrast.candidate: [*self.values_of(contrast).values()] for contrast in found}
-        if any(len(of) > 1 or isinstance(of[0], str) for of in values.values()):
-            return found
-        return sorted(found, key=lambda contrast: values[contrast.candidate])
-
     def extremes(self, arm: str) -> tuple[SharedContrast, SharedContrast] | None:
         """Return the least and the largest change of `arm` at a shared candidate; None without
         any."""
-        finite = [contrast for contrast in self.shared_by(arm) if math.isfinite(contrast.mean)]
+        finite = [c for c in self.shared if c.arm == arm and math.isfinite(c.mean)]
         if not finite:
             return None
-        return min(finite, key=lambda contrast: contrast.mean), max(
-            finite, key=lambda contrast: contrast.mean
-        )
-
-    def between(self, arm: str, called: Mapping[str, str] = NO_TITLES) -> str:
-        """Return between what the change of an arm lies where both have the same value, on the
-        tuning seeds; empty where fewer than two values can be compared. `called` are titles."""
-        extremes = self.extremes(arm)
-        if extremes is None or extremes[0] is extremes[1]:
-            return ""
-        unit = self.metric.change_unit
-        keys = [key.rpartition(".")[2] for key in self.candidates[0]]
-        same = keys[0].replace("_", " ") if len(keys) == 1 else "tuned values"
-        told = f"{keys[0]} " if len(keys) == 1 else ""
-        low, high = (
-            f"{self.metric.change_text(one.mean)} "
-            f"(at {in_words(self.values_of(one)).removeprefix(told)})"
-            for one in extremes
-        )
-        one = f"one {same}" if len(keys) == 1 else f"the same {same}"
-        text = f"with {one} for both, {called.get(arm, arm)} changes {self.metric.label} by "
-        text += f"{low} to {high}" + (f" {unit}" if unit not in ("", "1") else "")
-        if extremes[0].mean < 0 < extremes[1].mean:
-            text += ": the sign depends on which; the verdict has each arm at its best"
-        return text
-
-    def why_values_differ(
-        self, arm: str, reference: str, alpha: float, called: Mapping[str, str] = NO_TITLES
-    ) -> str:
-        """Return that arms have different values which the tuning seeds do not tell apart, so
-        that what the verdict finds may be a difference of values; empty where that is not so.
-
-        They are told apart where each arm is significantly better with its own value than with the
-        other's, or diverges with that: two arms that are one would not both be.
-        """
-        if not self.values_differ_untold(arm, reference, alpha):
-            return ""
-        n_seeds = len(self.points[0].values)
-        seeds = f"{n_seeds} tuning seed{'s do' if n_seeds > 1 else ' does'}"
-        mine, other = in_words(self.chosen[arm]), in_words(self.chosen[reference])
-        return (
-            f"{called.get(arm, arm)} has {mine} and {called.get(reference, reference)} {other}, "
-            f"which {seeds} not tell apart: part of the change may be one of these values, and not "
-            "of the arms"
-        )
+        return min(finite, key=lambda c: c.mean), max(finite, key=lambda c: c.mean)
 
     def values_differ_untold(self, arm: str, reference: str, alpha: float) -> bool:
-        """Return whether the two have different values that the tuning seeds do not tell apart."""
+        """Return whether two arms have different values that the tuning seeds do not tell apart.
+
+        They are told apart if each arm is significantly better with its own value than with the
+        other's, or diverges with that: two equal arms would not both be.
+        """
         ours, theirs = self.best(arm).candidate, self.best(reference).candidate
         if ours == theirs:
             return False
@@ -515,14 +464,6 @@ class Tuned(Result):
         except StatisticsError:  # fewer than two seeds
             return False
         return test.mean > 0 and test.p_value() <= alpha
-
-    def left_open(self, arms: Sequence[str], called: Mapping[str, str] = NO_TITLES) -> list[str]:
-        """Return what the choices of these arms leave open, a line each: `of X: the best is ...`"""
-        return [
-            f"of {called.get(arm, arm)}: {line}"
-            for arm in arms
-            for line in self.caveats.get(arm, [])
-        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""

@@ -20,6 +20,7 @@ from paribus.report.cells import TESTS, change_text, loss_text, size_text
 from paribus.results import Control
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH
 from paribus.statistics.outliers import outlier, skewness
+from paribus.study import in_words
 
 MOST_SEEDS = 5  # that a caution names
 # Findings about finished runs that come after the others.
@@ -294,8 +295,8 @@ def _(c: Context) -> Iterator[str]:
     tuned = c.analysis.tuned
     if tuned is None:
         return
-    for line in tuned.left_open(c.pair[::-1], dict(c.called)):
-        yield f"Tuning {line}."
+    for arm in c.pair[::-1]:
+        yield from (f"Tuning of {c.called[arm]}: {line}." for line in tuned.caveats.get(arm, []))
     extremes = tuned.extremes(c.contrast.arm)
     if extremes is not None and extremes[0].mean < 0 < extremes[1].mean:
         low, high = (tuned.metric.change_text(shared.mean) for shared in extremes)
@@ -304,9 +305,14 @@ def _(c: Context) -> Iterator[str]:
         yield (
             f"At equal {shared} the change of {c.arm} is {low} to {high}: its sign depends on them."
         )
-    why = tuned.why_values_differ(*c.pair, c.alpha, dict(c.called))
-    if why and not c.contrast.choice_error:
-        yield f"{why}."
+    if tuned.values_differ_untold(*c.pair, c.alpha) and not c.contrast.choice_error:
+        ours, theirs = (f"{c.called[arm]} has {in_words(tuned.chosen[arm])}" for arm in c.pair)
+        n_seeds = len(tuned.points[0].values)
+        do = "does" if n_seeds == 1 else "do"
+        yield (
+            f"{ours}, {theirs}, and {numbers.plural(n_seeds, 'tuning seed')} {do} not tell "
+            "these values apart: part of the change may come from them."
+        )
 
 
 @caution("choice", 2)
