@@ -66,8 +66,13 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     if margin:
         look: dict[str, Any] = {"color": TEXT, "opacity": 0.75, "fontSize": 10, "tooltip": None}
         text = f"within {stated}: too small to matter"
-        label = margins.mark_text(text=text, baseline="bottom", **look)
-        layers.append(label.encode(x=alt.X("zero:Q", **x), y=alt.value(-3)))
+        # Near an end of the axis the label reaches inwards.
+        share = -min(ends) / (max(ends) - min(ends))
+        at, align = "zero", "center"
+        if not 0.3 < share < 0.7:
+            at, align = ("from", "left") if share < 0.5 else ("to", "right")
+        label = margins.mark_text(text=text, baseline="bottom", align=align, **look)
+        layers.append(label.encode(x=alt.X(f"{at}:Q", **x), y=alt.value(-3)))
     order = [row["arm"] for row in rows]
     labels = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS))
     n = alt.Tooltip("n:Q", title="seed pairs" if study.is_paired else "runs of the smaller arm")
