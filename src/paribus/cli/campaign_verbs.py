@@ -31,12 +31,10 @@ CampaignPath = Annotated[Path, Parameter(help="The folder of a campaign.")]
 
 
 def new(
-    folder: Annotated[Path, Parameter(help="The folder to make; new or empty.")],
+    folder: Path,
     *,
     baseline: StudyName,
-    alpha: Annotated[
-        float, Parameter(help="The false discovery rate of the ideas that are kept.")
-    ] = 0.05,
+    alpha: float = 0.05,
     screen_seeds: Annotated[
         list[int] | None,
         Parameter(
@@ -44,13 +42,17 @@ def new(
             help="Seeds of the screen; by default two that follow on the study's.",
         ),
     ] = None,
-    screen_iterations: Annotated[
-        int | None, Parameter(help="Iterations of the screen's trials; by default the study's.")
-    ] = None,
+    screen_iterations: int | None = None,
     set_: Overrides = None,
     json: Json = False,
 ) -> None:
-    """Register a campaign: a baseline, and how every idea will be tested against it."""
+    """Register a campaign: a baseline, and how every idea will be tested against it.
+
+    Args:
+        folder: The folder to make; new or empty.
+        alpha: The false discovery rate of the ideas that are kept.
+        screen_iterations: Iterations of the screen's trials; by default the study's.
+    """
     from paribus.campaign import begin
     from paribus.study import parse_override
 
@@ -67,7 +69,7 @@ def new(
 
 def try_(
     folder: CampaignPath,
-    name: Annotated[str, Parameter(help="The name of the idea, as of an arm of a study.")],
+    name: str,
     *,
     set_: Annotated[
         list[str] | None, Parameter(name="--set", help="A key that the idea sets: key=value.")
@@ -77,7 +79,11 @@ def try_(
     json: Json = False,
 ) -> int:
     """Screen an idea and, if it passes, confirm it on fresh seeds; exit code 0 if it is kept, 10
-    if not."""
+    if not.
+
+    Args:
+        name: The name of the idea, as of an arm of a study.
+    """
     from paribus.campaign import open_campaign, try_idea
     from paribus.study import parse_override
 

@@ -52,13 +52,8 @@ TAKEN = ("workers", "backend", "backend_option")  # by a program, and by a train
 def plan(
     study: StudyName,
     *,
-    pilot: Annotated[
-        Path | None, Parameter(help="A finished study like this one, whose SDs to plan with.")
-    ] = None,
-    sd: Annotated[
-        float | None,
-        Parameter(help="The SD of paired differences of the primary endpoint, if known."),
-    ] = None,
+    pilot: Path | None = None,
+    sd: float | None = None,
     workers: Workers = None,
     where: Planned = PLANNED,
     stack: StackSize = None,
@@ -66,7 +61,12 @@ def plan(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Say the smallest change a study will see, and what it costs."""
+    """Say the smallest change a study will see, and what it costs.
+
+    Args:
+        pilot: A finished study like this one, whose SDs to plan with.
+        sd: The SD of paired differences of the primary endpoint, if known.
+    """
     loaded = _load(study, set_, trust, None if where.tflops else where)
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import printed
@@ -153,9 +153,7 @@ def _metrics(study: Study) -> dict[str, Metric]:
 def check(
     study: StudyName | None = None,
     *,
-    parameters: Annotated[
-        bool, Parameter(help="Every parameter of the models, and how it is initialised.")
-    ] = False,
+    parameters: bool = False,
     all_: Annotated[
         bool, Parameter(name="--all", help="Every key, not only those that are set.")
     ] = False,
@@ -166,7 +164,11 @@ def check(
     trust: Trust = False,
 ) -> None:
     """Try one step of every arm, refuse what `run` would refuse; without a study, list the
-    examples."""
+    examples.
+
+    Args:
+        parameters: Every parameter of the models, and how it is initialised.
+    """
     import tempfile
 
     if study is None:
@@ -265,16 +267,9 @@ def run(
     where: Where = HERE,
     stack: StackSize = None,
     eager: Eager = False,
-    log: Annotated[
-        list[str] | None, Parameter(help="A tracker to write to as well: tensorboard, wandb.")
-    ] = None,
+    log: list[str] | None = None,
     pdf: Annotated[bool, Parameter(negative="--no-pdf", help="Write the PDF too.")] = True,
-    null: Annotated[
-        int | None,
-        Parameter(
-            help="Measure error rates instead: so many studies of the baseline against itself."
-        ),
-    ] = None,
+    null: int | None = None,
     tuning: Annotated[
         bool,
         Parameter(
@@ -287,7 +282,12 @@ def run(
     set_: Overrides = None,
     trust: Trust = False,
 ) -> int:
-    """Train, evaluate, decide, report; run it again to continue."""
+    """Train, evaluate, decide, report; run it again to continue.
+
+    Args:
+        log: A tracker to write to as well: tensorboard, wandb.
+        null: Measure error rates instead: so many studies of the baseline against itself.
+    """
     if null is None and not tuning:
         raise ParibusError("--no-tuning is of error rates; add --null N, or remove it")
     loaded = _load(study, set_, trust, where)

@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from paribus.runs.standing import JobRow
 
 
-def status(
-    folder: Folder,
-    *,
-    follow: Annotated[bool, Parameter(help="Keep showing the run until it is finished.")] = False,
-    json: Json = False,
-) -> None:
-    """List the trials of a results folder and how far each is."""
+def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
+    """List the trials of a results folder and how far each is.
+
+    Args:
+        follow: Keep showing the run until it is finished.
+    """
     from paribus.cli import printed
     from paribus.results import ResultsFolder, load_results
     from paribus.runs.queue import Queue
@@ -71,16 +70,14 @@ def status(
 
 
 def cancel(
-    folder: Folder,
-    *,
-    backend: Annotated[
-        str | None, Parameter(help="Needed for jobs of your own backend: cluster.py:Queue.")
-    ] = None,
-    backend_option: Annotated[
-        list[str] | None, Parameter(help="An option of that backend: key=value.")
-    ] = None,
+    folder: Folder, *, backend: str | None = None, backend_option: list[str] | None = None
 ) -> None:
-    """End what a study has running: its jobs, or its command here."""
+    """End what a study has running: its jobs, or its command here.
+
+    Args:
+        backend: Needed for jobs of your own backend: cluster.py:Queue.
+        backend_option: An option of that backend: key=value.
+    """
     from paribus.runs.standing import cancel as cancel_study
 
     named = Where(backend=backend, backend_option=backend_option) if backend else None
@@ -101,10 +98,12 @@ def running_jobs(folder: Path) -> list[JobRow]:
         return []
 
 
-def extend(
-    folder: Folder, *, seeds: Annotated[int, Parameter(help="How many seeds to add.")]
-) -> None:
-    """Add seeds to a finished study, as a registered second stage."""
+def extend(folder: Folder, *, seeds: int) -> None:
+    """Add seeds to a finished study, as a registered second stage.
+
+    Args:
+        seeds: How many seeds to add.
+    """
     from paribus.analysis import extension_in_words
     from paribus.results import extend as extend_study
     from paribus.study.trainer import RUNS
@@ -124,19 +123,10 @@ def evaluate(
     tasks: Annotated[
         list[str] | None, Parameter(consume_multiple=True, help="Tasks by name; by default all.")
     ] = None,
-    fewshot: Annotated[
-        str | None,
-        Parameter(
-            help="Solved examples before each question: 0,1,3 by default, 0 with --standard."
-        ),
-    ] = None,
-    items: Annotated[int | None, Parameter(help="Questions of each task; by default all.")] = None,
-    standard: Annotated[
-        bool, Parameter(help="Tasks of the LM Evaluation Harness, which are downloaded.")
-    ] = False,
-    data: Annotated[
-        Path | None, Parameter(help="A folder with copies of the data sets of standard tasks.")
-    ] = None,
+    fewshot: str | None = None,
+    items: int | None = None,
+    standard: bool = False,
+    data: Path | None = None,
     step: Step = None,
     average_last: AverageLast = 1,
     workers: Workers = None,
@@ -144,7 +134,14 @@ def evaluate(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Evaluate finished trials on more zero- and few-shot tasks."""
+    """Evaluate finished trials on more zero- and few-shot tasks.
+
+    Args:
+        fewshot: Solved examples before each question: 0,1,3 by default, 0 with --standard.
+        items: Questions of each task; by default all.
+        standard: Tasks of the LM Evaluation Harness, which are downloaded.
+        data: A folder with copies of the data sets of standard tasks.
+    """
     from paribus.cli import printed
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
     from paribus.results import ResultsFolder
@@ -186,10 +183,12 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
     return 3 if outcome.findings else 0
 
 
-def archive(
-    results: Folder, out: Annotated[Path, Parameter(help="The folder to write; it must be new.")]
-) -> None:
-    """Copy a study without its weights, for a repository."""
+def archive(results: Folder, out: Path) -> None:
+    """Copy a study without its weights, for a repository.
+
+    Args:
+        out: The folder to write; it must be new.
+    """
     from paribus.numbers import plural
     from paribus.results import archive as archive_study
     from paribus.results import load_results
@@ -202,18 +201,14 @@ def archive(
     show_path(f"archive: {written} ({size / 2**20:.1f} MiB)")
 
 
-def values(
-    paper: Annotated[Path, Parameter(help="A paper.toml, which names studies.")],
-    *,
-    check: Annotated[
-        Path | None,
-        Parameter(
-            help="A Typst or LaTeX document: list its numbers that are bound to no value, and "
-            "values that changed; exit code 1 if there are any."
-        ),
-    ] = None,
-) -> int:
-    """Write the values, tables and figures of studies for a paper in Typst or LaTeX."""
+def values(paper: Path, *, check: Path | None = None) -> int:
+    """Write the values, tables and figures of studies for a paper in Typst or LaTeX.
+
+    Args:
+        paper: A paper.toml, which names studies.
+        check: A Typst or LaTeX document: list its numbers that are bound to no value, and
+            values that changed; exit code 1 if there are any.
+    """
     from paribus.report.values import check_document, write_values
 
     if check is not None:
@@ -228,15 +223,20 @@ def values(
 
 def export(
     results: Folder,
-    out: Annotated[Path, Parameter(help="The folder to write; it must be new or empty.")],
+    out: Path,
     *,
-    trial: Annotated[str, Parameter(help="The model: ARM/seed-N, such as layernorm/seed-1.")],
+    trial: str,
     folder: StudyFolder = None,
     step: Step = None,
     average_last: AverageLast = 1,
     trust: Trust = False,
 ) -> None:
-    """Write a trained model as a Hugging Face folder."""
+    """Write a trained model as a Hugging Face folder.
+
+    Args:
+        out: The folder to write; it must be new or empty.
+        trial: The model: ARM/seed-N, such as layernorm/seed-1.
+    """
     from paribus.engine.export import export_trial
 
     arm, _, seed = trial.rpartition("/seed-")

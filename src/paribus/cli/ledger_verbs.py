@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from paribus.cli.options import Json, print_json, show, show_path
 from paribus.errors import ParibusError
 
 
-def ledger(
-    path: Annotated[
-        Path | None, Parameter(help="A ledger; by default that of PARIBUS_LEDGER, or the user's.")
-    ] = None,
-    *,
-    json: Json = False,
-) -> None:
-    """List which texts were opened, and by which studies."""
+def ledger(path: Path | None = None, *, json: Json = False) -> None:
+    """List which texts were opened, and by which studies.
+
+    Args:
+        path: A ledger; by default that of PARIBUS_LEDGER, or the user's.
+    """
     from paribus.ledger import VARIABLE, events_in, ledger_path, uses
     from paribus.report.table_model import Table
 

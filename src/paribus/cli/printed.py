@@ -89,7 +89,7 @@ def comparison(analysis: Analysis) -> Parts:
     yield tables.endpoints(analysis)
     if absent := tables.not_measured(analysis):
         yield dim(absent)
-    yield tables.controls(analysis).only("control", "arm", "state", "evidence")
+    yield tables.controls(analysis)
     yield from (f"[yellow]excluded:[/] {escape(line)}" for line in tables.left_out(analysis))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ import vl_convert
 
 from paribus import numbers
 from paribus.analysis import Analysis
-from paribus.decision import STYLE_OF, Verdicts
+from paribus.decision import Verdicts
 from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
@@ -39,17 +40,17 @@ class Section:
 
     id: str
     title: str
-    note: str = ""
-    tables: list[Table] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
+    note: str
+    tables: list[Table]
+    figures: list[Figure]
+    lines: Sequence[str] = ()
     figures_first: bool = False
     folded: bool = False
 
     @property
     def contents(self) -> str:
         """Tables and figures, counted: what a reader may expect who has not opened it."""
-        counts = ((len(self.figures), "figure"), (sum(bool(t.rows) for t in self.tables), "table"))
+        counts = ((len(self.figures), "figure"), (len(self.tables), "table"))
         return ", ".join(numbers.plural(n, word) for n, word in counts if n)
 
 
@@ -72,27 +73,20 @@ def render(
     """
     drawn = draw(results, analysis) if drawn is None else drawn
     study, called = results.study, results.study.called
-    palette = colours(study)
-    forests = {figure.name: figure for figure in drawn}
-    report = build_report(verdicts, titles=True)
+    palette, by_name = colours(study), {figure.name: figure for figure in drawn}
     return page(
         "page.html",
         drawn,
         study=study,
         results=results,
-        report=report,
+        report=build_report(verdicts, titles=True),
         plural=numbers.plural,
         colours={called[arm]: palette[arm] for arm in study.arms},
-        forests=[forests.get(forest_name(study, endpoint)) for endpoint in study.judged],
+        forests=[by_name.get(forest_name(study, endpoint)) for endpoint in study.judged],
         summaries=[tables.without_shared_reference(table) for table in tables.primary(analysis)],
-        decision=tables.decision(analysis, verdicts),
-        several=len(study.judged) > 1,
-        styles=STYLE_OF,
-        sections=_sections(results, analysis, drawn),
-        arms=tables.arms(study),
-        trials=tables.trial_tables(results, analysis),
+        sections=_sections(results, analysis, verdicts, drawn),
         is_large=tables.is_large(results),
-        specification=flatten(study.model_dump(mode="json")),
+        specification=flatten(study.model_dump(mode="json", exclude_defaults=True)),
         environment=_environment(results),
         root=results.root,
         tokens=study.arm_facts(study.baseline).tokens,
@@ -112,10 +106,13 @@ def page(template: str, drawn: list[Figure], **values: Any) -> str:
     )
 
 
-def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list[Section]:
-    """Return the sections between verdict and trials; empty ones are left out."""
-    seeds = {pairs_name(endpoint.metric) for endpoint in results.study.judged}
-    opening = {forest_name(results.study, endpoint) for endpoint in results.study.judged}
+def _sections(
+    results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure]
+) -> list[Section]:
+    """Return the sections after the verdict; empty ones are left out."""
+    study = results.study
+    seeds = {pairs_name(endpoint.metric) for endpoint in study.judged}
+    opening = {forest_name(study, endpoint) for endpoint in study.judged}
 
     def section(
         id_: str, *shown: Table | None, note: str = "", title: str = "", **more: Any
@@ -126,35 +123,39 @@ def _sections(results: Results, analysis: Analysis, drawn: list[Figure]) -> list
             if id_ == ("seeds" if figure.name in seeds else figure.section)
             and figure.name not in opening
         ]
-        known = [tables.without_shared_reference(table) for table in shown if table is not None]
-        return Section(id_, title or id_.capitalize(), note, known, figures, **more)
+        filled = [tables.without_shared_reference(table) for table in shown if table and table.rows]
+        return Section(id_, title or id_.capitalize(), note, filled, figures, **more)
 
-    few = len(results.study.seeds) < DESCRIPTIVE_BELOW
+    few = len(study.seeds) < DESCRIPTIVE_BELOW
     small = "Fewer than five seeds are described, not tested." if few else ""
     looks = (tables.sampling_table(analysis), tables.looks_table(analysis))
+    method = tables.sampling_method(analysis)
     evaluated = (
         tables.task_contrast_table(analysis),
         tables.task_table(results),
         tables.costs(analysis),
     )
-    along = tables.along_table(analysis)
-    method = tables.sampling_method(analysis)
+    along, trials = tables.along_table(analysis), tables.trial_tables(results, analysis)
     end = "The verdict is about the end of the schedule." if along else ""
-    controls, every = tables.controls(analysis), tables.endpoints(analysis)
-    excluded = tables.left_out(analysis)
+    decision, every = tables.decision(analysis, verdicts), tables.endpoints(analysis)
+    rule, excluded = study.decision.rule, tables.left_out(analysis)
+    n_trials = numbers.plural(results.n_trials, "trial")
     sections = [
         section("tuning", *tables.tuning_tables(analysis), figures_first=True),
         section("sampling", *looks, note=method, title="Looks and stages"),
         section("along", along, note=end, title="Along training", figures_first=True),
         section("seeds", note=small, title="Every seed"),
-        section("controls", controls, title="All else equal", folded=True),
+        section("controls", tables.controls(analysis), title="All else equal", folded=True),
         section("endpoints", every, lines=excluded, title="Every endpoint", folded=True),
         section("stability", tables.stability(analysis), folded=True),
         section("diagnostics", folded=True),
         section("evaluation", *evaluated, folded=True),
         section("data", *tables.data_tables(results), folded=True),
+        section("decision", decision, note=rule, title="The decision rule", folded=True),
+        section("arms", tables.arms(study), folded=True),
+        section("trials", *trials, note=n_trials, title="Every trial", folded=True),
     ]
-    return [s for s in sections if s.note or s.figures or any(t.rows for t in s.tables)]
+    return [part for part in sections if part.note or part.figures or part.tables]
 
 
 def _environment(results: Results) -> dict[str, Any]:

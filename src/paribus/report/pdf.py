@@ -76,7 +76,7 @@ def _document(
         tables.endpoints(analysis),
         tables.stability(analysis),
         tables.costs(analysis),
-        tables.controls(analysis).only("control", "arm", "state", "evidence"),
+        tables.controls(analysis),
     ]
     lines = (report.lead, report.overruled, report.reading, report.action, report.missing)
     return {

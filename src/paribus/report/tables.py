@@ -221,17 +221,20 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
 
 
 def controls(analysis: Analysis) -> Table:
-    """Return every control with its evidence."""
-    called = analysis.study.called
+    """Return every control with its evidence; arms that have the same one share a row."""
+    called, arms = analysis.study.called, defaultdict[tuple[str, str, str], list[str]](list)
+    for c in analysis.controls:
+        arms[c.name, f"{c.sign} {c.state}", c.detail].append(called[c.arm])
+    every = len(analysis.study.contrasts)
     rows = [
-        (c.name, called[c.arm], called[c.reference], f"{c.sign} {c.state}", c.detail)
-        for c in analysis.controls
+        (name, "every arm" if 1 < len(shared) == every else join(shared), state, detail)
+        for (name, state, detail), shared in arms.items()
     ]
     return Table(
         "controls",
         "Held: equal in every seed. Declared: the arm says that it differs. Not proven: nobody "
         "could show it. Broken: differs, and the contrast is not analysed.",
-        ("control", "arm", "against", "state", "evidence"),
+        ("control", "arm", "state", "evidence"),
         rows,
         "all else equal?",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,10 +24,10 @@ from paribus.explain import explain
 from paribus.files import write_bytes
 from paribus.report import tables
 from paribus.report.cells import change_text
-from paribus.report.figures import draw
+from paribus.report.figures import Figure, draw
 from paribus.report.pdf import breakable, write_figure
 from paribus.report.table_model import Table
-from paribus.results import Results, load_results
+from paribus.results import load_results
 from paribus.untrusted_io import CODE_BYTES, read_text
 
 # What a document can ask of a study, an arm and an endpoint.
@@ -70,15 +71,69 @@ class Paper(BaseModel):
     literals: list[str] = []
 
 
-def read_paper(path: Path) -> Paper:
-    """Return the content of `paper.toml`. Raises ParibusError."""
+class _Study:
+    """A study that a paper names; its figures and tables are made when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.results = load_results(folder)
+        self.analysis = analyse(self.results)
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        return {figure.name: figure for figure in draw(self.results.judged, self.analysis)}
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        every = tables.all_tables(self.results, self.analysis, decide(self.analysis))
+        return {table.name: table for table in every}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values by endpoint and arm, each as a number and as text."""
+        study = self.results.study
+        words = {(v.arm, v.metric): v.word for v in decide(self.analysis)}
+        return {"primary": study.primary.metric, "root": self.results.root} | {
+            endpoint.metric: {
+                arm: _values(self.analysis, arm, endpoint.metric, words) for arm in study.arms
+            }
+            for endpoint in study.endpoints
+        }
+
+
+def _values(
+    analysis: Analysis, arm: str, name: str, words: dict[tuple[str, str], Any]
+) -> dict[str, Any]:
+    metric, summary = analysis.metrics[name], analysis.summary(arm, name)
+    cells: dict[str, Any] = {
+        "mean": [summary.mean, metric.value_text(summary.mean)],
+        "sd": [summary.sd, metric.value_text(summary.sd)],
+        "n": [summary.n, str(summary.n)],
+    }
+    if analysis.study.reference(arm):
+        contrast = analysis.contrast(arm, name)
+        says = contrast.decided
+        cells |= {
+            "word": [None, words.get((arm, name), "")],
+            "change": [says.mean if says else None, change_text(contrast)],
+            "p": [contrast.p, numbers.p_equals(contrast.p)],
+            "holm": [contrast.holm_p, numbers.p_equals(contrast.holm_p)],
+        }
+        if says:
+            ends = {"effect": says.mean, "low": says.interval.low, "high": says.interval.high}
+            cells |= {key: [value, metric.change_text(value)] for key, value in ends.items()}
+    return cells
+
+
+def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
+    """Return the content of `paper.toml`, and the studies that it names. Raises ParibusError."""
     missing = f"there is no {path}; write one that names studies, [studies] main = 'results/main'"
     try:
-        return Paper.model_validate(tomllib.loads(read_text(path, CODE_BYTES, missing=missing)))
+        paper = Paper.model_validate(tomllib.loads(read_text(path, CODE_BYTES, missing=missing)))
     except tomllib.TOMLDecodeError as error:
         raise ParibusError(f"{path}: {error}; fix it", code="unreadable") from None
     except ValidationError as error:
         raise ParibusError(f"{path}: {explain(error, Paper)}") from None
+    return paper, {name: _Study(path.parent / place) for name, place in paper.studies.items()}
 
 
 def write_values(path: Path) -> list[Path]:
@@ -86,36 +141,35 @@ def write_values(path: Path) -> list[Path]:
 
     Raises ParibusError.
     """
-    paper, folder = read_paper(path), path.parent
-    studies = _load(paper, folder)
-    values = {name: _values(results, analysis) for name, (results, analysis) in studies.items()}
-    content = json.dumps(values, indent=1, ensure_ascii=False, sort_keys=True)
-    written = [_write(folder / "values.json", content + "\n")]
-    drawn: dict[str, dict[str, Any]] = {}
+    paper, studies = read_paper(path)
+    folder, written, shown = path.parent, [], {}
     for name, source in paper.figures.items():
-        results, analysis = _study(studies, source.study, f"{path}: figures.{name}")
-        if source.study not in drawn:
-            drawn[source.study] = {f.name: f for f in draw(results.judged, analysis)}
-        figures = drawn[source.study]
-        if source.figure not in figures:
-            hint = nearest(source.figure, figures)
-            raise ParibusError(f"{path}: figures.{name}: {hint}", code="unknown")
-        figure = figures[source.figure]
-        made = write_figure(folder, figure, source.width)
+        where = f"{path}: figures.{name}"
+        figures = _known(source.study, studies, where).figures
+        made = write_figure(folder, _known(source.figure, figures, where), source.width)
         svg = folder / f"{made['name']}.svg"
         written.append(svg.replace(folder / f"{name}.svg"))
-    made_tables = {}
     for name, source in paper.tables.items():
-        results, analysis = _study(studies, source.study, f"{path}: tables.{name}")
-        every = {t.name: t for t in tables.all_tables(results, analysis, decide(analysis))}
-        if source.table not in every:
-            hint = nearest(source.table, every)
-            raise ParibusError(f"{path}: tables.{name}: {hint}", code="unknown")
-        table = every[source.table]
-        made_tables[name] = table.only(*source.columns) if source.columns else table
-    written.append(_write(folder / "values.typ", _typst(made_tables)))
-    written.append(_write(folder / "values.tex", _latex(values, made_tables)))
+        where = f"{path}: tables.{name}"
+        table = _known(source.table, _known(source.study, studies, where).tables, where)
+        shown[name] = table.only(*source.columns) if source.columns else table
+    values = {name: study.values for name, study in studies.items()}
+    content = json.dumps(values, indent=1, ensure_ascii=False, sort_keys=True)
+    files = {
+        "values.json": content + "\n",
+        "values.typ": _typst(shown),
+        "values.tex": _latex(values, shown),
+    }
+    for name, text in files.items():
+        write_bytes(folder / name, text.encode())
+        written.append(folder / name)
     return written
+
+
+def _known(name: str, known: dict[str, Any], where: str) -> Any:
+    if name not in known:
+        raise ParibusError(f"{where}: '{name}': {nearest(name, known)}", code="unknown")
+    return known[name]
 
 
 def check_document(path: Path, document: Path) -> list[str]:
@@ -125,71 +179,22 @@ def check_document(path: Path, document: Path) -> list[str]:
         path: `paper.toml`, beside which `values.json` was written.
         document: a Typst or LaTeX file.
     """
-    paper, folder = read_paper(path), path.parent
+    paper, studies = read_paper(path)
     text = read_text(document, CODE_BYTES, missing=f"there is no document {document}")
-    accepted = folder / "values.json"
-    lines = []
-    if not accepted.is_file():
-        lines.append(f"{accepted} is missing: write it with `paribus values {path}`")
-    else:
+    accepted = path.parent / "values.json"
+    if accepted.is_file():
         before = json.loads(read_text(accepted, CODE_BYTES))
-        studies = _load(paper, folder)
-        now = {name: _values(*study) for name, study in studies.items()}
-        lines += [f"{accepted}: {change}" for change in _changes(before, now)]
-    known = {*paper.literals}
+        now = {name: study.values for name, study in studies.items()}
+        lines = [f"{accepted}: {change}" for change in _changes(before, now)]
+    else:
+        lines = [f"{accepted} is missing: write it with `paribus values {path}`"]
     for number, line in enumerate(_prose(text, document.suffix), start=1):
         lines += [
             f"{document}, line {number}: {match} is bound to no value"
             for match in DECIMAL.findall(line)
-            if match not in known
+            if match not in paper.literals
         ]
     return lines
-
-
-def _load(paper: Paper, folder: Path) -> dict[str, tuple[Results, Analysis]]:
-    studies = {}
-    for name, place in paper.studies.items():
-        results = load_results(folder / place)
-        studies[name] = results, analyse(results)
-    return studies
-
-
-def _study(
-    studies: dict[str, tuple[Results, Analysis]], name: str, where: str
-) -> tuple[Results, Analysis]:
-    if name not in studies:
-        hint = nearest(name, studies)
-        raise ParibusError(f"{where}: study '{name}' is not in [studies]: {hint}", code="unknown")
-    return studies[name]
-
-
-def _values(results: Results, analysis: Analysis) -> dict[str, Any]:
-    """Return the values of a study: by endpoint and arm, each as a number and as text."""
-    study, words = results.study, {(v.arm, v.metric): v.word for v in decide(analysis)}
-    values: dict[str, Any] = {"primary": study.primary.metric, "root": results.root}
-    for endpoint in study.endpoints:
-        metric, by_arm = analysis.metrics[endpoint.metric], {}
-        for arm in study.arms:
-            summary = analysis.summary(arm, metric.name)
-            cells: dict[str, Any] = {
-                "mean": [summary.mean, metric.value_text(summary.mean)],
-                "sd": [summary.sd, metric.value_text(summary.sd)],
-                "n": [summary.n, str(summary.n)],
-            }
-            if study.reference(arm):
-                contrast = analysis.contrast(arm, metric.name)
-                says = contrast.decided
-                cells["word"] = [None, words.get((arm, metric.name), "")]
-                cells["change"] = [says.mean if says else None, change_text(contrast)]
-                cells["p"] = [contrast.p, numbers.p_equals(contrast.p)]
-                cells["holm"] = [contrast.holm_p, numbers.p_equals(contrast.holm_p)]
-                if says:
-                    ends = (("effect", says.mean), ("low", says.interval.low))
-                    for key, value in (*ends, ("high", says.interval.high)):
-                        cells[key] = [value, metric.change_text(value)]
-            by_arm[arm] = cells
-        values[metric.name] = by_arm
-    return values
 
 
 def _changes(before: Any, now: Any, path: str = "") -> list[str]:
@@ -199,12 +204,14 @@ def _changes(before: Any, now: Any, path: str = "") -> list[str]:
             for key in sorted({*before, *now})
             for line in _changes(before.get(key), now.get(key), f"{path}/{key}".lstrip("/"))
         ]
-    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now) == 2:
-        if isinstance(before[0], float) and isinstance(now[0], float):
-            same = abs(before[0] - now[0]) <= TOLERANCE * max(1.0, abs(before[0]))
-            return [] if same else [f"{path} was {before[1]}, and is {now[1]}"]
-        return [] if before == now else [f"{path} was {before[1]}, and is {now[1]}"]
-    return [] if before == now else [f"{path} changed"]
+    if before == now:
+        return []
+    if not (isinstance(before, list) and isinstance(now, list)):
+        return [f"{path} changed"]
+    numeric = isinstance(before[0], float) and isinstance(now[0], float)
+    if numeric and abs(before[0] - now[0]) <= TOLERANCE * max(1.0, abs(before[0])):
+        return []
+    return [f"{path} was {before[1]}, and is {now[1]}"]
 
 
 def _prose(text: str, suffix: str) -> list[str]:
@@ -235,45 +242,36 @@ def _typst(shown: dict[str, Table]) -> str:
     ]
     for name, table in shown.items():
         align = ", ".join("left" if label in table.text else "right" for label in table.head)
-        cells = ", ".join(_typst_text(cell) for row in (table.head, *table.rows) for cell in row)
+        cells = ", ".join(
+            json.dumps(breakable(cell), ensure_ascii=False)
+            for row in (table.head, *table.rows)
+            for cell in row
+        )
         lines.append(
             f"#let table-{name} = table(columns: {len(table.head)}, align: ({align},), {cells})"
         )
     return "\n".join(lines) + "\n"
 
 
-def _typst_text(text: str) -> str:
-    return json.dumps(breakable(text), ensure_ascii=False)
-
-
 def _latex(values: dict[str, Any], shown: dict[str, Table]) -> str:
     lines = ["% Written by `paribus values`; do not edit."]
-    lines += [
-        rf"\newcommand{{\{name}}}[3][]{{\csname pv@{name}@#2@#3@#1\endcsname}}"
-        for name in NAMES
-        if name not in ("p", "n")
-    ]
-    lines += [
-        rf"\newcommand{{\{name}value}}[3][]{{\csname pv@{name}@#2@#3@#1\endcsname}}"
-        for name in ("p", "n")
-    ]
+    for name in NAMES:
+        command = f"{name}value" if name in ("p", "n") else name  # LaTeX has some of one letter
+        lines.append(rf"\newcommand{{\{command}}}[3][]{{\csname pv@{name}@#2@#3@#1\endcsname}}")
     for study, of_study in values.items():
         for metric, arms in of_study.items():
-            if not isinstance(arms, dict):
-                continue
-            for arm, cells in arms.items():
-                for name, (_, text) in cells.items():
-                    keys = [metric, *([""] if metric == of_study["primary"] else [])]
-                    lines += [
-                        rf"\expandafter\def\csname pv@{name}@{study}@{arm}@{key}\endcsname"
-                        rf"{{{_latex_text(text)}}}"
-                        for key in keys
-                    ]
+            keys = [metric, ""] if metric == of_study["primary"] else [metric]
+            lines += [
+                rf"\expandafter\def\csname pv@{name}@{study}@{arm}@{key}\endcsname"
+                rf"{{{_latex_text(text)}}}"
+                for arm, cells in (arms.items() if isinstance(arms, dict) else ())
+                for name, (_, text) in cells.items()
+                for key in keys
+            ]
     for name, table in shown.items():
         columns = "".join("l" if label in table.text else "r" for label in table.head)
-        rows = " \\\\\n".join(
-            " & ".join(map(_latex_text, row)) for row in (table.head, *table.rows)
-        )
+        cells = (" & ".join(map(_latex_text, row)) for row in (table.head, *table.rows))
+        rows = " \\\\\n".join(cells)
         lines.append(
             rf"\expandafter\def\csname pv@table@{name}\endcsname{{\begin{{tabular}}{{{columns}}}"
             f"\n{rows}\n" + r"\end{tabular}}"
@@ -285,8 +283,3 @@ def _latex(values: dict[str, Any], shown: dict[str, Table]) -> str:
 def _latex_text(text: str) -> str:
     text = re.sub(r"([&%$#_{}])", r"\\\1", text)
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", text)
-
-
-def _write(path: Path, text: str) -> Path:
-    write_bytes(path, text.encode())
-    return path
