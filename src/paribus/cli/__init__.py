@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The reader of our output has left (`paribus check | head`): no error of ours.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(f"paribus: {one_line(_told(error))}", file=sys.stderr)
+        print(f"paribus: {one_line(_explain_system_error(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
@@ -136,7 +136,7 @@ def _write_every_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _told(error: OSError) -> str:
+def _explain_system_error(error: OSError) -> str:
     """Return an error of the system in words, with a name for what it is about."""
     if error.filename:
         return f"{error.filename}: {error.strerror or error}"
@@ -177,7 +177,7 @@ def _explain(error: CycloptsError) -> str:
     if isinstance(error, UnknownOptionError) and error.token is not None:
         arguments = error.argument_collection or ()
         # A group of options is an argument as well, and nobody types its name.
-        known = [one.names[0] for one in arguments if one.names[0].startswith("--")]
+        known = [option.names[0] for option in arguments if option.names[0].startswith("--")]
         unknown = error.token.keyword or error.token.value
         # Dashes would make any two options look alike.
         bare = {name.removeprefix("--"): name for name in known}

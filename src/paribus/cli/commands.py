@@ -404,10 +404,12 @@ def _require_used(study: Study, where: Where, **options: Any) -> None:
     """Raise ParibusError for an option that the study's trainer would never hear of."""
     from paribus.study.trainer import COMMAND, STACKED
 
-    options |= {f.name: of for f in fields(where) if (of := getattr(where, f.name)) != f.default}
+    options |= {
+        f.name: value for f in fields(where) if (value := getattr(where, f.name)) != f.default
+    }
     if study.trainer == COMMAND or ":" in study.trainer:
         options = {key: value for key, value in options.items() if key not in TAKEN}
-    stated = [f"--{name.replace('_', '-')}" for name, of in options.items() if of]
+    stated = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if study.trainer != STACKED and stated:
         raise ParibusError(
             f"'{study.name}' is run by trainer '{study.trainer}', which takes no "

@@ -47,26 +47,26 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
             raise ParibusError("--follow shows a run to people; remove it, or --json")
         watch(folder, console)
         return
-    found = running_jobs(folder)
-    if found and not ResultsFolder(folder).exists:  # the job that registers it waits
+    rows_of_jobs = running_jobs(folder)
+    if rows_of_jobs and not ResultsFolder(folder).exists:  # the job that registers it waits
         if json:
-            rows = [asdict(row) for row in found]
+            rows = [asdict(row) for row in rows_of_jobs]
             print_stamped({"finished": [], "unfinished": [], "jobs": rows})
         else:
-            show(*printed.jobs(found))
+            show(*printed.jobs(rows_of_jobs))
         return
     if not ResultsFolder(folder).exists and Queue.of(folder).exists:
         raise ParibusError(f"the run in {folder} is starting: nothing is registered yet; try again")
     results = load_results(folder)
     if json:
         groups = {"finished": results.finished, "unfinished": results.unfinished}
-        labels = {name: [one.label for one in trials] for name, trials in groups.items()}
-        jobs = {"jobs": [asdict(row) for row in found]} if found else {}
+        labels = {name: [trial.label for trial in trials] for name, trials in groups.items()}
+        jobs = {"jobs": [asdict(row) for row in rows_of_jobs]} if rows_of_jobs else {}
         print_stamped(labels | jobs)
         return
     show(*printed.status(results), *printed.standing(results))
     show(*printed.tuning(ResultsFolder(results.path)))
-    show(*printed.jobs(found))
+    show(*printed.jobs(rows_of_jobs))
 
 
 def cancel(

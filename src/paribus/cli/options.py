@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
@@ -17,9 +17,6 @@ from rich.text import Text
 from rich.theme import Theme
 
 from paribus.errors import ParibusError
-
-if TYPE_CHECKING:
-    from paribus.runs.executors import Backend
 
 # As `machine.programs` has it, which help need not wait for.
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -63,13 +60,6 @@ Trust = Annotated[
 ]
 
 
-class Chosen(TypedDict):
-    """The arguments that every function takes that starts workers."""
-
-    device: Device
-    backend: Backend
-
-
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
@@ -109,7 +99,7 @@ class Where:
 
             warm_up()
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> dict[str, Any]:
         """Return the same as functions take it. Raises ParibusError for a backend that is none."""
         from paribus.runs.executors import find_backend
         from paribus.study import parse_override

@@ -265,9 +265,9 @@ def detectable(study: Study, rows: list[Detectable], metrics: Mapping[str, Metri
     family = numbers.plural(max(len(study.contrasts), 1), "contrast")
     if len(study.judged) > 1:
         family += f" x {len(study.judged)} primary endpoints"
-    least = least_effect(study, inference.alpha / study.family)  # the first step of Holm
+    sds = least_effect(study, inference.alpha / study.family)  # the first step of Holm
     yield (
-        f"{n} seed pairs{', looked at on the way,' if study.plan else ''} detect {least:.2f} SDs "
+        f"{n} seed pairs{', looked at on the way,' if study.plan else ''} detect {sds:.2f} SDs "
         f"of a difference at {inference.power:.0%} power by the {TESTS[inference.test]} (alpha "
         f"{inference.alpha:g} over {family})."
     )
@@ -441,12 +441,12 @@ def arms(study: Study, cost: Cost | None) -> Parts:
 def keys(study: Study, *, every: bool = False) -> Parts:
     """Yield the keys that are set, or `every` key."""
     table = study.model_dump(exclude={"arms"}, exclude_defaults=not every)
-    rows = [(key, _shown(value)) for key, value in flatten(table).items() if value != {}]
+    rows = [(key, _value_text(value)) for key, value in flatten(table).items() if value != {}]
     title = "as resolved" if every else "what is set; --all shows every key"
     yield _table(title, ("key", "value"), rows)
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     """Return a value of a study; of a list of tables a line for each, with what is stated in it."""
     if not isinstance(value, list | tuple) or not value or not isinstance(value[0], dict):
         return str(value)

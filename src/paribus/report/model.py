@@ -536,8 +536,8 @@ def verdict_record(report: Report) -> dict[str, Any]:
     optional = {
         "hypotheses": [asdict(judgement) for judgement in report.hypotheses],
         "interactions": [
-            finite({key: value for key, value in vars(one).items() if key != "found"})
-            for one in verdicts.interactions
+            finite({key: value for key, value in vars(interaction).items() if key != "found"})
+            for interaction in verdicts.interactions
         ],
         "excluded": analysis.excluded,
         "findings": sorted({code for code, _ in analysis.runs.notes}) if analysis.runs else [],

@@ -6,7 +6,7 @@ from paribus.analysis import Analysis
 from paribus.report.figures.contrasts import forest, forest_name, pairs_name, seed_pairs
 from paribus.report.figures.models import against, curve, parts, profile, spread, tasks, throughput
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours
-from paribus.report.figures.training import contrast_along, logged, loss_curves, panels_of, trend
+from paribus.report.figures.training import contrast_along, logged, loss_curves, over_training
 from paribus.report.figures.tuning import tuning_figures
 from paribus.results import Results
 
@@ -14,8 +14,8 @@ __all__ = ["ARM_COLOURS", "Figure", "colours", "draw", "forest", "forest_name", 
 
 # How a drawing is drawn, in the order of a report.
 DRAWN = {
-    "trend": trend,
-    "panels": panels_of,
+    "trend": over_training,
+    "panels": over_training,
     "spread": spread,
     "profile": profile,
     "curve": curve,

@@ -76,11 +76,11 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     order = [row["arm"] for row in rows]
     labels = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS))
     n = alt.Tooltip("n:Q", title="seed pairs" if study.is_paired else "runs of the smaller arm")
-    told = [alt.Tooltip(key) for key in ("arm:N", "against:N", "interval:N")]
+    tooltips = [alt.Tooltip(key) for key in ("arm:N", "against:N", "interval:N")]
     base = chart_of(name).encode(
         y=alt.Y("arm:N", title=None, sort=order, axis=labels),
         color=arm_colour(study, legend=False),
-        tooltip=[*told, alt.Tooltip("mean:Q", format="+.4g"), n],
+        tooltip=[*tooltips, alt.Tooltip("mean:Q", format="+.4g"), n],
     )
     rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", **x), x2=alt.X2("high:Q"))
     points = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("mean:Q", **x))

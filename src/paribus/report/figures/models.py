@@ -72,12 +72,12 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
             ({"strokeWidth": 5, "opacity": 0.55}, "q25", "q75"),
         )
     )
-    told = [alt.Tooltip(field) for field in ("arm:N", "part:N", "mean(mean):Q")]
+    tooltips = [alt.Tooltip(field) for field in ("arm:N", "part:N", "mean(mean):Q")]
     means = base.mark_circle(size=40, opacity=1).encode(
-        y=value_axis("mean(mean):Q", axis), tooltip=told
+        y=value_axis("mean(mean):Q", axis), tooltip=tooltips
     )
-    found = [row | {"value": row["mean"]} for row in rows]
-    title = finding(drawing.title, found, share=is_share(axis))
+    ends = [row | {"value": row["mean"]} for row in rows]
+    title = finding(drawing.title, ends, share=is_share(axis))
     caption = (
         "Means, quartiles (thick) and 5th to 95th percentiles (thin), each averaged over seeds."
     )

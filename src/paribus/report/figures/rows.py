@@ -155,10 +155,10 @@ def finding(
         value = f"{text(next(iter(by_arm.values())))} in" if len(means) == 1 else "the same in"
         return f"{title}: {value} every arm"
     named = [f"{text(value)} ({arm})" for arm, value in by_arm.items()]
-    said = ", ".join(named)
+    changes = ", ".join(named)
     if len(named) > MOST_NAMED:
         named = [f"{text(by_arm[arm])} ({arm})" for arm in sorted(by_arm, key=by_arm.__getitem__)]
-        said = f"{named[0]} to {named[-1]}"
+        changes = f"{named[0]} to {named[-1]}"
     name = place if isinstance(place, str) else f"{place:g}"
     where = f"arms differ most at {before}{name}, " if len(means) > 1 else ""
-    return f"{title}: {where}{said}"
+    return f"{title}: {where}{changes}"

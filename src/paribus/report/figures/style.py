@@ -42,7 +42,7 @@ WIDTH, HEIGHT = 620, 280
 PANEL, PANEL_HEIGHT = 150, 170
 PANEL_ROOM = 66  # pixels that the axis of a panel takes
 WIDER = 1.4  # times its width is the most that a panel is stretched to
-ROUND_UP = 0.35  # a panel that fits but for so much of it is made narrower
+ROUND_UP = 0.35  # a panel that fits but for so much of it is chart narrower
 MOST_PANELS = 30
 LABEL_PIXELS = 150
 LABEL_CHARACTERS = 22  # of a line beside an axis; longer names are broken
@@ -135,10 +135,10 @@ class Figure:
 
     def with_data(self) -> Any:
         """Return the chart with the look of ours and the data that it reads."""
-        made = self.chart.copy(deep=False)
-        made["config"], made["datasets"] = CONFIG, {self.name: self.rows}
-        made["description"] = self.text
-        return made
+        chart = self.chart.copy(deep=False)
+        chart["config"], chart["datasets"] = CONFIG, {self.name: self.rows}
+        chart["description"] = self.text
+        return chart
 
     def printed(self, width: int) -> dict[str, Any]:
         """Return Vega-Lite with its data, `width` pixels wide in all, in black on white."""
@@ -302,14 +302,14 @@ def dots(
     from `low` to `high` and the bar. `base` has all but the vertical axis."""
     y = value_axis("mean(value):Q", title, **axis)
     means = base.mark_tick(width=width, thickness=2.5).encode(y=y)
-    told = [alt.Tooltip("arm:N"), alt.Tooltip("value:Q", format=form)]
+    tooltips = [alt.Tooltip("arm:N"), alt.Tooltip("value:Q", format=form)]
     if "low" in rows[0]:
         low = value_axis("low:Q", title, **axis)
         span = base.mark_rule(strokeWidth=1.2)
-        return [span.encode(y=low, y2=alt.Y2("high:Q"), tooltip=told), means]
-    told.insert(1, alt.Tooltip("seed:N"))
+        return [span.encode(y=low, y2=alt.Y2("high:Q"), tooltip=tooltips), means]
+    tooltips.insert(1, alt.Tooltip("seed:N"))
     seeds = base.mark_circle(size=28, opacity=0.55)
-    return [seeds.encode(y=value_axis("value:Q", title, **axis), tooltip=told), means]
+    return [seeds.encode(y=value_axis("value:Q", title, **axis), tooltip=tooltips), means]
 
 
 def panels(

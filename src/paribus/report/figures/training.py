@@ -47,52 +47,28 @@ BUDGETS: dict[Axis, str] = {
 BANDS = "Lines are means over seeds; bands reach from the lowest seed to the highest."
 
 
-def trend(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a column over training."""
-    rows = over_steps(results, list(series_of(results, drawing.columns)), drawing.columns)
-    if not rows:
-        return None
-    name, share = figure_name(drawing.column), is_share(drawing.axis)
-    chart = _over_training(results.study, rows, drawing.axis, name)
-    return Figure(
-        name,
-        drawing.section,
-        finding(f"{drawing.title} at the end", rows, share=share),
-        how(results, rows),
-        chart,
-        rows,
-        log=_is_positive(rows),
-        in_text=drawing.in_text,
-    )
-
-
-def panels_of(results: Results, drawing: Drawing) -> Figure | None:
-    """Return several parts over training, a panel for each."""
+def over_training(results: Results, drawing: Drawing) -> Figure | None:
+    """Return a column over training, or several parts, a panel for each."""
+    is_single = drawing.how == "trend"
     parts = dict(list(drawing.columns.items())[:MOST_PANELS])
-    series = list(series_of(results, parts))
-    rows = over_steps(results, series, parts, most_rows=MOST_PANEL_ROWS)
+    most = MOST_ROWS if is_single else MOST_PANEL_ROWS
+    rows = over_steps(results, list(series_of(results, parts)), parts, most_rows=most)
     if not rows:
         return None
-    recorded = {row["part"] for row in rows}
-    name = figure_name(drawing.column.split(PART)[0].strip(" /")).replace("_", "-") + "-groups"
-    chart = _over_training(results.study, rows, drawing.axis)
-    drawn = [part for part in parts.values() if part in recorded]
     title = finding(f"{drawing.title} at the end", rows, share=is_share(drawing.axis))
-    caption = how(results, rows)
-    if len(drawing.parts) > MOST_PANELS:
-        caption += f" The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
-    return Figure(
-        name,
-        drawing.section,
-        title,
-        caption,
-        panels(chart, drawn, name, own="y").resolve_axis(x="independent"),
-        rows,
-        log=_is_positive(rows),
-        panel=PANEL,
-        wide=True,
-        in_text=drawing.in_text,
-    )
+    caption, name = how(results, rows), figure_name(drawing.column)
+    if not is_single:
+        name = figure_name(drawing.column.split(PART)[0].strip(" /")).replace("_", "-") + "-groups"
+    chart = _over_steps(results.study, rows, drawing.axis, name if is_single else None)
+    if not is_single:
+        recorded = {row["part"] for row in rows}
+        drawn = [part for part in parts.values() if part in recorded]
+        chart = panels(chart, drawn, name, own="y").resolve_axis(x="independent")
+        if len(drawing.parts) > MOST_PANELS:
+            caption += f" The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
+    more = {} if is_single else {"panel": PANEL, "wide": True}
+    more |= {"log": _lowest(rows) > 0, "in_text": drawing.in_text}
+    return Figure(name, drawing.section, title, caption.strip(), chart, rows, **more)
 
 
 def logged(results: Results) -> list[Figure]:
@@ -106,13 +82,13 @@ def logged(results: Results) -> list[Figure]:
         label = metric.label if metric else readable(name)
         unit = f"{label} ({metric.unit})" if metric and metric.unit else label
         rows = over_steps(results, series, {name: ""})
-        chart = _over_training(results.study, rows, unit, figure_name(name))
+        chart = _over_steps(results.study, rows, unit, figure_name(name))
         title, caption = (
             finding(f"{label} at the end", rows),
             f"As logged. {how(results, rows)}".strip(),
         )
         parts = (figure_name(name), "along", title, caption, chart, rows)
-        figures.append(Figure(*parts, log=_is_positive(rows)))
+        figures.append(Figure(*parts, log=_lowest(rows) > 0))
     return figures
 
 
@@ -156,11 +132,7 @@ def _lowest(rows: list[Row]) -> float:
     return min(row.get("low", row["value"]) for row in rows)
 
 
-def _is_positive(rows: list[Row]) -> bool:
-    return _lowest(rows) > 0
-
-
-def _over_training(study: Study, rows: list[Row], unit: str, name: str | None = None) -> Any:
+def _over_steps(study: Study, rows: list[Row], unit: str, name: str | None = None) -> Any:
     """Return lines over steps; without a name, of one panel."""
     least, most = _lowest(rows), max(row["value"] for row in rows)
     log = least > 0 and most > LOG_FROM * least

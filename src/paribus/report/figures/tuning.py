@@ -80,21 +80,21 @@ def _scores(
     base = chart_of(None if is_surface else name).encode(x=x, color=colour)
     placed = base.encode(y=value_axis("value:Q", tuned.metric.title))
     shown = alt.Tooltip("value:Q", format=f".{tuned.metric.shown_digits}f")
-    told = [alt.Tooltip("arm:N"), alt.Tooltip("values:N", title="candidate")]
+    tooltips = [alt.Tooltip("arm:N"), alt.Tooltip("values:N", title="candidate")]
     seed = alt.Tooltip("seed:N", title="tuning seed")
     means = placed.mark_circle(size=64, opacity=1)
     if is_grid:
         means = placed.mark_line(strokeWidth=2.2, point=is_surface)
         means = means if is_surface else means.encode(strokeDash=arm_dash(study))
-    layers = [_only(means.encode(tooltip=[*told, shown]), "mean")]
+    layers = [_only(means.encode(tooltip=[*tooltips, shown]), "mean")]
     if is_surface:
         mark = placed.mark_point(shape="diamond", size=240, strokeWidth=2.2, filled=False)
-        best = mark.encode(color=alt.value(TEXT), tooltip=[*told, shown])
+        best = mark.encode(color=alt.value(TEXT), tooltip=[*tooltips, shown])
     else:
-        dots = placed.mark_circle(size=26, opacity=0.55).encode(tooltip=[*told, shown, seed])
+        dots = placed.mark_circle(size=26, opacity=0.55).encode(tooltip=[*tooltips, shown, seed])
         layers.insert(0, _only(dots, "seed"))
         mark = placed.mark_point(size=170, strokeWidth=2.4, opacity=1)
-        best = mark.encode(shape=_states(rows), tooltip=[*told, shown])
+        best = mark.encode(shape=_states(rows), tooltip=[*tooltips, shown])
     layers.append(_only(best, "chosen"))
     caption = "Lines are the best mean at each value." if is_grid else "Large dots are means."
     if is_surface:
@@ -103,7 +103,7 @@ def _scores(
         caption += " Dots are tuning seeds. Large marks are the best tried, triangles at an edge."
     if any(row["kind"] == "diverged" for row in rows):
         crosses = base.mark_point(shape=CROSS, size=50, strokeWidth=1.8, opacity=1)
-        crosses = crosses.encode(y=alt.value(6), tooltip=[*told, alt.Tooltip("lost:N")])
+        crosses = crosses.encode(y=alt.value(6), tooltip=[*tooltips, alt.Tooltip("lost:N")])
         layers.append(_only(crosses, "diverged"))
         caption += " A cross at the top is a candidate that diverged on some seed."
     chart = alt.layer(*layers)
@@ -170,7 +170,7 @@ def _changes(analysis: Analysis, tuned: Tuned) -> Figure | None:
     y = {"title": change, "scale": alt.Scale(zero=True)}
     base = chart_of(None).encode(color=arm_colour(analysis.study, legend=False))
     value = alt.Tooltip("value:Q", format=f"+.{metric.shown_change_digits}f")
-    told = [alt.Tooltip("arm:N"), alt.Tooltip("values:N", title="both at"), value]
+    tooltips = [alt.Tooltip("arm:N"), alt.Tooltip("values:N", title="both at"), value]
     seed = alt.Tooltip("seed:N", title="tuning seed")
     at, verdict = alt.Y("value:Q", **y), [alt.Tooltip("arm:N"), alt.Tooltip("verdict:N")]
     line = base.mark_line(strokeWidth=2.2, point=alt.OverlayMarkDef(size=34))
@@ -180,8 +180,8 @@ def _changes(analysis: Analysis, tuned: Tuned) -> Figure | None:
     chart = alt.layer(
         _only(band.encode(tooltip=verdict), "verdict"),
         zero_line(),
-        _only(dots.encode(x=x, y=at, tooltip=[*told, seed]), "seed"),
-        _only(means.encode(x=x, y=at, tooltip=told), "mean"),
+        _only(dots.encode(x=x, y=at, tooltip=[*tooltips, seed]), "seed"),
+        _only(means.encode(x=x, y=at, tooltip=tooltips), "mean"),
         _only(base.mark_rule(strokeDash=[5, 3]).encode(y=at, tooltip=verdict), "verdict"),
     )
     labels = list(dict.fromkeys(row["part"] for row in rows))
