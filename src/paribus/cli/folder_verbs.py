@@ -206,8 +206,7 @@ def values(paper: Path, *, check: Path | None = None) -> int:
 
     Args:
         paper: A paper.toml, which names studies.
-        check: A Typst or LaTeX document: list its numbers that are bound to no value, and
-            values that changed; exit code 1 if there are any.
+        check: A document: list numbers bound to no value, and changed values; code 1 for any.
     """
     from paribus.report.values import check_document, write_values
 
