@@ -69,12 +69,20 @@ def tables_of(verdicts: Verdicts) -> Parts:
     """Yield the tables that the card sums up: contrasts, endpoints, controls and the rule."""
     analysis = verdicts.analysis.by_name
     yield from tables.tuning_tables(analysis)
-    yield from filter(None, (tables.sampling_table(analysis), tables.task_contrast_table(analysis)))
+    if table := tables.sampling_table(analysis):
+        yield table
+    if table := tables.task_contrast_table(analysis):
+        labels = [label for label in table.head if label != "arm"]
+        for arm in dict.fromkeys(row[1] for row in table.rows):
+            own = replace(table, rows=[row for row in table.rows if row[1] == arm])
+            yield own.only(*labels, title=f"{arm}: {table.title}")
     yield contrasts(analysis)
     yield tables.stability(analysis)
     yield dim("analysis.json has everything else, every pair included")
     yield from comparison(analysis)
-    yield replace(tables.decision(analysis, verdicts), title="the registered rule")
+    rule = tables.decision(analysis, verdicts)
+    applied = [row for row in rule.rows if row[-1]]
+    yield replace(rule, title="what the registered rule applied", rows=applied)
 
 
 def contrasts(analysis: Analysis) -> Table:
