@@ -61,6 +61,20 @@ def test_scores_of_one_pass(make_model, overrides):
         assert fast.greedy == slow.greedy
 
 
+def test_own_parts_are_run_over_whole_rows(make_model):
+    class Other(GPT):
+        """Sees the future of nothing, but the blocks alone would not say what it computes."""
+
+        def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(tokens_BT)
+
+    model, pairs = make_model(VOCABULARY), some_pairs()
+    model.__class__ = Other
+    assert not can_share(model)
+    for fast, pair in zip(score(model, pairs), pairs, strict=True):
+        assert fast.loglikelihood == pytest.approx(naive(model, pair).loglikelihood, abs=2e-4)
+
+
 @pytest.mark.parametrize("limits", [(100, 10**6), (10**6, 400)])
 def test_no_batch_reads_or_holds_more_than_it_may(make_model, monkeypatch, limits):
     model, rng = make_model(VOCABULARY), stream(0, "limits")
