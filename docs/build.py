@@ -418,6 +418,7 @@ def _kind(annotation: Any) -> str:
         return "table"
     shown = re.sub(r"[\w.]*\.(\w+)", r"\1", str(annotation)).replace("<class '", "")
     shown = re.sub(r"Annotated\[(\w+),[^\]]*\]\)?\]?", r"\1", shown.replace("'>", ""))
+    shown = re.sub(r"\b_\w+", "table", shown)  # of no name that readers know
     return f"`{shown}`"
 
 

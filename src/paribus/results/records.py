@@ -34,7 +34,7 @@ class Record(BaseModel):
 def form(**keys: Any) -> Any:
     """Return the model of a record that has at least these keys, of these types."""
     fields: dict[str, Any] = {key: (kind, ...) for key, kind in keys.items()}
-    return create_model("Form", __base__=Record, **fields)
+    return create_model("table", __base__=Record, **fields)
 
 
 _Repeated = form(seed=int, steps=int)

@@ -1,41 +1,10 @@
 """The results folder of a study: layout, writing, and the integrity of what was written.
 
-<results>/
-  registration.json             what was fixed before the first run
-  study.json                    the study as resolved
-  sources/                      what it names: custom code, tokenizer, a small text
-  tasks/                        the questions, as anybody's lm_eval runs them
+docs/reference/files.md lists the files of a folder and of a trial. manifest.json of the folder seals
+`OF_THE_STUDY`; that of a trial is written last: the trial is finished. Not in that list are
+
   .run/                         only while a run is under way: its queue (`paribus.runs.queue`)
-  data.json                     token classes, duplicates and leakage of the corpus
-  throughput.parquet            speed of the arms in turn, and what their training holds in memory
-  repeated.json                 first steps of arms with custom code, trained again and compared
-  tuning.json                   of a tuned study: every tuning trial, and what was chosen by it
-  tuning/                       the tuning trials, a results folder like this one
-  test_part.json                when and for what the sealed test part was read, once it was
-  ledger.json                   who had opened the same text before, as the ledger said then
-  test.json                     seals what every trial gave on it: what the verdict is of
-  test/<arm>/seed-<n>/          evaluation.json, evaluation.parquet, blocks.parquet of that text
-  looks.json                    of a study with looks, each that was taken, and what it decided
-  backend.json                  where trials were trained: a backend and its options; counts nowhere
-  runs.json                     of runs that other programs made: what became of their files
-  manifest.json                 SHA-256 of the files above
-  checkpoints/                  only while trials are unfinished
-  trials/<arm>/seed-<n>/
-    trial.json                  setting, data and batch digests, budget, outcome
-    initial.json                shape, rule and digest of every parameter at step 0
-    steps.parquet               loss, gradient norm and learning rate of every step
-    probes.parquet              what probes measured, a column for each part and statistic
-    curve.parquet               held-out loss along the way, where the study measures it
-    evaluation.parquet          every held-out measure, by token class, position, temperature ...
-    tasks.parquet, items.parquet  zero- and few-shot tasks: accuracy, and every question's answer
-    blocks.parquet              sums by block of the validation split: documents, or windows
-    evaluation.json             those of the whole validation split: what endpoints are read from
-    weights.safetensors         the trained weights; weights-<step>.safetensors those kept before
-    environment.json            software and machine
-    manifest.json               SHA-256 of the twelve above; written last: the trial is finished
-    timing.json                 seconds; differs between equal runs
-  trials/<arm>/seed-<n>/        of any other trainer
-    trial.json, evaluation.json, steps.parquet, manifest.json, timing.json as above
+  trials/<arm>/seed-<n>/        of any trainer but the built-in engine
     item_scores.parquet         the score of each item
     series.parquet              what was measured along training, by metric and step
     output.log, machine.json    of a program: what it printed, and what it ran on
