@@ -37,6 +37,10 @@ def form(**keys: Any) -> Any:
     return create_model("table", __base__=Record, **fields)
 
 
+class _Nothing(Record):
+    model_config = ConfigDict(extra="forbid")
+
+
 _Repeated = form(seed=int, steps=int)
 _OwnRule = form(sources=Table, rule=Table)
 _StagesRecord = form(seeds=list[int], weights=list[Number])
@@ -61,7 +65,7 @@ class _Registration(Record):
     words: dict[str, str | dict[str, dict[str, str]]] = {}
     tasks: Table = {}
     looks: Table = {}
-    stages: _StagesRecord | Annotated[dict[str, Any], Field(max_length=0)] = {}
+    stages: _Nothing | _StagesRecord = _Nothing()
     supersedes: str = ""
     code: str = ""
     packages: dict[str, str] = {}
@@ -166,10 +170,6 @@ class _Timing(Record):
 _Leakage = form(in_training=Count, validation_tokens=Count)
 _LookedAt = form(tokens=Count, duplicates=Count)
 _TextRules = form(near_duplicate_jaccard=float, shingle_characters=Count, run_tokens=Count)
-
-
-class _Nothing(Record):
-    model_config = ConfigDict(extra="forbid")
 
 
 class _DescribedText(Record):

@@ -1,7 +1,7 @@
 """The results folder of a study: layout, writing, and the integrity of what was written.
 
-docs/reference/files.md lists the files of a folder and of a trial. manifest.json of the folder seals
-`OF_THE_STUDY`; that of a trial is written last: the trial is finished. Not in that list are
+docs/reference/files.md lists the files of a folder and of a trial. manifest.json of the folder
+seals `OF_THE_STUDY`; that of a trial is written last: the trial is finished. Not in that list are
 
   .run/                         only while a run is under way: its queue (`paribus.runs.queue`)
   trials/<arm>/seed-<n>/        of any trainer but the built-in engine
