@@ -82,17 +82,11 @@ def one_line(text: str) -> str:
     reach the terminal, and a name of a megabyte must not bury the rest of the message. Words and
     messages that are too long lose their middle.
     """
-    words = (_cut(word, LONGEST_WORD) for word in text.split())
-    return _cut(" ".join(map(_escaped, words)), LONGEST_MESSAGE)
-
-
-def _escaped(word: str) -> str:
-    if word.isascii() and word.isprintable():
-        return word
-    return "".join(
-        c.encode("unicode_escape").decode() if unicodedata.category(c) in UNSAFE else c
-        for c in word
-    )
+    words = " ".join(_cut(word, LONGEST_WORD) for word in text.split())
+    unsafe = {c for c in words if unicodedata.category(c) in UNSAFE}
+    escaped = {c: c.encode("unicode_escape").decode() for c in unsafe}
+    words = words.translate(str.maketrans(escaped))
+    return _cut(words, LONGEST_MESSAGE)
 
 
 def _cut(text: str, most: int) -> str:

@@ -317,8 +317,8 @@ def why_unregistered(
     `earlier` is whether they are held against what was registered before a second stage was.
     """
     registered = read_registration(folder)
-    if registered and earlier:
-        registered = _before_stages(folder, registered)
+    while registered and earlier and registered.get("stages") and registered["number"] > 1:
+        registered = read_json(folder.path / f"registration-{registered['number'] - 1}.json")
     if registered is None:
         return "the registration is missing"
     if registered["study_digest"] != study.digest:
@@ -332,28 +332,16 @@ def why_unregistered(
             if find(name, theirs) not in (metric, None):
                 return f"trial {arm}/seed-{seed} declares {name} otherwise than was registered"
     for (arm, seed), trial in trials.items():
-        what = [
-            words
-            for name, value, words in (
-                ("data", trial.get("data", {}), "text or tokenizer"),
-                ("own_modules", trial["own_modules"], "source of own modules"),
-            )
-            if registered[name].get(arm, {}) != value
-        ]
-        what += [
-            f"source of {where}"
-            for name, where in MEASURING.items()
-            if registered[name] != trial.get(name, {})
-        ]
-        if what:
-            return f"trial {arm}/seed-{seed} has another {what[0]} than was registered"
+        pairs = {
+            "text or tokenizer": (registered["data"].get(arm, {}), trial.get("data", {})),
+            "source of own modules": (registered["own_modules"].get(arm, {}), trial["own_modules"]),
+        }
+        for name, where in MEASURING.items():
+            pairs[f"source of {where}"] = (registered[name], trial.get(name, {}))
+        for what, (stated, recorded) in pairs.items():
+            if stated != recorded:
+                return f"trial {arm}/seed-{seed} has another {what} than was registered"
     return ""
-
-
-def _before_stages(folder: ResultsFolder, registered: dict[str, Any]) -> dict[str, Any]:
-    while registered.get("stages") and registered["number"] > 1:
-        registered = read_json(folder.path / f"registration-{registered['number'] - 1}.json")
-    return registered
 
 
 def registered_rule(folder: ResultsFolder) -> dict[str, Any]:
