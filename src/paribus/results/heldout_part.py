@@ -61,7 +61,7 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
         home = heldout_folder(folder, trial.arm, trial.seed)
         for name, digest in sealed[trial.label].items():
             if not is_regular(home.path / name) or file_digest(home.path / name) != digest:
-                raise home.error(f"{name} on the test part is missing or was changed")
+                raise home.error(f"on the test part, {name} is missing or was changed")
         if not is_tested(folder, trial):
             raise home.error("its scores on the test part are of other weights")
         tested[trial.arm, trial.seed] = home
