@@ -171,10 +171,8 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
     if not rows:
         return None
     caption = f"{drawing.note} Parts of fewer than one token in a thousand are left out.".strip()
-    title, is_diagonal = (
-        drawing.title,
-        all(0 <= row[key] <= 1 for row in rows for key in ("value", "x")),
-    )
+    title = drawing.title
+    is_diagonal = all(0 <= row[key] <= 1 for row in rows for key in ("value", "x"))
     if is_diagonal:
         distances: dict[str, list[float]] = {}
         for row in rows:
@@ -207,9 +205,8 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
         return None
     places = sorted({place for *_, place in values})
     step = -(-len(places) // MOST_PLACES)
-    last = {
-        place: places[min(i - i % step + step, len(places)) - 1] for i, place in enumerate(places)
-    }
+    ends = [*places[step - 1 :: step], places[-1]]
+    last = {place: ends[i // step] for i, place in enumerate(places)}
     groups: dict[tuple[str, int, float], list[float]] = {}
     for (arm, seed, place), value in values.items():
         groups.setdefault((results.study.called[arm], seed, last[place]), []).append(value)
