@@ -57,7 +57,7 @@ class Row:
     """An arm, or an interaction, on one endpoint.
 
     Attributes:
-        label, against: the arm and its reference for readers.
+        label: the arm for readers.
         word, style: the word, and the style that it is shown in.
         change: the change with its interval, or why there is none.
         p, holm_p: of the test that decides, and by Holm's method; empty if untested or equal.
@@ -74,7 +74,6 @@ class Row:
     holm_p: str
     notes: tuple[str, ...]
     name: str = ""
-    against: str = ""
     cautions: tuple[Caution, ...] = ()
     verdict: Verdict | None = None
 
@@ -99,7 +98,6 @@ class Row:
 class Compared:
     """What arms are compared with on one endpoint: its mean over `n` seeds."""
 
-    name: str
     label: str
     mean: str
     n: int
@@ -271,7 +269,6 @@ class _Builder:
             holm_p,
             tuple(filter(None, notes)),
             arm,
-            self.called[verdict.reference],
             cautions,
             verdict,
         )
@@ -290,7 +287,7 @@ class _Builder:
             mean, n = sum(pair.baseline for pair in compared) / len(compared), len(compared)
         text, label = f"{metric.value_text(mean)}{'%' if metric.is_share else ''}", self.called[arm]
         description = described.description if described.description != label else ""
-        return Compared(arm, label, text, n, description)
+        return Compared(label, text, n, description)
 
     def interactions(self) -> list[Block]:
         """Return the differences between effects, endpoint by endpoint."""
@@ -332,7 +329,6 @@ class _Builder:
                 numbers.p_or_blank(contrast.holm_p),
                 (f"never there: {never}",) if never else (),
                 contrast.arm,
-                self.called[contrast.reference],
             )
             blocks.setdefault(contrast.metric, []).append(row)
         return [
