@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -76,9 +76,8 @@ class HeldOut:
             examples.append(document[:wanted])
             items.append(document[wanted:])
             wanted -= len(examples[-1])
-        return tuple(  # type: ignore[return-value]
-            HeldOut(tuple(text for text in part if text), self.words) for part in (examples, items)
-        )
+        of_examples, of_items = (tuple(filter(None, texts)) for texts in (examples, items))
+        return HeldOut(of_examples, self.words), HeldOut(of_items, self.words)
 
     @cached_property
     def marks(self) -> str:
@@ -189,19 +188,19 @@ class Task:
 
     Attributes:
         name: unique; also that of its files.
-        n_choices: how many each item has; all of one length in characters.
+        generate: its questions; random only through its stream, and every choice of one length.
+        n_choices: how many each item has.
         description: what has to be told apart.
         length: the most characters that context and choice have together.
         version: raised with every change of what it generates.
-        generate: its questions.
     """
 
     name: str
+    generate: Generate
     n_choices: int
     description: str
-    length: int
-    version: int
-    generate: Generate
+    length: int = SHORT
+    version: int = 1
 
     @property
     def chance(self) -> float:
@@ -209,11 +208,6 @@ class Task:
         return 1 / self.n_choices
 
 
-def task(
-    name: str, *, n_choices: int, description: str, length: int = SHORT, version: int = 1
-) -> Callable[[Generate], Task]:
-    """Make a task of a function `(held_out, rng, length) -> questions`.
-
-    It must be pure: random only through `rng`, and every choice of one length.
-    """
-    return lambda generate: Task(name, n_choices, description, length, version, generate)
+def task(name: str, **declared: Any) -> Callable[[Generate], Task]:
+    """Make the task `name` of a function `(held_out, rng, length) -> questions`; see `Task`."""
+    return lambda generate: Task(name, generate, **declared)

@@ -27,7 +27,7 @@ from paribus.drawing import PART, Drawing
 from paribus.engine.evaluation.predictions import Predictions
 from paribus.engine.evaluation.text_parts import Parts, Row, whole
 from paribus.errors import ParibusError
-from paribus.metric import Better, Items, ItemSums, Metric, readable
+from paribus.metric import Better, ItemSums, Metric, readable
 from paribus.study.choices import require_new_name
 from paribus.study.importing import load_own
 
@@ -46,16 +46,18 @@ class Measure:
 
     Attributes:
         name: what its rows and, for the part "all", the trial's score are called.
-        unit: of its values; empty where they have none.
-        source: where the definition is from.
-        better: which direction is an improvement, if any.
-        label, digits: what readers are shown.
-        items, uniform: as `paribus.metric.Metric` has them.
-        by_token: what its own columns of blocks add up; None where it has none.
-        of_tokens: whether it is about single tokens: not comparable between tokenizers.
-        parts: the families of parts that its rows belong to, in their order.
         sum: from a chunk to its sums, numbers that add up to those of the text: [parts, 2], the
             total and the count of every part, unless there is a `finish`.
+        unit: of its values; empty where they have none.
+        source: where the definition is from.
+        parts: the families of parts that its rows belong to, in their order.
+        better: which direction is an improvement, if any.
+        label, digits: what readers are shown.
+        items: lets claims about it be about new text: what it is a ratio of by item, in columns
+            that every trial has (`engine.evaluation.blocks.SUMS`), or a function from a chunk to a
+            total and a count for each of its tokens, whose sums give the measure's value.
+        uniform: as `paribus.metric.Metric` has it.
+        of_tokens: whether it is about single tokens: not comparable between tokenizers.
         finish: from the sums of a text to its rows; None for totals over counts. Parts of no tokens
             are left out.
         drawings: how it is drawn, columns without its name; None for a figure of each family.
@@ -64,20 +66,27 @@ class Measure:
     """
 
     name: str
-    unit: str
-    source: str
-    parts: tuple[Parts, ...]
     sum: Sum
-    finish: Finish | None
-    better: Better
-    label: str
-    digits: int
-    items: Items
-    uniform: str
+    unit: str
+    source: str = ""
+    parts: tuple[Parts, ...] = (whole,)
+    better: Better = "neither"
+    label: str = ""
+    digits: int = 4
+    items: ItemSums | ByToken | None = None
+    uniform: str = ""
     of_tokens: bool = True
-    by_token: ByToken | None = None
+    finish: Finish | None = None
     drawings: tuple[Drawing, ...] | None = None
     strict: bool | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.metric  # raises where it cannot be one
+
+    @property
+    def by_token(self) -> ByToken | None:
+        """What its own columns of blocks add up; None where it has none."""
+        return self.items if callable(self.items) else None
 
     def drawn(self, seq_len: int) -> tuple[Drawing, ...]:
         """Its drawings, declared or not, with the full names of their columns."""
@@ -88,7 +97,8 @@ class Measure:
 
     def _default_drawings(self, seq_len: int) -> tuple[Drawing, ...]:
         """Return a figure for each family of parts: by their numbers where they have some."""
-        title, axis = self.label[0].upper() + self.label[1:], self.metric.title
+        label, axis = self.metric.label, self.metric.title
+        title = label[0].upper() + label[1:]
         drawings = []
         for family in self.parts:
             names = family(seq_len)
@@ -106,9 +116,11 @@ class Measure:
     @property
     def metric(self) -> Metric:
         """The metric of the whole text; `Metric.part` for the others."""
-        about = (self.name, self.label, self.unit, self.better)
-        shown = {"digits": self.digits, "items": self.items, "uniform": self.uniform}
-        return Metric(*about, "evaluation", of_tokens=self.of_tokens, **shown)
+        shown = (self.name, self.label or readable(self.name), self.unit, self.better, "evaluation")
+        own = ItemSums(f"{self.name}/total", f"{self.name}/count")
+        items = own if callable(self.items) else self.items or ""
+        uniform = {"uniform": self.uniform, "of_tokens": self.of_tokens}
+        return Metric(*shown, digits=self.digits, items=items, **uniform)
 
     def part_names(self, seq_len: int) -> tuple[str, ...]:
         """Return every part that there can be, in the order of the rows."""
@@ -208,38 +220,9 @@ def _checked(measure: Measure, sums: np.ndarray, seq_len: int, is_finite: bool) 
     return rows
 
 
-def measure(
-    name: str,
-    *,
-    unit: str,
-    source: str = "",
-    parts: tuple[Parts, ...] = (whole,),
-    better: Better = "neither",
-    label: str = "",
-    digits: int = 4,
-    items: ItemSums | ByToken | None = None,
-    uniform: str = "",
-    of_tokens: bool = True,
-    finish: Finish | None = None,
-    drawings: tuple[Drawing, ...] | None = None,
-) -> Callable[[Sum], Measure]:
-    """Make the decorated function the measure `name`; see `Measure` for what is declared.
-
-    `items` lets claims about it be about new text: what it is a ratio of by item, in columns that
-    every trial has (`engine.evaluation.blocks.SUMS`), or a function from a chunk to a total and a
-    count for each of its tokens, [N] and [N], whose sums give the measure's value.
-    """
-    called = label or readable(name)
-    by_token = items if callable(items) else None
-    ratio = ItemSums(f"{name}/total", f"{name}/count") if callable(items) else items or ""
-
-    def declare(sum: Sum) -> Measure:  # noqa: A002 - what it is
-        shown = (better, called, digits, ratio, uniform, of_tokens, by_token, drawings)
-        declared = Measure(name, unit, source, parts, sum, finish, *shown)
-        _ = declared.metric  # raises where it cannot be one
-        return declared
-
-    return declare
+def measure(name: str, **declared: Any) -> Callable[[Sum], Measure]:
+    """Make the decorated function the measure `name`; see `Measure` for what is declared."""
+    return lambda function: Measure(name, function, **declared)
 
 
 @cache
