@@ -173,9 +173,9 @@ def one_step(changes: dict[str, Any]) -> dict[str, Any]:
 
     import torch
 
+    from paribus.engine.cost import flops_per_token
     from paribus.engine.data import load_dataset
     from paribus.engine.machine.assembly import build_stack
-    from paribus.engine.model import training_flops_per_token
     from paribus.engine.setting import with_precision
     from paribus.study import load_study
 
@@ -190,7 +190,7 @@ def one_step(changes: dict[str, Any]) -> dict[str, Any]:
         began = time.process_time()
         stack.step()
         times.append(time.process_time() - began)
-    flops = training_flops_per_token(setting, dataset.vocab_size, study.folder)
+    flops = flops_per_token(setting, dataset.vocab_size)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     work = flops * setting.tokens_per_step
     return {"milliseconds": 1e3 * sorted(times[2:])[2], "MiB": peak, "work": work}

@@ -106,7 +106,7 @@ def test_nothing_is_tokenized_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         same(first, load_dataset(DATA.model_copy(update={"seq_len": seq_len}), tmp_path))
     # Another process, as a worker is one.
     code = (
-        "import sys; from pathlib import Path; from paribus.study import Data;"
+        "import sys; from pathlib import Path; from paribus.engine.setting import Data;"
         "from paribus.engine.data import cache, load_dataset, source;"
         "source.SMALL_BYTES = 0; cache.SETTLED_SECONDS = 0.0; source.read_pieces = None;"
         "d = load_dataset(Data(corpus='text', path='texts', seq_len=16), Path(sys.argv[1]));"
@@ -244,8 +244,8 @@ def test_tokens_that_were_copied_are_read_once_and_taken() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        *[b"", b"{", b"[]", b'{"about": {}}', b"[" * 100_000],
-        *[{"dtype": "O"}, {"dtype": 5}, {"about": 3}, {"about": {}}, {"tokens": "x"}],
+        *[b"", b"{", b"[]", b'{"identity": {}}', b"[" * 100_000],
+        *[{"dtype": "O"}, {"dtype": 5}, {"identity": 3}, {"identity": {}}, {"tokens": "x"}],
         *[{"tokens": 1}, {"tokens": -1}, {"digest": None}],
     ],
 )

@@ -55,7 +55,7 @@ def text_of(lengths: list[int]) -> np.ndarray:
 def test_documents_by_hand():
     # At 0, 3, 5, 15, 18; 23 tokens.
     tokens = text_of([3, 2, 10, 3, 5])
-    found = np.concatenate(list(document_places(tokens, END, 5)))
+    found = document_places(tokens, END, 5)
     # From 0: the first two are whole. From 5: ten tokens, continued at 10. From 10: the end of the
     # long one at 15. The fourth is whole in the window that begins with it, the last one ends it.
     assert found.tolist() == [0, 5, 10, 15, 17]
@@ -67,7 +67,7 @@ def test_short_documents_are_whole_in_a_window(lengths, seq_len):
     tokens = text_of(lengths)
     if len(tokens) < seq_len + 1:
         return
-    found = np.concatenate(list(document_places(tokens, END, seq_len))).astype(np.int64)
+    found = document_places(tokens, END, seq_len).astype(np.int64)
     assert (np.diff(found) > 0).all()
     assert found[-1] <= len(tokens) - seq_len - 1
     edges = np.cumsum([0, *lengths])

@@ -15,15 +15,13 @@ TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 30 + "Où ça?
 def test_a_trained_tokenizer_has_its_size_and_loses_nothing(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": TEXT}) + "\n" for _ in range(3)))
     data = Data(corpus="jsonl", path="a.jsonl", column="body", seq_len=16, tokenizer="t.json")
-    made = train_tokenizer(data, tmp_path, 300, tmp_path / "t.json")
-    assert (made.vocab_size, made.n_documents) == (300, 3)
-    assert made.n_bytes == 3 * len(TEXT.encode())
+    for name in ("t.json", "u.json"):
+        train_tokenizer(data, tmp_path, 300, tmp_path / name)
+    assert (tmp_path / "t.json").read_bytes() == (tmp_path / "u.json").read_bytes()
     read = BpeTokenizer.read(tmp_path / "t.json")
     assert read.vocab_size == 300
     assert read.decode(read.encode(TEXT + "never seen: ñ 🦊")) == TEXT + "never seen: ñ 🦊"
     assert load_dataset(data, tmp_path).n_documents == 3
-    again = train_tokenizer(data, tmp_path, 300, tmp_path / "u.json")
-    assert again.file.read_bytes() == made.file.read_bytes()
 
 
 def test_the_study_that_names_it_trains_it(tmp_path):

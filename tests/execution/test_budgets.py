@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.engine.controls import _matched_flops as matched_flops
+from paribus.engine.controls import matched_flops
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.budgets import settled_budgets
 from paribus.study import Study, tuning_study

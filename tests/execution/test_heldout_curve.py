@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import paribus
+from paribus.engine.cost import flops_per_token
 from paribus.engine.data import load_dataset
 from paribus.engine.evaluation import evaluate_on, predictions
 from paribus.engine.execution.trial import heldout_curve
 from paribus.engine.execution.trial.heldout_curve import UNITS, HeldOutCurve
 from paribus.engine.machine.assembly import build_stack
-from paribus.engine.model import build_model, load_parameters, training_flops_per_token
+from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.tidy import turns
@@ -34,7 +35,7 @@ def test_every_trial_has_its_points(trained: Trained) -> None:
         setting = trained.study.setting(arm)
         assert curve.tokens.tolist() == [t * setting.tokens_per_step for t in (0, 3, 6, 8)]
         vocab_size = results.trials[arm, seed]["data"]["vocab_size"]
-        each = training_flops_per_token(setting, vocab_size)
+        each = flops_per_token(setting, vocab_size)
         assert curve.flops is not None and curve.flops[-1] == each * setting.tokens
         assert curve.seconds[0] < 0.1 and (np.diff(curve.seconds) > 0).all()
         speed = turns(results.throughput)[arm, seed]["training/tokens per second"]

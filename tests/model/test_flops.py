@@ -1,12 +1,11 @@
 """Operations of a training step, against PyTorch's own counter and by hand."""
 
+from pathlib import Path
+
 import pytest
 
-from paribus.engine.model import (
-    counted_flops_per_token,
-    training_flops,
-    training_flops_per_token,
-)
+from paribus.engine.cost import flops_per_token, flops_record, model_size
+from paribus.engine.model import count_parameters, counted_flops_per_token
 
 from .variants import VARIANTS
 
@@ -23,8 +22,8 @@ MULTIPLYING = [
 def test_pytorch_counts_the_same_products(small_study, variant):
     overrides = VARIANTS[variant] | {"model.n_layer": 3}
     setting = small_study(overrides, arms={"baseline": {}}).setting("baseline")
-    assert counted_flops_per_token(setting, V) == training_flops_per_token(setting, V)
-    assert training_flops(setting, V).by == "formula"
+    assert counted_flops_per_token(setting, V) == flops_per_token(setting, V)
+    assert flops_record(setting, V, Path())["by"] == "formula"
 
 
 OWN = """
@@ -50,11 +49,10 @@ def test_products_of_own_modules_are_counted(small_study):
     setting = small_study({"model.modules.mlp": "own.py:Twice"}).setting("baseline")
     folder = small_study().folder
     (folder / "own.py").write_text(OWN)
-    found = training_flops(setting, V, folder)
-    # The formula would have its matrix used once; it is used twice.
-    d, n_layer = setting.model.d_model, setting.model.n_layer
-    formula = training_flops_per_token(setting, V, folder)
-    assert found == (formula + 6 * n_layer * d * d, "counter")
+    # Each matrix is used twice, and that of a shipped MLP of ratio 1 twice as well.
+    plain = small_study({"model.mlp.ratio": 1}).setting("baseline")
+    record = {"per_token": flops_per_token(plain, V), "by": "counter"}
+    assert flops_record(setting, V, folder) == record
+    assert model_size(setting, V, folder)[0] == count_parameters(setting, V, folder)
     asks = small_study({"model.modules.mlp": "own.py:Asks"}).setting("baseline")
-    assert training_flops(asks, V, folder) == (None, "counter")
-    assert training_flops(asks, V, folder).record == {}
+    assert flops_record(asks, V, folder) == {}

@@ -1,4 +1,4 @@
-"""How large a study may be, and that the arithmetic which decides is that of the built model."""
+"""How large a study may be."""
 
 import time
 from pathlib import Path
@@ -7,15 +7,10 @@ import pytest
 import torch
 
 from paribus.engine.machine.memory import require_room
-from paribus.engine.model import build_model
-from paribus.engine.setting.bounds import matrix_parameters
 from paribus.errors import ParibusError
-from paribus.study import Study, load_study, parse_study
+from paribus.study import load_study, parse_study
 
 from ..conftest import SMALL
-from ..studies.scripts import all_studies
-
-STUDIES = all_studies()
 
 
 @pytest.mark.parametrize(
@@ -44,13 +39,6 @@ def test_a_digit_too_many_is_refused_at_once(key, value, rule):
 
 def test_arms_and_products_are_bounded_too():
     table = load_study("quickstart").model_dump()
-    table["model"] |= {"n_layer": 1000, "d_model": 65536, "n_head": 1}
-    with pytest.raises(ParibusError, match=r"51,539,615,940,608 parameters; a model may have 100,"):
-        parse_study(table, folder=Path())
-    table = load_study("quickstart").model_dump()
-    table["arms"]["large"] = {"set": {"model.n_layer": 1000, "model.d_model": 65536}}
-    with pytest.raises(ParibusError, match="arm 'large': model: n_layer = 1000"):
-        parse_study(table, folder=Path())
     with pytest.raises(ParibusError, match="134,217,728 tokens in a step; 67,108,864 are the most"):
         load_study("quickstart", {"training.batch_size": 2**20})
     table["arms"] = {f"a{i}": {} for i in range(257)}
@@ -58,40 +46,16 @@ def test_arms_and_products_are_bounded_too():
         parse_study(table, folder=Path())
 
 
-@pytest.mark.parametrize("name", sorted(STUDIES))
-def test_the_arithmetic_is_that_of_the_built_model(name):
-    study = STUDIES[name]
-    for arm in study.arms:
-        _require_equal(study, arm)
-
-
-def _require_equal(study: Study, arm: str) -> None:
-    setting = study.setting(arm)
-    model = build_model(setting, 65, device="meta")
-    matrices = sum(p.numel() for p in model.parameters() if p.ndim >= 2)
-    # The width of a matched gated MLP is rounded: each of its columns is three vectors long.
-    gated = setting.model.mlp.kind == "swiglu" and setting.model.mlp.match_parameters
-    rounded = 1.5 * setting.model.d_model * setting.model.n_layer if gated else 0
-    assert abs(matrix_parameters(setting, 65) - matrices) <= rounded
-    assert sum(p.numel() for p in model.parameters()) < 1.04 * matrices
-
-
-def test_the_arithmetic_holds_for_other_shapes():
-    shape = {"model.n_layer": 3, "model.d_model": 48, "model.n_head": 3, "model.mlp.ratio": 2}
-    study = load_study("quickstart", shape | {"data.seq_len": 40, "model.bias": False})
-    _require_equal(study, "baseline")
-
-
 def test_a_model_beyond_memory_is_told(monkeypatch, tmp_path):
     study, device = load_study("quickstart"), torch.device("cpu")
     free: int | None = None
     monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: free)
     require_room(study, "baseline", 65, device)
-    free = 24 * 2**20
-    said = r"arm 'baseline' has 1,597,568 parameters.* 0.02 GiB are free"
-    with pytest.raises(ParibusError, match=said):
+    free = 20 * 2**20
+    with pytest.raises(ParibusError, match=r"arm 'baseline' .* 0.02 GiB are free") as error:
         require_room(study, "baseline", 65, device)
-    free = 25 * 2**20
+    assert error.value.code == "system"
+    free = 30 * 2**20
     require_room(study, "baseline", 65, device)
     # A million copies of the weights are nobody's to keep.
     (tmp_path / "own.py").write_text(

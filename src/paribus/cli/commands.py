@@ -195,7 +195,7 @@ def check(
         if loaded.trainer == COMMAND:
             tried = try_briefly(loaded, home)
     cost = None
-    rows, warnings = dict[str, "list[ParameterRow]"](), list[str]()
+    rows: dict[str, list[ParameterRow]] = {}
     if loaded.trainer == STACKED:
         from paribus.engine.cost import study_cost, vocabularies_of
         from paribus.engine.execution.budgets import settled_budgets
@@ -203,15 +203,14 @@ def check(
         loaded = settled_budgets(loaded)
         cost = study_cost(loaded, vocabularies_of(loaded))
     if parameters:
-        from paribus.engine.training.parameters import parameter_rows, parameter_warnings
+        from paribus.engine.training.parameters import parameter_rows
         from paribus.runs.processes import ending_children
 
         with ending_children():  # modules may be the user's own code
             rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
-            warnings = parameter_warnings(loaded)
     if json:
         optional = {"tried": tried} if tried else {}
-        optional |= {"parameters": rows, "warnings": warnings} if parameters else {}
+        optional |= {"parameters": rows} if parameters else {}
         print_stamped(
             _named(loaded)
             | {"seeds": loaded.seeds, "cost": cost, "unreachable": unreachable(loaded)}
@@ -222,7 +221,7 @@ def check(
         return
     show(*printed.arms(loaded, cost), *printed.keys(loaded, every=all_))
     if parameters:
-        show(*printed.parameters(loaded, rows, warnings))
+        show(*printed.parameters(loaded, rows))
     show(*printed.design(loaded, {}))
     show(*(f"{escape(arm)}: {escape(words)}" for arm, words in tried.items()))
     how = {STACKED: ", and every arm was tried.", COMMAND: "."}

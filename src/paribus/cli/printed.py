@@ -464,7 +464,7 @@ def _value_text(value: object) -> str:
     )
 
 
-def parameters(study: Study, rows: dict[str, list[ParameterRow]], warnings: list[str]) -> Parts:
+def parameters(study: Study, rows: dict[str, list[ParameterRow]]) -> Parts:
     """Yield all parameters of arms that others are compared with; of the others, what differs.
 
     x: how many blocks have it; res.: if it writes to the residual stream.
@@ -491,7 +491,6 @@ def parameters(study: Study, rows: dict[str, list[ParameterRow]], warnings: list
         names = {row.name for row in rows[arm]}
         if gone := [row.name for row in known if row.name not in names]:
             yield escape(f"without {', '.join(gone)}")
-    yield from map(warning, warnings)
 
 
 def cost(study: Study, cost: Cost | None) -> Parts:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -40,7 +40,6 @@ from paribus.engine.model import (
     load_parameters,
     require_initializers,
     undeclared_projections,
-    unused_positions,
 )
 from paribus.engine.model.uses import PLACES as STANDS
 from paribus.engine.observation import has_modules
@@ -52,7 +51,7 @@ from paribus.engine.training.averages import Averaging, find_average
 from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import find_loss
 from paribus.engine.training.schedules import Schedules
-from paribus.errors import ParibusError, blamed
+from paribus.errors import ParibusError
 from paribus.numbers import some
 from paribus.results import TrialFolder
 from paribus.results.software import SAME_BITS
@@ -86,23 +85,19 @@ def check_arm(
     tried = _Arm(study, study.setting(arm), f"arm '{arm}'", step_code(study, arm), dataset, device)
     setting = tried.setting
     try:
-        warnings = tried.check_course()
+        tried.check_course()
         if by_shapes:
-            model, more = tried.check_shapes()
+            model, warnings = tried.check_shapes()
         else:
             require_room(study, arm, dataset.vocab_size, device)
             with same_settings(f"a step of {tried.where}"):
-                model, more = tried.check_steps(stack_size, graphs)
-        return [
-            *warnings,
-            *more,
-            *undeclared_projections(model, setting),
-            *unused_positions(model, setting),
-        ]
+                model, warnings = tried.check_steps(stack_size, graphs)
+        return [*warnings, *undeclared_projections(model, setting)]
     except ParibusError as error:
         if type(error) is not ParibusError or tried.where in str(error):
             raise
-        raise ParibusError(f"{tried.where}: {error}") from error.__cause__
+        own = _in_brackets([path for path in tried.own if path not in str(error)])
+        raise ParibusError(f"{tried.where}{own}: {error}", code=error.code) from error.__cause__
     except Exception as error:
         raise ParibusError(
             f"{tried.where}{_in_brackets(tried.own)} fails in a dry run of one step: "
@@ -121,30 +116,21 @@ class _Arm:
     dataset: Dataset
     device: torch.device
 
-    def check_course(self) -> list[str]:
-        """Ask schedules and the average for every step of the run. Returns warnings."""
+    def check_course(self) -> None:
+        """Ask schedules and the average for every step of the run."""
         setting, folder = self.setting, self.study.folder
         rows_of(setting, self.study.resources.devices_per_trial or 1)
         Schedules.require(setting, folder)
         average, steps = find_average(setting.training.average, folder), setting.iterations
         if average is None or steps > MOST_AVERAGED:
-            return []
+            return
         weights = Rows(torch.zeros(1, 2), {"tried": torch.Size([2])})
         averaging = Averaging(average, steps, weights)
         for done in range(1, steps + 1):
             weights.flat.fill_(done)
-            averaging.take(done, weights)
-            if not weights.flat.eq(done).all():
-                raise ParibusError(
-                    f"training.average: average '{average[0].name}' writes to the weights that "
-                    "are trained; let it write to what is kept"
-                )
-        if not averaging.evaluated(steps, weights).flat.equal(weights.flat):
-            return []
-        return [
-            f"{self.where}: training.average = '{setting.training.average.kind}' gives the last "
-            f"weights after {steps:,} steps: it changes nothing of what is evaluated at the end"
-        ]
+            with _unchanged([weights.flat], f"training.average: average '{average[0].name}'"):
+                averaging.take(done, weights)
+        averaging.evaluated(steps, weights)
 
     def check_shapes(self) -> tuple[GPT, list[str]]:
         """Find all parts and fit their shapes together. Returns (the model, warnings)."""
@@ -173,11 +159,11 @@ class _Arm:
         _check_parts(model.to(self.device), setting, vocab_size)
         stack, warnings = self.check_stack(1, graphs)
         modules = setting.model.modules.named.values()
-        others = [path for path in self.own if path not in modules]
+        beside = [path for path in self.own if path not in modules]
         if stack_size > 1:
-            stack, more = self.check_stack(2, graphs)
-            warnings += more
-        elif others:
+            stack, warnings_of_two = self.check_stack(2, graphs)
+            warnings += warnings_of_two
+        elif beside:
             # These are given the axis R: whether they pass must not depend on the stack's size.
             try:
                 self.check_stack(2, graphs=False)
@@ -187,7 +173,7 @@ class _Arm:
                 why = f"{type(error).__name__}: {error}".partition("\n")[0]
                 warnings.append(
                     f"{self.where}: two replicas could not be tried side by side ({why}); that "
-                    f"own code{_in_brackets(others)} does not mix them is not shown"
+                    f"own code{_in_brackets(beside)} does not mix them is not shown"
                 )
         load_parameters(model, stack.parameters(0))  # after a step no gain is zero any more
         causality.require_causal(self.where, model, setting, self.dataset, brief=True)
@@ -206,7 +192,7 @@ class _Arm:
             replace(probe, measure=_unwriting(probe.measure, f"probe '{probe.name}'"))
             for probe in study_probes(study)
         ]
-        stack, *others = (
+        stack, *copies = (
             build_stack(study, small, range(R), self.dataset, device, graphs=graphs, probes=probes)
             for _ in range(2 if self.own else 1)
         )
@@ -214,7 +200,7 @@ class _Arm:
         measure = _unwriting(loss.declared.measure, f"loss '{loss.declared.name}'")
         stack.replicas.loss = replace(loss, declared=loss.declared(measure))
         start = _states(stack)
-        after = self.repeated_step([stack, *others], start)
+        after = self.repeated_step([stack, *copies], start)
         warnings = self.check_update(small, stack, start[0], after[0])
         if R > 1:
             self.require_apart(stack, start, after)
@@ -265,8 +251,8 @@ class _Arm:
     def check_update(
         self, setting: Setting, stack: Trainer, before: ReplicaState, after: ReplicaState
     ) -> list[str]:
-        """Raise ParibusError if an optimizer makes weights NaN. Warn of one that changes no
-        weight but by decay, and of a loss that is not finite."""
+        """Raise ParibusError if an optimizer makes weights NaN. Warn of one that changes no weight,
+        and of a loss that is not finite."""
         row = dict(zip(stack.columns, after.arrays[MEASURED][0], strict=False))
         if not np.isfinite([row["train_loss"], row.get("train_objective", 0.0)]).all():
             return [f"{self.where}: the loss of its first step is not finite; its trials diverge"]
@@ -279,17 +265,11 @@ class _Arm:
             if broken := [key for key in keys if not np.isfinite(after.arrays[key]).all()]:
                 raise ParibusError(
                     f"{what} makes {some(broken)} not finite, though loss and gradient are: look "
-                    "for a division by zero or a root of a negative number"
+                    "for a division by zero or a root of a negative number",
+                    code="own_code",
                 )
-            if group.schedule or not all(group.factors):
-                continue
-            rate = np.float32(row["learning_rate"] * group.factors[0])
-            decay = np.float32(group.decays[0] * row.get("weight_decay_fraction", 1.0))
-            kept = np.float32(1) - rate * decay * (group.optimizer.decay == "decoupled")
-            if not any(
-                (after.arrays[k] != before.arrays[k] * (kept if i < group.n_decayed else 1)).any()
-                for i, k in enumerate(keys)
-            ):
+            is_still = all((after.arrays[key] == before.arrays[key]).all() for key in keys)
+            if is_still and all(group.factors) and not group.schedule:
                 warnings.append(f"{what} changes no weight; let it write to update.weights")
         return warnings
 
@@ -300,15 +280,15 @@ class _Arm:
         it, change when its neighbours' weights are NaN. The stack is left as `after` says."""
         stack.restore(after)
         evaluated = stack.parameters(0)
-        others = []
+        neighbours = []
         for state in start[1:]:
             weights = [(n, x) for n, x in state.arrays.items() if n.startswith(f"{WEIGHTS}/")]
             broken = {name: np.full_like(x, np.nan) for name, x in weights}
-            others.append(replace(state, arrays={**state.arrays, **broken}))
-        stack.restore([start[0], *others])
+            neighbours.append(replace(state, arrays={**state.arrays, **broken}))
+        stack.restore([start[0], *neighbours])
         stack.step()
         names, now = _differing(after[:1], [stack.state(0)]), stack.parameters(0)
-        names += [name for name in now if not _same_bits(evaluated[name], now[name])]
+        names += [name for name in now if evaluated[name].tobytes() != now[name].tobytes()]
         if names:
             raise ParibusError(
                 f"{self.where}: what one replica of a stack computes follows its neighbours "
@@ -342,8 +322,8 @@ class _Arm:
         window = self.dataset.validation[: seq_len + seq_len // 2 + 1]
         own, values = own_measures(evaluation.own, self.study.folder), dict[Any, str]()
         for _ in range(2 if own else 1):
-            about = (window, seq_len, own, evaluation.precision)
-            for row in evaluate_on(model, self.dataset, *about).rows:
+            result = evaluate_on(model, self.dataset, window, seq_len, own, evaluation.precision)
+            for row in result.rows:
                 value = repr(row.value)
                 if values.setdefault((row.measure, row.part), value) != value:
                     raise ParibusError(
@@ -361,32 +341,36 @@ def _states(stack: Trainer) -> list[ReplicaState]:
 def _differing(ours: list[ReplicaState], theirs: list[ReplicaState]) -> list[str]:
     """Return the names of the arrays that differ in some replica."""
     pairs = list(zip(ours, theirs, strict=True))
-    names = ours[0].arrays
-    return [n for n in names if not all(_same_bits(a.arrays[n], b.arrays[n]) for a, b in pairs)]
-
-
-def _same_bits(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return False
-    a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (ours, theirs))
-    return np.array_equal(a, b)
+    return [
+        name
+        for name in ours[0].arrays
+        if any(a.arrays[name].tobytes() != b.arrays[name].tobytes() for a, b in pairs)
+    ]
 
 
 def _in_brackets(own: Sequence[str]) -> str:
     return f" ({', '.join(own)})" if own else ""
 
 
+@contextmanager
+def _unchanged(values: object, what: str) -> Iterator[None]:
+    """Raise ParibusError if a tensor among `values` was written to inside."""
+    tensors = list(_tensors(values))
+    versions = [tensor._version for tensor in tensors]
+    yield
+    if versions != [tensor._version for tensor in tensors]:
+        raise ParibusError(
+            f"{what} writes to what it is given; let it write to a copy", code="own_code"
+        )
+
+
 def _unwriting(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     """Wrap `function` to raise ParibusError if it writes to a tensor among its arguments."""
 
     @functools.wraps(function)
-    def call(*args: Any, **more: Any) -> Any:
-        tensors = list(_tensors((args, more)))
-        versions = [tensor._version for tensor in tensors]
-        result = function(*args, **more)
-        if versions != [tensor._version for tensor in tensors]:
-            raise ParibusError(f"{what} writes to what it is given; let it write to a copy")
-        return result
+    def call(*args: Any, **options: Any) -> Any:
+        with _unchanged((args, options), what):
+            return function(*args, **options)
 
     return call
 
@@ -408,48 +392,40 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 @torch.no_grad()
 def _check_parts(model: GPT, setting: Setting, vocab_size: int) -> None:
-    """Read a window and raise ParibusError for a custom module that fails, gives another shape or
-    type, or writes to a parameter or its input. The model is left as it was."""
+    """Read a window and raise ParibusError for a custom module that gives another shape or type, or
+    writes to a parameter or its input. The model is left as it was."""
     T, D, mode = setting.data.seq_len, setting.model.d_model, model.training
     shapes = {"head": (ROWS, T, vocab_size), "positions": (T, D)}
     tokens_BT = torch.zeros(ROWS, T, dtype=torch.long, device=next(model.parameters()).device)
 
-    def checked(site: str, where: str, forward: Callable[..., Any], gives_pair: bool) -> Any:
-        def call(*args: Any, **more: Any) -> Any:
-            careful = _unwriting(lambda *_: forward(*args, **more), where)
-            try:
-                with blamed(f"{where} fails where it is given {_described(args)}"):
-                    result = careful(args, list(model.parameters()))
-            except ParibusError as error:
-                if where in str(error):
-                    raise
-                raise ParibusError(f"{where}: {error}") from error
-            wanted: Any = torch.empty(shapes.get(site, (ROWS, T, D)), device="meta")
-            if gives_pair:  # queries and keys as they were
-                wanted = args[:2]
-            elif site == "head" and isinstance(result, Tensor) and result.is_floating_point():
-                wanted = wanted.to(result.dtype)
-            if _described(result) != _described(wanted):
-                raise ParibusError(
-                    f"{where} gives {_described(result)} and must give {_described(wanted)}"
-                )
-            return result
-
-        return call
+    def check(
+        site: str, where: str, forward: Callable[..., Any], *args: Any, **options: Any
+    ) -> Any:
+        with _unchanged([*args, *model.parameters()], where):
+            result = forward(*args, **options)
+        wanted: Any = torch.empty(shapes.get(site, (ROWS, T, D)), device="meta")
+        if site == "positions" and len(args) > 1:  # queries and keys as they were
+            wanted = args[:2]
+        elif site == "head" and isinstance(result, Tensor) and result.is_floating_point():
+            wanted = wanted.to(result.dtype)
+        if _described(result) != _described(wanted):
+            raise ParibusError(
+                f"{where} gives {_described(result)} and must give {_described(wanted)}",
+                code="own_code",
+            )
+        return result
 
     with ExitStack() as undo:
         undo.callback(model.train, mode)
         for site, path in setting.model.modules.named.items():
-            if site in BLOCK_SITES:
-                part = model.get_submodule(f"blocks.0.{BLOCK_SITES[site]}")
-            elif site != "positions":
-                part = model.get_submodule(site)
-            else:
+            if site == "positions":
                 part = next((m for m in model.modules() if getattr(m, "stands", 0) in STANDS), None)
+            else:
+                at = f"blocks.0.{BLOCK_SITES[site]}" if site in BLOCK_SITES else site
+                part = model.get_submodule(at)
             if part is not None:
-                gives_pair = site == "positions" and part.stands == "attention"
                 where = f"model.modules.{site} = '{path}'"
-                part.forward = checked(site, where, part.forward, gives_pair)
+                part.forward = functools.partial(check, site, where, part.forward)
                 undo.callback(part.__dict__.pop, "forward")
         model.eval()(tokens_BT)
 
@@ -477,8 +453,8 @@ def repeat_steps(
     Returns (what of the machine is another, so that nothing was compared; the first step that
     differs from the record, from 1; what differs there).
     """
-    recorded, here = trial.read_json("environment.json"), environment(device, 1)
-    elsewhere = [key for key in ("code", *SAME_BITS) if recorded.get(key) != here[key]]
+    recorded, present = trial.read_json("environment.json"), environment(device, 1)
+    elsewhere = [key for key in ("code", *SAME_BITS) if recorded.get(key) != present[key]]
     if elsewhere:
         return elsewhere, None, ""
     trials = [(arm, seed) for arm, seed in trial.read_json("trial.json")["stack"]]
@@ -493,6 +469,6 @@ def repeat_steps(
     theirs = np.stack(columns, axis=1).astype(ours.dtype)
     differs = np.argwhere((ours != theirs) & ~(np.isnan(ours) & np.isnan(theirs)))
     for step, column in differs[:1].tolist():
-        name, now, then = REPEATED[column], ours[step, column], theirs[step, column]
-        return [], step + 1, f"{name} {now:.9g}, and {then:.9g} is recorded"
+        name, again, first = REPEATED[column], ours[step, column], theirs[step, column]
+        return [], step + 1, f"{name} {again:.9g}, and {first:.9g} is recorded"
     return [], None, ""

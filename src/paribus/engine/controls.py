@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from paribus.numbers import some
@@ -41,21 +42,19 @@ from paribus.study import changed_sources
 class StackedEvidence(Evidence):
     """What the controls look at: trial.json, initial.json and environment.json of one trial.
 
-    `leaked` is the share of the validation tokens that lie in a run which the training text of the
-    arm has word for word, from data.json; None where nobody looked yet. `near` is that of its
-    documents, or of its passages, with a near duplicate there, whichever is larger: (what they are,
-    how many have one, how many there are).
+    `leaks` are shares of the validation text that the training text of the arm has too, from
+    data.json: of tokens, word for word; of documents, or of passages if that is more, as near
+    duplicates. None is what nobody counted yet.
     """
 
     initial: dict[str, dict[str, Any]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    leaked: float | None = None
-    near: tuple[str, int, int] | None = None
+    leaks: tuple[float | None, float | None] = (None, None)
 
     @property
-    def near_share(self) -> float | None:
-        """`near` as a share; None where nobody looked yet."""
-        return self.near[1] / self.near[2] if self.near else None
+    def digests(self) -> dict[str, str]:
+        """Digests of its texts."""
+        return self.trial["data"]["digests"]
 
     @property
     def own_parts(self) -> list[str]:
@@ -105,9 +104,9 @@ FEW_VALUES = 16
 a constant, an identity matrix or a slope for each head has no more."""
 
 
-def _sealed(one: StackedEvidence, opened: Mapping[str, str] | None) -> Finding | None:
-    """Say whether the test part was read at most once, as the record has it; None without one."""
-    digest = one.trial["data"]["digests"].get("test")
+def _sealed(record: StackedEvidence, opened: Mapping[str, str] | None) -> Finding | None:
+    """Compare the test part with the record of its one opening; None where nothing is sealed."""
+    digest = record.digests.get("test")
     if digest is None:
         return None
     if opened is None:
@@ -118,155 +117,131 @@ def _sealed(one: StackedEvidence, opened: Mapping[str, str] | None) -> Finding |
     return "held", f"digest {digest[:12]}, read once, on {when}, for “{purpose}”"
 
 
-def _other_text(own: StackedEvidence, other: StackedEvidence) -> list[str]:
-    ours, theirs = own.trial["data"]["digests"], other.trial["data"]["digests"]
-    names = [name for name in {**ours, **theirs} if name not in HELD_OUT]
+def _differing(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> list[str]:
+    """Return the names of the digests that differ: of held-out text, or of any reference."""
+    ours, theirs = own.digests, reference.digests
+    names = (name for name in {**ours, **theirs} if (name in HELD_OUT) == held_out)
     return [name for name in names if ours.get(name) != theirs.get(name)]
 
 
-def _other_held_out(own: StackedEvidence, other: StackedEvidence) -> list[str]:
-    ours, theirs = own.trial["data"]["digests"], other.trial["data"]["digests"]
-    return [name for name in HELD_OUT if ours.get(name) != theirs.get(name)]
-
-
-def _other_software(own: StackedEvidence, other: StackedEvidence) -> Finding | None:
-    return _worst(differences(own.environment, other.environment))
-
-
-def _worst(found: Mapping[str, tuple[State, str]]) -> Finding | None:
-    """Return the worst state among what differs, with everything that is in it; None of no
-    difference."""
+def _worst(problems: Mapping[str, tuple[State, str]]) -> Finding | None:
+    """Return the worst state among `problems`, with everything that is in it."""
     for state in WORST:
-        if words := [text for one, text in found.values() if one == state]:
+        if words := [text for worst, text in problems.values() if worst == state]:
             return state, "; ".join(words)
     return None
 
 
-def _text(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
-    """Return what is trained on, and in which tokens."""
-    ours, differing = own.trial["data"]["digests"], _other_text(own, other)
+def _text(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
+    """Compare what is trained on, and in which tokens."""
+    differing = _differing(own, reference, held_out=False)
     if not differing:
-        return "held", f"corpus {ours['corpus'][:12]}, training split {ours['train'][:12]}"
-    words = f"{', '.join(differing)} differ"
-    state = declared_by(declared, *OTHER_TEXT)
-    return state, f"{words}: {_sizes(own)} against {_sizes(other)}" if state != "broken" else words
+        corpus, train = own.digests["corpus"], own.digests["train"]
+        return "held", f"corpus {corpus[:12]}, training split {train[:12]}"
+    sizes = (
+        f"{data['train_tokens']:,} tokens of a vocabulary of {data['vocab_size']:,}"
+        for data in (own.trial["data"], reference.trial["data"])
+        if "train_tokens" in data
+    )
+    return declared_by(declared, *OTHER_TEXT), (
+        f"{', '.join(differing)} differ: {' against '.join(sizes)}"
+    )
 
 
-def _sizes(record: StackedEvidence) -> str:
-    data = record.trial["data"]
-    return f"{data['train_tokens']:,} tokens of a vocabulary of {data['vocab_size']:,}"
-
-
-def _held_out(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
-    """Return the bytes that all arms are evaluated on: nothing that an arm declares may change
-    them."""
-    differing = _other_held_out(own, other)
-    if differing:
+def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
+    """Compare the bytes that all arms are evaluated on, which nothing that an arm declares may
+    change, and how much of them the training texts have."""
+    if differing := _differing(own, reference, held_out=True):
         return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
-    is_shared = own.trial["data"]["digests"] == other.trial["data"]["digests"]
-    for one in (own, other):
-        text = "training text" if is_shared else f"training text of arm '{one.arm}'"
-        if one.leaked is not None and one.leaked > MOST_LEAKED:
-            return "not proven", (
-                f"{one.leaked:.1%} of its tokens lie in runs that the {text} has word for word"
-            )
-        if one.near is not None and (one.near_share or 0) > MOST_NEAR:
-            kind, leaked, n = one.near
-            return "not proven", (
-                f"{leaked:,} of its {n:,} {kind}s ({leaked / n:.1%}) have a near duplicate in the "
-                f"{text}"
-            )
-    for words, ours, theirs in (
-        (
-            "{:.1%} of its tokens lie in runs that the training text of the arm has word for word, "
-            "and {:.1%} in those of its reference",
-            own.leaked,
-            other.leaked,
-        ),
-        (
-            "{:.1%} of its documents or passages have a near duplicate in the training text of the "
-            "arm, and {:.1%} in that of its reference",
-            own.near_share,
-            other.near_share,
-        ),
-    ):
+    kinds = (
+        (MOST_LEAKED, "of its tokens lie in runs that", "has word for word"),
+        (MOST_NEAR, "of its documents or passages have a near duplicate in", ""),
+    )
+    for (limit, verb, end), ours, theirs in zip(kinds, own.leaks, reference.leaks, strict=True):
+        for record, share in ((own, ours), (reference, theirs)):
+            if (share or 0) > limit:
+                whose = "" if own.digests == reference.digests else f" of arm '{record.arm}'"
+                return "not proven", f"{share:.1%} {verb} the training text{whose} {end}".strip()
         if ours is None or theirs is None or not _reads_other_text(declared):
             continue
         if abs(ours - theirs) >= LEAKS_APART:
-            return "not proven", words.format(ours, theirs)
-    data = own.trial["data"]
-    sha256 = data["digests"].get("validation_text", "")
-    return "held", f"{data.get('validation_bytes', 0):,} bytes with SHA-256 {sha256[:12]}"
+            words = f"{ours:.1%} {verb} the training text of the arm {end}".strip()
+            return "not proven", f"{words}, and {theirs:.1%} for its reference"
+    sha256 = own.digests.get("validation_text", "")
+    return (
+        "held",
+        f"{own.trial['data'].get('validation_bytes', 0):,} bytes with SHA-256 {sha256[:12]}",
+    )
 
 
 def _reads_other_text(declared: Mapping[str, Any]) -> bool:
-    """Tell whether an arm declares other text, and not just other tokens or another order of it."""
+    """Return whether an arm declares other text, not just other tokens or another order of it."""
     same = ("data.tokenizer", "data.order")
     return any(key.startswith(OTHER_TEXT) and not key.startswith(same) for key in declared)
 
 
-def _batches(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
-    ours, theirs = own.trial["batch_digest"], other.trial["batch_digest"]
+def _batches(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
+    ours, theirs = own.trial["batch_digest"], reference.trial["batch_digest"]
     if ours == theirs:
         return "held", f"running digest {ours[:12]}"
     state = declared_by(declared, *OTHER_BATCHES)
     return state, f"running digest {ours[:12]} against {theirs[:12]}"
 
 
-def _budget(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
-    ours, theirs = own.trial["tokens"], other.trial["tokens"]
-    units = {one.trial["setting"]["training"].get("budget") for one in (own, other)}
+def _budget(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
+    ours, theirs = own.trial["tokens"], reference.trial["tokens"]
+    units = {record.trial["setting"]["training"].get("budget") for record in (own, reference)}
     if ours == theirs and "flops" not in units:
         return "held", f"{ours:,} tokens in each"
     words = f"{ours:,} tokens against {theirs:,}"
     if units == {"flops"}:
-        state, told = _matched_flops(own.trial, other.trial, words)
-        hidden = {key for one in (own, other) for key in one.own_parts}
+        state, words = matched_flops(own.trial, reference.trial, words)
+        hidden = {key for record in (own, reference) for key in record.own_parts}
         if state == "held" and hidden:
             # No counter sees a loss, an optimizer, or anything else that is not a matrix product.
-            return "not proven", (
-                f"own code ({some(sorted(hidden))}) can compute what no count of FLOPs sees; {told}"
-            )
-        return state, told
+            code = f"own code ({some(sorted(hidden))}) can compute what no count of FLOPs sees"
+            return "not proven", f"{code}; {words}"
+        return state, words
     if units != {"bytes"}:
         return "broken", words
-    mine, others = _consumed_bytes(own), _consumed_bytes(other)
-    if not mine or not others:
+    ours, theirs = _consumed_bytes(own), _consumed_bytes(reference)
+    if not ours or not theirs:
         return "not proven", f"no record of the bytes that were consumed: {words}"
     # Iterations are rounded to whole steps, one arm's from the other's, by the average token of
     # each arm's text; what the drawn windows hold differs from that average.
-    step = max(mine / own.trial["iterations"], others / other.trial["iterations"])
-    state: State = "held" if abs(mine - others) <= step + MOST_BYTES_APART * others else "broken"
-    share = (mine - others) / others
-    return state, (
-        f"budgets match in bytes on average: {mine:,} bytes were consumed against {others:,} "
-        f"({share:+.1%}), to the nearest step; {words}"
+    step = max(ours / own.trial["iterations"], theirs / reference.trial["iterations"])
+    is_near = abs(ours - theirs) <= step + MOST_BYTES_APART * theirs
+    return "held" if is_near else "broken", (
+        f"budgets match in bytes on average: {ours:,} bytes were consumed against {theirs:,} "
+        f"({(ours - theirs) / theirs:+.1%}), to the nearest step; {words}"
     )
 
 
 def _consumed_bytes(record: StackedEvidence) -> int:
-    """UTF-8 bytes of all targets of a trial, as they were counted after it; 0 of no record."""
+    """Return the UTF-8 bytes of all targets of a trial; 0 of no record."""
     sources = record.trial.get("consumed", {}).get("sources", {})
-    return sum(of["bytes"] for of in sources.values())
+    return sum(source["bytes"] for source in sources.values())
 
 
-def _initial_values(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
+def _initial_values(
+    own: StackedEvidence, reference: StackedEvidence, declared: Declared
+) -> Finding:
     """Compare what both models have, by name and shape: another *rule* must be the arm's doing.
 
     What one of them has alone is counted, and named.
     """
-    names = [*own.initial, *(name for name in other.initial if name not in own.initial)]
+    names = [*own.initial, *(name for name in reference.initial if name not in own.initial)]
     shared = [
         name
         for name, ours in own.initial.items()
-        if name in other.initial and ours["shape"] == other.initial[name]["shape"]
+        if name in reference.initial and ours["shape"] == reference.initial[name]["shape"]
     ]
-    differing = [n for n in shared if own.initial[n]["sha256"] != other.initial[n]["sha256"]]
+    differing = [n for n in shared if own.initial[n]["sha256"] != reference.initial[n]["sha256"]]
     if not differing:
         alone = [name for name in names if name not in shared]
         told = f"{len(shared)} of {len(names)} parameters shared, bit-equal at step 0"
         return "held", f"{told}; not shared: {some(alone)}" if alone else told
-    same_rule = [n for n in differing if own.initial[n]["rule"] == other.initial[n]["rule"]]
+    same_rule = [n for n in differing if own.initial[n]["rule"] == reference.initial[n]["rule"]]
     if same_rule:
         return "broken", f"drawn by one rule, yet different: {some(same_rule)}"
     # What an initialisation rule depends on; the depth scales residual projections.
@@ -278,26 +253,29 @@ def _drawn_alike(trials: Iterable[StackedEvidence]) -> Iterator[Labelled]:
     """Yield the trials of an arm in which modules were asked to draw, and gave what they gave
     another seed: such as values that are read from a file."""
     first: dict[tuple[str, str], str] = {}
-    for one in trials:
+    for record in trials:
         alike = [
             name
-            for name, about in one.initial.items()
-            if about.get("distinct", 0) > FEW_VALUES
-            and first.setdefault((name, about["sha256"]), one.label) != one.label
+            for name, initial in record.initial.items()
+            if initial.get("distinct", 0) > FEW_VALUES
+            and first.setdefault((name, initial["sha256"]), record.label) != record.label
         ]
         if alike:
-            about = one.initial[alike[0]]
-            told = (
-                f"{some(alike)}: {about['rule']} gives the {about['distinct']:,} distinct values "
-                f"of {first[alike[0], about['sha256']]} again; a constant is what the constructor "
-                "gives"
+            initial = record.initial[alike[0]]
+            yield (
+                record.label,
+                "not proven",
+                (
+                    f"{some(alike)}: {initial['rule']} gives the {initial['distinct']:,} distinct "
+                    f"values of {first[alike[0], initial['sha256']]} again; a constant is what the "
+                    "constructor gives"
+                ),
             )
-            yield one.label, "not proven", told
 
 
-def _questions(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
+def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
     """Accuracies are compared on the same prompts, of the same files, through the same harness."""
-    ours, theirs = own.trial["tasks"], other.trial["tasks"]
+    ours, theirs = own.trial["tasks"], reference.trial["tasks"]
     # What somebody without the context is right in follows from how many tokens a choice has.
     of_tokens = {"uninformed"} if "data.tokenizer" in declared else set()
     keys = {**ours, **theirs}.keys() - of_tokens
@@ -307,34 +285,34 @@ def _questions(own: StackedEvidence, other: StackedEvidence, declared: Declared)
     return "held", f"prompts {ours['prompts_sha256'][:12]}" if ours else "no tasks"
 
 
-def _causality(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
+def _causality(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
     """Predictions were compared under changed tokens before and after a model was evaluated."""
-    checked = [record.trial.get("causality") for record in (own, other)]
+    checked = [record.trial.get("causality") for record in (own, reference)]
     if not all(checked):
         return "broken", "not compared under changed tokens"
-    unclear = [one["not_proven"] for one in checked if one and "not_proven" in one]
+    unclear = [each["not_proven"] for each in checked if each and "not_proven" in each]
     if unclear:
         return "not proven", f"of a trial: {unclear[0]}"
     modes = ("training", "evaluation")
-    largest = max(one[mode] for one in checked if one for mode in modes if mode in one)
+    largest = max(each[m] for each in checked if each for m in modes if m in each)
     words = f"up to rounding ({largest:.1g} nats)" if largest else "to the bit"
-    share = min(one["positions"] for one in checked if one)
+    share = min(each["positions"] for each in checked if each)
     tried = f", at {share:.0%} of the positions, drawn at random" if share < 1 else ""
     return "held", f"no prediction follows a later token or another row, {words}{tried}"
 
 
-def _software(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
-    if found := _worst(differences(own.environment, other.environment, pair=True)):
-        return found
+def _software(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
+    if problem := _worst(differences(own.environment, reference.environment, pair=True)):
+        return problem
     kernels, torch = own.environment.get("kernels", "torch"), own.environment["packages"]["torch"]
     ours = "" if kernels == "torch" else f", kernels {kernels}"
     return "held", f"torch {torch} on {own.environment['device']}{ours}"
 
 
-def _settings(own: StackedEvidence, other: StackedEvidence, declared: Declared) -> Finding:
+def _settings(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
     """Compare what two trials were set to, and the source of own parts that both have."""
-    state, words = settings(own, other, declared)
-    ours, theirs = own.trial["own_modules"], other.trial["own_modules"]
+    state, words = settings(own, reference, declared)
+    ours, theirs = own.trial["own_modules"], reference.trial["own_modules"]
     for site in ours.keys() & theirs.keys() if state == "held" else ():
         files = changed_sources({site: ours[site]}, {site: theirs[site]})
         key = site if "." in site else f"model.modules.{site}"
@@ -350,22 +328,22 @@ def evidence_of(
     of_arm = data.get("arms", {}).get(folder.arm, data)
     leakage = of_arm.get("leakage", {})
     leaked = None
-    if leakage and leakage["validation_tokens"]:
+    if leakage.get("validation_tokens"):
         leaked = leakage["in_training"] / leakage["validation_tokens"]
-    counts = [
-        (kind, found["leaked_near"], found["validation_units"])
-        for kind, found in of_arm.get("duplicates", {}).items()
-        if found.get("validation_units") and "leaked_near" in found
+    near = [
+        counts["leaked_near"] / counts["validation_units"]
+        for counts in of_arm.get("duplicates", {}).values()
+        if counts.get("validation_units") and "leaked_near" in counts
     ]
-    near = max(counts, key=lambda one: one[1] / one[2], default=None)
     initial, environment = folder.read_json("initial.json"), folder.read_json("environment.json")
-    return StackedEvidence(folder.arm, folder.seed, trial, initial, environment, leaked, near)
+    leaks = leaked, max(near, default=None)
+    return StackedEvidence(folder.arm, folder.seed, trial, initial, environment, leaks)
 
 
-def _matched_flops(own: Mapping[str, Any], other: Mapping[str, Any], words: str) -> Finding:
+def matched_flops(own: Mapping[str, Any], reference: Mapping[str, Any], words: str) -> Finding:
     """Compare the FLOPs of two trials (trial.json), which match to the nearest step."""
     spent, steps = [], []
-    for trial in (own, other):
+    for trial in (own, reference):
         per_token = trial.get("flops", {}).get("per_token")
         if per_token is None:
             return "not proven", f"FLOPs were not counted: {words}"
@@ -392,16 +370,19 @@ PAIRS: dict[str, Check] = {
 }
 
 
-def _broken(names: list[str]) -> Finding | None:
+def _apart(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> Finding | None:
+    names = _differing(own, reference, held_out=held_out)
     return ("broken", f"{', '.join(names)} differ") if names else None
 
 
 CHECKS = Checks(
     PAIRS,
     across={
-        "text": lambda own, other: _broken(_other_text(own, other)),
-        "held-out text": lambda own, other: _broken(_other_held_out(own, other)),
-        "software": _other_software,
+        "text": partial(_apart, held_out=False),
+        "held-out text": partial(_apart, held_out=True),
+        "software": lambda own, reference: _worst(
+            differences(own.environment, reference.environment)
+        ),
     },
     # Arms may be trained on other text than each other, the trials of one arm may not.
     of_arm=frozenset({"text"}),

@@ -216,7 +216,7 @@ def _slots(setting: Setting, sizes: Sizes) -> int:
 
 @dataclass(frozen=True)
 class ArmCost:
-    """Cost of one trial of an arm; `memory` is None for a user-defined part."""
+    """Cost of one trial of an arm; `memory` is None if it has user-defined parts."""
 
     tokens: int
     iterations: int
@@ -318,7 +318,7 @@ def study_cost(
     device_hours = hours = None
     if rate is not None:
         device_hours = sum(flops) / rate.flops_per_second / 3600
-        each = [one / rate.flops_per_second / rate.devices_per_trial / 3600 for one in flops]
+        each = [n / rate.flops_per_second / rate.devices_per_trial / 3600 for n in flops]
         at_once = rate.places // rate.devices_per_trial
         hours = last_end(each[: len(tuning)], at_once) + last_end(each[len(tuning) :], at_once)
     return Cost(
@@ -340,15 +340,13 @@ def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
     setting: Setting = study.setting(arm)
     V, resources = vocab_size or ASSUMED_VOCABULARY, study.resources
     parameters, flops = model_size(setting, V, study.folder)
-    held = None
+    most = None
     if has_formula(setting):
         devices, checkpointing = resources.devices_per_trial or 1, resources.checkpoint_activations
-        held = memory(setting, V, devices=devices, checkpointing=checkpointing)
+        most = memory(setting, V, devices=devices, checkpointing=checkpointing)
     if flops is None:
-        from paribus.engine.model import training_flops_per_token
-
-        flops = training_flops_per_token(setting, V, study.folder)  # each matrix is used once
-    return ArmCost(setting.tokens, setting.iterations, parameters, flops * setting.tokens, held)
+        flops = 6 * parameters  # each is used once
+    return ArmCost(setting.tokens, setting.iterations, parameters, flops * setting.tokens, most)
 
 
 def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int | None]:
@@ -359,10 +357,18 @@ def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, in
     """
     if has_formula(setting):
         return parameter_sizes(setting, vocab_size).total, flops_per_token(setting, vocab_size)
-    from paribus.engine.model import count_parameters, training_flops
+    from paribus.engine.model import count_parameters, counted_flops_per_token
 
-    counted = training_flops(setting, vocab_size, folder).per_token
+    counted = counted_flops_per_token(setting, vocab_size, folder)
     return count_parameters(setting, vocab_size, folder), counted
+
+
+def flops_record(setting: Setting, vocab_size: int, folder: Path) -> dict[str, int | str]:
+    """Return the entry of a trial's record: FLOPs per token, by the formula or PyTorch's counter;
+    empty if they are unknown."""
+    flops = model_size(setting, vocab_size, folder)[1]
+    by = "formula" if has_formula(setting) else "counter"
+    return {} if flops is None else {"per_token": flops, "by": by}
 
 
 def last_end(hours: Sequence[float], places: int) -> float:

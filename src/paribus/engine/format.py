@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Setting, Tasks
-from paribus.engine.setting.curve import curve_problem, curve_steps
+from paribus.engine.setting.curve import curve_steps, require_curve
 from paribus.engine.setting.presets import PRESET, preset_values
 from paribus.engine.setting.setting import Average, Schedule
 from paribus.engine.setting.treatment import require_shared_text
@@ -109,10 +109,10 @@ class StackedFormat(StudyFormat):
     def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
         """Return the sections, validated. Raises ParibusError."""
         try:
-            found = Sections.model_validate(table)
+            values = Sections.model_validate(table)
         except ValidationError as error:
             raise ParibusError(explain(error, Sections, others)) from None
-        return {name: getattr(found, name) for name in Sections.model_fields}
+        return {name: getattr(values, name) for name in Sections.model_fields}
 
     def setting(self, shared: dict[str, Any]) -> Setting:
         """Return what a trial is trained with."""
@@ -145,8 +145,7 @@ class StackedFormat(StudyFormat):
                     "set float32, bfloat16 or float16"
                 )
             setting: Setting = study.setting(arm)
-            if problem := curve_problem(study.evaluation, arm, setting.budget_iterations):
-                raise ParibusError(problem)
+            require_curve(study.evaluation, arm, setting.budget_iterations)
             reference = study.reference(arm)
             if reference is not None:
                 _require_same_budget(arm, setting, reference, study.setting(reference))
@@ -221,8 +220,7 @@ def _training_flops(study: Study) -> float:
         model = setting.model
         trials = float(len(study.seeds))
         if tuning is not None:
-            whole = setting.budget_iterations
-            part = (tuning.iterations or whole) / whole
+            part = (tuning.iterations or setting.budget_iterations) / setting.budget_iterations
             trials += part * len(tuning.seeds) * len(tuning.candidates)
         total += trials * 6 * 12 * model.n_layer * model.d_model**2 * setting.tokens
     return total
@@ -260,13 +258,13 @@ def _require_same_budget(arm: str, ours: Setting, reference: str, theirs: Settin
 
 def _require_float16(study: Study) -> None:
     trained = [study.setting(arm).training for arm in study.arms]
-    if "float16" not in {one.precision for one in trained}:
-        for one in trained:
-            if one.loss_scale != LossScale():
-                raise ParibusError(
-                    f"training.loss_scale has no effect on precision '{one.precision}'; it is "
-                    "of 'float16': leave it out"
-                )
+    if any(each.precision == "float16" for each in trained):
+        return
+    if any(each.loss_scale != LossScale() for each in trained):
+        raise ParibusError(
+            "training.loss_scale has an effect on precision 'float16' only; leave it out",
+            code="conflict",
+        )
 
 
 def _shortened(study: Study, arm: str, first: int) -> int:
@@ -274,8 +272,7 @@ def _shortened(study: Study, arm: str, first: int) -> int:
     reference = study.reference(arm)
     if reference is None:
         return first
-    mine, other = study.setting(arm), study.setting(reference)
-    share = mine.budget_iterations / other.budget_iterations
+    share = study.setting(arm).budget_iterations / study.setting(reference).budget_iterations
     return max(round(_shortened(study, reference, first) * share), 1)
 
 

@@ -39,14 +39,14 @@ class DataOfTrialForm(Record):
 
 
 class ConsumedForm(Record):
-    """What was trained on: tokens by class, and how often they were seen."""
+    """Training tokens by class, and how often they were seen."""
 
     token_classes: dict[str, int]
     times_seen: list[int]
 
 
 class BlocksForm(Record):
-    """What held-out text was cut into, to be resampled."""
+    """Blocks of held-out text that are resampled."""
 
     kind: str
     items: Count
@@ -54,7 +54,7 @@ class BlocksForm(Record):
 
 
 class NotProvenForm(Record):
-    """Why nothing was found out."""
+    """Reason for an unknown result."""
 
     not_proven: str
 
@@ -84,13 +84,13 @@ class NoneForm(Record):
 
 
 class PromptsForm(Record):
-    """What the questions of the tasks were, word for word."""
+    """Digest of the questions of the tasks."""
 
     prompts_sha256: str = ""
 
 
 class StackedTrialForm(Record):
-    """What trial.json says besides what every trainer's does."""
+    """Further keys of trial.json."""
 
     data: DataOfTrialForm
     tasks: PromptsForm
@@ -128,7 +128,7 @@ class ResumedForm(Record):
 
 
 class EnvironmentForm(Record):
-    """What a trial was trained on, and with."""
+    """Device and software of a trial."""
 
     packages: PackagesForm
     device: str
@@ -162,11 +162,12 @@ class StackedRecords(RecordFormat):
 
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
         """Return the texts that are held out, with their places in the corpus."""
-        found = []
-        for arm, record in registered["data"].items():
-            if arm in study.arms:
-                found += _held_out_parts(study.setting(arm).data, record)
-        return found
+        return [
+            part
+            for arm, record in registered["data"].items()
+            if arm in study.arms
+            for part in _held_out_parts(study.setting(arm).data, record)
+        ]
 
     def forbids_reuse(self, study: Study, registered: Mapping[str, Any]) -> bool:
         """Return whether a test text that was opened before must not be tested on again."""
@@ -202,20 +203,20 @@ def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
     form = data.deduplicate if data.deduplicate in ("exact", "near") else ""
     cut = {"corpus": digests["corpus"], "form": form}
     start = _trained_bytes(data, record)
-    found = []
+    parts = []
     if text := digests.get("validation_text"):
         place: dict[str, Any] = {"corpus": text, "start": 0, "stop": n_bytes}
         if data.validation_path is None:
             stop = None if start is None or n_bytes is None else start + n_bytes
             place = cut | {"start": start, "stop": stop}
             start = stop
-        found.append(TextPart(role="validation", digest=text, **place))
+        parts.append(TextPart(role="validation", digest=text, **place))
     if text := digests.get("test"):
         place = cut | {"start": start}
         if data.test_path is not None:
             place = {"corpus": text, "start": 0}
-        found.append(TextPart(role="test", digest=text, **place))
-    return found
+        parts.append(TextPart(role="test", digest=text, **place))
+    return parts
 
 
 def _trained_bytes(data: Data, record: Mapping[str, Any]) -> int | None:

@@ -66,37 +66,36 @@ def signature(files: list[Path]) -> list[list[Any]] | None:
 
 
 class Manifest(BaseModel, strict=True):
-    """The record of a folder of tokens: `about` names the text by whatever decides it."""
+    """The record of a folder of tokens: `identity` names the text by whatever decides it."""
 
-    about: dict[str, Any]
+    identity: dict[str, Any]
     dtype: str
     tokens: NonNegativeInt
     digest: str
 
 
 def cached_tokens(
-    about: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], dtype: np.dtype[Any]
+    identity: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], dtype: np.dtype[Any]
 ) -> tuple[Tokens, str]:
-    """Return the tokens that `about` names, and their digest; they are made unless they exist.
+    """Return the tokens that `identity` names, and their digest; they are made unless they exist.
 
-    `about` is whatever decides them. `make` gives them in arrays of any lengths. Two runs that need
-    them at once make them once. Raises ParibusError where the cache cannot be written, or was
-    changed.
+    `make` gives them in arrays of any lengths. Two runs that need them at once make them once.
+    Raises ParibusError where the cache cannot be written, or was changed.
     """
-    about = about | {"format": FORMAT}
-    folder = cache_folder() / "tokens" / digest(about)
+    identity = identity | {"format": FORMAT}
+    folder = cache_folder() / "tokens" / digest(identity)
     if not (folder / MANIFEST).is_file():
         with _locked(folder):
             if not (folder / MANIFEST).is_file():
                 remove_folder(folder)  # a remainder: nobody can tell whose tokens
                 with whole_folder(folder) as partial:
-                    _write(partial, about, make(), dtype)
+                    _write(partial, identity, make(), dtype)
     return _open(folder)
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time in for `path`; others wait, and it is said."""
+    """Hold the lock of `path`; a process that waits for it notes so."""
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +117,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _write(
-    folder: Path, about: dict[str, Any], arrays: Iterable[np.ndarray], dtype: np.dtype[Any]
+    folder: Path, identity: dict[str, Any], arrays: Iterable[np.ndarray], dtype: np.dtype[Any]
 ) -> None:
     """Write `arrays`, one after the other, as one file; the manifest comes last."""
     with open(folder / TOKENS, "wb") as file:
@@ -128,7 +127,7 @@ def _write(
         os.fsync(file.fileno())
     tokens = _mapped(folder / TOKENS, dtype)
     manifest = Manifest(
-        about=about, dtype=dtype.str, tokens=len(tokens), digest=tokens_digest(tokens)
+        identity=identity, dtype=dtype.str, tokens=len(tokens), digest=tokens_digest(tokens)
     )
     _write_stamp(folder)
     write_bytes(folder / MANIFEST, canonical_json(manifest.model_dump()).encode())
@@ -144,7 +143,7 @@ def _open(folder: Path) -> tuple[Tokens, str]:
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
         tokens = _mapped(folder / TOKENS, np.dtype(manifest.dtype))
-        is_same = len(tokens) == manifest.tokens and digest(manifest.about) == folder.name
+        is_same = len(tokens) == manifest.tokens and digest(manifest.identity) == folder.name
         is_stale = is_same and _read_stamp(folder) != _stamp(folder)
         if is_stale:
             is_same = tokens_digest(tokens) == manifest.digest

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
@@ -62,7 +62,7 @@ class Dataset:
     @property
     def bytes_per_token(self) -> float:
         """Expected UTF-8 bytes of a training token, the ends of documents among these."""
-        return sum(of.share * of.n_bytes / of.n_tokens for of in self.sources.values())
+        return sum(each.share * each.n_bytes / each.n_tokens for each in self.sources.values())
 
     @cached_property
     def token_classes(self) -> np.ndarray:
@@ -72,10 +72,10 @@ class Dataset:
     @property
     def record(self) -> dict[str, object]:
         """The record of the data."""
-        found: dict[str, object] = {
+        record: dict[str, object] = {
             "n_documents": self.n_documents,
             "train_tokens": len(self.train),
-            "train_bytes": sum(of.n_bytes for of in self.sources.values()),
+            "train_bytes": sum(each.n_bytes for each in self.sources.values()),
             "bytes_per_token": self.bytes_per_token,
             "validation_tokens": len(self.validation),
             "validation_bytes": self.held_out.n_bytes,
@@ -83,13 +83,13 @@ class Dataset:
             "digests": self.digests,
         }
         if len(self.sources) > 1:
-            found["sources"] = {name: asdict(of) for name, of in self.sources.items()}
-        return found | ({"deduplicated": self.deduplicated} if self.deduplicated else {})
+            record["sources"] = {name: asdict(each) for name, each in self.sources.items()}
+        return record | ({"deduplicated": self.deduplicated} if self.deduplicated else {})
 
 
 @dataclass(frozen=True)
 class TrainingText:
-    """One source of what is trained on.
+    """Training text of one source.
 
     Attributes:
         share: of the training windows.
@@ -111,7 +111,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     """
     texts = Texts.read(data, folder)
     split, end = texts.split(), texts.tokenizer.end_of_document
-    validation, validation_digest = texts.tokens(split.held[VALIDATION], VALIDATION)
+    validation, validation_digest = texts.tokens(split.held_out[VALIDATION], VALIDATION)
     if data.validation_tokens is not None and data.validation_tokens < len(validation):
         validation = validation[: data.validation_tokens]
         validation_digest = tokens_digest(validation)
@@ -122,16 +122,18 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     _require_window(validation, data, VALIDATION)
     windows = {name: windows_of(ids, end, data, hashes[name]) for name, ids in train.items()}
     digests = {
-        "corpus": texts.found[CORPUS].digest,
+        "corpus": texts.scans[CORPUS].digest,
         "vocabulary": texts.tokenizer.digest,
         "train": next(iter(hashes.values())) if len(hashes) == 1 else digest(hashes),
         "validation": validation_digest,
-        "validation_text": split.scans[VALIDATION].digest,
+        "validation_text": split.held_scans[VALIDATION].digest,
     }
-    digests |= {f"source {name}": texts.found[name].digest for name in data.other_sources}
+    digests |= {f"source {name}": texts.scans[name].digest for name in data.other_sources}
     test = None
-    if TEST in split.held:
-        test = SealedPart(split.scans[TEST], lambda: texts.tokens(split.held[TEST], TEST)[0])
+    if TEST in split.held_out:
+        test = SealedPart(
+            split.held_scans[TEST], lambda: texts.tokens(split.held_out[TEST], TEST)[0]
+        )
         _require_text(test.text, data)
         digests["test"] = test.text.digest
     order: Windows | Mixture = next(iter(windows.values()))
@@ -144,13 +146,13 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
         validation,
         texts.tokenizer,
         order,
-        texts.found[CORPUS].n_documents,
+        texts.scans[CORPUS].n_documents,
         digests,
         {
             name: TrainingText(share, len(train[name]), split.train_bytes[name])
             for name, share in data.shares.items()
         },
-        split.scans[VALIDATION],
+        split.held_scans[VALIDATION],
         texts.has_ends,
         test,
         {key: sum(each[key] for each in rates) for key in rates[0]} if rates else {},
@@ -192,21 +194,20 @@ def _join(texts: Mapping[str, Tokens], hashes: Mapping[str, str]) -> Tokens:
         return parts[0]
     if not any(isinstance(part, np.memmap) for part in parts):
         return np.concatenate(parts)
-    about = {"joined": list(hashes.values())}
-    return cached_tokens(about, lambda: chain.from_iterable(map(chunks, parts)), parts[0].dtype)[0]
+    identity = {"joined": list(hashes.values())}
+    return cached_tokens(identity, lambda: chain.from_iterable(map(chunks, parts)), parts[0].dtype)[
+        0
+    ]
 
 
 def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:
     """Return the windows of the training text `train`, whose digest is `train_digest`."""
     places: Tokens | None = None
     if data.pack == "documents":
-
-        def make() -> Iterator[np.ndarray]:
-            return document_places(train, end, data.seq_len)
-
+        make = partial(document_places, train, end, data.seq_len)
         if isinstance(train, np.memmap):
-            about = {"places in": train_digest, "seq_len": data.seq_len, "end": end}
-            places, _ = cached_tokens(about, make, np.dtype("<u8"))
+            identity = {"places in": train_digest, "seq_len": data.seq_len, "end": end}
+            places, _ = cached_tokens(identity, lambda: [make()], np.dtype("<u8"))
         else:
-            places = np.concatenate(list(make()))
+            places = make()
     return Windows(len(train), data.seq_len, data.order, places)

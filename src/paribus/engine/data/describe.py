@@ -1,4 +1,4 @@
-"""Tables of a corpus beyond its digests, and of what each trial consumed of it."""
+"""Describe a corpus in tables, and the part of it that a trial consumed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
     sampled = n if is_whole else sum(map(len, blocks + _blocks(dataset.train)))
     return {
         "token_classes": _token_classes(dataset),
-        "duplicates": {kind: count_duplicates(*found) for kind, found in units.items()},
+        "duplicates": {kind: count_duplicates(*each) for kind, each in units.items()},
         "leakage": {
             "validation_tokens": sum(map(len, blocks)),
             "in_training": int(leaked.sum()),
@@ -86,14 +86,14 @@ def _units(dataset: Dataset, *, is_whole: bool) -> dict[str, tuple[list[str], li
         for ids in blocks:
             documents = _documents(dataset, ids)
             texts = {"document": documents, "passage": passages("\n\n".join(documents))}
-            for kind, (found, held_out) in units.items():
-                found.extend(texts[kind][inner])
+            for kind, (all_texts, held_out) in units.items():
+                all_texts.extend(texts[kind][inner])
                 held_out.extend([is_held_out] * len(texts[kind][inner]))
     return units
 
 
 def _blocks(tokens: Tokens) -> list[np.ndarray]:
-    """SAMPLE_BLOCKS blocks of `tokens`; all of them in one where they are no more than that."""
+    """Return SAMPLE_BLOCKS blocks of `tokens`, or one block of a short text."""
     if len(tokens) <= SAMPLE_BLOCKS * BLOCK_TOKENS:
         return [tokens[:]]
     starts = np.linspace(0, len(tokens) - BLOCK_TOKENS, SAMPLE_BLOCKS).astype(np.int64)
@@ -156,10 +156,8 @@ class Consumption:
 
 def class_counts(tokens: Tokens, classes: np.ndarray) -> np.ndarray:
     """Count `tokens` by class, [5]; `classes` [V] is `token_classes`' answer."""
-    by_token = np.zeros(len(classes), np.int64)
-    for ids in chunks(tokens):
-        by_token += np.bincount(ids, minlength=len(classes))
-    return _by_class(by_token, classes)
+    counts = [np.bincount(classes[ids], minlength=len(TOKEN_CLASSES)) for ids in chunks(tokens)]
+    return np.sum([np.zeros(len(TOKEN_CLASSES), np.int64), *counts], axis=0)
 
 
 def consumption(
@@ -197,8 +195,8 @@ def consumption(
             times_seen[: len(times)] += times
             if len(times) > 1:
                 # Sums of floats, exact below 2^53 targets.
-                found = np.bincount(tokens[begin : begin + size], seen, minlength=len(classes))
-                by_token[name] += found.astype(np.int64)
+                counted = np.bincount(tokens[begin : begin + size], seen, minlength=len(classes))
+                by_token[name] += counted.astype(np.int64)
     targets = _by_class(np.sum(list(by_token.values()), axis=0), classes)
     return Consumption(targets, times_seen, by_token, counts)
 

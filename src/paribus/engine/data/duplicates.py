@@ -64,8 +64,8 @@ class NearIndex:
 
     def has(self, sketch: Any) -> bool:
         """Return whether a near duplicate of `sketch` was added."""
-        found = (self._sketches[key] for key in self._index.query(sketch))
-        return any(sketch.jaccard(other) >= NEAR_DUPLICATE_JACCARD for other in found)
+        candidates = (self._sketches[key] for key in self._index.query(sketch))
+        return any(sketch.jaccard(each) >= NEAR_DUPLICATE_JACCARD for each in candidates)
 
     def add(self, sketch: Any) -> None:
         """Let later sketches be compared with `sketch`."""
@@ -89,8 +89,8 @@ def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> dic
     """
     of_unit = dict(zip(units, sketches(units), strict=True))
     pairs = list(zip(units, in_validation, strict=True))
-    held = [unit for unit, is_held in pairs if is_held]
-    trained = {unit: of_unit[unit] for unit, is_held in pairs if not is_held}
+    held_out = [unit for unit, is_held_out in pairs if is_held_out]
+    trained = {unit: of_unit[unit] for unit, is_held_out in pairs if not is_held_out}
     earlier, training = NearIndex(), NearIndex()
     for sketch in trained.values():
         training.add(sketch)
@@ -98,9 +98,9 @@ def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> dic
         "units": len(units),
         "exact": len(units) - len(of_unit),
         "near": sum(not earlier.is_new(of_unit[unit]) for unit in units),
-        "validation_units": len(held),
-        "leaked_exact": sum(unit in trained for unit in held),
-        "leaked_near": sum(training.has(of_unit[unit]) for unit in held),
+        "validation_units": len(held_out),
+        "leaked_exact": sum(unit in trained for unit in held_out),
+        "leaked_near": sum(training.has(of_unit[unit]) for unit in held_out),
     }
 
 
@@ -129,12 +129,12 @@ class Runs:
 
     def __init__(self, texts: Sequence[np.ndarray]) -> None:
         texts = [ids for ids in texts if len(ids) >= RUN_TOKENS]
-        found = [np.unique(run_hashes(ids, RUN_TOKENS)) for ids in texts]
-        self.hashes = np.unique(np.concatenate([np.zeros(0, np.uint64), *found]))
+        hashes = [np.unique(run_hashes(ids, RUN_TOKENS)) for ids in texts]
+        self.hashes = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
         self._table = np.zeros(1 << int(_TABLE_BITS), bool)
         self._table[self.hashes >> (np.uint64(64) - _TABLE_BITS)] = True
 
-    def found_in(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def find_in(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (where runs of `ids` begin that are among these, their hashes)."""
         if len(ids) < RUN_TOKENS:
             return np.zeros(0, np.int64), np.zeros(0, np.uint64)
@@ -151,8 +151,8 @@ def in_training(train: Tokens, validation: Sequence[np.ndarray]) -> np.ndarray:
     """
     runs = Runs(validation)
     parts = chunks(train, CHUNK_TOKENS, overlap=RUN_TOKENS - 1)
-    found = [np.zeros(0, np.uint64), *(runs.found_in(ids)[1] for ids in parts)]
-    shared = np.unique(np.concatenate(found))
+    hashes = [np.zeros(0, np.uint64), *(runs.find_in(ids)[1] for ids in parts)]
+    shared = np.unique(np.concatenate(hashes))
     leaked = [np.zeros(0, bool)]
     for ids in validation:
         covered = np.zeros(len(ids), bool)
@@ -169,20 +169,21 @@ def repetitions(documents: Iterable[str], *, is_near: bool) -> tuple[list[bool],
     A segment is a part of a document between blank lines. A document that repeats an earlier one
     does so in all of its segments. Of short segments alone, nothing is said.
     """
-    repeated, whole, seen, index = list[bool](), set[bytes](), set[bytes](), NearIndex()
+    repeated, index = list[bool](), NearIndex()
+    documents_seen, passages_seen = set[bytes](), set[bytes]()
     counts = dict.fromkeys(("documents", "passages", "bytes"), 0)
     dropped = dict.fromkeys(counts, 0)
     for document in documents:
         segments = _SEGMENT.findall(document)
-        flags = [not _is_new(document, whole)] * len(segments)
+        flags = [not _is_new(document, documents_seen)] * len(segments)
         for i, segment in enumerate([] if all(flags) else segments):
             if len(segment.strip()) >= MIN_PASSAGE_CHARACTERS:
-                flags[i] = not _is_new(segment.strip(), seen)
+                flags[i] = not _is_new(segment.strip(), passages_seen)
                 if is_near and not flags[i]:
                     flags[i] = not index.is_new(sketches([segment])[0])
                 counts["passages"] += 1
                 dropped["passages"] += flags[i]
-        if not "".join(without(segments, flags)).strip():
+        if not "".join(drop(segments, flags)).strip():
             flags = [True] * len(flags)
         sizes = [len(segment.encode()) for segment in segments]
         counts["documents"] += 1
@@ -193,16 +194,16 @@ def repetitions(documents: Iterable[str], *, is_near: bool) -> tuple[list[bool],
     return repeated, counts | {f"{name}_dropped": n for name, n in dropped.items()}
 
 
-def without(segments: Iterable[str], repeated: Iterable[bool]) -> Iterator[str]:
+def drop(segments: Iterable[str], repeated: Iterable[bool]) -> Iterator[str]:
     """Yield the segments that are not repeated."""
     return (segment for segment, flag in zip(segments, repeated, strict=False) if not flag)
 
 
-def without_repetitions(documents: Iterable[str], repeated: Iterable[bool]) -> Iterator[str]:
+def drop_repetitions(documents: Iterable[str], repeated: Iterable[bool]) -> Iterator[str]:
     """Yield `documents` without their segments that are repeated; empty ones are not."""
     flags = iter(repeated)
     for document in documents:
-        if text := "".join(without(_SEGMENT.findall(document), flags)):
+        if text := "".join(drop(_SEGMENT.findall(document), flags)):
             yield text
 
 
@@ -213,14 +214,14 @@ def _is_new(text: str, seen: set[bytes]) -> bool:
     return len(seen) > n
 
 
-def without_runs(documents: Iterable[str], runs: Runs) -> Iterator[str]:
+def drop_runs(documents: Iterable[str], runs: Runs) -> Iterator[str]:
     """Yield `documents` without the lines in which one of `runs` of bytes ends.
 
     A line of more than 1,000 characters is taken in parts.
     """
     tail = b""  # of what was kept: the longest part of a run
     for text in documents:
-        while len(starts := runs.found_in(np.frombuffer(tail + text.encode(), np.uint8))[0]):
+        while len(starts := runs.find_in(np.frombuffer(tail + text.encode(), np.uint8))[0]):
             lines = _LINE.findall(text)
             line_ends = np.cumsum([len(line.encode()) for line in lines])
             last_bytes = starts + RUN_TOKENS - 1 - len(tail)

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 8
 
-# Places among which windows begin are kept, or written to shards, in arrays of so many.
-PLACES = 2**16
-
 
 @dataclass(frozen=True)
 class Windows:
@@ -74,18 +71,18 @@ class Windows:
         else:
             drawn = in_epochs(items, n, seed, *source)
         if self.places is not None:
-            return np.array([int(self.places[i]) for i in drawn.tolist()], np.int64)
+            return self.places[drawn].astype(np.int64)
         return drawn if self.order == "sampled" else drawn * self.seq_len
 
 
 def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
     """Return which of n windows each of `items` is: item i is the (i mod n)-th of epoch i div n."""
     epochs, places = np.divmod(items, n)
-    found = np.empty(len(items), np.int64)
+    result = np.empty(len(items), np.int64)
     for epoch in np.unique(epochs):
-        here = epochs == epoch
-        found[here] = permuted(places[here], n, seed, *source, int(epoch))
-    return found
+        chosen = epochs == epoch
+        result[chosen] = permuted(places[chosen], n, seed, *source, int(epoch))
+    return result
 
 
 def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.ndarray:
@@ -96,10 +93,10 @@ def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.nda
     """
     keys = stream(seed, "epoch", *epoch).integers(2**64, size=ROUNDS, dtype=np.uint64)
     half = max((max(n - 1, 1).bit_length() + 1) // 2, 1)
-    found = _feistel(places.astype(np.uint64), half, keys)
-    while (outside := found >= n).any():
-        found[outside] = _feistel(found[outside], half, keys)
-    return found.astype(np.int64)
+    result = _feistel(places.astype(np.uint64), half, keys)
+    while (outside := result >= n).any():
+        result[outside] = _feistel(result[outside], half, keys)
+    return result.astype(np.int64)
 
 
 def _feistel(x: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
@@ -118,34 +115,30 @@ def _mixed(x: np.ndarray) -> np.ndarray:
     return x ^ x >> np.uint64(31)
 
 
-def document_places(
-    tokens: Tokens, end_of_document: int | None, seq_len: int
-) -> Iterator[np.ndarray]:
-    """Yield where windows begin that are packed by documents, in arrays, in the order of the text.
+def document_places(tokens: Tokens, end_of_document: int | None, seq_len: int) -> np.ndarray:
+    """Return [n] the places of windows that are packed by documents, in the order of the text.
 
     A window begins with a document and is filled by those that follow. The next one begins with the
     first document that was not whole in it, so that every document of up to seq_len + 1 tokens is
     whole in some window; a longer one is continued every seq_len tokens. The last window ends with
-    the text. What was begun at the end of a window is there again: the record says how often each
+    the text. The start of a document that was cut is repeated: the record counts how often each
     token was a target. Raises ParibusError for a text that is a single document.
     """
     if end_of_document is None:
         raise ParibusError(
             "data.pack = 'documents' needs several documents, and the text is a single one; "
-            "use data.pack = 'stream'"
+            "use data.pack = 'stream'",
+            code="conflict",
         )
     last = len(tokens) - seq_len - 1
-    start, before, found = 0, 0, []
+    start, before, places = 0, 0, []
     for end in ends_of(tokens, end_of_document):
         # Documents that end within the window that begins at `start` are whole in it.
         while end > start + seq_len + 1 and start < last:
-            found.append(start)
+            places.append(start)
             start = before if before > start else start + seq_len
-            if len(found) == PLACES:
-                yield np.array(found, np.uint64)
-                found = []
         before = end
-    yield np.array([*found, min(start, last)], np.uint64)
+    return np.array([*places, min(start, last)], np.uint64)
 
 
 def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
@@ -183,9 +176,9 @@ class Mixture:
         before = self.counts(t * batch_size)
         starts = np.empty(batch_size, np.int64)
         for s, (name, own) in enumerate(self.windows.items()):
-            here = np.flatnonzero(sources == s)
-            items = before[s] + np.arange(len(here))
-            starts[here] = own.chosen(seed, items, t, name) + self.offsets[name]
+            chosen = np.flatnonzero(sources == s)
+            items = before[s] + np.arange(len(chosen))
+            starts[chosen] = own.chosen(seed, items, t, name) + self.offsets[name]
         return starts
 
     def sources(self, t: int, batch_size: int) -> np.ndarray:
@@ -196,8 +189,8 @@ class Mixture:
     def counts(self, n: int) -> np.ndarray:
         """Return [S] how many of the first `n` windows are of each source."""
         periods, rest = divmod(n, len(self._schedule))
-        whole = periods * np.bincount(self._schedule, minlength=len(self.windows))
-        return whole + np.bincount(self._schedule[:rest], minlength=len(self.windows))
+        in_periods = periods * np.bincount(self._schedule, minlength=len(self.windows))
+        return in_periods + np.bincount(self._schedule[:rest], minlength=len(self.windows))
 
     @property
     def _schedule(self) -> np.ndarray:
@@ -207,7 +200,7 @@ class Mixture:
 
 @cache
 def _schedule(parts: tuple[int, ...]) -> np.ndarray:
-    """Return [M] sources in turn, so that of every first j each has its share of j to within one.
+    """Return [M] a schedule of sources whose first j windows have each share of j to within one.
 
     Tijdeman 1980, The chairman assignment problem: among the sources that may be chosen without
     getting ahead by more than 1 - 1/(2 S - 2), the one that would be behind by as much the soonest.
@@ -217,13 +210,13 @@ def _schedule(parts: tuple[int, ...]) -> np.ndarray:
         return np.zeros(1, np.int64)
     # With what is behind counted in windows x `total`, all of it is whole numbers.
     scale = 2 * len(parts) - 2
-    given = [0] * len(parts)
+    drawn = [0] * len(parts)
     schedule = np.empty(total // math.gcd(*parts), np.int64)
     for j in range(1, len(schedule) + 1):
-        behind = [part * j - n * total for part, n in zip(parts, given, strict=True)]
-        able = [s for s, one in enumerate(behind) if scale * one >= total]
+        behind = [part * j - n * total for part, n in zip(parts, drawn, strict=True)]
+        able = [s for s, lag in enumerate(behind) if scale * lag >= total]
         chosen = min(able, key=lambda s: (((scale - 1) * total - scale * behind[s]) / parts[s], s))
-        given[chosen] += 1
+        drawn[chosen] += 1
         schedule[j - 1] = chosen
     return schedule
 
@@ -239,9 +232,9 @@ def starts_of_step(order: Windows | Mixture, seed: int, t: int, setting: Setting
     """
     size = setting.training.largest_batch
     first, end = setting.windows_before(t), setting.windows_before(t + 1)
-    whole = range(first // size, -(-end // size))
-    starts = np.concatenate([order.starts(seed, k, size) for k in whole])
-    return starts[first - whole[0] * size :][: end - first]
+    batches = range(first // size, -(-end // size))
+    starts = np.concatenate([order.starts(seed, k, size) for k in batches])
+    return starts[first - batches[0] * size :][: end - first]
 
 
 def step_batch(

@@ -51,14 +51,14 @@ def pieces(texts: Iterable[Document]) -> Iterator[Piece]:
             number += 1
 
 
-def documents(whole: Iterable[Piece]) -> Iterator[str]:
+def documents(parts: Iterable[Piece]) -> Iterator[str]:
     """Join pieces to documents."""
-    for _, document in groupby(whole, key=lambda piece: piece.document):
+    for _, document in groupby(parts, key=lambda piece: piece.document):
         yield "".join(piece.text for piece in document)
 
 
 def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
-    """Yield the text that `texts` make together, in pieces of `length` to twice as many characters.
+    """Cut the joined `texts` into pieces of `length` to 2 `length` characters.
 
     A piece ends between two words where it can. The last one may be shorter.
     """
@@ -80,7 +80,7 @@ def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
 
 
 def _place(text: str, length: int) -> int:
-    """Return where the first piece of `text` ends: at `length` to twice as many characters."""
+    """Return the end of the first piece of `text`, between `length` and 2 `length`."""
     # One character more, which the rule looks at.
     match = _BETWEEN_WORDS.search(text, length, 2 * length + 1)
     return min(match.start() if match else len(text), 2 * length)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 EVERY_SECONDS = 0.5
 
-# (what is done, bytes of text so far)
+# (the action, bytes of text so far)
 Listener = Callable[[str, int], None]
 
 _listeners: list[Listener] = []
@@ -27,10 +27,10 @@ def listening(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def note(what: str, n_bytes: int) -> None:
-    """Tell the listeners, if it is time."""
+def note(doing: str, n_bytes: int) -> None:
+    """Call the listeners, at most every half second."""
     global _last
     if _listeners and time.monotonic() - _last >= EVERY_SECONDS:
         _last = time.monotonic()
         for listener in _listeners:
-            listener(what, n_bytes)
+            listener(doing, n_bytes)

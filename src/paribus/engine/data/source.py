@@ -55,12 +55,12 @@ class Text:
     """A text that can be read again.
 
     Attributes:
-        about: whatever decides the text.
+        identity: whatever decides the text.
         read: reads its pieces.
         is_small: whether it is read from memory.
     """
 
-    about: dict[str, Any]
+    identity: dict[str, Any]
     read: Callable[[], Iterable[Piece]]
     is_small: bool
 
@@ -68,12 +68,12 @@ class Text:
         """Go through the text once, unless that was done before."""
         if self.is_small:
             return scan(self.read())
-        key = digest({"scan": 4} | self.about)
+        key = digest({"scan": 4} | self.identity)
         if known := cache.recall(key):
             return Scan(**known)
-        found = scan(self.read())
-        cache.keep(key, asdict(found))
-        return found
+        result = scan(self.read())
+        cache.keep(key, asdict(result))
+        return result
 
     def tokens(self, tokenizer: Tokenizer, ends: bool) -> tuple[Tokens, str]:
         """Return token ids and their digest: in memory where it is small, else from the cache.
@@ -85,9 +85,9 @@ class Text:
             empty = np.zeros(0, tokenizer.dtype)
             ids = np.concatenate([empty, *encoded(self.read(), tokenizer, ends)])
             return ids, tokens_digest(ids)
-        about = self.about | {"tokenizer": tokenizer.digest, "ends_of_document": ends}
+        identity = self.identity | {"tokenizer": tokenizer.digest, "ends_of_document": ends}
         return cache.cached_tokens(
-            about, lambda: encoded(self.read(), tokenizer, ends), np.dtype(tokenizer.dtype)
+            identity, lambda: encoded(self.read(), tokenizer, ends), np.dtype(tokenizer.dtype)
         )
 
     def part(self, start: int, stop: int) -> Text:
@@ -96,18 +96,18 @@ class Text:
         That is how a character tokenizer counts tokens where there are several documents; of a
         single text, the end is behind the last place.
         """
-        about = self.about | {"span": [start, stop]}
-        return Text(about, lambda: _between(self.read(), start, stop), self.is_small)
+        identity = self.identity | {"span": [start, stop]}
+        return Text(identity, lambda: _between(self.read(), start, stop), self.is_small)
 
 
-def _between(whole: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
+def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
     """Yield the places `start` to `stop` of a text; see `Text.part`.
 
     A document that is cut has no end in the first part; the end itself goes with what is before it.
-    All of `whole` is gone through.
+    All of `pieces` is gone through.
     """
     at = 0
-    for piece in whole:
+    for piece in pieces:
         first, last = max(start - at, 0), min(stop - at, len(piece.text))
         if first < last:
             ends = piece.is_last and last == len(piece.text)
@@ -121,22 +121,20 @@ def read_text(data: Data, folder: Path) -> tuple[Text, Scan]:
     It is read once, unless its files are as they were when it was read before. Raises ParibusError
     where it cannot be read.
     """
-    key = _key(data, folder)
+    key, kept = _key(data, folder), list[Piece]()
     known = cache.recall(key) if key is not None else None
     if known is not None:
-        found, kept = Scan(**known), None
+        result = Scan(**known)
     else:
-        kept = []
-        found = scan(_kept_while_small(read_pieces(data, folder), kept))
-        if found.n_bytes > SMALL_BYTES:
-            kept = None
-            if key is not None and key == _key(data, folder):
-                cache.keep(key, asdict(found))
+        result = scan(_kept_while_small(read_pieces(data, folder), kept))
+        if result.n_bytes > SMALL_BYTES and key is not None and key == _key(data, folder):
+            cache.keep(key, asdict(result))
+    is_small = result.n_bytes <= SMALL_BYTES
 
     def read() -> Iterable[Piece]:
-        return _unchanged(data, folder, found) if kept is None else kept
+        return kept if is_small else _unchanged(data, folder, result)
 
-    return Text({"corpus": found.digest}, read, kept is not None), found
+    return Text({"corpus": result.digest}, read, is_small), result
 
 
 def _key(data: Data, folder: Path) -> str | None:
@@ -145,8 +143,8 @@ def _key(data: Data, folder: Path) -> str | None:
     files = None if corpus.files is None else cache.signature(corpus.files(data, folder))
     if files is None:
         return None
-    about = {name: getattr(data, name) for name in ("corpus", *SOURCE_KEYS)}
-    return digest({"scan": 4, "files": files} | about)
+    identity = {name: getattr(data, name) for name in ("corpus", *SOURCE_KEYS)}
+    return digest({"scan": 4, "files": files} | identity)
 
 
 def _kept_while_small(pieces: Iterable[Piece], kept: list[Piece]) -> Iterator[Piece]:
@@ -159,13 +157,13 @@ def _kept_while_small(pieces: Iterable[Piece], kept: list[Piece]) -> Iterator[Pi
         yield piece
 
 
-def _unchanged(data: Data, folder: Path, found: Scan) -> Iterator[Piece]:
+def _unchanged(data: Data, folder: Path, known: Scan) -> Iterator[Piece]:
     """Yield the text again. Raises ParibusError at its end where it is not the one scanned."""
     running = _TextDigest()
     for piece in read_pieces(data, folder):
         running.add(piece)
         yield piece
-    if running.finish() != found.digest:
+    if running.finish() != known.digest:
         raise ParibusError(
             f"the text of corpus '{data.corpus}' changed while it was read; leave its files as "
             "they are, and run again",

@@ -19,9 +19,9 @@ from paribus.engine.data.corpora import find_corpus
 from paribus.engine.data.duplicates import (
     END,
     Runs,
+    drop_repetitions,
+    drop_runs,
     repetitions,
-    without_repetitions,
-    without_runs,
 )
 from paribus.engine.data.pieces import Piece, documents, pieces
 from paribus.engine.data.source import Scan, Text, read_text
@@ -46,24 +46,16 @@ class SealedPart:
     _open: Callable[[], Tokens] = field(repr=False, compare=False)
 
 
-class OpeningRecord(Protocol):
+class _Record(Protocol):
     """Keeper of whether the test part was read: a `paribus.results.ResultsFolder`."""
 
     @property
-    def path(self) -> Path:
-        """The name of the record in messages."""
-        ...
-
-    def read_opened(self) -> Mapping[str, str] | None:
-        """Return what was written; None where nothing was, ParibusError where it was changed."""
-        ...
-
-    def write_opened(self, opened: Mapping[str, str]) -> None:
-        """Write it, so that no later change of it goes unnoticed."""
-        ...
+    def path(self) -> Path: ...
+    def read_opened(self) -> Mapping[str, str] | None: ...
+    def write_opened(self, opened: Mapping[str, str]) -> None: ...
 
 
-def open_test(test: SealedPart | None, record: OpeningRecord, purpose: str) -> Tokens:
+def open_test(test: SealedPart | None, record: _Record, purpose: str) -> Tokens:
     """Open the test part, after `record` says when and for what `purpose`; return its tokens.
 
     A results folder is such a record, and seals it. The same purpose may be gone on with after an
@@ -107,10 +99,10 @@ def require_apart(data: Data, marks: Mapping[str, set[Any]], kind: str) -> None:
     if data.validation_path is None or data.test_fraction:
         held_out.append(CORPUS)
     for name in held_out:
-        for other in marks:
-            if other != name and (both := marks[name] & marks[other]):
+        for second in marks:
+            if second != name and (both := marks[name] & marks[second]):
                 raise ParibusError(
-                    f"{_key_of(data, name)} and {_key_of(data, other)} have the same {kind} "
+                    f"{_key_of(data, name)} and {_key_of(data, second)} have the same {kind} "
                     f"({min(both)}); held-out text must be nowhere else: take it out of one of "
                     "them",
                     code="conflict",
@@ -137,15 +129,15 @@ class Split:
     Attributes:
         train: the text that is trained on, by source, in the order of the study.
         train_bytes: the UTF-8 bytes of each.
-        held: the validation text and, where there is one, the test text.
-        scans: what is known of these.
+        held_out: the validation text and, where there is one, the test text.
+        held_scans: what is known of these.
         rates: of each source, what deduplication took out; empty where nothing was looked for.
     """
 
     train: dict[str, Text]
     train_bytes: dict[str, int]
-    held: dict[str, Text]
-    scans: dict[str, Scan]
+    held_out: dict[str, Text]
+    held_scans: dict[str, Scan]
     rates: dict[str, Rates]
 
 
@@ -156,13 +148,13 @@ class Texts:
     Attributes:
         texts: the texts by name: `corpus`, of which some may be held out, the other sources of the
             mixture, and `validation` and `test` where these are files of their own.
-        found: what is known of each.
+        scans: what is known of each.
         tokenizer: of all of them. A sealed text of its own gives it no characters.
     """
 
     data: Data
     texts: dict[str, Text]
-    found: dict[str, Scan]
+    scans: dict[str, Scan]
     tokenizer: Tokenizer
 
     @classmethod
@@ -178,26 +170,26 @@ class Texts:
                         code="conflict",
                     )
                 sources[name] = data.model_copy(update={"path": path})
-        require_apart(data, {n: _files(of, folder) for n, of in sources.items()}, "file")
+        require_apart(data, {n: _files(source, folder) for n, source in sources.items()}, "file")
         both = {name: read_text(source, folder) for name, source in sources.items()}
-        texts, found = ({name: pair[i] for name, pair in both.items()} for i in (0, 1))
-        require_apart(data, {name: {scan.digest} for name, scan in found.items()}, "text")
-        known = set().union(*(s.characters for name, s in found.items() if name != TEST))
-        ends = any(scan.n_documents > 1 for scan in found.values())
+        texts, scans = ({name: pair[i] for name, pair in both.items()} for i in (0, 1))
+        require_apart(data, {name: {scan.digest} for name, scan in scans.items()}, "text")
+        known = set().union(*(s.characters for name, s in scans.items() if name != TEST))
+        ends = any(scan.n_documents > 1 for scan in scans.values())
         tokenizer = tokenizer_of(data, "".join(sorted(known)), ends, folder)
-        unknown = set(found[TEST].characters) - known if TEST in found else set()
+        unknown = set(scans[TEST].characters) - known if TEST in scans else set()
         if unknown and isinstance(tokenizer, CharacterTokenizer):
             raise ParibusError(
                 f"the test text has the character {min(unknown)!r}, and the texts for training "
                 "and validation do not, so that no model can predict it; take it out, or use a "
                 "BPE tokenizer"
             )
-        return cls(data, texts, found, tokenizer)
+        return cls(data, texts, scans, tokenizer)
 
     @property
     def has_ends(self) -> bool:
         """True where documents are closed by a token: where any text has several."""
-        return any(scan.n_documents > 1 for scan in self.found.values())
+        return any(scan.n_documents > 1 for scan in self.scans.values())
 
     def tokens(self, text: Text, name: str) -> tuple[Tokens, str]:
         """Return the tokens and the digest of the part `name`.
@@ -207,63 +199,65 @@ class Texts:
         """
         ends = self.has_ends
         if name in (VALIDATION, TEST):
-            ends = self.found[name if name in self.found else CORPUS].n_documents > 1
+            ends = self.scans[name if name in self.scans else CORPUS].n_documents > 1
         return text.tokens(self.tokenizer, ends)
 
     def split(self) -> Split:
         """Return every part. Raises ParibusError where one that is held out is trained on."""
         split = self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
         require_apart(
-            self.data, {name: {s.digest} for name, s in (self.found | split.scans).items()}, "text"
+            self.data,
+            {name: {s.digest} for name, s in (self.scans | split.held_scans).items()},
+            "text",
         )
         return split
 
     def _in_a_row(self) -> Split:
-        data, corpus, places = self.data, self.texts[CORPUS], self.found[CORPUS].places
+        data, corpus, places = self.data, self.texts[CORPUS], self.scans[CORPUS].places
         end = int(places * (1 - data.test_fraction))
         begin = int(places * (1 - data.test_fraction - data.validation_fraction))
-        held, is_cut = {}, []
+        held_out, is_cut = {}, []
         for name, span in ((VALIDATION, (begin, end)), (TEST, (end, places))):
             if name in self.texts:
-                held[name] = self.texts[name]
+                held_out[name] = self.texts[name]
             elif name == VALIDATION or data.test_fraction:
-                held[name] = corpus.part(*span)
+                held_out[name] = corpus.part(*span)
                 is_cut.append(name)
-        scans = {name: self.found.get(name) or text.scan() for name, text in held.items()}
+        scans = {name: self.scans.get(name) or text.scan() for name, text in held_out.items()}
         rest = corpus.part(0, begin if VALIDATION in is_cut else end)
         train = {name: rest if name == CORPUS else self.texts[name] for name in data.shares}
-        sizes = {name: self.found[name].n_bytes for name in data.shares}
+        sizes = {name: self.scans[name].n_bytes for name in data.shares}
         if CORPUS in sizes:
             sizes[CORPUS] -= sum(scans[name].n_bytes for name in is_cut)
-        return Split(train, sizes, held, scans, {})
+        return Split(train, sizes, held_out, scans, {})
 
     def _deduplicated(self) -> Split:
         data = self.data
         is_small = all(text.is_small for text in self.texts.values())
-        about = {
+        identity = {
             "deduplicate": data.deduplicate,
             "rules": 4,
-            "texts": {name: scan.digest for name, scan in self.found.items()},
+            "texts": {name: scan.digest for name, scan in self.scans.items()},
             "validation_fraction": data.validation_fraction,
             "test_fraction": data.test_fraction,
         }
 
         def text(source: str, part: str) -> Text:
-            key = about | {"source": source, "part": part}
+            key = identity | {"source": source, "part": part}
             return Text(key, lambda: getattr(self._parts[source], part), is_small)
 
-        key = digest(about | {"what": "rates"})
+        key = digest(identity | {"what": "rates"})
         rates: dict[str, Rates] | None = None if is_small else cache.recall(key)
         if rates is None:
             rates = {name: parts.rates for name, parts in self._parts.items()}
             if not is_small:
                 cache.keep(key, rates)
         has_test = data.test_fraction > 0 or TEST in self.texts
-        held = {n: text(CORPUS, n) for n in (VALIDATION, TEST) if n == VALIDATION or has_test}
-        sizes = {name: of["train_bytes"] - of["train_bytes_cut"] for name, of in rates.items()}
+        held_out = {n: text(CORPUS, n) for n in (VALIDATION, TEST) if n == VALIDATION or has_test}
+        sizes = {n: each["train_bytes"] - each["train_bytes_cut"] for n, each in rates.items()}
         train = {name: text(name, "train") for name in data.shares}
-        scans = {name: part.scan() for name, part in held.items()}
-        return Split(train, sizes, held, scans, rates)
+        scans = {name: part.scan() for name, part in held_out.items()}
+        return Split(train, sizes, held_out, scans, rates)
 
     @cached_property
     def _parts(self) -> dict[str, Parts]:
@@ -328,7 +322,7 @@ def deduplicated(
     kept, rates = read, {"bytes": Part(read).n_bytes}
     if mode != "held-out":
         repeated, rates = repetitions(read(), is_near=mode == "near")
-        kept = lambda: without_repetitions(read(), repeated)  # noqa: E731
+        kept = lambda: drop_repetitions(read(), repeated)  # noqa: E731
     n = sum(map(len, kept()))
     n_test = 0 if isinstance(test, Part) else round(n * test)
     n_validation = 0 if isinstance(validation, Part) else round(n * validation)
@@ -338,9 +332,9 @@ def deduplicated(
         validation = Part(lambda: _between(kept(), *cuts), are_open[1])
     if not isinstance(test, Part):
         test = Part(lambda: _between(kept(), cuts[1], n))
-    texts = (b"".join(text.encode() + END for text in held.read()) for held in (validation, test))
+    texts = (b"".join(text.encode() + END for text in part.read()) for part in (validation, test))
     runs = Runs([np.frombuffer(text, np.uint8) for text in texts])
-    train = Part(lambda: without_runs(rest.read(), runs), rest.is_open)
+    train = Part(lambda: drop_runs(rest.read(), runs), rest.is_open)
     n_bytes = rest.n_bytes
     rates |= {"train_bytes": n_bytes, "train_bytes_cut": n_bytes - train.n_bytes}
     return Parts(train, validation, test, rates)

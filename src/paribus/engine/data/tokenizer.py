@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +84,9 @@ class Tokenizer:
         """[V] UTF-8 bytes of text; none for special tokens."""
         return self._per_token(len)
 
-    def _per_token(self, of: Callable[[bytes], int]) -> np.ndarray:
+    def _per_token(self, count: Callable[[bytes], int]) -> np.ndarray:
         parts = zip(self.pieces, self.special, strict=True)
-        return np.array([0 if special else of(piece) for piece, special in parts])
+        return np.array([0 if special else count(piece) for piece, special in parts])
 
     @property
     def dtype(self) -> type[np.uint16] | type[np.uint32]:
@@ -96,19 +95,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of `ids`; bytes that make no whole character are left out."""
-        ids = np.asarray(ids, np.int64)
-        lengths, starts, content = self._bytes
-        n = lengths[ids]
-        # Byte k of a token is the k-th after the token's start in `content`.
-        places = np.repeat(starts[ids] - (np.cumsum(n) - n), n) + np.arange(n.sum())
-        return content[places].tobytes().decode("utf-8", "ignore")
-
-    @cached_property
-    def _bytes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """([V] the length of each piece, [V] where it starts in, all pieces one after another)."""
-        lengths = np.array([len(piece) for piece in self.pieces], np.int64)
-        content = np.frombuffer(b"".join(self.pieces), np.uint8)
-        return lengths, np.cumsum(lengths) - lengths, content
+        content = b"".join(map(self.pieces.__getitem__, np.asarray(ids, np.int64).tolist()))
+        return content.decode("utf-8", "ignore")
 
     def encode_checked(self, text: str, where: str) -> np.ndarray:
         """Return ids of `dtype`; ParibusError unless they decode to `text`, with no end inside.
@@ -304,7 +292,7 @@ def _pieces(vocabulary: dict[str, int], added: dict[int, Any]) -> tuple[list[byt
 def _byte_of_character() -> dict[str, int]:
     """Return GPT-2's spelling of bytes as printable characters (`bytes_to_unicode` there)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
+    hidden = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {
-        chr(256 + place): byte for place, byte in enumerate(others)
+        chr(256 + place): byte for place, byte in enumerate(hidden)
     }

@@ -9,12 +9,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 import safetensors.numpy
 
 from paribus.engine.data import CharacterTokenizer, Dataset, load_dataset
@@ -22,7 +20,6 @@ from paribus.engine.export.hugging_face import (
     hugging_face_model,
     is_gpt2,
     is_llama,
-    packages_of,
     remote_code,
 )
 from paribus.engine.export.tokenizer_json import stand_in, tokenizer_config, tokenizer_json
@@ -84,13 +81,23 @@ def export_trial(
     record = loaded.trials[trial.arm, trial.seed]
     code = {} if is_plain else remote_code(setting, Path(folder), trial.label, record)
     weights = trial.read_weights(step, average_last=average_last)
-    readme = _readme(loaded, trial, dataset, step, average_last, packages_of(setting, code))
+    readme = _readme(loaded, trial, dataset, step, average_last)
     with whole_folder(out) as partial:
-        _write_model(partial, weights, setting, dataset)
-        for name, content in code.items():
+        config, tensors = hugging_face_model(setting, dataset.vocab_size, weights)
+        # Set also without such a token: the default may be a token of another vocabulary.
+        end = dataset.tokenizer.end_of_document
+        special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), end)
+        write_plain_json(partial / "config.json", config | special)
+        write_plain_json(partial / "generation_config.json", special)
+        tokenizer = tokenizer_config(dataset.tokenizer, setting.data.seq_len)
+        write_plain_json(partial / "tokenizer_config.json", tokenizer)
+        contents = code | {
+            "model.safetensors": safetensors.numpy.save(tensors, metadata={"format": "pt"}),
+            "tokenizer.json": tokenizer_json(dataset.tokenizer),
+            "README.md": readme.encode(),
+        }
+        for name, content in contents.items():
             write_bytes(partial / name, content)
-        _write_tokenizer(partial, setting, dataset)
-        write_bytes(partial / "README.md", readme.encode())
     return out
 
 
@@ -140,12 +147,11 @@ def _readme(
     dataset: Dataset,
     step: int | None,
     average_last: int,
-    packages: list[str],
 ) -> str:
     setting, tokenizer = results.study.setting(trial.arm), dataset.tokenizer
     kind = "GPT-2" if is_gpt2(setting) else "Llama" if is_llama(setting) else ""
     arguments = '"THIS_FOLDER"' if kind else '"THIS_FOLDER", trust_remote_code=True'
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"n_characters": 0}
     if isinstance(tokenizer, CharacterTokenizer):
         start = next((c for c in "\n " if c in tokenizer.characters), None)
         fields = {
@@ -154,26 +160,20 @@ def _readme(
             "one_document": tokenizer.end_of_document is None,
             "prefix": None if start is None else int(tokenizer.encode(start)[0]),
         }
-    return _template().render(
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("paribus.engine.export", ""),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("README.md.jinja").render(
         label=trial.label,
         study=results.study,
         facts=_facts(results, trial, step, average_last),
         kind=kind,
         arguments=arguments,
         custom=list(setting.model.modules.named.values()),
-        packages=packages,
         **fields,
     )
-
-
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("paribus.engine.export", ""),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    environment.globals["n_characters"] = 0
-    return environment.get_template("README.md.jinja")
 
 
 def _facts(
@@ -206,22 +206,3 @@ def _facts(
             f"`{trial.read_json('manifest.json')['weights.safetensors']}`"
         ),
     }
-
-
-def _write_model(
-    out: Path, trained: Mapping[str, np.ndarray], setting: Setting, dataset: Dataset
-) -> None:
-    config, weights = hugging_face_model(setting, dataset.vocab_size, trained)
-    # Set also without such a token: the default may be a token of another vocabulary.
-    end = dataset.tokenizer.end_of_document
-    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), end)
-    write_plain_json(out / "config.json", config | special)
-    write_plain_json(out / "generation_config.json", special)
-    content = safetensors.numpy.save(weights, metadata={"format": "pt"})
-    write_bytes(out / "model.safetensors", content)
-
-
-def _write_tokenizer(out: Path, setting: Setting, dataset: Dataset) -> None:
-    write_bytes(out / "tokenizer.json", tokenizer_json(dataset.tokenizer))
-    config = tokenizer_config(dataset.tokenizer, setting.data.seq_len)
-    write_plain_json(out / "tokenizer_config.json", config)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -248,16 +246,3 @@ def remote_code(
     assert marker in code
     imports = "".join(f"{line}\n" for line in lines)
     return files | {MODEL_CODE: code.replace(marker, marker + imports).encode()}
-
-
-def packages_of(setting: Setting, code: Mapping[str, bytes]) -> list[str]:
-    """Return the packages that `remote_code` imports besides torch and transformers."""
-    modules = {path.partition(":")[0] for path in setting.model.modules.named.values()}
-    names = {module for module in modules if not module.endswith(".py")}
-    for node in (node for source in code.values() for node in ast.walk(ast.parse(source))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names.add(node.module or "")
-    packages = {name.partition(".")[0] for name in names}
-    return sorted(packages - sys.stdlib_module_names - {"torch", "transformers"})

@@ -15,12 +15,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from paribus.engine.cost import FLOAT32, memory
+from paribus.engine.cost import FLOAT32, has_formula, memory, parameter_sizes
 from paribus.engine.data import Dataset
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.measurements import Fit
-from paribus.engine.setting import Setting
-from paribus.engine.setting.bounds import matrix_parameters
 from paribus.engine.training import GRAPHED_STEPS
 from paribus.engine.training.averages import copies_of
 from paribus.errors import ParibusError
@@ -35,27 +33,23 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 BYTES_PER_PARAMETER = 4 * FLOAT32  # a weight, its gradient and two moments
 
 
-def least_bytes(setting: Setting, vocab_size: int, folder: Path) -> int:
-    """Return what weights, gradients, two moments and an average's copies of a replica take, of
-    matrices alone. Raises ParibusError for an average that has no number of copies."""
-    each = BYTES_PER_PARAMETER + FLOAT32 * copies_of(setting.training.average, folder)
-    return each * matrix_parameters(setting, vocab_size)
-
-
 def require_room(study: Study, arm: str, vocab_size: int, device: torch.device) -> None:
     """Raise ParibusError, before anything is built, where one replica of `arm` cannot fit.
 
-    A model with modules of the user's own is not judged: they may be smaller than ours.
+    A model of user-defined parts is not judged.
     """
     free, setting = free_memory(device), study.setting(arm)
-    if free is None or setting.model.modules.named:
+    if free is None or not has_formula(setting):
         return
-    needed = least_bytes(setting, vocab_size, study.folder)
+    parameters = parameter_sizes(setting, vocab_size).total
+    copies = copies_of(setting.training.average, study.folder)
+    needed = parameters * (BYTES_PER_PARAMETER + FLOAT32 * copies)
     if needed > free:
         raise ParibusError(
-            f"arm '{arm}' has {matrix_parameters(setting, vocab_size):,} parameters, whose "
-            f"weights, gradients, moments and averages take {needed / 2**30:,.2f} GiB; "
-            f"{free / 2**30:,.2f} GiB are free: use a smaller model, or a machine with more memory"
+            f"arm '{arm}' has {parameters:,} parameters, whose weights, gradients, moments and "
+            f"averages take {needed / 2**30:,.2f} GiB; {free / 2**30:,.2f} GiB are free: use a "
+            "smaller model, or a machine with more memory",
+            code="system",
         )
 
 

@@ -7,9 +7,6 @@ from paribus.engine.model.build import (
     count_parameters,
     counted_flops_per_token,
     load_parameters,
-    training_flops,
-    training_flops_per_token,
-    weight_shapes,
 )
 from paribus.engine.model.gpt import GPT, study_positions
 from paribus.engine.model.initialization import (
@@ -25,7 +22,6 @@ from paribus.engine.model.uses import (
     ParameterUse,
     parameter_uses,
     undeclared_projections,
-    unused_positions,
 )
 
 __all__ = [
@@ -52,10 +48,6 @@ __all__ = [
     "parts",
     "require_initializers",
     "study_positions",
-    "training_flops",
-    "training_flops_per_token",
     "undeclared_projections",
-    "unused_positions",
     "visible",
-    "weight_shapes",
 ]

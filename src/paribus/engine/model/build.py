@@ -1,17 +1,9 @@
-"""Building a model, and its size: parameters, and floating-point operations of training.
-
-FLOPs are those of matrix products, forward and backward: 6 per weight that a token is multiplied
-with, and 12 n_layer d_model seq_len for attention, without credit for the causal mask (Kaplan et
-al. 2020, section 2.1; Chowdhery et al. 2022, appendix B). Norms, activations, softmax, lookups and
-the optimizer are not counted: they are a few per cent of a model worth training. For other
-attentions and custom modules there is no formula, and PyTorch's counter counts the same products.
-"""
+"""Building a model, and counting its parameters and the floating-point operations of training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from paribus.engine.model.gpt import GPT
 from paribus.engine.model.parts import ModelConfig
 from paribus.engine.model.shared import Shared
-from paribus.engine.model.uses import parameter_uses
 from paribus.engine.setting import Setting
-from paribus.engine.setting.architecture import CAUSAL
 
 
 def build_model(
@@ -61,50 +51,6 @@ def count_parameters(setting: Setting, vocab_size: int, folder: Path | None = No
     """Count trainable parameters, a tied head once."""
     model = build_model(setting, vocab_size, folder, device="meta")
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def weight_shapes(
-    setting: Setting, vocab_size: int, folder: Path | None = None
-) -> dict[str, tuple[int, int]]:
-    """Return {parameter name: (outputs N, inputs K)} of the matrices that multiply tokens.
-
-    Tables are looked up instead, except for a tied head. Each matrix of a custom module counts
-    once.
-    """
-    model = build_model(setting, vocab_size, folder, device="meta")
-    uses = parameter_uses(model)
-    head = "embedding.tokens.weight" if setting.model.head.tied else None
-    return {
-        name: (parameter.numel() // parameter.shape[-1], parameter.shape[-1])
-        for name, parameter in model.named_parameters()
-        if parameter.ndim >= 2 and (not uses[name].table or name == head)
-    }
-
-
-class Flops(NamedTuple):
-    """Training operations per token: None if unknown, by the formula or by PyTorch's counter."""
-
-    per_token: int | None
-    by: Literal["formula", "counter"]
-
-    @property
-    def record(self) -> dict[str, int | str]:
-        """Entry of a trial's record; empty if unknown."""
-        return {} if self.per_token is None else {"per_token": self.per_token, "by": self.by}
-
-
-def training_flops(setting: Setting, vocab_size: int, folder: Path | None = None) -> Flops:
-    """Return operations per training token, by the formula where it holds, else counted."""
-    if not setting.model.modules.named and setting.model.attention.kind == CAUSAL:
-        return Flops(training_flops_per_token(setting, vocab_size, folder), "formula")
-    return Flops(counted_flops_per_token(setting, vocab_size, folder), "counter")
-
-
-def training_flops_per_token(setting: Setting, vocab_size: int, folder: Path | None = None) -> int:
-    """Return operations per training token by the formula."""
-    model = setting.model
-    weights = sum(N * K for N, K in weight_shapes(setting, vocab_size, folder).values())
-    return 6 * weights + 12 * model.n_layer * model.d_model * setting.data.seq_len
 
 
 def counted_flops_per_token(

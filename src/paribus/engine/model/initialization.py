@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +23,6 @@ from paribus.rng import stream
 
 CONSTRUCTED = "as constructed"
 ONES = "ones"
-LARGE = 2**26  # numbers, from which several threads draw parameters
 
 
 @dataclass(frozen=True)
@@ -82,16 +79,11 @@ def initial_parameters(
         uses: Result of `parameter_uses`, if it is known.
     """
     drawing, uses = _drawing_modules(model), parameter_uses(model) if uses is None else uses
-    parameters = {n: p for n, p in model.named_parameters() if only is None or n in only}
-
-    def initial(name: str) -> InitialParameter:
-        return _initial(name, parameters[name], uses[name], drawing, setting, seed)
-
-    if drawing or sum(parameter.numel() for parameter in parameters.values()) < LARGE:
-        return {name: initial(name) for name in parameters}
-    # A billion numbers take a minute of one core, and every parameter has its own stream.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(parameters, pool.map(initial, parameters), strict=True))
+    return {
+        name: _initial(name, parameter, uses[name], drawing, setting, seed)
+        for name, parameter in model.named_parameters()
+        if only is None or name in only
+    }
 
 
 def initial_rules(model: nn.Module, setting: Setting) -> dict[str, InitialRule]:

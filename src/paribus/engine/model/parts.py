@@ -164,12 +164,8 @@ def describe_parts(model: Model) -> dict[str, dict[str, str]]:
         place = getattr(shipped.module, "stands", None)
         if getattr(model.modules, str(place), None):
             continue  # a custom attention or embedding may ignore the study's positions
-        described[site] = {
-            "name": shipped.name,
-            "title": shipped.title,
-            "describe": shipped.describe,
-            "source": shipped.source,
-        }
+        keys = ("name", "title", "describe", "source")
+        described[site] = {key: getattr(shipped, key) for key in keys}
     for site, path in model.modules.named.items():
         title = path.partition(":")[2]
         described[site] = {"name": path, "title": title, "describe": "", "source": ""}

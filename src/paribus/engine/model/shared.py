@@ -37,6 +37,14 @@ class Seen(NamedTuple):
     outputs: dict[str, Tensor]
     auxiliary: dict[str, Tensor]
 
+    def stacked(self) -> Seen:
+        """Return the same with the axis of one replica."""
+        outputs, auxiliary = (
+            {name: x[None] for name, x in tensors.items()}
+            for tensors in (self.outputs, self.auxiliary)
+        )
+        return Seen(self.hidden[None], outputs, auxiliary)
+
 
 class Shared:
     """Tensors of one forward pass: `shared["name"] = tensor` leaves one for later parts.

@@ -117,22 +117,3 @@ def undeclared_projections(model: nn.Module, setting: Setting) -> list[str]:
                 "the residual stream"
             )
     return warnings
-
-
-def unused_positions(model: nn.Module, setting: Setting) -> list[str]:
-    """Return a warning if no part of the model uses the positions that a study names.
-
-    A custom attention or embedding has them only if it builds them.
-    """
-    custom, kind = setting.model.modules.named, setting.model.positions.kind
-    sites = [site for site in ("attention", "embedding") if site in custom]
-    is_named = "positions" in custom or (kind == "rotary" and "attention" in custom)
-    is_used = any(getattr(module, "stands", "") in PLACES for module in model.modules())
-    if not is_named or not sites or is_used:
-        return []
-    key = "model.modules.positions" if "positions" in custom else "model.positions.kind"
-    parts = ", ".join(f"model.modules.{site} = '{custom[site]}'" for site in sites)
-    return [
-        f"{key} = '{custom.get('positions', kind)}' has no effect: {parts} does not build it with "
-        "paribus.extend.study_positions"
-    ]

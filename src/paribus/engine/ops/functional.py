@@ -91,10 +91,10 @@ def attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, is_causal: bool
 
     Values may have another number of channels than queries and keys.
     """
-    if is_causal and causal_attention.supports(q_BHTK, k_BHSK, v_BHSK):
-        return causal_attention._CausalAttention.apply(q_BHTK, k_BHSK, v_BHSK)[0]
     if any(is_batchedtensor(x) for x in (q_BHTK, k_BHSK, v_BHSK)):
         return _MappedAttention.apply(q_BHTK, k_BHSK, v_BHSK, is_causal)
+    if is_causal and causal_attention.supports(q_BHTK, k_BHSK, v_BHSK):
+        return causal_attention._CausalAttention.apply(q_BHTK, k_BHSK, v_BHSK)
     if q_BHTK.is_cpu and q_BHTK.dtype == torch.bfloat16:
         # PyTorch's fused kernel for the CPU takes several times as long in bfloat16.
         with torch.autocast("cpu", enabled=False):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from paribus.engine.ops.kernels import causal_attention, linear_maps, rowwise
-from paribus.engine.ops.kernels.calling import are_plain, lower_dtype, refuse_second_derivative
+from paribus.engine.ops.kernels.calling import can_read, lower_dtype, refuse_second_derivative
 
 Tensors = tuple[Any, ...]
 
@@ -90,7 +90,7 @@ def supports(x_BTD: Tensor, n_head: int, tensors: Tensors) -> bool:
     dtype = lower_dtype() or torch.float32
     return (
         x_BTD.shape[-1] <= causal_attention.MOST_CHANNELS * n_head
-        and are_plain(x_BTD, *tensors)
+        and can_read(x_BTD, *tensors)
         and all(x is None or (x.dtype == torch.float32 and x.is_contiguous()) for x in tensors)
         and x_BTD.is_contiguous()
         and rowwise.supports_norm(x_BTD, *tensors[0:2])

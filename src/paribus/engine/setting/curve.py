@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paribus.engine.setting.sections import Evaluation
+from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
     from paribus.study.study import Study
@@ -27,24 +28,17 @@ def curve_steps(study: Study, arm: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*(setting.step_with(k * size) for k in regular), last]))
 
 
-def curve_problem(evaluation: Evaluation, arm: str, iterations: int) -> str:
-    """Return the reason why an arm cannot have the curve of `evaluation`; "" if it can."""
+def require_curve(evaluation: Evaluation, arm: str, iterations: int) -> None:
+    """Raise ParibusError if an arm cannot have the curve of `evaluation`."""
     every = evaluation.every
-    if every is None:
-        if evaluation.target is None:
-            return ""
-        return (
+    if every is None and evaluation.target is not None:
+        raise ParibusError(
             f"evaluation.target = {evaluation.target:g} needs a curve that reaches it; set "
-            "evaluation.every, the steps between two points"
+            "evaluation.every, the steps between two points",
+            code="missing",
         )
-    if every > iterations:
-        return (
-            f"evaluation.every = {every} is more than the {iterations} iterations of arm '{arm}'; "
-            "set fewer steps"
+    if every is not None and not 1 <= iterations // every <= MOST_POINTS:
+        raise ParibusError(
+            f"evaluation.every = {every} of the {iterations:,} iterations of arm '{arm}' gives "
+            f"{iterations // every:,} points; set a number for 1 to {MOST_POINTS:,}"
         )
-    if iterations // every > MOST_POINTS:
-        return (
-            f"evaluation.every = {every} of {iterations:,} iterations are {iterations // every:,} "
-            f"points; {MOST_POINTS:,} are the most: set more steps"
-        )
-    return ""

@@ -6,16 +6,15 @@ or clamps a specification.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from paribus.engine.setting.architecture import Init, Model
 from paribus.engine.setting.batches import BatchSize, Ramp, step_with, total_steps, windows_after
-from paribus.engine.setting.bounds import MOST_KEPT, Batch, Tokens, require_trainable_size
+from paribus.engine.setting.bounds import MOST_KEPT, MOST_TOKENS_PER_STEP, Batch, Tokens
 from paribus.engine.setting.data import Data
 from paribus.errors import ParibusError
 from paribus.study.base import Grown, Part, TrialSetting
@@ -193,17 +192,15 @@ class Training(Grown):
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:
-        sizes: dict[str, Any] = {"batch_size": self.batch_size}
-        if isinstance(self.batch_size, Ramp):
-            sizes = {"batch_size.from": self.batch_size.first, "batch_size.to": self.batch_size.to}
-            if not isinstance(self.batch_size.shape, str):
-                for i, (_, size) in enumerate(self.batch_size.shape):
-                    sizes[f"batch_size.shape.{i}"] = size
-        for key, size in sizes.items():
+        sizes, batch = [self.largest_batch], self.batch_size
+        if isinstance(batch, Ramp):
+            sizes.append(batch.first)
+            sizes += [] if isinstance(batch.shape, str) else [size for _, size in batch.shape]
+        for size in sizes:
             if self.micro_batch and size % self.micro_batch:
                 raise ValueError(
-                    f"micro_batch = {self.micro_batch} does not divide {key} = {size}; the parts "
-                    "of a batch have equal sizes"
+                    f"micro_batch = {self.micro_batch} does not divide {size} of batch_size; the "
+                    "parts of a batch have equal sizes"
                 )
         return self
 
@@ -269,14 +266,11 @@ class Setting(TrialSetting):
     @model_validator(mode="after")
     def _kept_steps_exist(self) -> Self:
         keep, every = self.training.keep, self.training.keep_every
-        for step, count in Counter(keep).items():
-            if step > self.iterations:
-                raise ValueError(
-                    f"training.keep = {step} is after the last of {self.iterations} steps; name "
-                    "steps of the run"
-                )
-            if count > 1:
-                raise ValueError(f"training.keep names step {step} {count} times; name it once")
+        if max(keep, default=0) > self.iterations:
+            raise ValueError(
+                f"training.keep = {max(keep)} is after the last of {self.iterations} steps; name "
+                "steps of the run"
+            )
         copies = len(keep) + (self.iterations // every if every else 0)
         if copies > MOST_KEPT:
             raise ValueError(
@@ -287,7 +281,11 @@ class Setting(TrialSetting):
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> Self:
-        require_trainable_size(self)
+        if self.tokens_per_step > MOST_TOKENS_PER_STEP:
+            raise ValueError(
+                f"training: batch_size x seq_len = {self.tokens_per_step:,} tokens in a step; "
+                f"{MOST_TOKENS_PER_STEP:,} are the most: use a smaller training.batch_size"
+            )
         if self.iterations > MOST_STEPS:
             raise ValueError(
                 f"training.tokens = {self.training.tokens} are {self.iterations:,} steps; "

@@ -96,7 +96,7 @@ def parameter_groups(
                 )
             optimizer = _rest(optimizer)
         members.setdefault((number, optimizer), []).append(name)
-    _require_effect(spec, named, members, list(parameters))
+    _require_effect(spec, named[MAIN], members, list(parameters))
 
     groups = []
     # In the order of the study; what an optimizer takes comes before what it leaves to another.
@@ -205,14 +205,14 @@ def _options(
 
 def _require_effect(
     spec: OptimizerSpec,
-    named: dict[int, Optimizer],
+    main: Optimizer,
     members: dict[tuple[int, Optimizer], list[str]],
     names: list[str],
 ) -> None:
     """Raise ParibusError for a pattern, option or optimizer that no parameter has."""
-    numbers, used = {number for number, _ in members}, {optimizer for _, optimizer in members}
+    used, optimizers = {number for number, _ in members}, {each for _, each in members}
     for i, group in enumerate(spec.groups):
-        if i not in numbers:
+        if i not in used:
             parts = {f"{name.partition('.')[0]}.*" for name in names}
             reason = nearest(group.match, parts if "*" in group.match else names)
             if any(fnmatchcase(name, group.match) for name in names):
@@ -221,17 +221,15 @@ def _require_effect(
                 f"{KEY}.groups: no parameter is left for '{group.match}': {reason}", code="unknown"
             )
     for key in ("betas", "eps"):
-        if getattr(spec, key) == OptimizerSpec.model_fields[key].default:
-            continue
-        if not any(key in optimizer.study_keys for optimizer in used):
+        is_set = getattr(spec, key) != OptimizerSpec.model_fields[key].default
+        if is_set and not any(key in optimizer.study_keys for optimizer in optimizers):
             raise ParibusError(
                 f"{KEY}.{key} has no effect: no parameter has an optimizer that reads it, such as "
                 f"adamw; set options of '{spec.name}' in {KEY}.options",
                 code="conflict",
             )
-    main = named[MAIN]
-    is_needed = any(i == MAIN or spec.groups[i].optimizer is None for i in numbers)
-    if is_needed and main not in used:
+    is_needed = any(i == MAIN or spec.groups[i].optimizer is None for i in used)
+    if is_needed and main not in optimizers:
         raise ParibusError(
             f"{KEY}.name = '{spec.name}' trains no parameter of this model; name its rest, "
             f"'{main.rest}', or let `takes` take some",

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paribus.engine.data import load_dataset
-from paribus.engine.model import (
-    GPT,
-    build_model,
-    initial_rules,
-    parameter_uses,
-    undeclared_projections,
-)
+from paribus.engine.model import build_model, initial_rules, parameter_uses
 from paribus.engine.rows import role
 from paribus.engine.training.groups import parameter_groups
 from paribus.study import Study, require_trust
@@ -48,7 +42,12 @@ def parameter_rows(study: Study, arm: str) -> list[ParameterRow]:
 
     Reads the text for its vocabulary. Raises ParibusError.
     """
-    model, setting = _model(study, arm), study.setting(arm)
+    require_trust(study)
+    setting = study.setting(arm)
+    # A custom `init_parameter` may read its module, which must hold values then.
+    device = "cpu" if setting.model.modules.named else "meta"
+    vocab_size = load_dataset(setting.data, study.folder).vocab_size
+    model = build_model(setting, vocab_size, study.folder, device=device)
     uses, rules = parameter_uses(model), initial_rules(model, setting)
     groups = {
         name: group
@@ -69,22 +68,3 @@ def parameter_rows(study: Study, arm: str) -> list[ParameterRow]:
         )
         blocks[row] = blocks.get(row, 0) + 1
     return [ParameterRow(row[0], n, *row[1:]) for row, n in blocks.items()]  # type: ignore[arg-type]
-
-
-def parameter_warnings(study: Study) -> list[str]:
-    """Return the warnings of the dry run about parameters, over all arms, each line once."""
-    lines = [
-        line
-        for arm in study.arms
-        for line in undeclared_projections(_model(study, arm), study.setting(arm))
-    ]
-    return list(dict.fromkeys(lines))
-
-
-def _model(study: Study, arm: str) -> GPT:
-    require_trust(study)
-    setting = study.setting(arm)
-    vocab_size = load_dataset(setting.data, study.folder).vocab_size
-    custom = setting.model.modules.named
-    # A custom `init_parameter` may read its module, which must hold values then.
-    return build_model(setting, vocab_size, study.folder, device="cpu" if custom else "meta")

@@ -40,17 +40,7 @@ class Inputs(NamedTuple):
 
 
 class Feed:
-    """The inputs of every step of a stack, a pure function of settings, seeds and step.
-
-    Args:
-        settings: One per replica, with equal `Setting.common`.
-        seeds: One per replica.
-        tokens: [n] the training text.
-        dropouts: Names of the active dropout modules.
-        device: The device of the inputs.
-        windows: The windows that a step draws from; by default any.
-        folder: Folder in which import paths of custom schedules start.
-    """
+    """The inputs of every step of a stack, a pure function of settings, seeds and step."""
 
     def __init__(
         self,
@@ -90,15 +80,14 @@ class Feed:
             self._start, self._digests = t, [self.digests(t)]
             last = min(t + self._ahead, max(self._setting.iterations, t + 1))
             steps = [self._draw(t)]
-            while t + len(steps) < last and self._has_equal_batches(t, t + len(steps)):
-                steps.append(self._draw(t + len(steps)))
+            for later in range(t + 1, last):
+                if self._setting.windows_in(later) != self._setting.windows_in(t):
+                    break
+                steps.append(self._draw(later))
             self._drawn = Inputs(
                 *(self._to_device(np.stack(part)) for part in zip(*steps, strict=True))
             )
         return Inputs(*(part[t - self._start] for part in self._drawn))
-
-    def _has_equal_batches(self, s: int, t: int) -> bool:
-        return self._setting.windows_in(s) == self._setting.windows_in(t)
 
     def _draw(self, t: int) -> tuple[np.ndarray, ...]:
         """Return the fields of `Inputs` for step t."""

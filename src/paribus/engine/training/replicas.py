@@ -64,15 +64,7 @@ class Replicas:
     share no arithmetic. The model is a plain module, mapped over the rows by `torch.func.vmap`; a
     single replica calls it directly. Only `arrays` and `load` use tensor values on the host.
 
-    Args:
-        settings: One per replica, with equal `Setting.common`.
-        seeds: One per replica.
-        vocab_size: Tokens of the vocabulary.
-        folder: Folder in which import paths of custom parts start.
-        device: The device to train on.
-        ranks: Processes that share this replica; None for this process alone.
-        devices: Number of devices that share a batch.
-        checkpointing: Recompute the activations of blocks in the backward pass.
+    The arguments are those of `Trainer`.
 
     Attributes:
         model: The module; its weights are meaningless for R > 1.
@@ -229,7 +221,9 @@ class Replicas:
                 )
                 losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:], seen)
                 if seen is not None and self.auxiliaries:
-                    objectives_R = objectives_R + weighted_sum(seen, self._auxiliary_weights)
+                    weights = self._auxiliary_weights
+                    terms = [weights.get(n, 1.0) * x for n, x in seen.auxiliary.items()]
+                    objectives_R = objectives_R + torch.stack(terms).sum(0)
                     auxiliaries.append(torch.stack(list(seen.auxiliary.values())).detach())
                 scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
                 grads = torch.autograd.grad(
@@ -247,7 +241,7 @@ class Replicas:
             grads_RN.div_(len(parts))
         if scales_R is not None:
             grads_RN.mul_(scales_R.double().reciprocal().float()[:, None])
-        losses_R, objectives_R = mean_of(losses), mean_of(objectives)
+        losses_R, objectives_R = _mean(losses), _mean(objectives)
         if self._ranks is not None:
             losses_R, objectives_R = losses_R.clone(), objectives_R.clone()
             self._ranks.average(grads_RN, losses_R, objectives_R)
@@ -255,8 +249,12 @@ class Replicas:
             losses_R,
             objectives_R,
             self.weights.like(grads_RN),
-            {path: _concatenate(tensors) for path, tensors in outputs.items() if tensors},
-            mean_of(auxiliaries) if auxiliaries else (),
+            {
+                path: tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=1)
+                for path, tensors in outputs.items()
+                if tensors
+            },
+            _mean(auxiliaries) if auxiliaries else (),
         )
 
     def logits(
@@ -288,7 +286,7 @@ class Replicas:
             if self._R == 1:
                 logits_BTV, seen = self._call(self.model, tokens_RBT[0])
                 outputs = {path: output[None] for path, output in captured.items()}
-                return logits_BTV[None], outputs, seen and _with_replica_axis(seen)
+                return logits_BTV[None], outputs, seen and seen.stacked()
 
             def forward(
                 state: dict[str, Tensor], tokens_BT: Tensor
@@ -409,18 +407,6 @@ def recompute_blocks(model: nn.Module) -> None:
         )
 
 
-def weighted_sum(seen: Seen, weights: Mapping[str, float]) -> Tensor:
-    """Return the weighted sum of auxiliary losses, [R]."""
-    return torch.stack([weights.get(name, 1.0) * x for name, x in seen.auxiliary.items()]).sum(0)
-
-
-def _with_replica_axis(seen: Seen) -> Seen:
-    outputs, auxiliary = (
-        {name: x[None] for name, x in tensors.items()} for tensors in (seen.outputs, seen.auxiliary)
-    )
-    return Seen(seen.hidden[None], outputs, auxiliary)
-
-
 def losses_of(
     loss: TrainingLoss, logits_RBTV: Tensor, targets_RBT: Tensor, seen: Seen | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -432,11 +418,6 @@ def losses_of(
     return PLAIN(logits_RBTV.detach(), targets_RBT).flatten(1).mean(dim=1), objectives_R
 
 
-def mean_of(parts_R: Sequence[Tensor]) -> Tensor:
+def _mean(parts_R: Sequence[Tensor]) -> Tensor:
     """Return the mean over equal parts of a batch, [R]."""
-    return parts_R[0] if len(parts_R) == 1 else torch.stack(tuple(parts_R)).mean(dim=0)
-
-
-def _concatenate(parts_RB: Sequence[Tensor]) -> Tensor:
-    """Concatenate outputs of the parts of a batch."""
-    return parts_RB[0] if len(parts_RB) == 1 else torch.cat(tuple(parts_RB), dim=1)
+    return torch.stack(tuple(parts_R)).mean(dim=0)

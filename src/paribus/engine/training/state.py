@@ -64,58 +64,37 @@ def require_shapes(arrays: Mapping[str, np.ndarray], expected: Mapping[str, Sequ
 
 
 class Measured:
-    """Rows [R, C] float32, one per step, kept on the device and fetched in blocks.
-
-    On a GPU, a block is copied to pinned memory while training continues.
-    """
+    """Rows [R, C] float32, one per step, kept on the device and fetched in blocks."""
 
     def __init__(self, n_columns: int, n_replicas: int) -> None:
-        self._shape = (n_replicas, n_columns)
+        self._rows = np.zeros((0, n_replicas, n_columns), np.float32)
         self._blocks: list[np.ndarray] = []  # [K, R, C] each
-        self._arriving: list[tuple[Tensor, torch.cuda.Event]] = []
         self._recent: list[Tensor] = []
 
     def append(self, row_RC: Tensor) -> None:
         """Add the row of the step just made."""
         self._recent.append(row_RC)
-        if len(self._recent) < BLOCK:
-            return
-        block_KRC, self._recent = torch.stack(self._recent), []
-        if block_KRC.device.type != "cuda":
-            self._blocks.append(block_KRC.cpu().numpy())
-            return
-        host = torch.empty(block_KRC.shape, dtype=block_KRC.dtype, pin_memory=True)
-        host.copy_(block_KRC, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-        self._arriving.append((host, arrived))
+        if len(self._recent) == BLOCK:
+            self._fetch()
 
     def replace(self, rows_tRC: np.ndarray) -> None:
         """Forget everything but these rows."""
-        self._blocks, self._arriving, self._recent = [rows_tRC] if len(rows_tRC) else [], [], []
+        self._rows, self._blocks, self._recent = rows_tRC, [], []
 
     def all(self) -> np.ndarray:
         """Return [t, R, C]; waits for the device."""
-        while self._arriving:
-            self._receive()
-        if self._recent:
-            self._blocks.append(torch.stack(self._recent).cpu().numpy())
-            self._recent = []
-        if not self._blocks:
-            return np.zeros((0, *self._shape), np.float32)
-        if len(self._blocks) > 1:
-            self._blocks = [np.concatenate(self._blocks)]
-        return self._blocks[0]
+        self._fetch()
+        if self._blocks:
+            self._rows, self._blocks = np.concatenate([self._rows, *self._blocks]), []
+        return self._rows
 
     def newest(self) -> np.ndarray:
         """Return [R, C] of the last step that has arrived; waits only if none has."""
-        while self._arriving and (self._arriving[0][1].query() or not self._blocks):
-            self._receive()
-        if self._recent and (self._recent[-1].device.type != "cuda" or not self._blocks):
+        if self._recent and (not self._recent[-1].is_cuda or not self._blocks):
             return self._recent[-1].cpu().numpy()
-        return self._blocks[-1][-1]
+        return self._blocks[-1][-1] if self._blocks else self._rows[-1]
 
-    def _receive(self) -> None:
-        host, arrived = self._arriving.pop(0)
-        arrived.synchronize()
-        self._blocks.append(host.numpy().copy())  # its pinned memory is reused
+    def _fetch(self) -> None:
+        if self._recent:
+            self._blocks.append(torch.stack(self._recent).cpu().numpy())
+            self._recent = []

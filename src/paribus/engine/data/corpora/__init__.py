@@ -80,31 +80,31 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
     Raises ParibusError for an unknown one and for unread keys.
     """
     if ":" in data.corpus:
-        found = _own(data.corpus, folder)
+        result = _own(data.corpus, folder)
     else:
-        found = require_declared(data.corpus, all_corpora(), "data.corpus", "corpus", __name__)
+        result = require_declared(data.corpus, all_corpora(), "data.corpus", "corpus", __name__)
     for key in SOURCE_KEYS:
         value: Any = getattr(data, key)
-        if value != Data.model_fields[key].default and key not in found.reads:
+        if value != Data.model_fields[key].default and key not in result.reads:
             readers = sorted(c.name for c in all_corpora().values() if key in c.reads)
             raise ParibusError(
                 f"data.{key} = '{value}' is only read by the corpora {', '.join(readers)}, "
                 f"and data.corpus is '{data.corpus}'; drop one of them"
             )
-    return found
+    return result
 
 
 def _own(path: str, folder: Path) -> Corpus:
     """Return the user's own corpus, a `Corpus` or a function of (data, folder), by import path."""
-    found = load_own(path, f"data.corpus = '{path}'", "corpus", function_or(Corpus), folder)
-    if not isinstance(found, Corpus):
-        found = Corpus(path, frozenset(SOURCE_KEYS), found)
+    own = load_own(path, f"data.corpus = '{path}'", "corpus", function_or(Corpus), folder)
+    if not isinstance(own, Corpus):
+        own = Corpus(path, frozenset(SOURCE_KEYS), own)
 
     def read(data: Data, folder: Path) -> Iterator[Document]:
         with blamed(f"data.corpus = '{path}' fails"):
-            yield from found.read(data, folder)
+            yield from own.read(data, folder)
 
-    return replace(found, read=read, files=None)
+    return replace(own, read=read, files=None)
 
 
 def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
@@ -112,9 +112,9 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
 
     Raises ParibusError where it cannot be read, or has no text at all.
     """
-    found = find_corpus(data, folder)
+    corpus = find_corpus(data, folder)
     n_bytes = 0
-    for piece in pieces(_texts(found.read(data, folder), data.corpus)):
+    for piece in pieces(_texts(corpus.read(data, folder), data.corpus)):
         try:
             n_bytes += len(piece.text.encode())
         except UnicodeEncodeError as error:

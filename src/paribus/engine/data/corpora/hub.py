@@ -51,7 +51,7 @@ def huggingface(data: Data, folder: Path) -> Iterator[str]:
     return _rows(data, folder, data.name)
 
 
-def _known(
+def _declare(
     name: str,
     dataset: str,
     subset: str | None = None,
@@ -79,14 +79,14 @@ def _known(
 
 # Penedo et al. 2024, arXiv 2406.17557. The licence is that on the cards of FineWeb2 and of copies
 # of this set; its own card was not at hand.
-fineweb_edu = _known(
+fineweb_edu = _declare(
     *("fineweb-edu", "HuggingFaceFW/fineweb-edu", "sample-10BT"),
     has_subsets=True,
     about=" on the Hugging Face hub; data.subset, by default its sample of 10 billion GPT-2 tokens",
     licence="ODC-By 1.0, and the terms of use of Common Crawl",
 )
 # Eldan & Li 2023, arXiv 2305.07759. Size and licence as its repository showed them on 2026-11-22.
-tinystories = _known(
+tinystories = _declare(
     *("tinystories", "roneneldan/TinyStories"),
     about=" on the Hugging Face hub: 1.92 GB of stories by GPT-3.5 and GPT-4 in the words of a "
     "child",

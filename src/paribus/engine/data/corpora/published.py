@@ -117,10 +117,10 @@ def _download(target: Path) -> None:
 
 
 def _checked(content: bytes, source: str) -> bytes:
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHAKESPEARE_SHA256:
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != SHAKESPEARE_SHA256:
         raise ParibusError(
-            f"{source} has SHA-256 {found[:12]}..., not the {SHAKESPEARE_SHA256[:12]}... of the "
+            f"{source} has SHA-256 {sha256[:12]}..., not the {SHAKESPEARE_SHA256[:12]}... of the "
             "published text; delete it and fetch it again"
         )
     return content

@@ -43,18 +43,18 @@ COMPRESSIONS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
 }
 
 
-def corpus_files(data: Data, folder: Path, key: str = "path") -> list[Path]:
-    """Return the files of `data.path` (or another `key`): itself, or all that are visible below it.
+def corpus_files(data: Data, folder: Path) -> list[Path]:
+    """Return the file `data.path`, or all visible files below that folder in the order of paths.
 
-    In the order of paths. Raises ParibusError where there is none.
+    Raises ParibusError where there is none.
     """
-    name = getattr(data, key)
-    if name is None:
+    if data.path is None:
         raise ParibusError(
-            f"data.corpus = '{data.corpus}' needs data.{key}, a file or a folder of them"
+            f"data.corpus = '{data.corpus}' needs data.path, a file or a folder of them",
+            code="missing",
         )
-    path = folder / name
-    missing = f"data.{key} = '{name}' does not exist at {path}; correct the path"
+    path = folder / data.path
+    missing = f"data.path = '{data.path}' does not exist at {path}; correct the path"
     # isdir never raises: what cannot be looked at is told when it is opened.
     files = list(files_below(path)) if os.path.isdir(path) else [path]
     for file in files:
@@ -97,11 +97,11 @@ def parts_of(path: Path) -> Iterator[str]:
         chunk = b"-"
         while chunk:
             chunk = file.read(CHUNK_BYTES)
-            held = len(decoder.getstate()[0])
+            n_waiting = len(decoder.getstate()[0])
             try:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
-                at = begin - held + error.start
+                at = begin - n_waiting + error.start
                 raise ParibusError(f"{path} is not UTF-8 text (byte {at}); {CONVERT}") from None
             begin += len(chunk)
             if text:
@@ -122,8 +122,25 @@ def text(data: Data, folder: Path) -> Iterator[Document]:
 )
 def jsonl(data: Data, folder: Path) -> Iterator[str]:
     """Yield `data.column` of every line of the file `data.path`, or of the files below it."""
-    for file in corpus_files(data, folder):
-        yield from lines_of(file, data.text_column)
+    key = data.text_column
+    for path in corpus_files(data, folder):
+        with opened(path) as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                where = f"{path}, line {number},"
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise ParibusError(
+                        f"{where} is no JSON ({str(error)[:100]}); correct the line",
+                        code="unreadable",
+                    ) from None
+                if not isinstance(record, dict):
+                    raise ParibusError(
+                        f'{where} is no object such as {{"{key}": "..."}}', code="unreadable"
+                    )
+                yield _text_at(key, record, where)
 
 
 @corpus(
@@ -138,32 +155,11 @@ def parquet(data: Data, folder: Path) -> Iterator[str]:
         yield from rows_of(file, data.text_column)
 
 
-def lines_of(path: Path, key: str) -> Iterator[str]:
-    """Yield the text at `key` of every line of `path` that is not empty.
-
-    Raises ParibusError for what is no JSON object with a text there.
-    """
-    with opened(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number},"
-            try:
-                found = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise ParibusError(
-                    f"{where} is no JSON ({str(error)[:100]}); correct the line"
-                ) from None
-            if not isinstance(found, dict):
-                raise ParibusError(f'{where} is no object such as {{"{key}": "..."}}')
-            yield _text_at(key, found, where)
-
-
-def _text_at(column: str, found: dict[str, Any], where: str) -> str:
-    value = found.get(column)
+def _text_at(column: str, record: dict[str, Any], where: str) -> str:
+    value = record.get(column)
     if isinstance(value, str):
         return value
-    known = [name for name, inner in found.items() if isinstance(inner, str)]
+    known = [name for name, inner in record.items() if isinstance(inner, str)]
     raise ParibusError(f"{where} has no text in data.column = '{column}': {nearest(column, known)}")
 
 

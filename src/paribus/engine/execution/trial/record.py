@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.drawing import Drawing
+from paribus.engine.cost import flops_record
 from paribus.engine.data import TOKEN_CLASSES, Dataset, consumption
 from paribus.engine.evaluation import Evaluation, evaluate_on, own_measures
 from paribus.engine.evaluation.blocks import OF_OWN, UNITS
@@ -25,7 +26,7 @@ from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.suite import run_tasks
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.memory import free_unused
-from paribus.engine.model import GPT, build_model, describe_parts, load_parameters, training_flops
+from paribus.engine.model import GPT, build_model, describe_parts, load_parameters
 from paribus.engine.setting import Setting
 from paribus.engine.training import DRAWINGS, ReplicaState, Trainer, auxiliary_drawing
 from paribus.results import TrialFolder
@@ -104,7 +105,7 @@ def record(
         "parameters": sum(value.size for value in weights.values()),
         "iterations": state.t,
         "tokens": setting.tokens_before(state.t),
-        "flops": training_flops(setting, dataset.vocab_size, study.folder).record,
+        "flops": flops_record(setting, dataset.vocab_size, study.folder),
         "optimizer": trainer.replicas.optimizer_record,
         "batch_digest": state.batch_digest,
         "tasks": tasks.about if tasks else {},

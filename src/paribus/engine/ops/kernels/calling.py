@@ -34,8 +34,8 @@ def kernels() -> CDLL:
     return library
 
 
-def are_plain(*tensors: Tensor | None) -> bool:
-    """Return True if a kernel can read all tensors at their address.
+def can_read(*tensors: Tensor | None) -> bool:
+    """Return True if there are kernels, and they can read all tensors at their address.
 
     They are on a CPU, float32 or bfloat16, and not transformed by `torch.func`; and autocast is to
     a dtype of the kernels.
@@ -43,13 +43,10 @@ def are_plain(*tensors: Tensor | None) -> bool:
     return (
         not torch._C._are_functorch_transforms_active()
         and all(x is None or (x.is_cpu and x.dtype in DTYPES) for x in tensors)
-        and not has_foreign_autocast()
+        # Kernels lack some dtypes of autocast, such as float16.
+        and not (torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") not in DTYPES)
+        and has_kernels()  # last: it may compile them
     )
-
-
-def has_foreign_autocast() -> bool:
-    """Return True if autocast for the CPU is to a dtype that kernels lack, such as float16."""
-    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") not in DTYPES
 
 
 def lower_dtype() -> torch.dtype | None:

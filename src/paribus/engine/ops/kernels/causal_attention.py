@@ -12,10 +12,7 @@ import torch
 from torch import Tensor
 
 from paribus.engine.ops.kernels.calling import (
-    DTYPES,
-    are_plain,
-    has_foreign_autocast,
-    has_kernels,
+    can_read,
     kernels,
     refuse_second_derivative,
 )
@@ -27,24 +24,17 @@ MOST_CHANNELS = 128
 def supports(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
     """Return True for queries, keys and values of one shape and dtype on a CPU."""
     return (
-        all(x.is_cpu and x.ndim == 4 for x in (q_BHTK, k_BHSK, v_BHSK))
+        can_read(q_BHTK, k_BHSK, v_BHSK)
+        and q_BHTK.ndim == 4
         and q_BHTK.shape == k_BHSK.shape == v_BHSK.shape
         and q_BHTK.dtype == k_BHSK.dtype == v_BHSK.dtype
         and q_BHTK.shape[-1] <= MOST_CHANNELS
-        and q_BHTK.dtype in DTYPES
-        and not has_foreign_autocast()
-        and has_kernels()
     )
 
 
 def supports_projection(qkv_BTPK: Tensor) -> bool:
     """Return True for a projection to queries, keys and values that `_SelfAttention` computes."""
-    return (
-        are_plain(qkv_BTPK)
-        and qkv_BTPK.shape[-1] <= MOST_CHANNELS
-        and qkv_BTPK.is_contiguous()
-        and has_kernels()
-    )
+    return can_read(qkv_BTPK) and qkv_BTPK.shape[-1] <= MOST_CHANNELS and qkv_BTPK.is_contiguous()
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,64 +85,25 @@ def projection_gradient(dy: Tensor, qkv: Tensor, y: Tensor, logsumexp_BHT: Tenso
 
 
 class _CausalAttention(torch.autograd.Function):
-    """q, k, v -> results of `forward`; can be differentiated once, and mapped by vmap."""
+    """q, k, v -> the result of `forward`."""
 
     @staticmethod
-    def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return forward(*map(_with_contiguous_channels, (q, k, v)))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs, *output)
-        ctx.mark_non_differentiable(output[1])
-
-    @staticmethod
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, *grad_outputs: Tensor
-    ) -> tuple[Tensor, ...]:
-        *tensors, logsumexp_BHT = ctx.saved_tensors
-        dy = grad_outputs[0].to(tensors[0].dtype)
-        return _Gradients.apply(dy, *tensors, logsumexp_BHT)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        return _apply_folded(_CausalAttention, info.batch_size, in_dims, tensors), (0, 0)
-
-
-class _Gradients(torch.autograd.Function):
-    """Gradients of queries, keys and values, as a function so that transforms apply to it."""
-
-    @staticmethod
-    def forward(*inputs: Tensor) -> tuple[Tensor, ...]:
-        *tensors, logsumexp_BHT = inputs
-        tensors = [_with_contiguous_channels(x) for x in tensors]
-        B, H, T, K = tensors[0].shape
-        gradients = [tensors[0].new_empty(B, T, H, K).transpose(1, 2) for _ in range(3)]
-        backward(logsumexp_BHT, *tensors, *gradients)
-        return tuple(gradients)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        pass
+    def forward(ctx: Any, *tensors: Tensor) -> Tensor:
+        tensors = tuple(map(_with_contiguous_channels, tensors))
+        y, logsumexp_BHT = forward(*tensors)
+        ctx.save_for_backward(*tensors, y, logsumexp_BHT)
+        return y
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, ...]:
-        refuse_second_derivative()
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        return _apply_folded(_Gradients, info.batch_size, in_dims, tensors), (0, 0, 0)
-
-
-def _apply_folded(
-    function: type[torch.autograd.Function], R: int, in_dims: Any, tensors: tuple[Tensor, ...]
-) -> tuple[Tensor, ...]:
-    """Apply a function to R x B sequences instead of mapping it over R."""
-    folded = [
-        (x.expand(R, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
-        for x, dim in zip(tensors, in_dims, strict=True)
-    ]
-    return tuple(x.unflatten(0, (R, -1)) for x in function.apply(*folded))
+        if torch.is_grad_enabled():
+            refuse_second_derivative()
+        q, *others, logsumexp_BHT = ctx.saved_tensors
+        dy = _with_contiguous_channels(grad_outputs[0].to(q.dtype))
+        B, H, T, K = q.shape
+        gradients = [q.new_empty(B, T, H, K).transpose(1, 2) for _ in range(3)]
+        backward(logsumexp_BHT, dy, q, *others, *gradients)
+        return tuple(gradients)
 
 
 def _with_contiguous_channels(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from paribus.engine.ops.kernels.calling import (
     address,
-    are_plain,
+    can_read,
     has_kernels,
     kernels,
     lower_dtype,
@@ -31,11 +31,10 @@ def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
     parameters = [weight_MK] if bias_M is None else [weight_MK, bias_M]
     return (
         torch.is_grad_enabled()  # else autocast rounds each weight once for many calls
-        and are_plain(x, *parameters)
+        and can_read(x, *parameters)
         and all(parameter.dtype == torch.float32 for parameter in parameters)
         and (lower_dtype() or torch.float32) in (x.dtype, torch.bfloat16)
         and x.numel() > 0
-        and has_kernels()
     )
 
 
@@ -45,8 +44,7 @@ def supports_residual(x: Tensor, y: Tensor) -> bool:
         y.dtype == torch.bfloat16
         and x.dtype == torch.float32
         and x.shape == y.shape
-        and are_plain(x, y)
-        and has_kernels()
+        and can_read(x, y)
     )
 
 
@@ -61,7 +59,7 @@ class _Linear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype
     ) -> Tensor:
-        x_NK = rows(x, dtype)
+        x_NK = x.reshape(-1, x.shape[-1]).to(dtype).contiguous()
         ctx.is_ours = multiplies(dtype, *weight.shape)
         if ctx.is_ours:  # the kernel rounds the weight itself
             weight_MK = weight.contiguous()
@@ -79,13 +77,20 @@ class _Linear(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse_second_derivative()
         x_NK, weight_MK = ctx.saved_tensors  # read once: checkpointing recomputes them
-        dy_NM = gradient_rows(x_NK, grad_outputs[0])
+        dy_NM = grad_outputs[0].reshape(len(x_NK), -1).to(x_NK.dtype).contiguous()
         dx = dweight = dbias = None
         if ctx.needs_input_grad[0]:
             dx_NK = times(dy_NM, weight_MK) if ctx.is_ours else dy_NM @ weight_MK
             dx = dx_NK.view(ctx.shape).to(ctx.dtype)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            dweight, dbias = parameter_gradients(ctx, x_NK, dy_NM)
+        learns = any(ctx.needs_input_grad[1:3])
+        if learns and ctx.is_ours:
+            dweight, dbias = column_products(dy_NM, x_NK, has_bias=ctx.has_bias)
+        elif learns:
+            dweight = (dy_NM.t() @ x_NK).float()
+            if ctx.has_bias:
+                dbias = torch.empty(dy_NM.shape[1])
+                is_lower = dy_NM.dtype == torch.bfloat16
+                kernels().sums_columns(address(dy_NM), is_lower, *dy_NM.shape, address(dbias))
         return dx, dweight, dbias, None
 
 
@@ -102,29 +107,6 @@ class _Residual(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
         return grad_outputs[0], grad_outputs[0].bfloat16()
-
-
-def rows(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return x [..., K] as rows of a product, [N, K]."""
-    return x.reshape(-1, x.shape[-1]).to(dtype).contiguous()
-
-
-def gradient_rows(x_NK: Tensor, dy: Tensor) -> Tensor:
-    """Return the gradient of a product with the rows x_NK as rows, [N, M]."""
-    return dy.reshape(len(x_NK), -1).to(x_NK.dtype).contiguous()
-
-
-def parameter_gradients(ctx: Any, x_NK: Tensor, dy_NM: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of weight [M, K] and bias [M], float32, for a context of `Linear`."""
-    if ctx.is_ours:
-        return column_products(dy_NM, x_NK, has_bias=ctx.has_bias)
-    dweight_MK = (dy_NM.t() @ x_NK).float()
-    if not ctx.has_bias:
-        return dweight_MK, None
-    (N, M), dbias_M = dy_NM.shape, torch.empty(dy_NM.shape[1])
-    is_lower = dy_NM.dtype == torch.bfloat16
-    kernels().sums_columns(address(dy_NM), is_lower, N, M, address(dbias_M))
-    return dweight_MK, dbias_M
 
 
 def multiplies(dtype: torch.dtype, *widths: int) -> bool:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from paribus.engine.ops.kernels.calling import (
     address,
-    are_plain,
-    has_kernels,
+    can_read,
     kernels,
     refuse_second_derivative,
 )
@@ -27,7 +26,7 @@ def supports_norm(x: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> bo
     return (
         x.dtype == torch.float32
         and x.ndim > 0
-        and are_plain(x, gain_D, bias_D)
+        and can_read(x, gain_D, bias_D)
         and x.numel() > 0
         and all(
             parameter is None
@@ -38,26 +37,19 @@ def supports_norm(x: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> bo
             )
             for parameter in (gain_D, bias_D)
         )
-        and has_kernels()
     )
 
 
 def supports_activation(*tensors: Tensor) -> bool:
     """Return True for tensors that `Activation` or `Gated` computes: of one shape and dtype."""
     x = tensors[0]
-    return (
-        are_plain(*tensors)
-        and all(y.dtype == x.dtype and y.shape == x.shape for y in tensors)
-        and has_kernels()
-    )
+    return can_read(*tensors) and all(y.dtype == x.dtype and y.shape == x.shape for y in tensors)
 
 
 def supports_adamw(*rows_RN: Tensor) -> bool:
     """Return True for rows that `adamw_step` computes: float32 on a CPU."""
-    return (
-        are_plain(*rows_RN)
-        and all(x.ndim == 2 and x.dtype == torch.float32 and x.stride(1) == 1 for x in rows_RN)
-        and has_kernels()
+    return can_read(*rows_RN) and all(
+        x.ndim == 2 and x.dtype == torch.float32 and x.stride(1) == 1 for x in rows_RN
     )
 
 

@@ -10,9 +10,8 @@ Axes: R replicas, S scheduled quantities besides the learning rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from itertools import chain
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,12 +172,6 @@ def scheduled_columns(training: setting.Training) -> tuple[str, ...]:
     return (*columns, *(f"{name}_fraction" for name in sorted(training.schedules)))
 
 
-def first_and_last(steps: int) -> Iterator[int]:
-    """Yield the steps at which schedules are tried: all, or the first and last of a long run."""
-    half = MOST_TRIED // 2
-    return chain(range(min(steps, half)), range(max(half, steps - half), steps))
-
-
 class Schedules:
     """All schedules of a stack: a pure function of settings and step.
 
@@ -215,5 +208,6 @@ class Schedules:
     def require(cls, setting: Setting, folder: Path | None) -> None:
         """Raise ParibusError for a schedule that fails at some step of a run."""
         schedules = cls([setting], folder)
-        for t in first_and_last(setting.iterations):
+        n = min(setting.iterations, MOST_TRIED)
+        for t in np.unique(np.linspace(0, setting.iterations - 1, n).astype(int)).tolist():
             schedules.at(t)
