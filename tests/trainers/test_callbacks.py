@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.trainers.command.scores import Report, find_values, read_report
+from paribus.trainers.command.scores import find_values, read_report
 from paribus.trainers.command.sections import MetricSource
 
 HUGGING_FACE = """
@@ -54,7 +54,7 @@ trainer.fit(Module(), data, data)
 """
 
 
-def told(tmp_path: Path, program: str, seed: int, lr: float) -> Report:
+def told(tmp_path, program, seed, lr):
     """Run a program as a trial, and return what it reported."""
     home = tmp_path / f"{seed}-{lr}"
     (home / "out").mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_a_program_whose_seed_is_fixed_runs_with_another(tmp_path):
     trial = tmp_path / "trial.py"
     trial.write_text(Path(paribus.__file__).with_name("trial.py").read_text())
 
-    def run(seed: int, *words: str) -> list[str]:
+    def run(seed, *words):
         env: Mapping[str, Any] = os.environ | {"PARIBUS_SEED": str(seed), "PARIBUS_TRIAL": ""}
         # -S: nothing but the standard library is there, as it would be for such a program.
         command = [sys.executable, "-S", str(trial), *words]

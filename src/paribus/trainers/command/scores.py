@@ -74,10 +74,10 @@ def read_report(folder: Path) -> Report:
     """
     report = _read_report(folder / REPORTED) if (folder / REPORTED).is_file() else Report()
     for file in sorted(folder.glob("trial-*.jsonl")):
-        other, rank = _read_report(file), file.stem.partition("-")[2]
-        report.initial |= {f"{name}@{rank}": digest for name, digest in other.initial.items()}
-        both = report.batches.keys() & other.batches.keys()
-        report.batches = {n: _joined(report.batches[n], other.batches[n]) for n in both}
+        of_rank, rank = _read_report(file), file.stem.partition("-")[2]
+        report.initial |= {f"{name}@{rank}": digest for name, digest in of_rank.initial.items()}
+        both = report.batches.keys() & of_rank.batches.keys()
+        report.batches = {n: _joined(report.batches[n], of_rank.batches[n]) for n in both}
     return report
 
 

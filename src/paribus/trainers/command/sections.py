@@ -58,7 +58,7 @@ Control = (
 
 
 class MetricSource(Part):
-    """Where a number of a trial is read: from what it prints, a file, a reader, or its report."""
+    """The source of a number of a trial: what it prints, a file, a reader, or its report."""
 
     stdout: Word = ""
     """A regular expression (Python's) of a line that is printed, its first group the number, or the
@@ -95,7 +95,7 @@ class MetricSource(Part):
 
 
 class ArmProgram(Part):
-    """How a trial is started: the keys of `[trainer]` that an arm may set."""
+    """The keys of `[trainer]` that an arm may set."""
 
     command: Words | Word = ()
     """The program and its arguments, each a text of its own; no shell reads them. `{seed}`,
@@ -133,7 +133,7 @@ class ArmProgram(Part):
 
     @property
     def is_copied(self) -> bool:
-        """Whether the program is run in a copy of its repository."""
+        """True if the program is run in a copy of its repository."""
         return bool(self.ref or self.patch)
 
 
@@ -322,11 +322,11 @@ class CommandFormat(StudyFormat):
         return StudyFacts(texts=tuple((study.folder / name).resolve() for name in names))
 
 
-def _validated(model: type[Part], table: dict[str, Any], others: Sequence[str] = ()) -> Any:
+def _validated(model: type[Part], table: dict[str, Any], known: Sequence[str] = ()) -> Any:
     try:
         return model.model_validate(table)
     except ValidationError as error:
-        text = explain(error, model, others)
+        text = explain(error, model, known)
         raise ParibusError(re.sub(r"\bprogram(?=[.:])", "trainer", text)) from None
 
 
@@ -352,12 +352,12 @@ def _arm(arm: Any) -> Any:
     if not isinstance(arm, dict) or not isinstance(arm.get("set", {}), dict):
         return arm
     short = [key for key in ArmProgram.model_fields if key in arm]
-    others = {key: value for key, value in arm.items() if key not in short}
+    rest = {key: value for key, value in arm.items() if key not in short}
     program = {f"program.{key}": arm[key] for key in short}
     if isinstance(arm.get("env"), dict):
         del program["program.env"]
         program |= {f"program.env.{name}": value for name, value in arm["env"].items()}
-    return others | {"set": _dotted(arm.get("set", {})) | program}
+    return rest | {"set": _dotted(arm.get("set", {})) | program}
 
 
 def _dotted(values: Any) -> Any:

@@ -179,7 +179,7 @@ def _changes(top: Path) -> tuple[bytes, dict[str, str]]:
 
 
 def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
-    """Return digests of the files that a command names, and of the imports of those in Python."""
+    """Return digests of the files that a command names, and of their imports in Python."""
     words, files = program.command, dict[Path, bytes]()
     for word in words.split() if isinstance(words, str) else words:
         path = folder / word
