@@ -2,10 +2,7 @@
 
 from paribus.engine.evaluation.heldout import (
     Evaluation,
-    LossSum,
     evaluate_on,
-    heldout_loss,
-    heldout_losses_together,
 )
 from paribus.engine.evaluation.measures import (
     Measure,
@@ -19,14 +16,11 @@ from paribus.engine.evaluation.text_parts import Row
 __all__ = [
     "TEMPERATURES",
     "Evaluation",
-    "LossSum",
     "Measure",
     "Predictions",
     "Row",
     "all_measures",
     "evaluate_on",
-    "heldout_loss",
-    "heldout_losses_together",
     "measure",
     "own_measures",
     "predict",

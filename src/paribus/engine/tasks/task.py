@@ -118,14 +118,14 @@ class HeldOut:
                 yield Site(before, document[at : at + span])
 
 
-def grouped(found: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:
-    """Yield groups of `size` that differ in their keys, each of `found` in one at most.
+def grouped(values: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:
+    """Yield groups of `size` that differ in their keys, each of `values` in one at most.
 
     Where every member of a group is right once and wrong for the others, no choice can be preferred
     for what it is: whoever ignores the context is right once in `size`.
     """
     waiting: list[dict[str, T]] = []
-    for value in found:
+    for value in values:
         group = next((group for group in waiting if key(value) not in group), None)
         if group is None:
             waiting.append(group := {})

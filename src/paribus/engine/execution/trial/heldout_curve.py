@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from paribus.engine.data import Dataset
-from paribus.engine.evaluation import LossSum, heldout_loss, heldout_losses_together
+from paribus.engine.evaluation.heldout import LossSum, heldout_loss, heldout_losses_together
 from paribus.engine.machine.clock import wait
 from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Setting, curve_steps

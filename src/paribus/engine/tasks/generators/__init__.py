@@ -28,7 +28,7 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
 
     Raises ParibusError for an unknown one.
     """
-    known = dict(sorted((all_tasks() | {one.name: one for one in own}).items()))
+    known = dict(sorted((all_tasks() | {task.name: task for task in own}).items()))
     for name in names or ():
         if name not in known:
             own_goes = "your own goes to tasks.own"

@@ -56,8 +56,8 @@ def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iter
         for line in LINE.finditer(document)
         if line.end() + span <= len(document)
     ]
-    found = [place for place in places if place[0].strip()]
-    shuffled = (found[index] for index in rng.permutation(len(found)))
+    places = [place for place in places if place[0].strip()]
+    shuffled = (places[index] for index in rng.permutation(len(places)))
     for group in grouped(shuffled, lambda place: shape_of(place[1]), size=4):
         for context, right in group:
             yield Question(context, right, tuple(other for _, other in group if other != right))
@@ -74,12 +74,12 @@ def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
     """Yield the next word, and three words of the same length that stand elsewhere."""
     sites = held_out.sites(rng, length - 10, 10)
     words = ((site, words_inside(site.span, least=3)[:1]) for site in sites)
-    found = [(site, word.group()) for site, first in words for word in first if word.start() == 1]
+    first = [(site, word.group()) for site, inside in words for word in inside if word.start() == 1]
     by_length: dict[int, set[str]] = defaultdict(set)
-    for _, word in found:
+    for _, word in first:
         by_length[len(word)].add(word)
     ordered = {size: sorted(others) for size, others in by_length.items()}
-    for site, word in found:
+    for site, word in first:
         known = ordered[len(word)]
         if len(known) >= 4:
             others = [known[i] for i in rng.choice(len(known), size=4, replace=False)]
