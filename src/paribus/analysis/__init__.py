@@ -1,7 +1,7 @@
 """From records to inference, as the study registered it. No torch."""
 
 from paribus.analysis.along import Along, Ratio
-from paribus.analysis.analyse import analyse, analyse_table, unregistered_contrasts
+from paribus.analysis.analyse import analyse, analyse_table
 from paribus.analysis.detectable import Detectable, detectable, sights
 from paribus.analysis.looks import (
     PlannedLooks,
@@ -10,34 +10,12 @@ from paribus.analysis.looks import (
     look_in_words,
     next_look,
     planned_looks,
-    why_not_these_looks,
     with_all_looks,
 )
-from paribus.analysis.sampling import (
-    extension_in_words,
-    plan_of,
-    sampling_of,
-)
-from paribus.analysis.schema import (
-    Analysis,
-    Contrast,
-    Cost,
-    Costs,
-    Interacting,
-    Stabilities,
-    TaskContrast,
-)
+from paribus.analysis.sampling import extension_in_words, plan_of, sampling_of
+from paribus.analysis.schema import Analysis, Contrast, Cost, Costs, Interacting, TaskContrast
 from paribus.analysis.table import Table, events_in
-from paribus.analysis.tuning import (
-    Point,
-    SharedContrast,
-    Tried,
-    Tuned,
-    choose,
-    tried_in,
-    tuned,
-    tuning_record,
-)
+from paribus.analysis.tuning import Point, Tried, Tuned, choose, tuned, tuning_record
 
 __all__ = [
     "Along",
@@ -50,8 +28,6 @@ __all__ = [
     "PlannedLooks",
     "Point",
     "Ratio",
-    "SharedContrast",
-    "Stabilities",
     "Table",
     "TaskContrast",
     "Tried",
@@ -70,10 +46,7 @@ __all__ = [
     "planned_looks",
     "sampling_of",
     "sights",
-    "tried_in",
     "tuned",
     "tuning_record",
-    "unregistered_contrasts",
-    "why_not_these_looks",
     "with_all_looks",
 ]

@@ -10,7 +10,6 @@ fewer than five pairs counts in its family, and has no adjusted p: it is only de
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from paribus.analysis.choice import tried_before
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
 from paribus.analysis.interactions import interactions_of
 from paribus.analysis.looks import why_not_these_looks
-from paribus.analysis.schema import Analysis, Contrast, Summary
+from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import tuned, why_not_these_values
@@ -119,30 +118,6 @@ def analyse_table(
         along=tuple(along(table)),
         excluded=Counter(arm for arm, _ in table.failed),
     )
-
-
-def unregistered_contrasts(results: Results) -> Callable[..., Contrast]:
-    """Return a function of (arm, reference, metric): two arms, compared as the study tests its own;
-    with `as_given`, as if tuned values had not been chosen.
-
-    Each contrast is a family by itself, so that its p is not adjusted. Records are read once for
-    all. Raises ParibusError where one is missing or was changed; the function does where the metric
-    is no endpoint.
-    """
-    table = Table.of(results)
-    study, before = table.results.study, tried_before(table)
-
-    def compare(arm: str, reference: str, metric: str, *, as_given: bool = False) -> Contrast:
-        tried = None if as_given else before
-        endpoint = next(
-            (endpoint_ for endpoint_ in study.endpoints if endpoint_.metric == metric), None
-        )
-        if endpoint is None:
-            raise ParibusError(f"{study.name}: {metric} is no endpoint, so nothing tests it")
-        contrast = contrast_of(table, arm, reference, endpoint, tried)[0]
-        return adjusted([contrast], study.inference.alpha)[0]
-
-    return compare
 
 
 def _late_seeds(folder: ResultsFolder) -> tuple[int, ...]:

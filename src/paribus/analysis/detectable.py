@@ -111,54 +111,46 @@ def detectable(
         return [row(study.primary, pair, sd, "stated") for pair in study.contrasts]
     rows = []
     for endpoint in study.judged:
-        seen = _seen(pilot, endpoint) if pilot else {}
-        choices = _choices(study, pilot, endpoint) if pilot else {}
-        largest = max(choices.values(), key=lambda choice: choice.error, default=None)
+        if pilot is not None:
+            sds, choices = _of_pilot(study, pilot, endpoint)
+            largest = max(choices.values(), key=lambda choice: choice.error, default=None)
         for pair in study.contrasts:
-            if pair in seen:
-                rows.append(
-                    row(endpoint, pair, seen[pair], "pilot", choice=choices.get(pair, largest))
-                )
-            elif pilot:
-                rows.append(
-                    row(endpoint, pair, max(seen.values()), "pilot's largest", choice=largest)
-                )
+            if pilot is not None:
+                source = "pilot" if pair in sds else "pilot's largest"
+                pair_sd, choice = sds.get(pair, max(sds.values())), choices.get(pair, largest)
+                rows.append(row(endpoint, pair, pair_sd, source, choice=choice))
             elif kept := like(study, pair[0], endpoint.metric):
                 rows.append(row(endpoint, pair, kept.median, "kept studies", kept=kept))
     return rows
 
 
-def _choices(study: Study, pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], Choice]:
-    """Return what the choice of tuned values would add here, by contrast of the pilot."""
-    if study.tuning is None or study.inference.choice == "fixed":
-        return {}
-    return {
-        (c.arm, c.reference): c.choice.with_seeds(len(study.tuning.seeds))
-        for c in pilot.contrasts
-        if c.metric == endpoint.metric and c.choice is not None and c.choice.how
-    }
+Pair = tuple[str, str]
 
 
-def _seen(pilot: Analysis, endpoint: Endpoint) -> dict[tuple[str, str], float]:
-    """SD of the paired differences in a pilot, by contrast. Raises ParibusError for none."""
-    seen = {
-        (c.arm, c.reference): c.paired.sd
-        for c in pilot.contrasts
-        if c.metric == endpoint.metric and c.paired is not None and c.paired.sd > 0
-    }
-    if not seen:
+def _of_pilot(
+    study: Study, pilot: Analysis, endpoint: Endpoint
+) -> tuple[dict[Pair, float], dict[Pair, Choice]]:
+    """Return by contrast of a pilot the SD of its paired differences, and what the choice of tuned
+    values would add here. Raises ParibusError where the pilot has no SD."""
+    contrasts = {(c.arm, c.reference): c for c in pilot.contrasts if c.metric == endpoint.metric}
+    sds = {pair: c.paired.sd for pair, c in contrasts.items() if c.paired and c.paired.sd > 0}
+    if not sds:
         raise ParibusError(
             f"the pilot '{pilot.study.name}' has no contrast of {endpoint.metric} with "
             "two seed pairs; state --sd instead"
         )
-    return seen
+    if study.tuning is None or study.inference.choice == "fixed":
+        return sds, {}
+    n_seeds = len(study.tuning.seeds)
+    known = {pair: c.choice for pair, c in contrasts.items() if c.choice and c.choice.how}
+    return sds, {pair: choice.with_seeds(n_seeds) for pair, choice in known.items()}
 
 
 def _row(
     study: Study,
     least: float,
     endpoint: Endpoint,
-    pair: tuple[str, str],
+    pair: Pair,
     sd: float,
     source: str,
     *,
@@ -167,27 +159,29 @@ def _row(
 ) -> Detectable:
     margin, inference, contrast = endpoint.margin, study.inference, f"{pair[0]} against {pair[1]}"
     assert margin is not None
-    n = len(study.seeds)
-    # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
-    by_n = least * math.sqrt(n)
-    chosen = choice.error if choice else 0.0
-    keywords = {"power": inference.power, "alpha": inference.alpha / study.family}
-    pairs = required_pairs(margin, sd, lasting=chosen, **keywords)
+    n, chosen = len(study.seeds), choice.error if choice else 0.0
+    level = inference.alpha / study.family
+    pairs = required_pairs(margin, sd, lasting=chosen, power=inference.power, alpha=level)
     if pairs is None and not chosen:
         raise ParibusError(f"{contrast}: no number of pairs detects {margin:g} at an SD of {sd:g}")
+
+    def effect(pairs: int, error: float) -> float:
+        # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
+        return least * math.sqrt(n) * math.hypot(sd / math.sqrt(pairs), error)
+
     return Detectable(
         metric=endpoint.metric,
         contrast=contrast,
         source=source,
         sd=sd,
-        effect=by_n * math.hypot(sd / math.sqrt(n), chosen),
+        effect=effect(n, chosen),
         margin=margin,
         pairs_for_margin=pairs,
         smallest_effect=endpoint.smallest_effect,
         choice=chosen,
         one_more=(
-            by_n * math.hypot(sd / math.sqrt(n + 1), chosen),
-            by_n * math.hypot(sd / math.sqrt(n), choice.with_seeds(choice.n_seeds + 1).error),
+            effect(n + 1, chosen),
+            effect(n, choice.with_seeds(choice.n_seeds + 1).error),
         )
         if choice
         else None,

@@ -83,87 +83,69 @@ def with_all_looks(table: Table) -> Table:
 
 
 def decided_now(table: Table) -> Entry:
-    """Return what the look after those of `table` decides; its trials are there."""
-    study, looks = table.results.study, table.looks
-    plan = plan_of(study)
-    assert study.plan is not None and plan is not None
-    number = len(looks)
-    before = looks[-1]["contrasts"] if looks else {}
+    """Return what the look after those of `table` decides; its trials exist."""
+    study, looks, alpha = table.results.study, table.looks, table.results.study.inference.alpha
+    assert study.plan is not None
+    number, before = len(looks), looks[-1]["contrasts"] if looks else {}
     opened = {arm: before.get(arm, {"decision": GOES_ON}) for arm, _ in study.contrasts}
     # Those that stopped before stay what they were; all others are seen at this look.
     at_look = replace(table, looks=(*looks, {"contrasts": opened}))
-    contrasts = judged_contrasts(at_look)
-    left = sum(not c.significant(study.inference.alpha) for c in contrasts)
+    tried = tried_before(at_look)
+    contrasts = [
+        contrast_of(at_look, arm, reference, endpoint, tried)[0]
+        for endpoint in study.judged
+        for arm, reference in study.contrasts
+    ]
+    contrasts = adjusted(contrasts, alpha)
+    left = sum(not c.significant(alpha) for c in contrasts)
     events = {one.arm: one for one in stabilities_of(at_look)}
     entries = {
-        arm: _said(at_look, plan, [c for c in contrasts if c.arm == arm], number, left, events[arm])
-        if one["decision"] == GOES_ON
+        arm: _seen(at_look, [c for c in contrasts if c.arm == arm], number, left, events[arm])
+        if entry["decision"] == GOES_ON
         else before[arm]
-        for arm, one in opened.items()
+        for arm, entry in opened.items()
     }
     return {"look": number + 1, "seeds": study.plan.looks[number], "contrasts": entries}
 
 
-def judged_contrasts(table: Table) -> list[Contrast]:
-    """Those of the primary endpoints, adjusted in their family."""
-    study, tried = table.results.study, tried_before(table)
-    resolved_endpoints = [
-        contrast_of(table, arm, reference, endpoint, tried)[0]
-        for endpoint in study.judged
-        for arm, reference in study.contrasts
-    ]
-    return adjusted(resolved_endpoints, study.inference.alpha)
-
-
-def _said(
-    table: Table,
-    plan: Looks,
-    contrasts: list[Contrast],
-    look: int,
-    left: int,
-    events: Stabilities,
+def _seen(
+    table: Table, contrasts: list[Contrast], look: int, left: int, events: Stabilities
 ) -> Entry:
-    """Return what a look says of an open contrast, on every primary endpoint, and decides.
+    """Return what is seen at a look of an open contrast, on every primary endpoint, and decide.
 
     Args: left: hypotheses of the family that are not rejected, which share the level by Holm.
     """
-    alpha, study = table.results.study.inference.alpha, table.results.study
-    entry: Entry = {"look": look + 1, "endpoints": {}}
-    hopeful, reasons = 0, []
+    study, alpha = table.results.study, table.results.study.inference.alpha
+    plan = plan_of(study)
+    assert study.plan is not None and plan is not None
+    endpoints: dict[str, Entry] = {}
+    hopeful, resolved = 0, set()
     for c in contrasts:
         earlier = table.sampling(c.arm, c.metric)
         if earlier.decision in RESOLVED:
-            reasons.append(earlier.decision)
+            resolved.add(earlier.decision)
             continue
         chance = _chance(plan, c, look, alpha / max(left, 1))
-        resolved = _resolved(c, alpha)
-        entry["endpoints"][c.metric] = _stated(c) | {
-            "predictive_power": chance,
-            "resolved": resolved,
-        }
-        if resolved:
-            reasons.append(resolved)
+        # What is said for good of an endpoint; None where it is open.
+        found = "effect" if c.significant(alpha) else None
+        found = "equivalence" if c.equivalent(alpha) else found
+        endpoints[c.metric] = _record(c) | {"predictive_power": chance, "resolved": found}
+        if found:
+            resolved.add(found)
         else:
-            assert study.plan is not None
             hopeful += chance >= study.plan.futility
+    is_last = look == len(plan.pairs) - 1
     if table.broken(contrasts[0].arm):
         decision = BROKEN
-    elif look < len(plan.pairs) - 1 and _events_open(events, alpha):
+    elif not is_last and _events_open(events, alpha):
         decision = GOES_ON
-    elif not hopeful and reasons:
-        decision = "effect" if "effect" in reasons else "equivalence"
-    elif look == len(plan.pairs) - 1:
+    elif resolved and not hopeful:
+        decision = "effect" if "effect" in resolved else "equivalence"
+    elif is_last:
         decision = OPEN
     else:
         decision = GOES_ON if hopeful else "futility"
-    return entry | {"decision": decision}
-
-
-def _resolved(contrast: Contrast, alpha: float) -> str | None:
-    """Return what a look says for good of an endpoint; None where it is open."""
-    if contrast.equivalent(alpha):
-        return "equivalence"
-    return "effect" if contrast.significant(alpha) else None
+    return {"look": look + 1, "endpoints": endpoints, "decision": decision}
 
 
 def _events_open(events: Stabilities, alpha: float) -> bool:
@@ -177,14 +159,15 @@ def _events_open(events: Stabilities, alpha: float) -> bool:
     return events.holm_p is None or events.holm_p > alpha
 
 
-def _stated(contrast: Contrast) -> Entry:
+def _record(contrast: Contrast) -> Entry:
     says = contrast.decided
     if says is None:
         return {"pairs": len(contrast.seeds), "why_not": contrast.why_not}
+    ends = says.interval.low, says.interval.high
     return {
         "pairs": len(contrast.seeds),
         "mean": says.mean,
-        "interval": [_finite(says.interval.low), _finite(says.interval.high)],
+        "interval": [end if math.isfinite(end) else None for end in ends],
         "p": says.p_value,
         "holm_p": contrast.holm_p,
         "equivalence_holm_p": contrast.equivalence_holm_p,
@@ -193,25 +176,25 @@ def _stated(contrast: Contrast) -> Entry:
 
 def _chance(plan: Looks, contrast: Contrast, look: int, alpha: float) -> float:
     """Predictive power; none where arms that diverge leave nothing to compare."""
-    if contrast.paired is None:
+    paired = contrast.paired
+    if paired is None:
         return 0.0
-    error = contrast.paired.sd / math.sqrt(contrast.paired.n)
+    error = paired.sd / math.sqrt(paired.n)
     if contrast.items:
         error = contrast.items.crossed.standard_error
     if error == 0:
         return 1.0  # nothing varies, and a prediction needs a spread
-    return float(
-        predictive_power(
-            n=contrast.paired.n,
-            mean=contrast.paired.mean,
-            standard_error=error,
-            looks=plan,
-            look=look,
-            alpha=alpha,
-            margin=contrast.margin,
-            choice=contrast.choice_error,
-        )
+    chance = predictive_power(
+        n=paired.n,
+        mean=paired.mean,
+        standard_error=error,
+        looks=plan,
+        look=look,
+        alpha=alpha,
+        margin=contrast.margin,
+        choice=contrast.choice_error,
     )
+    return float(chance)
 
 
 def look_in_words(study: Study, entry: Entry) -> str:
@@ -237,10 +220,6 @@ def why_not_these_looks(table: Table) -> str:
         if not agree(stated, fresh):
             return f"{name} is not what the trials give"
     return ""
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _short(p: float) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 from paribus.results.look_record import GOES_ON, OPEN, look_of, resolved_at
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
+    Design,
     Looks,
     OneLook,
     Result,
@@ -64,6 +65,11 @@ class Sampling(Result):
     went_on: bool = False
 
     @property
+    def is_open(self) -> bool:
+        """Whether the contrast goes on to another look."""
+        return self.decision in ("", GOES_ON)
+
+    @property
     def in_words(self) -> str:
         """`5 of 20 seeds: stopped at look 1 of 4: an effect was found`; empty where all are one
         sample."""
@@ -89,10 +95,10 @@ class Sampling(Result):
             "stages": list(self.study.stages) if self.stage_seeds is not None else None,
         }
 
-    def design(self, seeds: Collection[int]) -> OneLook | Stages | None:
+    def design(self, seeds: Collection[int]) -> Design:
         """Of pairs of these seeds, which are some of `self.seeds`."""
         if self.stage_seeds is not None:
-            first = sum(seed in self.stage_seeds for seed in seeds)
+            first = self._in_first_stage(seeds)
             return Stages(first, stage_weights(self.study.inference.first_stage_weight))
         plan = plan_of(self.study)
         return OneLook(plan, self.look - 1) if plan and self.look else None
@@ -102,15 +108,15 @@ class Sampling(Result):
         if self.look == 0:
             assert self.study.plan is not None
             return f"the first look, at {self.study.plan.looks[0]} seeds, has not been taken"
-        parts = [len(seeds)]
+        n, where = len(seeds), ""
         if self.stage_seeds is not None:
-            first = sum(seed in self.stage_seeds for seed in seeds)
-            parts = [first, len(seeds) - first]
-        if min(parts) >= 2:
-            return ""
-        pairs = "pair" if min(parts) == 1 else "pairs"
-        where = " in a stage" if len(parts) > 1 else ""
-        return f"{min(parts)} comparable seed {pairs}{where}; inference needs two"
+            first = self._in_first_stage(seeds)
+            n, where = min(first, n - first), " in a stage"
+        pairs = "pair" if n == 1 else "pairs"
+        return "" if n >= 2 else f"{n} comparable seed {pairs}{where}; inference needs two"
+
+    def _in_first_stage(self, seeds: Collection[int]) -> int:
+        return sum(seed in (self.stage_seeds or ()) for seed in seeds)
 
 
 def sampling_of(
@@ -162,8 +168,3 @@ def extension_in_words(study: Study) -> str:
         "Both are combined by the inverse-normal method with weights registered before the first "
         f"(Lehmacher and Wassmer 1999). {price}"
     )
-
-
-def is_open(one: Sampling) -> bool:
-    """Return whether the contrast goes on to another look."""
-    return one.decision in ("", GOES_ON)

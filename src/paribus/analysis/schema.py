@@ -11,7 +11,7 @@ import numpy as np
 from paribus import numbers
 from paribus.analysis.along import Along
 from paribus.analysis.choice import Choice
-from paribus.analysis.sampling import Sampling, is_open, sampling_of
+from paribus.analysis.sampling import Sampling, sampling_of
 from paribus.analysis.tuning import Tuned
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
@@ -553,7 +553,7 @@ class Analysis(Shown, Result):
     def missing_of(self, contrast: Contrast) -> list[str]:
         """Trials that the contrast still needs, on any endpoint; none where it was stopped."""
         sampled = sampling_of(self.study, self.looks, contrast.arm)
-        seeds = None if is_open(sampled) else set(sampled.seeds)
+        seeds = None if sampled.is_open else set(sampled.seeds)
         names = []
         for label in self.missing:
             arm, seed = label.rsplit("/seed-", 1)

@@ -115,44 +115,28 @@ def repeated_scores(arms: Mapping[str, Sequence[float]]) -> dict[str, tuple[floa
 
     Every arm is asked by itself, because arms may be printed with different numbers of decimals.
     The chance that one of several honest arms is named is at most RARE.
-    """
-    repeated = {}
-    for (name, arm), expected in zip(
-        arms.items(), equal_by_chance(list(arms.values())), strict=True
-    ):
-        again = len(arm) - len(set(arm))
-        if again and at_least(again, expected) < RARE / len(arms):
-            repeated[name] = Counter(arm).most_common(1)[0]
-    return repeated
-
-
-def equal_by_chance(arms: Sequence[Sequence[float]]) -> list[float]:
-    """Return how many pairs of equal runs are expected in each arm; infinite if no spread is seen.
 
     Two normal values of SD s, rounded to steps of r, are equal with probability
     r / (2 sqrt(pi) s). The SD is robust, because an outlier makes equal values elsewhere no less
     likely. An arm whose scores are all equal has the largest SD of the other arms.
     """
-    spreads = [robust_sd(sorted(set(arm))) for arm in arms]
-    largest = max(spreads, default=0.0)
+    spreads = {name: _robust_sd(sorted(set(arm))) for name, arm in arms.items()}
+    largest = max(spreads.values(), default=0.0)
     if not 0 < largest < math.inf:
-        return [math.inf] * len(arms)
-    return [
-        math.comb(len(arm), 2) * step / (2 * math.sqrt(math.pi) * (spread or largest))
-        for arm, step, spread in zip(arms, score_steps(arms), spreads, strict=True)
-    ]
+        return {}
+    repeated = {}
+    for (name, arm), step in zip(arms.items(), score_steps(list(arms.values())), strict=True):
+        again, spread = len(arm) - len(set(arm)), spreads[name] or largest
+        expected = math.comb(len(arm), 2) * step / (2 * math.sqrt(math.pi) * spread)
+        # The chance of so many events or more, where so many are expected (Poisson).
+        if again and 1.0 - float(chdtrc(2 * again, 2 * expected)) < RARE / len(arms):
+            repeated[name] = Counter(arm).most_common(1)[0]
+    return repeated
 
 
-def robust_sd(values: Sequence[float]) -> float:
+def _robust_sd(values: Sequence[float]) -> float:
     """Return the SD of normal values from their median absolute deviation; 0 of fewer than two."""
     if len(values) < 2:
         return 0.0
     with np.errstate(over="ignore"):
         return float(np.median(np.abs(np.subtract(values, np.median(values))))) / NORMAL_MAD
-
-
-def at_least(n: int, expected: float) -> float:
-    """Return the chance of `n` or more events, where so many are expected (Poisson)."""
-    if expected == math.inf:
-        return 1.0
-    return 1.0 - float(chdtrc(2 * n, 2 * expected))

@@ -71,14 +71,7 @@ def like(study: Study, arm: str, metric: str) -> Spread | None:
 
 @cache
 def _all() -> dict[tuple[str, tuple[str, ...]], Spread]:
-    spreads = {}
-    for row in json.loads(FILE.read_text("utf-8"))["spreads"]:
-        spread = Spread(
-            row["metric"],
-            tuple(row["kind"]),
-            tuple(row["sds"]),
-            tuple(row["pairs"]),
-            tuple(row["studies"]),
-        )
-        spreads[spread.metric, spread.kind] = spread
-    return spreads
+    rows = json.loads(FILE.read_text("utf-8"))["spreads"]
+    lists = ("kind", "sds", "pairs", "studies")
+    spreads = [Spread(**row | {name: tuple(row[name]) for name in lists}) for row in rows]
+    return {(spread.metric, spread.kind): spread for spread in spreads}

@@ -8,11 +8,9 @@ that was tried counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
@@ -172,10 +170,9 @@ def choose(scores: Mapping[int, Mapping[int, float]], better: Better) -> int:
     sign = -1.0 if better == "higher" else 1.0
 
     def rank(number: int) -> tuple[int, float, int]:
-        values = list(scores[number].values())
-        finite = [value for value in values if math.isfinite(value)]
-        mean = sign * math.fsum(finite) / len(finite) if finite else math.inf
-        return len(values) - len(finite), mean, number
+        values, mean = scores[number].values(), _mean(scores[number].values())
+        n_diverged = sum(not math.isfinite(value) for value in values)
+        return n_diverged, math.inf if math.isnan(mean) else sign * mean, number
 
     return min(scores, key=rank)
 
@@ -196,27 +193,22 @@ def tried_in(study: Study, results: Results) -> Tried:
             f"{results.path}: tuning trial {results.unfinished[0].label} is not finished, and "
             "arms are compared at equal cost; run the study again to continue"
         )
-    table, candidates = Table.of(results), tuning.candidates
-    scores: Scores = {}
+    table, scores = Table.of(results), Scores()
     for arm in study.arms:
         scores[arm] = {}
-        for number in range(1, len(candidates) + 1):
-            found = table.usable(candidate_arm(arm, number), tuning.select)
-            scores[arm][number] = {seed: found.get(seed, math.nan) for seed in tuning.seeds}
-    better = results.metrics[tuning.select].better
-    return Tried(tuple(candidates), scores, better, _initial(study, table))
-
-
-def _initial(study: Study, table: Table) -> dict[str, dict[int, float]]:
-    """Return the first loss of every arm by tuning seed, with the first candidate."""
-    return {
+        for number in range(1, len(tuning.candidates) + 1):
+            usable = table.usable(candidate_arm(arm, number), tuning.select)
+            scores[arm][number] = {seed: usable.get(seed, math.nan) for seed in tuning.seeds}
+    initial = {
         arm: {
             seed: events.initial_loss
-            for seed in tuning_of(study).seeds
+            for seed in tuning.seeds
             if (events := table.events.get((candidate_arm(arm, 1), seed)))
         }
         for arm in study.arms
     }
+    better = results.metrics[tuning.select].better
+    return Tried(tuple(tuning.candidates), scores, better, initial)
 
 
 def tuning_record(study: Study, results: Results) -> dict[str, Any]:
@@ -265,12 +257,12 @@ def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[
 
 def caveats(tried: Tried) -> dict[str, list[str]]:
     """Return what the choice leaves open, by arm, a line each."""
-    arms_by_text: dict[str, list[str]] = {}
+    lines_by_arm = {}
     for arm, number in tried.chosen.items():
-        best = tried.candidates[number - 1]
+        best, lines = tried.candidates[number - 1], []
         values = tried.scores[arm][number].values()
         if lost := sum(not math.isfinite(value) for value in values):
-            arms_by_text.setdefault(arm, []).append(
+            lines.append(
                 f"every value tried diverged on a tuning seed; the best did on {lost} of "
                 f"{len(values)}"
             )
@@ -279,10 +271,10 @@ def caveats(tried: Tried) -> dict[str, list[str]]:
             for key, side in open_edges(tried.candidates, best)
         ]
         if outermost:
-            arms_by_text.setdefault(arm, []).append(
-                f"the best is {' and '.join(outermost)}, so a better one may lie beyond"
-            )
-    return arms_by_text
+            lines.append(f"the best is {' and '.join(outermost)}, so a better one may lie beyond")
+        if lines:
+            lines_by_arm[arm] = lines
+    return lines_by_arm
 
 
 @dataclass(frozen=True)
@@ -310,28 +302,23 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
         return []
     if not all(key.startswith("training.") for key in tuning.keys):
         return []
-    over = {arm: _with_other_keys_as_chosen(tried, arm) for arm in study.arms}
+    over = {arm: _rates_at_chosen(tried, arm) for arm in study.arms}
     if min(map(len, over.values())) < 2:  # listed combinations may share no other key
         return []
-    values = {arm: _by_seed(tried, arm, over[arm]) for arm in study.arms}
-    points = []
-    for arm in study.arms:
+    values = {arm: _sensitivity_by_seed(tried, arm, over[arm]) for arm in study.arms}
+    found = []
+    for arm, ours in values.items():
         reference = study.reference(arm)
         theirs = values[reference] if reference else {}
-        shared = [
-            seed
-            for seed, value in values[arm].items()
-            if math.isfinite(value) and math.isfinite(theirs.get(seed, math.nan))
-        ]
+        pairs = _finite_pairs(theirs, ours)
         paired = None
-        if len(shared) > 1:
-            ours = [values[arm][s] for s in shared]
-            paired = paired_contrast([theirs[s] for s in shared], ours, **registered(study))
-        points.append(Sensitivity(arm, reference, values[arm], paired))
-    return points
+        if len(pairs) > 1:
+            paired = paired_contrast(*zip(*pairs, strict=True), **registered(study))
+        found.append(Sensitivity(arm, reference, ours, paired))
+    return found
 
 
-def _with_other_keys_as_chosen(tried: Tried, arm: str) -> list[int]:
+def _rates_at_chosen(tried: Tried, arm: str) -> list[int]:
     """Return the numbers of the candidates that differ from an arm's best in the rate alone."""
     best = tried.candidates[tried.chosen[arm] - 1]
     return [
@@ -341,18 +328,28 @@ def _with_other_keys_as_chosen(tried: Tried, arm: str) -> list[int]:
     ]
 
 
-def _by_seed(tried: Tried, arm: str, over: Sequence[int]) -> dict[int, float]:
-    """Sensitivity of the validation loss by tuning seed; a diverged trial learned nothing."""
-    scores, by_seed = tried.scores[arm], {}
+def _sensitivity_by_seed(tried: Tried, arm: str, over: Sequence[int]) -> dict[int, float]:
+    """Sensitivity of the validation loss by tuning seed; a diverged trial learned nothing.
+
+    NaN where no learning rate of a seed learned anything. Its best loss is the initial one, as are
+    all others: the formula's value would be 0, which would flatter it.
+    """
+    by_seed = {}
     for seed, initial in tried.initial[arm].items():
-        final = [scores[number][seed] for number in over]
+        final = [[tried.scores[arm][number][seed] for number in over]]
         try:
-            by_seed[seed] = float(learning_rate_sensitivity([final], np.array([initial]))[0])
+            by_seed[seed] = float(learning_rate_sensitivity(final, [initial])[0])
         except StatisticsError:
-            # No learning rate of this seed learned anything. Its best loss is the initial one, as
-            # are all others: what is left is the formula's value, 0, which would flatter it.
             by_seed[seed] = math.nan
     return by_seed
+
+
+def _finite_pairs(
+    theirs: Mapping[int, float], ours: Mapping[int, float]
+) -> list[tuple[float, float]]:
+    """Return both values of each seed at which both are finite."""
+    pairs = [(theirs.get(seed, math.nan), value) for seed, value in ours.items()]
+    return [pair for pair in pairs if all(map(math.isfinite, pair))]
 
 
 @dataclass(frozen=True)
@@ -364,7 +361,7 @@ class Point(Result):
         values: by tuning seed; NaN where the trial diverged.
         mean: over the seeds that did not diverge; NaN where all did.
         chosen: whether it is the arm's best.
-        edges: of what was chosen, the keys with an outermost value of those tried, and where: -1 is
+        edges: of the chosen one, the keys with an outermost value of those tried, and where: -1 is
             the smallest, 1 the largest.
     """
 
@@ -424,12 +421,12 @@ class Tuned(Result):
         return [point for point in self.points if point.arm == arm]
 
     def best(self, arm: str) -> Point:
-        """Return what was chosen for `arm`."""
+        """Return the point that was chosen for `arm`."""
         return next(point for point in self.of(arm) if point.chosen)
 
-    def values_of(self, one: Point | SharedContrast) -> Candidate:
-        """Return the values that `one` was trained with."""
-        return self.candidates[one.candidate - 1]
+    def values_of(self, point: Point | SharedContrast) -> Candidate:
+        """Return the values that a point was trained with."""
+        return self.candidates[point.candidate - 1]
 
     def extremes(self, arm: str) -> tuple[SharedContrast, SharedContrast] | None:
         """Return the least and the largest change of `arm` at a shared candidate; None without
@@ -440,11 +437,7 @@ class Tuned(Result):
         return min(finite, key=lambda c: c.mean), max(finite, key=lambda c: c.mean)
 
     def values_differ_untold(self, arm: str, reference: str, alpha: float) -> bool:
-        """Return whether two arms have different values that the tuning seeds do not tell apart.
-
-        They are told apart if each arm is significantly better with its own value than with the
-        other's, or diverges with that: two equal arms would not both be.
-        """
+        """Return whether the two have different values that the tuning seeds do not tell apart."""
         ours, theirs = self.best(arm).candidate, self.best(reference).candidate
         if ours == theirs:
             return False
@@ -454,15 +447,16 @@ class Tuned(Result):
     def _prefers(self, arm: str, own: int, other: int, alpha: float) -> bool:
         """Return whether an arm is better with candidate `own`, beyond chance."""
         values = {point.candidate: point.values for point in self.of(arm)}
-        pairs = [(values[own][seed], values[other][seed]) for seed in values[own]]
-        if any(math.isfinite(mine) and not math.isfinite(theirs) for mine, theirs in pairs):
+        if any(
+            math.isfinite(value) and not math.isfinite(values[other][seed])
+            for seed, value in values[own].items()
+        ):
             return True
         sign = -1.0 if self.metric.better == "higher" else 1.0
-        worse = [sign * (b - a) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
-        try:
-            test = paired_t(worse)
-        except StatisticsError:  # fewer than two seeds
+        worse = [sign * (b - a) for a, b in _finite_pairs(values[own], values[other])]
+        if len(worse) < 2:
             return False
+        test = paired_t(worse)
         return test.mean > 0 and test.p_value() <= alpha
 
     def to_dict(self) -> dict[str, Any]:
@@ -477,22 +471,17 @@ def tuned(results: Results) -> Tuned | None:
     if study.tuning is None or trials is None or trials.unfinished:
         return None
     tried = tried_in(study, trials)
-    metric, chosen = trials.metrics[study.tuning.select], tried.chosen
+    metric, candidates = trials.metrics[study.tuning.select], tried.candidates
+    points = []
+    for arm, by_number in tried.scores.items():
+        for number, values in by_number.items():
+            is_best = number == tried.chosen[arm]
+            edges = dict(at_edges(candidates, candidates[number - 1])) if is_best else {}
+            points.append(Point(arm, number, values, _mean(values.values()), is_best, edges))
     return Tuned(
         metric=metric,
-        candidates=tried.candidates,
-        points=tuple(
-            Point(
-                arm,
-                number,
-                values,
-                _mean(values.values()),
-                number == chosen[arm],
-                _edges(tried, number) if number == chosen[arm] else {},
-            )
-            for arm, by_number in tried.scores.items()
-            for number, values in by_number.items()
-        ),
+        candidates=candidates,
+        points=tuple(points),
         shared=tuple(_shared(study, tried, metric)),
         chosen=chosen_values(study, tried),
         caveats=caveats(tried),
@@ -515,23 +504,17 @@ def why_not_these_values(study: Study, tuning: Tuned | None) -> str:
     return ""
 
 
-def _edges(tried: Tried, number: int) -> dict[str, int]:
-    return dict(at_edges(tried.candidates, tried.candidates[number - 1]))
-
-
-def _shared(study: Study, tried: Tried, metric: Metric) -> list[SharedContrast]:
-    texts = []
+def _shared(study: Study, tried: Tried, metric: Metric) -> Iterator[SharedContrast]:
     for arm, reference in study.contrasts:
         for number, ours in tried.scores[arm].items():
             theirs = tried.scores[reference][number]
             differences = {
-                seed: metric.compared(ours[seed]) - metric.compared(theirs[seed])
-                for seed in ours
-                if math.isfinite(ours[seed]) and math.isfinite(theirs[seed])
+                seed: metric.compared(value) - metric.compared(theirs[seed])
+                for seed, value in ours.items()
+                if math.isfinite(value) and math.isfinite(theirs[seed])
             }
             mean = _mean(differences.values())
-            texts.append(SharedContrast(arm, reference, number, differences, mean))
-    return texts
+            yield SharedContrast(arm, reference, number, differences, mean)
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -1,14 +1,10 @@
 """Verdicts by the registered rule, its rows and their words, and the hypotheses they judge."""
 
-from paribus.decision.evidence import Evidence, State, benefit_of, worse_elsewhere
+from paribus.decision.evidence import Evidence, State
 from paribus.decision.hypotheses import Judgement, judge
-from paribus.decision.interactions import Depends, DependsWord, depends
+from paribus.decision.interactions import Depends
 from paribus.decision.null import Calibration, calibrate, calibrate_tuned
-from paribus.decision.reach import (
-    require_comparison,
-    require_reachable,
-    unreachable,
-)
+from paribus.decision.reach import require_comparison, require_reachable, unreachable
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.decision.rules import RULES, find_rule, own_rule, rule_of
 from paribus.decision.verdict import Verdict, Verdicts, decide
@@ -23,7 +19,6 @@ __all__ = [
     "WORDS",
     "Calibration",
     "Depends",
-    "DependsWord",
     "Evidence",
     "Judgement",
     "Row",
@@ -32,11 +27,9 @@ __all__ = [
     "Verdict",
     "Verdicts",
     "Word",
-    "benefit_of",
     "calibrate",
     "calibrate_tuned",
     "decide",
-    "depends",
     "exit_code",
     "find_rule",
     "judge",
@@ -46,5 +39,4 @@ __all__ = [
     "rule_of",
     "unreachable",
     "word_of",
-    "worse_elsewhere",
 ]
