@@ -8,7 +8,7 @@ theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
@@ -33,12 +33,6 @@ DECLARED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 QUESTIONS = "questions"  # items of tasks
 SHARE = "share"  # the unit of what is shown as per cent
-# What a uniform guess over V tokens scores.
-UNIFORM: dict[str, Callable[[int], float]] = {
-    "log V": math.log,
-    "V": float,
-    "1/V": lambda vocab_size: 1 / vocab_size,
-}
 
 
 def one_line(text: str) -> str:
@@ -95,8 +89,8 @@ class Metric:
             change that a study states (a margin, a benefit) is a share.
         items: what it is an average over, where inference may be about new ones: "questions" of
             tasks, or items of the held-out text, by the sums that it is a ratio of.
-        uniform: what a uniform guess over V tokens scores: a key of UNIFORM; empty where nobody
-            says. A trial that diverged is given it where its score is capped.
+        uniform: what a uniform guess over V tokens scores, such as `log V`; empty where nobody
+            says.
         of_tokens: whether it is about single tokens, so that arms with other tokenizers cannot be
             compared by it.
         of_pair: whether a trial's value is itself relative to the trial that it is compared with,
@@ -245,10 +239,6 @@ class Metric:
     def task(self) -> str | None:
         """The task that it is of; None where it is of none, or of all."""
         return self.column if self.record == "tasks" else None
-
-    def uniform_guess(self, vocab_size: int) -> float | None:
-        """Return the score of a uniform guess over so many tokens; None where nobody says."""
-        return UNIFORM[self.uniform](vocab_size) if self.uniform else None
 
 
 def readable(name: str) -> str:

@@ -9,7 +9,6 @@ import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.drawing import Drawing, together
-from paribus.engine.evaluation import all_measures
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.metric import Metric
 from paribus.report.tables import endpoints as endpoint_table
@@ -165,17 +164,6 @@ def test_a_primary_endpoint_is_measured(tmp_path):
     study = study_in(tmp_path, "quiet", every={"quiet": 0})
     with pytest.raises(paribus.ParibusError, match=r"probes\.every turns its probe off"):
         endpoint_metrics(study)
-
-
-def test_a_uniform_guess_is_declared():
-    known = {measure.name: measure.metric for measure in all_measures()}
-    scores = {name: metric.uniform_guess(65) for name, metric in known.items() if metric.uniform}
-    assert scores == {
-        "validation_loss": pytest.approx(4.174387, abs=1e-6),
-        "validation_perplexity": 65,
-        "validation_accuracy": 1 / 65,
-    }
-    assert known["brier_score"].uniform_guess(65) is None
 
 
 def test_drawings_of_models_of_other_depths_are_one():

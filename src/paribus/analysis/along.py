@@ -96,15 +96,15 @@ def along(table: Table) -> list[Along]:
         seeds = [
             seed
             for seed in table.sampling(arm).seeds
-            if all((one, seed) in curves for one in (arm, reference))
-            and not any(table.why_diverged(one, seed) for one in (arm, reference))
+            if all((name, seed) in curves for name in (arm, reference))
+            and not any(table.why_diverged(name, seed) for name in (arm, reference))
         ]
         if len(seeds) < 2:
             continue
         pairs = [(curves[arm, seed], curves[reference, seed]) for seed in seeds]
         for axis in AXES:
-            one = _along(table, (arm, reference), axis, seeds, pairs)
-            curves_along += [one] if one is not None else []
+            contrast = _along(table, (arm, reference), axis, seeds, pairs)
+            curves_along += [contrast] if contrast is not None else []
     return curves_along
 
 
@@ -145,10 +145,10 @@ def _points(of_reference: np.ndarray, end: float) -> np.ndarray:
 
 
 def _reached(pairs: Pairs, target: float, axis: Axis, alpha: float) -> Reached | None:
-    times = [one for a, b in pairs if (one := needed(a, b, target, axis)) is not None]
-    restricted = [one.restricted for one in times]
+    times = [crossing for a, b in pairs if (crossing := needed(a, b, target, axis)) is not None]
+    restricted = [crossing.restricted for crossing in times]
     ratio = _ratio(np.array([np.log(a / b) for a, b in restricted if a > 0 and b > 0]), alpha)
-    first = which_first([one.theirs for one in times], [one.ours for one in times])
+    first = which_first([time.theirs for time in times], [time.ours for time in times])
     return None if ratio is None else Reached(target, first, ratio)
 
 

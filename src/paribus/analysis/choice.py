@@ -100,7 +100,7 @@ def choice_of(
     arms = [_scores(table.tuning, tried, name, declared, chooses) for name in weights]
     seed, included = study.inference.seed, study.inference.choice != "fixed"
     if study.inference.chooses_vertex:
-        fitted = [_fitted(tried, name, of) for name, of in zip(weights, arms, strict=True)]
+        fitted = [_fitted(tried, *scored) for scored in zip(weights, arms, strict=True)]
         if all(fitted):
             sides = list(weights.values())
             error = vertex_error(fitted, sides, seed=seed)

@@ -166,12 +166,6 @@ def contrast_of(
         contrast = replace(
             contrast, counting_diverged=_counting_diverged(table, endpoint, contrast)
         )
-    if study.is_paired and not broken:
-        ours, theirs = (table.capped(name, metric, sampled.seeds) for name in (arm, reference))
-        shared = ours.keys() & theirs.keys()
-        if len(shared) > max(len(seeds), 1) and not sampled.why_not(shared):
-            capped = _infer(table, sampled, endpoint, theirs, ours, contrast.choice_error)
-            contrast = replace(contrast, capped=capped)
     return contrast, left_out
 
 

@@ -34,7 +34,7 @@ def interactions_of(
     """
     study = table.results.study
     by_name = {(c.arm, c.metric): c for c in contrasts}
-    found = [
+    interactions = [
         _interaction(
             table,
             name,
@@ -45,7 +45,7 @@ def interactions_of(
         for endpoint in study.judged
         for name, spec in study.interactions.items()
     ]
-    return _adjusted(found)
+    return _adjusted(interactions)
 
 
 def weights_of(study: Study, spec: Interaction) -> dict[str, float]:
@@ -53,9 +53,9 @@ def weights_of(study: Study, spec: Interaction) -> dict[str, float]:
     weights: dict[str, float] = {}
     for side, sign in ((spec.of, 1.0), (spec.than, -1.0)):
         for arm in side:
-            for one, of in ((arm, sign), (study.reference(arm) or arm, -sign)):
-                weights[one] = weights.get(one, 0.0) + of / len(side)
-    return {arm: of for arm, of in weights.items() if abs(of) > 1e-12}
+            for name, weight in ((arm, sign), (study.reference(arm) or arm, -sign)):
+                weights[name] = weights.get(name, 0.0) + weight / len(side)
+    return {arm: weight for arm, weight in weights.items() if abs(weight) > 1e-12}
 
 
 def _interaction(
@@ -132,8 +132,8 @@ def _item_scores(
 def _adjusted(interactions: list[Interacting]) -> list[Interacting]:
     """Return them with p adjusted; one that cannot be tested stays in the family as p = 1."""
     says = [interaction.decided for interaction in interactions]
-    tested = holm_of(one.p_value if one else None for one in says)
-    equal = holm_of(one.equivalence_p if one else None for one in says)
+    tested = holm_of(decided.p_value if decided else None for decided in says)
+    equal = holm_of(decided.equivalence_p if decided else None for decided in says)
     return [
         replace(
             interaction,

@@ -98,7 +98,7 @@ def decided_now(table: Table) -> Entry:
     ]
     contrasts = adjusted(contrasts, alpha)
     left = sum(not c.significant(alpha) for c in contrasts)
-    events = {one.arm: one for one in stabilities_of(at_look)}
+    events = {rates.arm: rates for rates in stabilities_of(at_look)}
     entries = {
         arm: _seen(at_look, [c for c in contrasts if c.arm == arm], number, left, events[arm])
         if entry["decision"] == GOES_ON
@@ -127,11 +127,11 @@ def _seen(
             continue
         chance = _chance(plan, c, look, alpha / max(left, 1))
         # What is said for good of an endpoint; None where it is open.
-        found = "effect" if c.significant(alpha) else None
-        found = "equivalence" if c.equivalent(alpha) else found
-        endpoints[c.metric] = _record(c) | {"predictive_power": chance, "resolved": found}
-        if found:
-            resolved.add(found)
+        shown = "effect" if c.significant(alpha) else None
+        shown = "equivalence" if c.equivalent(alpha) else shown
+        endpoints[c.metric] = _record(c) | {"predictive_power": chance, "resolved": shown}
+        if shown:
+            resolved.add(shown)
         else:
             hopeful += chance >= study.plan.futility
     is_last = look == len(plan.pairs) - 1
@@ -201,9 +201,9 @@ def look_in_words(study: Study, entry: Entry) -> str:
     """`look 2 of 4, at 8 seeds: layernorm stops: an effect was found; rmsnorm goes on`."""
     assert study.plan is not None
     texts = [
-        f"{arm} {MOVES[one['decision']]}"
-        for arm, one in entry["contrasts"].items()
-        if one.get("look") == entry["look"]
+        f"{arm} {MOVES[contrast['decision']]}"
+        for arm, contrast in entry["contrasts"].items()
+        if contrast.get("look") == entry["look"]
     ]
     look = f"look {entry['look']} of {len(study.plan.looks)}, at {entry['seeds']} seeds"
     return f"{look}: {'; '.join(texts)}"

@@ -133,9 +133,9 @@ def sampling_of(
     resolved = None if metric is None else resolved_at(looks, arm, metric)
     if metric is not None and resolved is not None:
         seeds = study.seeds[: study.plan.looks[resolved]]
-        said = looks[resolved]["contrasts"][arm]["endpoints"][metric]["resolved"]
+        shown = looks[resolved]["contrasts"][arm]["endpoints"][metric]["resolved"]
         went_on = resolved < number or decision == GOES_ON
-        return Sampling(study, seeds, resolved + 1, said, went_on=went_on)
+        return Sampling(study, seeds, resolved + 1, shown, went_on=went_on)
     judged = metric in looks[number]["contrasts"][arm].get("endpoints", {})
     if judged and decision in RESOLVED:  # another endpoint was, and this one had no prospect
         decision = "futility"

@@ -195,7 +195,6 @@ class Contrast(Result):
         target: what is claimed of besides new seeds, `this text`; empty where nothing else is.
         items_why_not: why a claim about new items could not be judged by them; empty where it was,
             and where none was registered.
-        capped: the same with diverged trials given a uniform guess's score, where there are any.
         counting_diverged: of a primary endpoint: the same contrast with diverged runs counted at
             the worst finite score of both arms; None if no run diverged or no score is finite.
         sampling: which seeds count for it, and the look or the stages that they were sampled by.
@@ -223,7 +222,6 @@ class Contrast(Result):
     items_why_not: str = ""
     other_text: OtherText | None = None
     target: str = field(default="", repr=False)
-    capped: PairedContrast | None = None
     counting_diverged: Contrast | None = field(default=None, repr=False)
     sampling: Sampling | None = None
     censored: tuple[int, int] = (0, 0)

@@ -79,14 +79,14 @@ def _sizes(table: Table, memory: Memory, arm: str, reference: str) -> dict[str, 
         "more_flops": lambda key: training_flops(trials[key]),
         "more_memory": memory.get,
     }
-    found: dict[str, float | None] = {}
+    shares: dict[str, float | None] = {}
     for name, size in sizes.items():
         ours, theirs = (
             [n for key in trials if key[0] == each and (n := size(key))]
             for each in (arm, reference)
         )
-        found[name] = fmean(ours) / fmean(theirs) - 1 if ours and theirs else None
-    return found
+        shares[name] = fmean(ours) / fmean(theirs) - 1 if ours and theirs else None
+    return shares
 
 
 def costs(table: Table) -> list[Costs]:

@@ -132,17 +132,6 @@ class Table:
         """Return whether a finished run diverged."""
         return (arm, seed) in self.events and self.events[arm, seed].diverged
 
-    def capped(self, arm: str, metric: str, seeds: Sequence[int]) -> dict[int, float]:
-        """Return the same with diverged trials given the score of a uniform guess over tokens."""
-        trials = self.results.trials
-        capped = self.usable(arm, metric, seeds)
-        for seed in seeds:
-            if seed not in capped and (arm, seed) in trials:
-                guess = self.results.guess(arm, seed, metric)
-                if guess is not None:
-                    capped[seed] = guess
-        return capped
-
 
 def events_in(losses: np.ndarray, study: Study) -> StabilityEvents:
     """Divergence and spikes of training losses of shape (T,), by the rule of `study`."""

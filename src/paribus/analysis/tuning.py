@@ -147,22 +147,22 @@ def place(tried: Tried, number: int) -> float:
 def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
     """Return what each arm is judged at: its best candidate, or the vertex beside it where the
     error is to include the choice by it."""
-    found = {arm: dict(tried.candidates[n - 1]) for arm, n in tried.chosen.items()}
+    values_by_arm = {arm: dict(tried.candidates[n - 1]) for arm, n in tried.chosen.items()}
     key = vertex_key(tried)
     if (
         not study.inference.chooses_vertex
         or key is None
         or len(tuning_of(study).seeds) < LEAST_TUNING_SEEDS
     ):
-        return found
-    for arm, values in found.items():
+        return values_by_arm
+    for arm, values in values_by_arm.items():
         if not (tried_windows := windows(tried, arm)):
             continue
         sign = -1.0 if tried.better == "higher" else 1.0
         means = [sign * _mean(tried.scores[arm][number].values()) for number in tried_windows[0]]
         vertex = parabola([place(tried, number) for number in tried_windows[0]], means).vertex
         values[key] = float(f"{math.exp(vertex):.{VERTEX_DIGITS}g}")
-    return found
+    return values_by_arm
 
 
 def choose(scores: Mapping[int, Mapping[int, float]], better: Better) -> int:
@@ -306,7 +306,7 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
     if min(map(len, over.values())) < 2:  # listed combinations may share no other key
         return []
     values = {arm: _sensitivity_by_seed(tried, arm, over[arm]) for arm in study.arms}
-    found = []
+    by_arm = []
     for arm, ours in values.items():
         reference = study.reference(arm)
         theirs = values[reference] if reference else {}
@@ -314,8 +314,8 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
         paired = None
         if len(pairs) > 1:
             paired = paired_contrast(*zip(*pairs, strict=True), **registered(study))
-        found.append(Sensitivity(arm, reference, ours, paired))
-    return found
+        by_arm.append(Sensitivity(arm, reference, ours, paired))
+    return by_arm
 
 
 def _rates_at_chosen(tried: Tried, arm: str) -> list[int]:
@@ -441,19 +441,19 @@ class Tuned(Result):
         ours, theirs = self.best(arm).candidate, self.best(reference).candidate
         if ours == theirs:
             return False
-        told = self._prefers(arm, ours, theirs, alpha)
-        return not (told and self._prefers(reference, theirs, ours, alpha))
+        prefers = self._prefers(arm, ours, theirs, alpha)
+        return not (prefers and self._prefers(reference, theirs, ours, alpha))
 
-    def _prefers(self, arm: str, own: int, other: int, alpha: float) -> bool:
+    def _prefers(self, arm: str, own: int, theirs: int, alpha: float) -> bool:
         """Return whether an arm is better with candidate `own`, beyond chance."""
         values = {point.candidate: point.values for point in self.of(arm)}
         if any(
-            math.isfinite(value) and not math.isfinite(values[other][seed])
+            math.isfinite(value) and not math.isfinite(values[theirs][seed])
             for seed, value in values[own].items()
         ):
             return True
         sign = -1.0 if self.metric.better == "higher" else 1.0
-        worse = [sign * (b - a) for a, b in _finite_pairs(values[own], values[other])]
+        worse = [sign * (b - a) for a, b in _finite_pairs(values[own], values[theirs])]
         if len(worse) < 2:
             return False
         test = paired_t(worse)

@@ -155,7 +155,7 @@ def _counted(
         seeds.append(fmean(len(sampling.seeds) for sampling in taken))
         if len(happened) <= n:
             says = [c.decided for c in analysis.contrasts if c.primary]
-            p_values += [one.p_value for one in says if one]
+            p_values += [decided.p_value for decided in says if decided]
     alpha = study.inference.alpha
     nominal = dict(zip(happened[0], (alpha, alpha, 2 * alpha, alpha, 1 - alpha), strict=True))
     return Calibration(

@@ -227,13 +227,13 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
         goals = [(power, 2 * alpha)]
     elif contrast.margin:
         goals.append(((1 + power) / 2, 2 * alpha))
-    found = [test.pairs_needed(size, power=p, alpha=level) for p, level in goals]
+    numbers_needed = [test.pairs_needed(size, power=p, alpha=level) for p, level in goals]
     parts = error_parts(contrast)
     remedies = {remedy: part for remedy, part in parts.items() if remedy != MORE_RUNS and part > 0}
     remedy = max(remedies, key=remedies.__getitem__, default="")
-    if None not in found:
+    if None not in numbers_needed:
         trained = trained or says.n
-        most = max(n for n in found if n is not None)
+        most = max(n for n in numbers_needed if n is not None)
         pairs = max(math.ceil(most * trained / says.n), trained + 1)
         if pairs <= MOST_PAIRS:
             is_largest = remedy and remedies[remedy] > parts[MORE_RUNS]

@@ -154,11 +154,6 @@ class Results(Shown):
         """The metric without which a trial has diverged; empty for none."""
         return records_of(self.study).must_be_finite(self._registered)
 
-    def guess(self, arm: str, seed: int, metric: str) -> float | None:
-        """Return what a uniform guess over the tokens of a trial scores; None if unknown."""
-        size = self.trials[arm, seed].get("data", {}).get("vocab_size")
-        return None if size is None else self.metrics[metric].uniform_guess(size)
-
     @cached_property
     def _records(self) -> list[Evidence]:
         records = records_of(self.study)

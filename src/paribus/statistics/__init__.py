@@ -65,7 +65,7 @@ from .proportions import EventRates, clopper_pearson, event_rates, mcnemar
 from .sequential.at_look import OneLook, predictive_power
 from .sequential.boundaries import Boundary, Looks, detectable_effect
 from .sequential.two_stages import Stages, combined_mcnemar, error_of_either, stage_weights
-from .t_test import TTest, paired_t, welch
+from .t_test import TTest, paired_deltas, paired_t, welch
 from .training_curves import (
     CurveContrast,
     First,
@@ -122,6 +122,7 @@ __all__ = [
     "minimum_detectable_effect",
     "paired_bootstrap",
     "paired_contrast",
+    "paired_deltas",
     "paired_t",
     "parabola",
     "permutation",

@@ -69,7 +69,7 @@ class Parabola:
 
 def parabola(x: Sequence[float], y: Sequence[float]) -> Parabola:
     """Return the parabola through three points with ascending `x`."""
-    slope, curvature = (float(one[0]) for one in _fitted(x, np.asarray(y, dtype=float)[None]))
+    slope, curvature = (float(part[0]) for part in _fitted(x, np.asarray(y, dtype=float)[None]))
     return Parabola((float(x[0]), float(x[1]), float(x[2])), slope, curvature)
 
 
@@ -127,16 +127,16 @@ def vertex_error(
     Args:
         arms: of each, what was fitted with the other keys as chosen; then with each other
             combination of these, which may be chosen where the redrawn means are better.
-        weights: one for each arm; by default the second minus the first.
+        weights: part for each arm; by default the second minus the first.
     """
     fitted = [
         [
             (
-                one,
-                finite_array(one.chooses, "chooses", 2, 3),
-                finite_array(one.judged, "judged", 2, 3).mean(1),
+                part,
+                finite_array(part.chooses, "chooses", 2, 3),
+                finite_array(part.judged, "judged", 2, 3).mean(1),
             )
-            for one in slices
+            for part in slices
         ]
         for slices in arms
     ]
@@ -150,13 +150,13 @@ def vertex_error(
         noise = rng.standard_normal((draws, len(slices), 3)) * pooled / math.sqrt(n_seeds)
         drawn = chooses + noise
         best, read = drawn.min(2).argmin(1), np.empty(draws)
-        for k, (one, _, judged) in enumerate(slices):
-            there = best == k
-            fit = parabola(one.x, judged)
-            u = _least(*_fitted(one.x, drawn[there, k]), fit.ends)
+        for k, (part, _, judged) in enumerate(slices):
+            is_best = best == k
+            fit = parabola(part.x, judged)
+            u = _least(*_fitted(part.x, drawn[is_best, k]), fit.ends)
             # Where what chose has no least value inside, it is read as a line.
-            bend = max(fit.curvature, 0.0) if one.judged is one.chooses else fit.curvature
-            read[there] = judged[1] - home + fit.slope * u + bend * u * u
+            bend = max(fit.curvature, 0.0) if part.judged is part.chooses else fit.curvature
+            read[is_best] = judged[1] - home + fit.slope * u + bend * u * u
         lost += weight * read
     return mean_and_sd(lost)[1]
 
@@ -197,13 +197,13 @@ def redrawn_error(
     # The same seeds drawn in another order choose alike.
     drawn = np.sort(rng.integers(0, n_seeds, (draws, n_seeds)), axis=1)
     kinds, counts = np.unique(drawn, axis=0, return_counts=True)
-    found = np.zeros(len(kinds))
+    differences = np.zeros(len(kinds))
     for weight, (chose, _), mean in zip(weights, arms, means, strict=True):
-        found += weight * np.array([mean[best_of(chose[:, seeds])] for seeds in kinds])
-    known = np.isfinite(found)
+        differences += weight * np.array([mean[best_of(chose[:, seeds])] for seeds in kinds])
+    known = np.isfinite(differences)
     if not known.any():
         return math.nan
-    return mean_and_sd(np.repeat(found[known], counts[known]))[1]
+    return mean_and_sd(np.repeat(differences[known], counts[known]))[1]
 
 
 def best_of(scores: Floats) -> int:

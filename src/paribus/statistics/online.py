@@ -69,9 +69,9 @@ class Lord:
                 "out alpha - wealth at the first discovery"
             )
 
-    def next_level(self, found: Iterable[bool]) -> float:
+    def next_level(self, discoveries: Iterable[bool]) -> float:
         """Return the level of the test that comes after those that found something, or did not."""
-        past = [0.0 if one else 1.0 for one in found]
+        past = [0.0 if discovered else 1.0 for discovered in discoveries]
         return float(self.run([*past, 1.0]).levels[-1])
 
     def run(self, p_values: ArrayLike) -> OnlineTests:

@@ -151,18 +151,18 @@ def curve_contrast(budget: ArrayLike, deltas: ArrayLike, *, alpha: float = ALPHA
 
 
 def _crossings(at: np.ndarray, mean: np.ndarray, clear: np.ndarray) -> list[Crossing]:
-    there = np.flatnonzero(mean)  # curves that touch, or begin as one, do not cross there
-    turns = [(i, j) for i, j in pairwise(there) if mean[i] * mean[j] < 0]
+    nonzero = np.flatnonzero(mean)  # curves that touch, or begin as one, do not cross nonzero
+    turns = [(i, j) for i, j in pairwise(nonzero) if mean[i] * mean[j] < 0]
     edges = [0, *(j for _, j in turns), len(mean)]
-    found = []
+    crossings = []
     for k, (i, j) in enumerate(turns):
         if j == i + 1:
             place = at[i] + (at[j] - at[i]) * mean[i] / (mean[i] - mean[j])
         else:  # exactly 0 in between
             place = (at[i + 1] + at[j - 1]) / 2
         sides = clear[edges[k] : j], clear[j : edges[k + 2]]
-        found.append(Crossing(float(place), bool(all(side.any() for side in sides))))
-    return found
+        crossings.append(Crossing(float(place), bool(all(side.any() for side in sides))))
+    return crossings
 
 
 @dataclass(frozen=True)

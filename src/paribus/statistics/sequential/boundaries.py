@@ -157,18 +157,18 @@ class Looks(Result):
         """
         levels, bounds = self._table[self._checked(look)]
         with np.errstate(divide="ignore"):
-            found = np.interp(np.log(p), bounds, levels, right=0.0)
-        return np.exp(found)
+            levels_at_p = np.interp(np.log(p), bounds, levels, right=0.0)
+        return np.exp(levels_at_p)
 
     def boundaries(self, alpha: float = ALPHA) -> tuple[Boundary, ...]:
         """Return the boundaries of a two-sided test of level `alpha`, one for each look."""
         spent = 2 * self.spent(checked_fraction(alpha, "alpha") / 2)
-        found = []
+        boundaries = []
         for k, pairs in enumerate(self.pairs):
             p = self.bound(k, alpha / 2)
             t = float(-stdtrit(pairs - 1, p)) if p > 0 else math.inf
-            found.append(Boundary(pairs, self.fractions[k], float(spent[k]), 2 * p, t))
-        return tuple(found)
+            boundaries.append(Boundary(pairs, self.fractions[k], float(spent[k]), 2 * p, t))
+        return tuple(boundaries)
 
     def _checked(self, look: int) -> int:
         if not 0 <= look < len(self.pairs):
@@ -237,7 +237,7 @@ def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
     half = max(1, looks.studies // 2)
     statistics = t_statistics(looks, *running_sums(looks, half, looks.seed))
     crossed = np.full(2 * half, np.inf)  # the least log level at which an earlier look crossed
-    found, before = [], None
+    table, before = [], None
     for k, pairs in enumerate(looks.pairs):
         last = k == len(looks.pairs) - 1
         levels = LEVELS if last else LEVELS[LEVELS <= MONOTONE_TO]
@@ -249,12 +249,12 @@ def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
             earlier = log_spent(looks.spending, levels, before)
             added = spent + np.log(-np.expm1(earlier - spent))
             bounds = _solved(p, crossed, np.log(levels), added, spent)
-        found.append((np.log(levels), bounds))
+        table.append((np.log(levels), bounds))
         before = looks.fractions[k]
         if not last:
-            here = np.interp(np.log(p), bounds, np.log(levels), right=np.inf)
-            crossed = np.minimum(crossed, here)
-    return found
+            crossed_now = np.interp(np.log(p), bounds, np.log(levels), right=np.inf)
+            crossed = np.minimum(crossed, crossed_now)
+    return table
 
 
 def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Floats) -> Floats:
