@@ -10,6 +10,7 @@ from paribus.analysis.looks import (
     look_in_words,
     next_look,
     planned_looks,
+    why_not_these_looks,
     with_all_looks,
 )
 from paribus.analysis.sampling import extension_in_words, plan_of, sampling_of
@@ -48,5 +49,6 @@ __all__ = [
     "sights",
     "tuned",
     "tuning_record",
+    "why_not_these_looks",
     "with_all_looks",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -50,13 +49,6 @@ class Choice(Result):
     why_not: str = ""
     lack_of_fit: float = 0.0
     fit_included: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON types; lack of fit only of studies that registered it."""
-        table = super().to_dict()
-        if not self.fit_included:
-            del table["lack_of_fit"], table["fit_included"]
-        return table
 
     @property
     def remedy(self) -> str:

@@ -28,14 +28,15 @@ class State(NamedTuple):
             also hold with diverged runs counted at the worst finite score.
         not_worse: a loss of the margin's size is excluded, under the same condition.
         baseline_stable: by the registered threshold.
-        fix: what the arm is shown to do to instability: to divergence and spikes together, or to
-            divergence alone.
+        fix: the effect of the arm on instability, on divergence and spikes together or on
+            divergence alone: "fix", "harm" or "unshown".
         collapse: the arm diverges in every seed, and its reference in none.
-        budget: of calibration and throughput, as far as the study limits them; "not shown" also
-            where one of them was not measured.
-        benefit: the registered benefit is shown to be more than registered, or shown not to be.
-        divergence: in how many seeds the arm diverged, against its reference.
-        elsewhere: the worst that is shown of the arm on the other primary endpoints.
+        budget: calibration and throughput, as far as the study limits them: "within", "over" or
+            "not shown", also where one of them was not measured.
+        benefit: "shown" to be more than registered, shown to be "absent", or "not shown".
+        divergence: of the arm in "more", "equal" or "fewer" seeds than of its reference.
+        elsewhere: the worst of the arm on the other primary endpoints: "worse", "within margin" or
+            "not worse".
     """
 
     quality: Quality
