@@ -70,8 +70,8 @@ def blamed(what: str, advice: str = "", *, but: tuple[type[Exception], ...] = ()
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which few import
             raise
-        more = f"; {advice}" if advice else ""
-        message = f"{what}: {type(error).__name__}: {error}{more}"
+        ending = f"; {advice}" if advice else ""
+        message = f"{what}: {type(error).__name__}: {error}{ending}"
         raise ParibusError(message, code="own_code") from error
 
 
@@ -117,8 +117,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return did_you_mean(close)
     if not names:
         return "none is known"
-    more = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
-    return f"known: {', '.join(names[:MOST_KNOWN])}{more}"
+    rest = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
+    return f"known: {', '.join(names[:MOST_KNOWN])}{rest}"
 
 
 def did_you_mean(names: Iterable[str]) -> str:

@@ -45,15 +45,15 @@ def explain(
     # A list that is too short because its entries were refused is no problem of its own.
     refused = {place[:n] for place in problems for n in range(len(place))}
     problems = {
-        place: those
-        for place, those in problems.items()
-        if those[0]["type"] != "too_short" or place not in refused
+        place: names
+        for place, names in problems.items()
+        if names[0]["type"] != "too_short" or place not in refused
     }
     # An unknown key explains a missing one (it may be its misspelling), so it goes first.
     ordered = sorted(problems, key=lambda place: problems[place][0]["type"] != "extra_forbidden")
     texts = list(dict.fromkeys(_text(place, problems[place], model, also) for place in ordered))
-    more = f" (and {len(texts) - MOST_TOLD} more)" if len(texts) > MOST_TOLD else ""
-    return "; ".join(texts[:MOST_TOLD]) + more
+    rest = f" (and {len(texts) - MOST_TOLD} more)" if len(texts) > MOST_TOLD else ""
+    return "; ".join(texts[:MOST_TOLD]) + rest
 
 
 def _rule(problem: Any) -> str:
@@ -85,9 +85,9 @@ def _text(
         message = str(problem["ctx"]["error"])
         return f"{key}: {message}" if key else message
     if kind in ("too_long", "string_too_long"):
-        most = problem["ctx"]["max_length"]
+        limit = problem["ctx"]["max_length"]
         entries = "entries" if kind == "too_long" else "characters"
-        return f"{key} has {len(value):,} {entries} and may have {most:,}; shorten it"
+        return f"{key} has {len(value):,} {entries} and may have {limit:,}; shorten it"
     # 'model.positions = "rotary"' means its kind, and `decision = "superiority"` its rule.
     meant = [option for option in ("kind", "name", "rule") if option in _keys_at(model, location)]
     way_out = f"; did you mean {key}.{meant[0]}?" if kind == "model_type" and meant else ""

@@ -148,10 +148,10 @@ def remove_folder(path: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove what killed processes have left half-written in `folder` and below."""
-    for here, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         for name in [*folders, *names]:
             if name.startswith(".") and name.endswith(PART):
-                _remove_if_left(Path(here) / name)
+                _remove_if_left(Path(parent) / name)
         folders[:] = [name for name in folders if not name.endswith(PART)]
 
 

@@ -267,10 +267,10 @@ def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
     if name in declared:
         return declared[name]
     head, _, part = name.partition("/")
-    whole = declared.get(head)
-    if whole is None or not part or whole.record not in DIVIDED:
+    family = declared.get(head)
+    if family is None or not part or family.record not in DIVIDED:
         return None
-    return whole.part(name)
+    return family.part(name)
 
 
 def unknown(name: str, known: Iterable[str]) -> ParibusError:

@@ -120,8 +120,8 @@ def plural(n: int, word: str, words: str = "") -> str:
 
 def some(names: Sequence[str], most: int = 3) -> str:
     """Return the first `most` names and how many there are besides: `a, b, c and 2 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
 
 
 def ordinal(n: int) -> str:

@@ -117,11 +117,11 @@ def _write_last():
 
 def _numbers(values):
     """Return values as JSON has them: what is not finite is a text."""
-    made = {}
+    digests = {}
     for name, value in values.items():
         value = float(value)
-        made[name] = value if math.isfinite(value) else repr(value)
-    return made
+        digests[name] = value if math.isfinite(value) else repr(value)
+    return digests
 
 
 def _plain(name):
@@ -318,8 +318,8 @@ def __getattr__(name):
     """Return a callback; its library is imported then, and kept."""
     if name not in _CALLBACKS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = made = _CALLBACKS[name]()
-    return made
+    globals()[name] = callback = _CALLBACKS[name]()
+    return callback
 
 
 if __name__ == "__main__":

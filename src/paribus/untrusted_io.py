@@ -179,13 +179,13 @@ def files_below(folder: Path) -> Iterator[Path]:
 
     files: list[Path] = []
     seen: set[str] = set()
-    for here, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         folders[:] = [name for name in folders if name[0] != "."]
-        if (real := os.path.realpath(here)) in seen:
+        if (real := os.path.realpath(parent)) in seen:
             folders.clear()
             continue
         seen.add(real)
-        files += [Path(here, name) for name in names if name[0] != "."]
+        files += [Path(parent, name) for name in names if name[0] != "."]
     yield from sorted(files, key=lambda file: file.relative_to(folder).as_posix())
 
 
@@ -196,9 +196,9 @@ KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 def _require_regular(name: str, status: os.stat_result, most: int) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        what = KINDS.get(kind, "no regular file")
+        noun = KINDS.get(kind, "no regular file")
         raise ParibusError(
-            f"{name} is {what} and not a file; give the path of a regular file", code="unreadable"
+            f"{name} is {noun} and not a file; give the path of a regular file", code="unreadable"
         )
     _require_size(name, status.st_size, most)
 

@@ -167,13 +167,13 @@ def _explain(error: CycloptsError) -> str:
     verb = " ".join(error.command_chain or ())
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         name = error.argument.names[0]
-        more = error.argument.parameter.help or f"see paribus {verb} --help"
+        message = error.argument.parameter.help or f"see paribus {verb} --help"
         if name in (error.unused_tokens or ()):
-            return f"{verb} {name} needs a value: {more}"
+            return f"{verb} {name} needs a value: {message}"
         if name == "--study":
             return f"{verb} needs {A_STUDY.format(verb=verb)}"
         by_place = not error.argument.field_info.is_keyword_only
-        return f"{verb} needs {name.removeprefix('--').upper() if by_place else name}: {more}"
+        return f"{verb} needs {name.removeprefix('--').upper() if by_place else name}: {message}"
     if isinstance(error, UnknownOptionError) and error.token is not None:
         arguments = error.argument_collection or ()
         # A group of options is an argument as well, and nobody types its name.

@@ -349,8 +349,8 @@ def _run_null(
 
 def _require_same_null(home: Path, *, tuned: bool) -> None:
     """Raise ParibusError where a folder holds replicates that were tuned, or not, unlike these."""
-    other, option = ("study.json", "--no-tuning") if tuned else (f"{REPLICATE}-1", "--tuning")
-    if (home / other).exists():
+    alternative, option = ("study.json", "--no-tuning") if tuned else (f"{REPLICATE}-1", "--tuning")
+    if (home / alternative).exists():
         raise ParibusError(
             f"{home} holds replicates that were {'not ' if tuned else ''}tuned; go on with "
             f"{option}, or choose another folder with --results"

@@ -525,8 +525,8 @@ def cost(study: Study, cost: Cost | None) -> Parts:
     yield dim("Training alone; evaluation and tasks come on top.")
     memories = [(a.memory.total, arm, a.memory) for arm, a in cost.arms.items() if a.memory]
     if memories:
-        total, arm, most = max(memories, key=lambda memory: memory[0])
-        sizes = asdict(most) | {"total": total}
+        total, arm, largest = max(memories, key=lambda memory: memory[0])
+        sizes = asdict(largest) | {"total": total}
         values = {name: f"{_amount(size / MIB)} MiB" for name, size in sizes.items()}
         yield _values(f"memory of a trial: arm {arm}", values)
 

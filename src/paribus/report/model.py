@@ -401,7 +401,7 @@ class _Builder:
             contrast = self.analysis.contrast(verdict.arm, verdict.metric)
             worse = losses_elsewhere(self.analysis, contrast) if verdict.outcome == "ADOPT" else []
             if worse:
-                losses[verdict.arm] = join([loss_text(self.analysis, other) for other in worse])
+                losses[verdict.arm] = join([loss_text(self.analysis, loss) for loss in worse])
         text = ", and ".join(f"{self.called[arm]} is worse in {w}" for arm, w in losses.items())
         return f", but {text}" if text else ""
 

@@ -33,12 +33,12 @@ def html(shown: Study | Results | Analysis | Verdicts) -> str:
         shown = decide(analyse(shown)) if shown.finished else shown.study
     if isinstance(shown, Study):
         study, arms, seeds = shown, len(shown.arms), len(shown.seeds)
-        about = f"{numbers.plural(arms, 'arm')} at {numbers.plural(seeds, 'seed')}"
+        size = f"{numbers.plural(arms, 'arm')} at {numbers.plural(seeds, 'seed')}"
         primary = " and ".join(endpoint.metric for endpoint in shown.judged)
         values: dict[str, Any] = {
             "title": shown.question or shown.title or shown.name,
             "tables": [tables.arms(shown)],
-            "note": f"{about}; judged on {primary} by the rule {shown.decision.rule}.",
+            "note": f"{size}; judged on {primary} by the rule {shown.decision.rule}.",
         }
     else:
         verdicts = decide(shown) if isinstance(shown, Analysis) else shown

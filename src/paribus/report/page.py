@@ -205,16 +205,16 @@ def javascript() -> str:
     It is kept in the cache, under the version of vl-convert and its own digest: one that was cut or
     changed is made again.
     """
-    folder, of = cache_folder() / "scripts", f"vega-{version('vl-convert-python')}"
-    for path in folder.glob(f"{of}-*.js"):
+    folder, script = cache_folder() / "scripts", f"vega-{version('vl-convert-python')}"
+    for path in folder.glob(f"{script}-*.js"):
         with contextlib.suppress(ParibusError):
             text = read_text(path, CODE_BYTES)
-            if path.stem == f"{of}-{_digest(text)}":
+            if path.stem == f"{script}-{_digest(text)}":
                 return text
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     text = bundle.replace("</script", "<\\/script")
     with contextlib.suppress(ParibusError):  # a cache that cannot be written is no reason to stop
-        write_bytes(folder / f"{of}-{_digest(text)}.js", text.encode())
+        write_bytes(folder / f"{script}-{_digest(text)}.js", text.encode())
     return text
 
 

@@ -93,9 +93,9 @@ def _document(
 
 
 def _table(table: Table) -> dict[str, Any]:
-    rows, more = table.rows[:MOST_ROWS], len(table.rows) - MOST_ROWS
+    rows, n_hidden = table.rows[:MOST_ROWS], len(table.rows) - MOST_ROWS
     return {
-        "caption": breakable(table.caption + (f" {more} more rows." if more > 0 else "")),
+        "caption": breakable(table.caption + (f" {n_hidden} more rows." if n_hidden > 0 else "")),
         "head": [breakable(label) for label in table.head],
         "left": [label in table.text for label in table.head],
         "rows": [[breakable(cell) for cell in row] for row in rows],

@@ -61,16 +61,16 @@ def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
     noted = [len(r.change) for r in block.rows if r.tests or r.note]
     change = row.change.ljust(max(noted, default=0)) if row.tests or row.note else row.change
     room = WIDTH - width - 4
-    whole = "  ".join(filter(str.strip, (label, change, row.tests))).rstrip()
-    if len(whole) > room:
+    line = "  ".join(filter(str.strip, (label, change, row.tests))).rstrip()
+    if len(line) > room:
         first = f"{label}  {row.change}"
         if len(first) <= room:
             return first, "", "; ".join(filter(None, (row.tests, row.note)))
         shortened = textwrap.shorten(row.label, room, placeholder="...")
         return shortened, "", "  ".join(filter(None, (row.change, row.tests, row.note)))
-    if row.note and len(whole) + 2 + len(row.note) <= room:
-        return whole, row.note, ""
-    return whole, "", row.note
+    if row.note and len(line) + 2 + len(row.note) <= room:
+        return line, row.note, ""
+    return line, "", row.note
 
 
 def card_markdown(report: Report) -> str:

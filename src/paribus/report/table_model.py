@@ -124,16 +124,16 @@ def _widths(table: Table, room: int) -> list[int] | None:
     they do not fit."""
     from rich.cells import cell_len
 
-    widths, least = [], []
+    widths, minima = [], []
     for i, label in enumerate(table.head):
         lines = [line for row in table.rows for line in row[i].split("\n")]
         head = max(map(cell_len, label.split()), default=0)
         widths.append(max(head, *map(cell_len, lines)))
         longest = max(cell_len(word) for line in lines for word in line.split(" "))
-        least.append(max(head, min(longest, LONGEST_WORD)) if label in WORDS else widths[-1])
+        minima.append(max(head, min(longest, LONGEST_WORD)) if label in WORDS else widths[-1])
     room -= GAP * (len(widths) - 1)
     while sum(widths) > room:
-        wide = [i for i, width in enumerate(widths) if width > least[i]]
+        wide = [i for i, width in enumerate(widths) if width > minima[i]]
         if not wide:
             return None
         widths[max(wide, key=widths.__getitem__)] -= 1

@@ -494,7 +494,7 @@ def tuning_table(analysis: Analysis) -> Table | None:
     for arm in study.arms:
         best = tuned.best(arm)
         values = [value for value in best.values.values() if math.isfinite(value)]
-        ends = [metric.value_text(of(values)) for of in (min, max)] if values else []
+        ends = [metric.value_text(extreme(values)) for extreme in (min, max)] if values else []
         rows.append(
             (
                 study.called[arm],

@@ -146,8 +146,8 @@ def write_values(path: Path) -> list[Path]:
     for name, source in paper.figures.items():
         where = f"{path}: figures.{name}"
         figures = _known(source.study, studies, where).figures
-        made = write_figure(folder, _known(source.figure, figures, where), source.width)
-        svg = folder / f"{made['name']}.svg"
+        drawn = write_figure(folder, _known(source.figure, figures, where), source.width)
+        svg = folder / f"{drawn['name']}.svg"
         written.append(svg.replace(folder / f"{name}.svg"))
     for name, source in paper.tables.items():
         where = f"{path}: tables.{name}"

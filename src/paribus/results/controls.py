@@ -170,8 +170,8 @@ def _summarise(findings: list[Labelled]) -> Finding:
     states = {state for _, state, _ in findings}
     state = next(state for state in WORST if state in states)
     trials: dict[str, list[str]] = {}  # by what was seen: a digest is another one in every seed
-    for label, other, text in findings:
-        if other == state:
+    for label, finding_state, text in findings:
+        if finding_state == state:
             trials.setdefault(text, []).append(label)
     labels = list(dict.fromkeys(label for of_text in trials.values() for label in of_text))
     n, total = _seeds(labels), _seeds([label for label, _, _ in findings])
@@ -181,10 +181,12 @@ def _summarise(findings: list[Labelled]) -> Finding:
         named = len(texts) > 1 and state != "held"
         shown = texts[:MOST_TEXTS]
         summary = "; ".join(f"{text} ({some(trials[text])})" if named else text for text in shown)
-        more = len(texts) - MOST_TEXTS
-        summary += f"; and {more} more" if more > 0 else ""
+        n_hidden = len(texts) - MOST_TEXTS
+        summary += f"; and {n_hidden} more" if n_hidden > 0 else ""
     # Of what is alike in all pairs no trial is named, so that two arms are told the same words.
-    is_everywhere = len(texts) == 1 and all(other == state for _, other, _ in findings)
+    is_everywhere = len(texts) == 1 and all(
+        finding_state == state for _, finding_state, _ in findings
+    )
     is_named = len(texts) > 1 and state == "not proven"  # each text has its own
     is_unnamed = state == "held" or is_named or (is_everywhere and total > 1)
     where = [] if is_unnamed else [some(labels)]

@@ -94,8 +94,8 @@ def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Nee
     budget = float(min(spent[0][-1], spent[1][-1]))
     # Ends of one budget are equal but for rounding.
     budgets = [curve.spent_at(target, axis) for curve in (ours, theirs)]
-    mine, reference = (at if at <= budget * (1 + ROUNDING) else math.inf for at in budgets)
-    return Needed(mine, reference, budget)
+    treatment, reference = (at if at <= budget * (1 + ROUNDING) else math.inf for at in budgets)
+    return Needed(treatment, reference, budget)
 
 
 def target_axis(metric: str) -> Axis | None:

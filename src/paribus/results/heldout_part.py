@@ -140,8 +140,8 @@ def _by_others(folder: ResultsFolder) -> str:
         return ""
     if not reuse["recorded"]:
         return " Whether other studies opened it before is not recorded."
-    others = "Other studies" if reuse["first"] else "No study in the ledger"
-    return f" {others} had opened it before."
+    readers = "Other studies" if reuse["first"] else "No study in the ledger"
+    return f" {readers} had opened it before."
 
 
 def why_not_tested(results: Results) -> str:

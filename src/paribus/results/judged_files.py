@@ -50,13 +50,13 @@ def now(judged: Mapping[str, str], home: Path) -> Now:
 
 def given_now(record: RunsRecord, home: Path) -> list[str]:
     """Return the files, folders and patterns that were named when `home` was judged."""
-    here = str(home.absolute())
+    root = str(home.absolute())
     paths = []
     for name in record.given:
-        path = os.path.normpath(os.path.join(here, name))
+        path = os.path.normpath(os.path.join(root, name))
         is_pattern = not os.path.lexists(path) and glob.has_magic(name)
         paths.append(
-            os.path.normpath(os.path.join(glob.escape(here), name)) if is_pattern else path
+            os.path.normpath(os.path.join(glob.escape(root), name)) if is_pattern else path
         )
     return paths
 

@@ -53,16 +53,16 @@ def process_record() -> dict[str, Any]:
 
 def _take(path: Path, own: dict[str, Any]) -> None:
     """Create the lock file, in place of one that a dead process of this host has left."""
-    other = _read(path)
-    if other is not None and is_dead(other):
-        _remove(path, other)
+    holder = _read(path)
+    if holder is not None and is_dead(holder):
+        _remove(path, holder)
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
-        other = _read(path) or {}
+        holder = _read(path) or {}
         raise ParibusError(
-            f"another run is writing to {path.parent} (process {other.get('pid')} on "
-            f"{other.get('host')}); wait for it, choose --results, or delete {path} if that run "
+            f"another run is writing to {path.parent} (process {holder.get('pid')} on "
+            f"{holder.get('host')}); wait for it, choose --results, or delete {path} if that run "
             "has ended"
         ) from None
     except OSError as error:

@@ -204,15 +204,17 @@ def _open(
     path = _required(is_folder_needed=forbids)
     parts, tests = parts_of(study, registered, "test"), primary_tests(study, registered)
     opening = partial(Event, kind="opening", time=time, study=study.name, tests=tests)
-    mine = [opening(registration=registration_id(folder), text=part) for part in parts]
+    own_openings = [opening(registration=registration_id(folder), text=part) for part in parts]
     with ledger_file(path).appending() as (entries, append):
         events = as_events(entries, path)
         keys = [event.key for event in events]
-        at = min((keys.index(one.key) for one in mine if one.key in keys), default=len(keys))
+        at = min(
+            (keys.index(one.key) for one in own_openings if one.key in keys), default=len(keys)
+        )
         before = uses(events[:at], parts, registration_id(folder))
         if forbids and at == len(keys):
             _refuse_reuse(before, parts)
-        for event in mine:
+        for event in own_openings:
             if event.key not in keys:
                 append(event.entry)
     testing = [use.tests for use in before if use.tests] + [tests]
@@ -266,11 +268,11 @@ def _refuse_reuse(before: list[Use], parts: Iterable[TextPart]) -> None:
     if not before:
         return
     first, digest = before[0], next(iter(parts)).digest
-    more = f" and {len(before) - 1} more" if len(before) > 1 else ""
+    rest = f" and {len(before) - 1} more" if len(before) > 1 else ""
     how = "opened" if first.is_test else "validated on"
     raise ParibusError(
         f"the test text (SHA-256 {digest[:12]}) was {how} by '{first.study}' on {first.time[:10]}"
-        f"{more} (`paribus ledger` lists them); seal other text, or declare the reuse: "
+        f"{rest} (`paribus ledger` lists them); seal other text, or declare the reuse: "
         "data.test_reuse = 'declare'"
     )
 

@@ -307,14 +307,14 @@ class Results(Shown):
         for (arm, seed), metrics in distinct(self.trials, "metrics"):
             declared = from_records(metrics, f"trial {arm}/seed-{seed}") | declared
         fixed = from_records(registered.get("metrics", {}), "the registration")
-        whole = {name: metric for name, metric in declared.items() if metric.record != "probes"}
+        measured = {name: metric for name, metric in declared.items() if metric.record != "probes"}
         compared = {
             name: fixed.get(name)
             or find(name, declared)
             or Metric(name, readable(name), "", "neither", "evaluation")
             for name in self.study.metrics
         }
-        return whole | compared
+        return measured | compared
 
     @shared_property
     def drawings(self) -> list[Drawing]:
@@ -426,7 +426,9 @@ def _load(folder: ResultsFolder, root: str, *, trust: bool) -> Results:
     registered = read_registration(folder) or {}
     study = as_registered(written, registered)
     require_choice(study, folder.path, folder.read_tuning())
-    finished = tuple(one for one in (folder.trial(*of) for of in study.trials) if one.is_finished)
+    finished = tuple(
+        one for one in (folder.trial(*label) for label in study.trials) if one.is_finished
+    )
     form = records_of(study)
     for trial in finished:
         trial.verify(form.required, form.possible)

@@ -338,9 +338,9 @@ def why_unregistered(
         }
         for name, where in MEASURING.items():
             pairs[f"source of {where}"] = (registered[name], trial.get(name, {}))
-        for what, (stated, recorded) in pairs.items():
+        for subject, (stated, recorded) in pairs.items():
             if stated != recorded:
-                return f"trial {arm}/seed-{seed} has another {what} than was registered"
+                return f"trial {arm}/seed-{seed} has another {subject} than was registered"
     return ""
 
 

@@ -48,16 +48,22 @@ def differences(
     note("device", "broken", ours, theirs)
     if ours == theirs:
         note("device", rounds, own.get("device"), other.get("device"))
-    for name, effect, here, there in package_differences(_packages(own), _packages(other)):
-        note(name, rounds if effect == "not proven" else effect, here, there)
+    for name, effect, own_version, other_version in package_differences(
+        _packages(own), _packages(other)
+    ):
+        note(name, rounds if effect == "not proven" else effect, own_version, other_version)
     note("Python", "declared", own.get("python"), other.get("python"))
     for name in (*ROUNDING, "ranks", *(("stack",) if pair else ())):
-        here, there = (environment.get(name, DEFAULTS.get(name)) for environment in (own, other))
-        note(name, rounds, here, there)
+        own_version, other_version = (
+            environment.get(name, DEFAULTS.get(name)) for environment in (own, other)
+        )
+        note(name, rounds, own_version, other_version)
     for environment in (own, other):
         for earlier in environment.get("resumed_from", ()):
-            here = {**environment, "resumed_from": ()}
-            for name, (effect, words) in differences(here, here | earlier, pair=pair).items():
+            own_version = {**environment, "resumed_from": ()}
+            for name, (effect, words) in differences(
+                own_version, own_version | earlier, pair=pair
+            ).items():
                 effects[f"resumed: {name}"] = effect, f"training was continued elsewhere: {words}"
     return effects
 

@@ -201,16 +201,16 @@ class ResultsFolder(Folder):
         """Raise ParibusError where the folder cannot hold any study: it is something else."""
         # Hidden files are a lock, or what an interrupted first write has left.
         entries = self.path.iterdir() if self.path.is_dir() and not self.exists else ()
-        what = ""
+        problem = ""
         if self.path.exists() and not self.path.is_dir():
-            what = "is a file"
+            problem = "is a file"
         elif self.is_archive:
-            what = "is an archive, which is read only"
+            problem = "is an archive, which is read only"
         elif any(path.name[0] != "." for path in entries):
-            what = "holds something that is no study"
-        if what:
+            problem = "holds something that is no study"
+        if problem:
             raise ParibusError(
-                f"{self.path} {what}; choose another folder with --results", code="different"
+                f"{self.path} {problem}; choose another folder with --results", code="different"
             )
 
     def require_same(self, study: Study) -> None:
@@ -222,9 +222,9 @@ class ResultsFolder(Folder):
         differing = changes(
             *(substance(each.model_dump(mode="json")) for each in (kept, study)),
         )
-        more = differing.keys() == {"seeds"} and set(kept.seeds) <= set(study.seeds)
+        is_longer = differing.keys() == {"seeds"} and set(kept.seeds) <= set(study.seeds)
         is_finished = all(self.trial(*trial).is_finished for trial in kept.trials)
-        if not differing or (more and (not is_finished or study.trainer == FINISHED_RUNS)):
+        if not differing or (is_longer and (not is_finished or study.trainer == FINISHED_RUNS)):
             # Seeds that are added to an unfinished study, or to runs that are read and not
             # trained: the registration says when they came.
             return
@@ -277,8 +277,8 @@ class ResultsFolder(Folder):
         finally:
             # The folder may have been deleted meanwhile, or hold something.
             with contextlib.suppress(OSError):
-                for made in new:
-                    made.rmdir()
+                for path in new:
+                    path.rmdir()
 
 
 OUTPUTS = "runs"  # of the trainer `command`: what its programs write, trial by trial

@@ -62,12 +62,12 @@ def _null_table(study: Study, replicates: int) -> dict[str, Any]:
     first = attrgetter(salt)(study.setting(study.baseline))
     table = study.model_dump(exclude={"stages"})
     baseline = table["arms"][study.baseline]
-    others = [arm for arm in study.arms if arm != study.baseline]
+    treatments = [arm for arm in study.arms if arm != study.baseline]
     called = {study.baseline: BASELINE}
-    called |= {arm: AGAIN if i == 0 else f"{AGAIN}-{i + 1}" for i, arm in enumerate(others)}
+    called |= {arm: AGAIN if i == 0 else f"{AGAIN}-{i + 1}" for i, arm in enumerate(treatments)}
     table |= {"baseline": BASELINE, "title": f"A/A calibration of {study.name}"}
     table["arms"] = {BASELINE: baseline | {"reference": None}}
-    for i, arm in enumerate(others, start=1):
+    for i, arm in enumerate(treatments, start=1):
         reference = study.arms[arm].reference
         table["arms"][called[arm]] = {
             "title": f"baseline again, for {arm}",

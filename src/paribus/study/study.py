@@ -355,10 +355,10 @@ def _unpaired_problems(study: Study) -> Iterator[str]:
         "tuning needs": study.tuning,
         "interactions need": study.interactions,
     }
-    for what, stated in needs.items():
+    for need, stated in needs.items():
         if stated:
             yield (
-                f'{what} pairs, and inference.test = "welch_t" has none; leave that out, or state '
+                f'{need} pairs, and inference.test = "welch_t" has none; leave that out, or state '
                 'test = "paired_t" where runs of one seed share data and initial values'
             )
 
@@ -432,7 +432,7 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
 
     kept = without(dump, {*DESCRIPTIVE, RESOURCES})
     for key in {"arms", "interactions"} & kept.keys():
-        kept[key] = {name: without(one, DESCRIPTIVE) for name, one in kept[key].items()}
+        kept[key] = {name: without(spec, DESCRIPTIVE) for name, spec in kept[key].items()}
     if "decision" in kept:
         kept["decision"] = without(kept["decision"], {"unreachable"})
     if kept.get("tuning"):

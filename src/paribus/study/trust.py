@@ -33,8 +33,8 @@ def custom_code(study: Study) -> tuple[str, ...]:
     """Return every import path of the user's own parts that `study` names, the rule included."""
     trained = [path for arm in study.arms for path in study.setting(arm).own_named.values()]
     measuring = [path for key in MEASURING.values() for path in _own(study, key)]
-    others = [name for name in (study.trainer, study.decision.rule) if ":" in name]
-    return tuple(dict.fromkeys([*trained, *measuring, *others]))
+    import_paths = [name for name in (study.trainer, study.decision.rule) if ":" in name]
+    return tuple(dict.fromkeys([*trained, *measuring, *import_paths]))
 
 
 def step_code(study: Study, arm: str) -> tuple[str, ...]:

@@ -139,15 +139,15 @@ def tuning_problems(
         if why := why_not_tuned(key):
             yield why
         for arm, set_ in arms.items():
-            for other in set_:
-                if _overlap(key, other):
+            for second_key in set_:
+                if _overlap(key, second_key):
                     yield (
-                        f"tuning sets {key}, and so does arm '{arm}' ({other}); every arm is "
+                        f"tuning sets {key}, and so does arm '{arm}' ({second_key}); every arm is "
                         "tuned over the same values: leave it out of one"
                     )
-    for key, other in itertools.permutations(tuning.keys, 2):
-        if _overlap(key, other):
-            yield f"tuning sets {key} and {other}, which overlap; name each key once"
+    for key, second_key in itertools.permutations(tuning.keys, 2):
+        if _overlap(key, second_key):
+            yield f"tuning sets {key} and {second_key}, which overlap; name each key once"
 
 
 def _search_problems(tuning: Tuning) -> Iterator[str]:

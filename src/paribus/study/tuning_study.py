@@ -63,17 +63,17 @@ def tuning_study(study: Study) -> Study:
                 "reference": candidate_arm(study.reference(arm) or arm, number),
             }
     label = f"tuning of {study.name}"
-    made = built(table, folder=study.folder, label=label, foreign=study.is_foreign)
+    arm_study = built(table, folder=study.folder, label=label, foreign=study.is_foreign)
     for arm in study.arms:
-        tokens = {made.arm_facts(candidate_arm(arm, number)).tokens for number, _ in numbered}
+        tokens = {arm_study.arm_facts(candidate_arm(arm, number)).tokens for number, _ in numbered}
         if len(tokens) > 1:
-            least, most = min(filter(None, tokens)), max(filter(None, tokens))
+            fewest, highest = min(filter(None, tokens)), max(filter(None, tokens))
             raise ParibusError(
-                f"tuning would train '{arm}' on {least} tokens with one candidate and on {most} "
-                "with another; every trial has the same budget: set training.tokens",
+                f"tuning would train '{arm}' on {fewest} tokens with one candidate and on "
+                f"{highest} with another; every trial has the same budget: set training.tokens",
                 code="conflict",
             )
-    return made
+    return arm_study
 
 
 def require_tunable(study: Study) -> None:
@@ -89,9 +89,9 @@ def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
     """Return `study` with what was chosen for each arm; an empty choice takes it back."""
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
-    made = built(table, folder=study.folder, foreign=study.is_foreign)
-    require_tunable(made)
-    return made
+    round_study = built(table, folder=study.folder, foreign=study.is_foreign)
+    require_tunable(round_study)
+    return round_study
 
 
 def is_untuned(study: Study) -> bool:
@@ -115,8 +115,8 @@ def at_rates(study: Study, arm: str, reference: str) -> str:
     tuning = study.tuning
     if tuning is not None and LEARNING_RATE in tuning.keys:
         only = tuning.keys == (LEARNING_RATE,)
-        what = "learning rates" if only else "settings"
-        text = f"with each arm at its best of the {what} tried"
+        noun = "learning rates" if only else "settings"
+        text = f"with each arm at its best of the {noun} tried"
         if not tuning.chosen:
             return f"{text} (not chosen yet)"
         chosen = [tuning.chosen[name] for name in (arm, reference)]

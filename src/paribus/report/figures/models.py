@@ -155,7 +155,7 @@ def _figure(
 def against(results: Results, drawing: Drawing) -> Figure | None:
     """Return a measure against another one, part by part; on the diagonal both are equal."""
     values = _values(results, drawing)
-    other = _values(results, replace(drawing, column=drawing.against))
+    against = _values(results, replace(drawing, column=drawing.against))
     tokens: Counter[tuple[str, int]] = Counter()
     for (arm, seed, _), (_, count) in values.items():
         tokens[arm, seed] += count
@@ -163,10 +163,10 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
     rows = [
         {
             **{"arm": results.study.called[key[0]], "seed": key[1], "part": key[2]},
-            **{"point": points[key[2]], "x": other[key][0], "value": value},
+            **{"point": points[key[2]], "x": against[key][0], "value": value},
         }
         for key, (value, count) in values.items()
-        if key in other and count >= FEWEST_IN_PART * tokens[key[:2]]
+        if key in against and count >= FEWEST_IN_PART * tokens[key[:2]]
     ]
     if not rows:
         return None
@@ -303,8 +303,8 @@ def tasks(results: Results) -> Figure | None:
     title, axis = finding("Accuracy by task", rows, share=True), f"accuracy{SHARES}"
     chance = chart_of(None).mark_tick(color=TEXT, opacity=0.6, width=PANEL, tooltip=None)
     chance = chance.encode(x=_arms(results), y=value_axis("mean(chance):Q", axis))
-    more = "The long line across is what guessing gives."
-    return _by_panel(results, "tasks", title, more, rows, axis, [chance])
+    explanation = "The long line across is what guessing gives."
+    return _by_panel(results, "tasks", title, explanation, rows, axis, [chance])
 
 
 def throughput(results: Results) -> Figure | None:

@@ -49,8 +49,8 @@ def over_steps(
         lines.setdefault((member[0], member[2]), []).append(member)
     rows = []
     for (arm, column), members in lines.items():
-        most = most_rows // (len(lines) if is_many else len(series))
-        steps, values = _on_shared_steps(members, most)
+        limit = most_rows // (len(lines) if is_many else len(series))
+        steps, values = _on_shared_steps(members, limit)
         head = {"arm": results.study.called[arm]}
         head |= {"part": parts[column]} if parts[column] else {}
         if is_many:

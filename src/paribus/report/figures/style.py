@@ -267,15 +267,15 @@ def lines(
     is_single = len({row["x"] for row in rows}) == 1  # a line of one point draws nothing
     at = alt.Tooltip(x["shorthand"], title=across)
     value = alt.Tooltip("value:Q", format=form)
-    more = {"y": value_axis("value:Q", title, scale=scale, **axis)}
+    options = {"y": value_axis("value:Q", title, scale=scale, **axis)}
     if "point" in rows[0]:
-        at["format"], more["order"] = ".4~s", alt.Order("point:Q")
+        at["format"], options["order"] = ".4~s", alt.Order("point:Q")
         each = {"x": "mean(x)", "groupby": ["arm", "part", "point"]}
     else:
         each = {"groupby": ["arm", "part", "x", "order"]}
     means = base.transform_aggregate(value="mean(value)", **each)
     mean = means.mark_line(strokeWidth=2.2, point=is_single).encode(
-        strokeDash=arm_dash(study), tooltip=[alt.Tooltip("arm:N"), at, value], **more
+        strokeDash=arm_dash(study), tooltip=[alt.Tooltip("arm:N"), at, value], **options
     )
     if "low" in rows[0]:
         low = value_axis("low:Q", title, scale=scale, **axis)
@@ -284,7 +284,7 @@ def lines(
     thin = base.mark_line(strokeWidth=0.7, opacity=0.45, point=is_single).encode(
         detail=alt.Detail("seed:N"),
         tooltip=[alt.Tooltip("arm:N"), at, alt.Tooltip("seed:N"), value],
-        **more,
+        **options,
     )
     return [thin, mean]
 

@@ -51,8 +51,8 @@ def over_training(results: Results, drawing: Drawing) -> Figure | None:
     """Return a column over training, or several parts, a panel for each."""
     is_single = drawing.how == "trend"
     parts = dict(list(drawing.columns.items())[:MOST_PANELS])
-    most = MOST_ROWS if is_single else MOST_PANEL_ROWS
-    rows = over_steps(results, list(series_of(results, parts)), parts, most_rows=most)
+    limit = MOST_ROWS if is_single else MOST_PANEL_ROWS
+    rows = over_steps(results, list(series_of(results, parts)), parts, most_rows=limit)
     if not rows:
         return None
     title = finding(f"{drawing.title} at the end", rows, share=is_share(drawing.axis))
@@ -66,9 +66,9 @@ def over_training(results: Results, drawing: Drawing) -> Figure | None:
         chart = panels(chart, drawn, name, own="y").resolve_axis(x="independent")
         if len(drawing.parts) > MOST_PANELS:
             caption += f" The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
-    more = {} if is_single else {"panel": PANEL, "wide": True}
-    more |= {"log": _lowest(rows) > 0, "in_text": drawing.in_text}
-    return Figure(name, drawing.section, title, caption.strip(), chart, rows, **more)
+    options = {} if is_single else {"panel": PANEL, "wide": True}
+    options |= {"log": _lowest(rows) > 0, "in_text": drawing.in_text}
+    return Figure(name, drawing.section, title, caption.strip(), chart, rows, **options)
 
 
 def logged(results: Results) -> list[Figure]:
@@ -134,15 +134,15 @@ def _lowest(rows: list[Row]) -> float:
 
 def _over_steps(study: Study, rows: list[Row], unit: str, name: str | None = None) -> Any:
     """Return lines over steps; without a name, of one panel."""
-    least, most = _lowest(rows), max(row["value"] for row in rows)
-    log = least > 0 and most > LOG_FROM * least
+    lowest, highest = _lowest(rows), max(row["value"] for row in rows)
+    log = lowest > 0 and highest > LOG_FROM * lowest
     scale = alt.Scale(type="log", nice=False) if log else None
-    is_small = max(abs(least), abs(most)) < SMALL or 0 < least < SMALL
+    is_small = max(abs(lowest), abs(highest)) < SMALL or 0 < lowest < SMALL
     written = {"format": ".0e"} if is_small and not is_share(unit) else {}
     steps = alt.Axis(tickCount=5 if name else 3, labelOverlap="greedy", labelFlush=True)
     x = alt.X("x:Q", title="training step", scale=alt.Scale(nice=False), axis=steps)
-    more = {"across": "training step", "name": name, "scale": scale}
-    chart = alt.layer(*lines(study, rows, x, unit, **more, **written))
+    options = {"across": "training step", "name": name, "scale": scale}
+    chart = alt.layer(*lines(study, rows, x, unit, **options, **written))
     return chart.properties(width=WIDTH, height=HEIGHT) if name else chart
 
 
@@ -152,11 +152,11 @@ def _over_steps(study: Study, rows: list[Row], unit: str, name: str | None = Non
 def loss_curves(results: Results) -> Figure | None:
     """Return every trial's curve against tokens, FLOPs and seconds; None without curves."""
     curves, called = results.trial_curves, results.study.called
-    most = max(MOST_ROWS // max(len(AXES) * len(curves), 1), LEAST_POINTS)
+    limit = max(MOST_ROWS // max(len(AXES) * len(curves), 1), LEAST_POINTS)
     rows: list[Row] = []
     for axis in AXES:
         for (arm, seed), curve in curves.items():
-            spent, every = curve.along(axis), max(1, len(curve.loss) // most)
+            spent, every = curve.along(axis), max(1, len(curve.loss) // limit)
             if spent is not None:
                 head = {"arm": called[arm], "seed": seed, "part": BUDGETS[axis]}
                 rows += [
@@ -204,8 +204,8 @@ def contrast_along(analysis: Analysis) -> Figure | None:
     if any(entry.left_out for entry in analysis.along):
         caption += " Points where the loss of some seed is not finite are left out."
     title = finding("Change of held-out loss at the end", _first_budget(rows), sign="+")
-    more = {"across": "spent", "scale": alt.Scale(zero=True), "form": "+.4f"}
-    drawn = lines(study, rows, _spent(), "change (nats/token)", **more)
+    options = {"across": "spent", "scale": alt.Scale(zero=True), "form": "+.4f"}
+    drawn = lines(study, rows, _spent(), "change (nats/token)", **options)
     chart = alt.layer(zero_line(), *drawn)
     return _by_budget("contrast-along-training", title, caption, chart, rows)
 
@@ -223,5 +223,5 @@ def _by_budget(name: str, title: str, caption: str, chart: Any, rows: list[Row])
     shown = {row["part"] for row in rows}
     drawn = [budget for budget in BUDGETS.values() if budget in shown]
     facet = panels(chart, drawn, name, own="x")
-    more: Mapping[str, Any] = {"panel": PANEL, "wide": True, "in_text": True}
-    return Figure(name, "along", title, caption, facet, rows, **more)
+    options: Mapping[str, Any] = {"panel": PANEL, "wide": True, "in_text": True}
+    return Figure(name, "along", title, caption, facet, rows, **options)
