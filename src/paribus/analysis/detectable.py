@@ -111,9 +111,8 @@ def detectable(
         return [row(study.primary, pair, sd, "stated") for pair in study.contrasts]
     rows = []
     for endpoint in study.judged:
-        if pilot is not None:
-            sds, choices = _of_pilot(study, pilot, endpoint)
-            largest = max(choices.values(), key=lambda choice: choice.error, default=None)
+        sds, choices = ({}, {}) if pilot is None else _of_pilot(study, pilot, endpoint)
+        largest = max(choices.values(), key=lambda choice: choice.error, default=None)
         for pair in study.contrasts:
             if pilot is not None:
                 source = "pilot" if pair in sds else "pilot's largest"

@@ -168,7 +168,7 @@ class Items:
         start = 1 if kinds == {"document"} else 0
         column = records_of(results.study).aligned_by
         lengths = [_column(self.table, *trial, column)[start:] for trial in trials]
-        if len(kinds) == 1 and np.array_equal(*lengths):
+        if len(kinds) == 1 and np.array_equal(lengths[0], lengths[1]):
             return ""
         return "the arms read the validation text in windows of other lengths"
 

@@ -44,8 +44,8 @@ def stabilities_of(table: Table) -> list[Stabilities]:
     is_paired = table.results.study.is_paired
     for arm, reference in table.results.study.contrasts:
         sampled, arms = table.sampling(arm), (reference, arm)
+        seeds = [s for s in sampled.seeds if all((name, s) in events for name in arms)]
         if is_paired:
-            seeds = [s for s in sampled.seeds if all((name, s) in events for name in arms)]
             sides = [[events[name, seed] for seed in seeds] for name in arms]
         else:
             sides = [[e for (name, _), e in events.items() if name == whose] for whose in arms]
@@ -54,7 +54,7 @@ def stabilities_of(table: Table) -> list[Stabilities]:
         struck = [[list(map(kind, side)) for side in sides] for kind in KINDS]
         rates = [event_rates(*both, paired=is_paired) for both in struck]
         design = sampled.design(seeds) if is_paired else None
-        stabilities.append(Stabilities(arm, reference, *rates))
+        stabilities.append(Stabilities(arm, reference, *rates))  # type: ignore[arg-type]
         p_values.append(design.of_events(*struck[-1]) if design else rates[-1].p_value)
     return [
         replace(s, holm_p=p) if s.any_event.n >= DESCRIPTIVE_BELOW else s
@@ -172,7 +172,8 @@ def _cost(
     if as_ratio:
         mean = _lost(mean)
         intervals = tuple(Interval(_lost(i.high), _lost(i.low), i.level) for i in intervals)
-    return Cost(mean, *intervals, budget_state(says.n, intervals[1], budget))
+    state = budget_state(says.n, intervals[1], budget)
+    return Cost(mean, intervals[0], intervals[1], state)
 
 
 def _lost(log_ratio: float) -> float:

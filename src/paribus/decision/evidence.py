@@ -129,7 +129,9 @@ def _shown(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
     )
     if diverged and events_shown(analysis, contrast) == "unshown":
         versions.append(contrast.counting_diverged)
-    qualities = {quality_shown(version, alpha) if version else "Q?" for version in versions}
+    qualities: set[Quality] = {
+        quality_shown(version, alpha) if version else "Q?" for version in versions
+    }
     not_worse = all(version is not None and version.not_worse(alpha) for version in versions)
     return qualities.pop() if len(qualities) == 1 else "Q?", not_worse
 
@@ -260,10 +262,12 @@ def _benefit(analysis: Analysis, arm: str) -> Benefit:
     if own is None or own.decided is None or own.decided.descriptive_only:
         return "not shown"
     least = analysis.study.decision.least_benefit
-    for shown, greater in (("shown", True), ("absent", False)):
+    states: tuple[Benefit, Benefit] = ("shown", "absent")
+    for state in states:
+        greater = state == "shown"
         p_values = [_benefit_p(c, least, greater=greater) if c else 1.0 for c in contrasts]
         if holm(p_values)[place] <= alpha:
-            return shown
+            return state
     return "not shown"
 
 

@@ -10,7 +10,7 @@ import itertools
 import string
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -74,7 +74,10 @@ Line = Annotated[
     str, StringConstraints(min_length=1, max_length=1_000), AfterValidator(_is_printable)
 ]
 Condition = dict[str, tuple[Value, ...]]
-Conditions = Annotated[tuple[Condition, ...], BeforeValidator(_alternatives)]
+if TYPE_CHECKING:
+    Conditions = Any  # a table, or a list of tables
+else:
+    Conditions = Annotated[tuple[Condition, ...], BeforeValidator(_alternatives)]
 STRICT = ConfigDict(extra="forbid")
 
 

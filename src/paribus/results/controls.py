@@ -191,7 +191,8 @@ def _summarise(findings: list[Labelled]) -> Finding:
     is_unnamed = state == "held" or is_named or (is_everywhere and total > 1)
     where = [] if is_unnamed else [some(labels)]
     where += [f"{n} of {total} seeds"] if total > 1 else []
-    return state, f"{summary} ({': '.join(where)})" if where else summary
+    text = f"{summary} ({': '.join(where)})" if where else summary
+    return state, text  # type: ignore[return-value]
 
 
 def _seeds(labels: Iterable[str]) -> int:

@@ -72,7 +72,7 @@ def plan_problems(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]
     looks = plan.looks
     if stages:
         yield "a study with looks has no second stage; list the seeds, or plan more looks"
-    if len(looks) < 2:
+    if not looks[1:]:
         yield f"looks {list(looks)} is one look; a fixed number of seeds is stated as a list"
     if any(after <= before for before, after in pairwise(looks)):
         yield f"looks {list(looks)} do not ascend; each has more seeds than the one before"

@@ -172,7 +172,8 @@ class Texts:
                 sources[name] = data.model_copy(update={"path": path})
         require_apart(data, {n: _files(source, folder) for n, source in sources.items()}, "file")
         both = {name: read_text(source, folder) for name, source in sources.items()}
-        texts, scans = ({name: pair[i] for name, pair in both.items()} for i in (0, 1))
+        texts = {name: text for name, (text, _) in both.items()}
+        scans = {name: scan for name, (_, scan) in both.items()}
         require_apart(data, {name: {scan.digest} for name, scan in scans.items()}, "text")
         known = set().union(*(s.characters for name, s in scans.items() if name != TEST))
         ends = any(scan.n_documents > 1 for scan in scans.values())

@@ -128,7 +128,7 @@ class _Text:
         for row, window in enumerate(windows):
             n = window.stop - window.start
             ids = self.tokens[max(window.start - 1, 0) : window.stop].astype(np.int64)
-            inputs_WT[row, :n] = ids[:-1] if window.start else [self.end, *ids[:-1]]
+            inputs_WT[row, :n] = ids[:-1] if window.start else [self.end, *ids[:-1]]  # type: ignore
             targets_WT[row, :n] = ids[-n:]
         return inputs_WT, targets_WT
 

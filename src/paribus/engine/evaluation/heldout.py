@@ -100,7 +100,7 @@ def evaluate_on(
         measured, columns = of_measure.finish(seq_len, is_finite)
         added = added.with_others(columns)
         measure = of_measure.measure
-        rows += [Measurement(measure.name, *astuple(row), measure.unit) for row in measured]
+        rows += [Measurement(measure.name, *astuple(row), measure.unit) for row in measured]  # type: ignore[call-arg]
     return Evaluation(tuple(rows), added)
 
 

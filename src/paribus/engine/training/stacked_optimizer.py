@@ -178,8 +178,10 @@ class StackedOptimizer:
             return self._weights
         rows = self._weights.clone()
         for group, runs, *_ in self._groups:
-            for run in runs if group.optimizer.evaluated else ():
-                derived = group.optimizer.evaluated(run.weights, run.slots, group.options)
+            if (evaluated := group.optimizer.evaluated) is None:
+                continue
+            for run in runs:
+                derived = evaluated(run.weights, run.slots, group.options)
                 rows.flat[:, run.place] = derived.reshape(len(derived), -1)
         return rows
 

@@ -63,14 +63,15 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
     rows = few(results, rows, *STATISTICS)
     name, axis = _before(drawing) + "-spread", drawing.axis
     base = _beside(results, rows, name)
+    looks: tuple[tuple[dict[str, Any], str, str], ...] = (
+        ({"strokeWidth": 1.2}, "q05", "q95"),
+        ({"strokeWidth": 5, "opacity": 0.55}, "q25", "q75"),
+    )
     thin, thick = (
         base.mark_rule(**look, tooltip=None).encode(
             y=value_axis(f"mean({low}):Q", axis), y2=alt.Y2(f"mean({high})")
         )
-        for look, low, high in (
-            ({"strokeWidth": 1.2}, "q05", "q95"),
-            ({"strokeWidth": 5, "opacity": 0.55}, "q25", "q75"),
-        )
+        for look, low, high in looks
     )
     tooltips = [alt.Tooltip(field) for field in ("arm:N", "part:N", "mean(mean):Q")]
     means = base.mark_circle(size=40, opacity=1).encode(

@@ -99,7 +99,7 @@ def over_seeds(rows: list[Row], *values: str) -> list[Row]:
         groups.setdefault(key, []).append(row)
     summed = []
     for key, members in groups.items():
-        means = {name: rounded(np.mean([row[name] for row in members])) for name in values}
+        means = {name: rounded(float(np.mean([row[name] for row in members]))) for name in values}
         each = [row[values[0]] for row in members]
         summed.append(dict(key) | means | {"low": min(each), "high": max(each)})
     return summed

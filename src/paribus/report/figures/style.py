@@ -221,9 +221,9 @@ def value_axis(
     if is_share(title):
         title = f"{title.removesuffix(SHARES)} (%)"
         axis["labelExpr"] = PER_CENT
-    drawn = alt.Axis(**{"tickCount": 5} | axis)
-    scale = scale or alt.Scale(zero=False)
-    return channel(field, title=textwrap.wrap(title, AXIS_CHARACTERS), scale=scale, axis=drawn)
+    axis.setdefault("tickCount", 5)
+    lines = textwrap.wrap(title, AXIS_CHARACTERS)
+    return channel(field, title=lines, scale=scale or alt.Scale(zero=False), axis=alt.Axis(**axis))
 
 
 def names_below(labels: Iterable[str], field: str, *, sort: Any = None) -> alt.X:
@@ -273,7 +273,7 @@ def lines(
         each = {"x": "mean(x)", "groupby": ["arm", "part", "point"]}
     else:
         each = {"groupby": ["arm", "part", "x", "order"]}
-    means = base.transform_aggregate(value="mean(value)", **each)
+    means = base.transform_aggregate(value="mean(value)", **each)  # type: ignore[arg-type]
     mean = means.mark_line(strokeWidth=2.2, point=is_single).encode(
         strokeDash=arm_dash(study), tooltip=[alt.Tooltip("arm:N"), at, value], **options
     )

@@ -200,7 +200,7 @@ def _changes(analysis: Analysis, tuned: Tuned) -> Figure | None:
             for row in ((low, high) if low["value"] < high["value"] else (low,))
         ]
         title += f": {' to '.join(ends)}"
-    drawn = panels(chart, labels, name, own="y", **SIZE)
+    drawn = panels(chart, labels, name, own="y", **SIZE)  # type: ignore[arg-type]
     wide = len(labels) > FEW_PANELS
     return Figure(name, "tuning", title, caption, drawn, rows, panel=PANEL, wide=wide)
 

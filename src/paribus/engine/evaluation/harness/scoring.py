@@ -12,7 +12,7 @@ Axes: B rows, T time, N scored positions, D d_model, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class _Group(NamedTuple):
     longest: int
 
 
-def score(model: nn.Module, pairs: Sequence[Pair]) -> list[Scored]:
+def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
     """Return the continuation of every pair given its context, in the order of `pairs`.
 
     A pair's context and continuation together are at most one token longer than the model's window.
@@ -142,7 +142,7 @@ def _batches(family: list[_Group], root: int, limits: tuple[int, int]) -> Iterat
 
 
 def _score_batch(
-    model: nn.Module,
+    model: Any,
     pairs: Sequence[Pair],
     groups: list[_Group],
     done: int,
