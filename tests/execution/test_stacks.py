@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paribus.engine.data import Dataset
 from paribus.engine.execution.runner import EngineRunner
-from paribus.engine.execution.trial import record
+from paribus.engine.execution.trial import trial as trials_of_a_stack
 from paribus.engine.execution.trial.stacks import (
     Recorded,
     default_size,
@@ -106,13 +106,13 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
     folder.create(study)
     task = StackTask(study, tuple(("baseline", s) for s in (1, 2, 3)), folder, CPU, 60)
 
-    write = record._write
+    record = trials_of_a_stack.record
 
-    def interrupted(*arguments: Any) -> None:
-        write(*arguments)
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        record(*arguments, **options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(record, "_write", interrupted)
+    monkeypatch.setattr(trials_of_a_stack, "record", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_stack(task, small_dataset, **quiet())
     trials = task.folders
