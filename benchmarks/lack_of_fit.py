@@ -216,7 +216,7 @@ def recorded_sds(half: str) -> dict[str, float]:
     from paribus.results.keeping import read_analysis
 
     return {
-        contrast["arm"]: contrast["paired"]["sd"]
+        contrast["arm"]: contrast["by_run"]["sd"]
         for contrast in read_analysis(KEPT / half)["contrasts"]
         if contrast["family"] == "primary"
     }

@@ -20,14 +20,18 @@ def disagreements(results: Path, analysis: dict[str, Any]) -> Iterator[str]:
         arm, reference, metric = one["arm"], one["reference"], one["metric"]
         if references[arm] != reference:
             yield f"{arm} is compared with {reference}"
-        if metric in ("validation_loss", "macro_accuracy") and one["paired"]:
+        if metric in ("validation_loss", "macro_accuracy") and "pairs" in (one["by_run"] or {}):
             yield from _contrast(records, one)
     for one in analysis["stability"]:
         both, before, after, neither = records.event_counts(one["arm"], one["reference"])
         told = one["any_event"]
-        if (both, before, after, neither) != (
-            *(told["both"], told["only_baseline"], told["only_treatment"], told["neither"]),
-        ):
+        counts = {
+            "both": both,
+            "baseline_events": both + before,
+            "treatment_events": both + after,
+            "n_baseline": both + before + after + neither,
+        }
+        if any(told[name] != count for name, count in counts.items()):
             yield f"events of {one['arm']}: {told}"
         if not math.isclose(told["p_value"], headline.mcnemar(before, after), **CLOSE):
             yield f"McNemar's p of {one['arm']}: {told['p_value']}"
@@ -40,8 +44,10 @@ def _contrast(records: headline.Records, one: dict[str, Any]) -> Iterator[str]:
     compared = ({seed: of for seed, of in arm.items() if seed in kept} for arm in (theirs, ours))
     choice = one.get("choice")
     now = headline.contrast(*compared, choice["error"] if choice and choice["included"] else 0.0)
-    then = one["paired"]
-    told = {"n": then["n"], "mean": then["mean"], "sd": then["sd"], "p": then["t_p"]}
+    then = one["by_run"]
+    told = {"n": then["n"], "mean": then["mean"], "sd": then["sd"]}
+    if then["decided"]["test"] == "paired_t" and then["design"] is None:
+        told["p"] = then["decided"]["p_value"]
     told |= {side: then["t_interval"][side] for side in ("low", "high")}
     for name, value in told.items():
         if not math.isclose(value, now[name], **(P_CLOSE if name == "p" else CLOSE)):
