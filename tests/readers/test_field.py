@@ -250,3 +250,38 @@ def test_a_registered_study_waits_for_its_runs(tmp_path, capsys):
     capsys.readouterr()
     assert main(["judge", "--study", study]) == 0
     assert "registered; no runs in runs/*.csv yet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"eval_iters": (200, 20)}, "eval_iters is 200"),
+        ({"few_shot": (0, 5)}, "few_shot is 0"),
+        ({"matrix_lr": RATES * 2}, "differ in matrix_lr"),
+        ({"seed": [None] * 12, "random_state": [42] * 12}, "6 runs of seed 42"),
+        ({"config.wandb_run_name": [f"r{k}" for k in range(12)]}, ""),
+        ({"commit": [f"c{k}" for k in range(12)]}, ""),
+    ],
+)
+def test_names_that_an_attacker_tried(columns, why):
+    data = table(**columns)
+    if "random_state" in columns:
+        del data["seed"]
+    if not why:
+        assert judge(data)[0].word == "BETTER"
+        return
+    with pytest.raises(ParibusError) as refused:
+        judge(data)
+    assert why in str(refused.value)
+
+
+def test_a_bar_takes_no_sweep_and_is_finite(tmp_path, capsys):
+    from paribus.cli import main
+
+    rows = [f"a,{rate},{3 + rate}" for rate in RATES]
+    (tmp_path / "r.csv").write_text("arm,lr,loss\n" + "\n".join(rows) + "\n")
+    command = ["judge", str(tmp_path / "r.csv"), "--score", "loss", "--bar"]
+    assert main([*command, "3.28"]) == 2
+    assert "differ in lr" in capsys.readouterr().err
+    (tmp_path / "r.csv").write_text("arm,loss\na,3.1\na,3.2\n")
+    assert main([*command, "nan"]) == 2

@@ -197,17 +197,21 @@ def _against_bar(
 
     from paribus.cli.options import print_json
     from paribus.decision import WORDS
-    from paribus.readers.select import group_by_arm
+    from paribus.readers.select import group_by_arm, select_runs
     from paribus.schema import stamped
     from paribus.study.runs import section_from
     from paribus.trainers.bar import compare_with_bar
     from paribus.trainers.judge import default_score
+    from paribus.trainers.runs import check_runs
 
-    by_arm = group_by_arm(reading.runs, section_from({"arm": arm}))
+    section = section_from({"arm": arm})
+    by_arm = group_by_arm(reading.runs, section)
     if len(by_arm) > 1:
         raise ParibusError(f"--bar is of one arm, and there are {len(by_arm)}: {', '.join(by_arm)}")
     score = scores[0] if scores else default_score(reading.runs)
-    runs = next(iter(by_arm.values()), [])
+    kept = select_runs(by_arm, section, score, lower=better != ["higher"]).runs
+    check_runs(kept, section, [score])
+    runs = next(iter(kept.values()), [])
     against = compare_with_bar(
         runs, score, bar, better[0] if better else None, at_step=at_step, alpha=alpha
     )

@@ -16,7 +16,7 @@ from paribus.readers.port import Run, Source, as_number, reader
 from paribus.readers.tables import read_table
 
 BETWEEN, LEAST, MOST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
-SEED = re.compile(r"[-_ ,./]*\b(?:seed|s)[-_= ]?(\d{1,9})$", re.IGNORECASE)
+SEED = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s)[-_= ]?(\d{1,9})$", re.IGNORECASE)
 
 
 def _curves(names: list[str]) -> list[str]:

@@ -67,20 +67,16 @@ def find_kind(name: str) -> str:
     spelt = [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", part).lower() for part in parts] or [""]
     spelt = [re.sub(r"[\s-]+", "_", part).strip("_") for part in spelt]
     last = spelt[-1]
-    if name.startswith(MADE[1:]) or last in WORDS["evaluation"]:
-        return "evaluation"
     words = set(last.split("_"))
+    if name.startswith(MADE[1:]) or last in WORDS["evaluation"] or words & WORDS["evaluation_part"]:
+        return "evaluation"
     if last in WORDS["seed"] or words & {"seed", "seeds"}:
         return "seed"
     if last in WORDS["environment"]:
         return "environment"
-    if last in WORDS["setting"] or ACCUMULATION.fullmatch(last):
+    if last in WORDS["setting"] or ACCUMULATION.fullmatch(last) or words & {"lr"}:
         return "setting"
-    if (
-        last in WORDS["identifier"]
-        or last in ("", "unnamed_0", "unnamed: 0")
-        or words & {"id", "path"}
-    ):
+    if last in WORDS["identifier"] or words & WORDS["identifier_part"]:
         return "identifier"
     if words & WORDS["time"]:
         return "time"
@@ -96,7 +92,7 @@ def find_seed(runs: Sequence[Run], name: str) -> str:
     nested: dict[str, set[Value]] = {}
     for run in runs:
         for fact, value in run.facts.items():
-            if re.split(r"[./]", fact)[-1].casefold() in ("seed", "random_seed", "rng_seed"):
+            if re.search("seed|random_state", re.split(r"[./]", fact)[-1].casefold()):
                 nested.setdefault(fact, set()).add(value)
     return max(nested, key=lambda fact: len(nested[fact]), default=name)
 

@@ -39,6 +39,7 @@ def _detects(source: Source) -> bool:
     return (
         source.name.endswith(".json")
         and bool(TABLE.search(source.head))
+        and not source.has(b'"config_general"')
         and any(map(source.has, (b',none"', b'"lm_eval_version"', b'"versions"')))
     )
 

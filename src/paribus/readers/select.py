@@ -404,8 +404,6 @@ def _take_best(
         for run in runs:
             by_seed.setdefault(seed_of(run, section), []).append(run)
         kept[label] = [min(own, key=_order(score, section, lower)) for own in by_seed.values()]
-        for run in kept[label]:
-            run.facts.pop(name, None)
     if len(set(sizes.values())) > 1:
         each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
         raise ParibusError(

@@ -76,6 +76,8 @@ def compare_with_bar(
 
     Raises ParibusError where no run has a finite score.
     """
+    if not math.isfinite(bar):
+        raise ParibusError(f"--bar {bar} must be finite")
     sign = 1 if direction(score, better) == "higher" else -1
     values = np.array([final_score(run, score, at_step) for run in runs])
     finite = values[np.isfinite(values)]
