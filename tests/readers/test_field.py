@@ -285,3 +285,33 @@ def test_a_bar_takes_no_sweep_and_is_finite(tmp_path, capsys):
     assert "differ in lr" in capsys.readouterr().err
     (tmp_path / "r.csv").write_text("arm,loss\na,3.1\na,3.2\n")
     assert main([*command, "nan"]) == 2
+
+
+def test_a_bar_reads_scores_at_a_step_and_of_chosen_runs(tmp_path, capsys):
+    from paribus.cli import main
+
+    lines = ["arm,seed,lr,step,loss"]
+    for seed, noise in enumerate(NOISE):
+        lines += [f"a,{seed},1,{step},{3 + noise - step / 100}" for step in (10, 20)]
+    (tmp_path / "r.csv").write_text("\n".join(lines) + "\n")
+    command = [
+        "judge",
+        str(tmp_path / "r.csv"),
+        "--score",
+        "loss",
+        "--step",
+        "step",
+        "--bar",
+        "2.9",
+    ]
+    means = {}
+    for step in ("10", "20"):
+        assert main([*command, "--at-step", step, "--json"]) == 0
+        means[step] = json.loads(capsys.readouterr().out)["bar"]["mean"]
+    assert means["10"] - means["20"] == pytest.approx(0.1)
+    for options, why in (
+        (["--at-step", "15"], "nearest"),
+        (["--where", "lr=2"], "no run has lr=2"),
+    ):
+        assert main([*command, *options]) == 2
+        assert why in capsys.readouterr().err

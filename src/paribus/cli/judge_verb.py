@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from paribus.readers import Reading
     from paribus.results import Results
     from paribus.study import Study
+    from paribus.study.runs import RunsSection
 
 
 def judge(
@@ -127,6 +128,7 @@ def judge(
 
         prepare()
     from paribus.readers.select import read_runs, table_columns
+    from paribus.study.runs import section_from
     from paribus.trainers.judge import judged, make_study, paired_by
 
     scores = score or []
@@ -152,8 +154,16 @@ def judge(
     rows = {"step": step, "item": item, "metric": metric, "value": value}
     columns = table_columns(scores, arm or arm_from, seed, pair=pair is not None, **rows)
     reading, named = read_runs(paths, reader, columns, arm=arm or arm_from)
+    counted: dict[str, Any] = {
+        "at_step": at_step,
+        "crashed": crashed,
+        "stopped_early": stopped_early,
+        "where": where or (),
+        "best_of": best_of,
+    }
     if bar is not None:
-        return _against_bar(reading, named, scores, bar, better, at_step, alpha, answer)
+        section = section_from({"arm": named, "seed": seed or "seed"} | counted)
+        return _against_bar(reading, section, scores, bar, better, alpha, answer)
     built = make_study(
         reading,
         scores=scores,
@@ -163,17 +173,13 @@ def judge(
         arm=named,
         seed=seed or "seed",
         pair=pair is not None,
-        at_step=at_step,
         target=target,
-        crashed=crashed,
-        stopped_early=stopped_early,
-        where=where or (),
-        best_of=best_of,
         resolution=resolution,
         alpha=alpha,
         new_items=new_items,
         rows=rows,
         name=results.name if results else "judged",
+        **counted,
     )
     if answer.verbose:
         _show_files(reading)
@@ -184,11 +190,10 @@ def judge(
 
 def _against_bar(
     reading: Reading,
-    arm: str,
+    section: RunsSection,
     scores: list[str],
     bar: float,
     better: list[Literal["lower", "higher"]] | None,
-    at_step: float | None,
     alpha: float,
     answer: Answer,
 ) -> int:
@@ -197,28 +202,26 @@ def _against_bar(
 
     from paribus.cli.options import print_json
     from paribus.decision import WORDS
-    from paribus.readers.select import group_by_arm, select_runs
+    from paribus.readers.select import group_by_arm, select_runs, set_nested_seed
     from paribus.schema import stamped
-    from paribus.study.runs import section_from
     from paribus.trainers.bar import compare_with_bar
-    from paribus.trainers.judge import default_score
+    from paribus.trainers.judge import default_score, direction
     from paribus.trainers.runs import check_runs
 
-    section = section_from({"arm": arm})
+    set_nested_seed(reading.runs, section)
     by_arm = group_by_arm(reading.runs, section)
     if len(by_arm) > 1:
         raise ParibusError(f"--bar is of one arm, and there are {len(by_arm)}: {', '.join(by_arm)}")
     score = scores[0] if scores else default_score(reading.runs)
-    kept = select_runs(by_arm, section, score, lower=better != ["higher"]).runs
-    check_runs(kept, section, [score])
-    runs = next(iter(kept.values()), [])
-    against = compare_with_bar(
-        runs, score, bar, better[0] if better else None, at_step=at_step, alpha=alpha
-    )
+    side = direction(score, better[0] if better else None)
+    selection = select_runs(by_arm, section, score, lower=side == "lower")
+    findings = selection.findings + check_runs(selection.runs, section, [score])
+    runs = next(iter(selection.runs.values()), [])
+    against = compare_with_bar(runs, score, bar, side, at_step=section.at_step, alpha=alpha)
     if answer.json:
         print_json(stamped({"bar": asdict(against)}))
     else:
-        show(*against.lines)
+        show(*against.lines, *(finding.text for finding in findings))
     return WORDS[against.word].exit_code if answer.exit_verdict else 0
 
 

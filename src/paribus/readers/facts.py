@@ -157,7 +157,7 @@ def _conclude(
 
 def check_facts(
     arms: Mapping[str, Sequence[Run]],
-    facts: Iterable[Fact],
+    facts: Sequence[Fact],
     score: str,
 ) -> list[Finding]:
     """Return what the facts of runs say of their comparison by `score`.
@@ -171,7 +171,6 @@ def check_facts(
         elif fact.conclusion == "sweep":
             _refuse_sweep(fact, arms)
     _refuse_multiplied(arms, facts, score)
-    facts = list(facts)
     confounded = [fact for fact in facts if fact.conclusion == "confounded"]
     for fact in confounded[:MOST_VALUES]:
         each = ", ".join(f"{_shown(v[0])} in {arm}" for arm, v in fact.values.items())

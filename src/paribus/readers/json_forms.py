@@ -14,6 +14,7 @@ from paribus.readers.port import (
     Source,
     as_float,
     is_number,
+    json_part,
     mark_filtered_zeros,
     mean,
     reader,
@@ -23,12 +24,8 @@ from paribus.untrusted_io import RECORD_BYTES, parse_json, regular_path
 
 # What is logged beside scores, by the end of its name.
 COSTS = ("runtime", "per_second", "learning_rate", "grad_norm", "total_flos", "epoch", "step")
-GRADES = {
-    "C": 1.0,
-    "I": 0.0,
-    "P": 0.5,
-    "N": 0.0,
-}  # of inspect_ai: correct, incorrect, partial, none
+# Of inspect_ai: correct, incorrect, partial, none.
+GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 
 def _is_trainer_state(source: Source) -> bool:
@@ -40,10 +37,7 @@ def _is_trainer_state(source: Source) -> bool:
 )
 def hugging_face(source: Source) -> Iterator[Run]:
     """Yield the run: its log_history by step."""
-    state = source.json()
-    history = state.get("log_history") if isinstance(state, dict) else None
-    if not isinstance(history, list):
-        raise ParibusError(f"{source.path} has no log_history; is it whole?")
+    state, history = json_part(source, "log_history", list)
     run, norms = Run(""), []
     names_of: dict[tuple[str, ...], list[str]] = {}  # scores, by the names that an entry has
     for entry in history:
@@ -81,10 +75,7 @@ def _is_lighteval(source: Source) -> bool:
 @reader("lighteval", says="results_<date>.json of lighteval", detects=_is_lighteval)
 def lighteval(source: Source) -> Iterator[Run]:
     """Yield the run: a score for each task and metric; the row `all` averages the others."""
-    state = source.json()
-    results = state.get("results") if isinstance(state, dict) else None
-    if not isinstance(results, dict):
-        raise ParibusError(f"{source.path} has no results; is it whole?")
+    state, results = json_part(source, "results", dict)
     run, general = Run(""), state.get("config_general", {})
     for task, metrics in results.items():
         if task == "all" or not isinstance(metrics, dict):

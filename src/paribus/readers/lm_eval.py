@@ -20,6 +20,7 @@ from paribus.readers.port import (
     Source,
     as_float,
     is_number,
+    json_part,
     mean,
     reader,
     seed_fact,
@@ -47,10 +48,7 @@ def _detects(source: Source) -> bool:
 @reader("lm-eval", says="results_<date>.json, with its samples_*.jsonl", detects=_detects)
 def lm_eval(source: Source) -> Iterator[Run]:
     """Yield the run: a score for each task and metric, and their items."""
-    content = source.json()
-    results = content.get("results") if isinstance(content, dict) else None
-    if not isinstance(results, dict):
-        raise ParibusError(f"{source.path} has no results; is it whole?")
+    content, results = json_part(source, "results", dict)
     run = Run("")
     for task, metrics in results.items():
         for key, value in metrics.items() if isinstance(metrics, dict) else ():

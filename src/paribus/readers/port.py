@@ -266,6 +266,16 @@ class Source:
         return parse_json(content, self.path, "is it whole?", finite=False)
 
 
+def json_part(source: Source, name: str, kind: type) -> tuple[dict[str, Any], Any]:
+    """Return the object of a JSON file and its part `name`. Raises ParibusError where that is not
+    of `kind`."""
+    content = source.json()
+    part = content.get(name) if isinstance(content, dict) else None
+    if not isinstance(part, kind):
+        raise ParibusError(f"{source.path} has no {name}; is it whole?")
+    return content, part
+
+
 class SkippedError(ParibusError):
     """A file that is left to another one: its items are read with that one."""
 
@@ -342,6 +352,13 @@ def as_float(value: float) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def in_words(value: Any) -> str:
+    """Return a cell or a fact as text: 1.0, which pandas makes of an integer beside a gap, is 1."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "" if value is None else str(value)
 
 
 def mean(values: Iterable[float]) -> float:

@@ -19,7 +19,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
 from paribus.readers.copies import counted_once, drop_shared_seed
 from paribus.readers.facts import Finding, find_seed
-from paribus.readers.port import NOT_FINISHED, Columns, Run
+from paribus.readers.port import NOT_FINISHED, Columns, Run, in_words
 from paribus.readers.read import Reading, read
 from paribus.study.runs import RunsSection
 
@@ -92,22 +92,30 @@ def read_runs(
     labelled = [split_label(os.fspath(path)) for path in given]
     labelled = [(label, os.path.join(home or "", path)) for label, path in labelled]
     options: dict[str, Any] = {"once": False, "needed": home is None}
-    is_labelled = any(label for label, _ in labelled)
-    if columns and is_labelled and columns.arm == "arm":
-        columns = replace(columns, arm="").by_file()
-    if not is_labelled:
-        files = [path for _, path in labelled]
+    files = [path for _, path in labelled]
+    by_file = columns and replace(columns, arm="").by_file()
+    is_default = bool(columns) and columns.arm == "arm"
+    if not any(label for label, _ in labelled):
         whole = read(files, reader, columns=columns, **options)
         if arm is None and not any("arm" in run.facts for run in whole.runs):
-            if not whole.runs and columns and columns.arm == "arm":
-                by_file = replace(columns, arm="").by_file()
+            if not whole.runs and is_default:
                 again = read(files, reader, columns=by_file, **options)
                 whole = again if again.runs else whole
             arm = "folder" if whole.runs else None
-        section = RunsSection(arm=arm or "arm")
-        whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
-        drop_shared_seed(whole.runs, lambda run: arm_of(run, section))
-        return whole, arm or "arm"
+    else:
+        arm = "arm"
+        whole = _read_labelled(labelled, reader, by_file if is_default else columns, options)
+    section = RunsSection(arm=arm or "arm")
+    whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
+    drop_shared_seed(whole.runs, lambda run: arm_of(run, section))
+    return whole, section.arm
+
+
+def _read_labelled(
+    labelled: Sequence[tuple[str, str]], reader: Any, columns: Columns | None, options: Any
+) -> Reading:
+    """Return the runs in files with their labels as arms. Raises ParibusError for a path without a
+    label, and for a file of two arms."""
     if bare := [path for label, path in labelled if not label]:
         raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
     whole, labels = Reading(), dict[str, str]()
@@ -121,9 +129,7 @@ def read_runs(
         for run in part.runs:
             run.facts["arm"] = label
         whole.add(part)
-    whole.runs, whole.copies = counted_once(whole.runs)
-    drop_shared_seed(whole.runs, lambda run: str(run.facts["arm"]))
-    return whole, "arm"
+    return whole
 
 
 def split_label(path: str) -> tuple[str, str]:
@@ -254,13 +260,6 @@ def set_nested_seed(runs: Sequence[Run], section: RunsSection) -> None:
                 run.facts["seed"] = run.facts[name]
 
 
-def in_words(value: Any) -> str:
-    """Return a value of a table as text; a whole number without a fraction."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return "" if value is None else str(value)
-
-
 def score_of(run: Run, name: str, at_step: float | None = None) -> float | None:
     """Return a run's score: the last one, or that of `at_step`; NaN if it diverged or crashed
     before, and None if it has none there although it has not diverged.
@@ -284,9 +283,10 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> float | None:
 
 
 def final_score(run: Run, name: str, at_step: float | None = None) -> float:
-    """Return a run's score, which `require_at_step` has shown to exist."""
-    value = score_of(run, name, at_step)
-    return math.nan if value is None else value
+    """Return a run's score as `score_of`. Raises ParibusError where it has none at `at_step`."""
+    if (value := score_of(run, name, at_step)) is None:
+        raise ParibusError(f"{run.source or 'a run'} has no {name} at step {at_step:g}")
+    return value
 
 
 def require_at_step(by_label: Mapping[str, Sequence[Run]], name: str, step: float | None) -> None:

@@ -35,6 +35,7 @@ from paribus.readers.port import (
     SkippedError,
     Source,
     Value,
+    in_words,
     mark_filtered_zeros,
     mean,
     reader,
@@ -204,7 +205,7 @@ class _Table:
         runs = [Run("", facts=self._identity(key)) for key in keys]
         self._add_facts(runs, groups)
         if columns := self.columns.metric:
-            named = self._coded(columns, _name)
+            named = self._coded(columns, in_words)
             values, missing = self._numbers(self.columns.value)
             for code, name in enumerate(named.values):
                 self._add(runs, groups, name, values, missing, named.codes == code)
@@ -225,7 +226,7 @@ class _Table:
 
     def _groups(self) -> tuple[list[np.ndarray], list[tuple[Any, ...]]]:
         """Return the rows of each run, in the order of the runs, and what tells it apart."""
-        coded = [self._coded(name, _name) for name in self.of_run]
+        coded = [self._coded(name, in_words) for name in self.of_run]
         rows = np.arange(self.data.num_rows)
         if self.by_row:
             groups = [rows[row : row + 1] for row in rows]
@@ -279,16 +280,17 @@ class _Table:
             if steps is not None:
                 self._add_curve(run, name, rows, present, steps, values)
             elif items is not None:
-                own = {_name(items[row]): float(values[row]) for row in present.tolist()}
-                if len(own) < len(present):
-                    twice = next(n for n in own if [_name(items[r]) for r in present].count(n) > 1)
+                named = [in_words(items[row]) for row in present.tolist()]
+                own = dict(zip(named, values[present].tolist(), strict=True))
+                if len(own) < len(named):
+                    twice = next(name for name in named if named.count(name) > 1)
                     raise ParibusError(
                         f"{self.where}: item '{twice}' is twice in one run; name what else tells "
                         "runs apart"
                     )
                 run.items[name] = own
             elif len(present) > 1:
-                facts = ", ".join(f"{f} {_text(v)}" for f, v in run.facts.items() if f != name)
+                facts = ", ".join(f"{f} {in_words(v)}" for f, v in run.facts.items() if f != name)
                 raise ParibusError(
                     f"{self.where}: two rows are one run ({facts}); name the column of steps "
                     "(--step) or of items (--item), or what else tells runs apart, such as a seed "
@@ -412,7 +414,7 @@ def _is_even(steps: Sequence[Any]) -> bool:
 def _add_its_end(run: Run) -> None:
     """Add from columns of such names whether the run is unfinished, and its last step."""
     for name, value in list(run.facts.items()):
-        text = _text(value).casefold()
+        text = in_words(value).casefold()
         if STATE.fullmatch(name) and UNFINISHED.search(text):
             run.facts[NOT_FINISHED] = text
         elif (is_bad := ENDED.get(name.casefold())) is not None:
@@ -429,15 +431,6 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _text(value: Any) -> str:
-    """Return a cell as a name: 1.0, which pandas makes of an integer beside a gap, is 1."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _name(value: Any) -> str:
-    return "" if value is None else _text(value)
 
 
 def _fact(value: Any) -> Value | None:
@@ -495,7 +488,7 @@ def _from_objects(source: Source, objects: Any, what: str) -> pa.Table:
         rows.append(flatten(row))  # values within values have names such as eval.loss
     names = dict.fromkeys(name for row in rows for name in row)
     cells = {
-        name: [None if (cell := row.get(name)) is None else _text(cell) for row in rows]
+        name: [None if (cell := row.get(name)) is None else in_words(cell) for row in rows]
         for name in names
     }
     return pa.table({name: pa.array(cells[name], pa.string()) for name in names})

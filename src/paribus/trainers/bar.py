@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from paribus.decision import Word
 from paribus.errors import ParibusError
 from paribus.numbers import fixed, p_value, plural
 from paribus.readers import Run
 from paribus.readers.select import final_score
-from paribus.statistics import DESCRIPTIVE_BELOW
-from paribus.trainers.judge import direction
+from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
+from paribus.statistics.t_test import mean_and_sd
 
 MORE_DIGITS = 2  # than the spread has
 
@@ -27,7 +26,7 @@ class AgainstBar:
 
     Attributes:
         n: finite runs; `diverged` are the others, and forbid BETTER.
-        low, high: the t interval of the mean; NaN where n is below 2.
+        sd, low, high: SD of the runs, and the t interval of their mean; None below 2 runs.
         p: two-sided p of a one-sample t test against the bar; None below 5 runs.
         passed: how many runs are on the better side of the bar.
     """
@@ -38,9 +37,9 @@ class AgainstBar:
     n: int
     diverged: int
     mean: float
-    sd: float
-    low: float
-    high: float
+    sd: float | None
+    low: float | None
+    high: float | None
     p: float | None
     passed: int
     word: Word
@@ -49,7 +48,7 @@ class AgainstBar:
     def lines(self) -> list[str]:
         """The card."""
         digits = 4
-        if 0 < self.sd < math.inf:
+        if self.sd:
             digits = min(max(MORE_DIGITS - math.floor(math.log10(self.sd)), 0), 9)
         span = f"[{fixed(self.low, digits)}, {fixed(self.high, digits)}]" if self.n > 1 else ""
         p = "" if self.p is None else f", p {p_value(self.p)}"
@@ -67,10 +66,10 @@ def compare_with_bar(
     runs: Sequence[Run],
     score: str,
     bar: float,
-    better: Literal["lower", "higher"] | None = None,
+    better: Literal["lower", "higher"],
     *,
-    at_step: float | None = None,
-    alpha: float = 0.05,
+    at_step: float | None,
+    alpha: float,
 ) -> AgainstBar:
     """Return the comparison of the runs of one arm with a bar, by Student's one-sample t.
 
@@ -78,16 +77,18 @@ def compare_with_bar(
     """
     if not math.isfinite(bar):
         raise ParibusError(f"--bar {bar} must be finite")
-    sign = 1 if direction(score, better) == "higher" else -1
+    sign = 1 if better == "higher" else -1
     values = np.array([final_score(run, score, at_step) for run in runs])
     finite = values[np.isfinite(values)]
     if not len(finite):
         raise ParibusError(f"no run has a finite {score}")
-    n, mean = len(finite), float(finite.mean())
-    sd = float(finite.std(ddof=1)) if n > 1 else math.nan
-    half = sd / math.sqrt(n) * float(stats.t.ppf(1 - alpha / 2, n - 1)) if n > 1 else math.nan
-    is_tested = n >= DESCRIPTIVE_BELOW and sd > 0
-    p = float(2 * stats.t.sf(abs(mean - bar) / (sd / math.sqrt(n)), n - 1)) if is_tested else None
+    n, (mean, sd) = len(finite), mean_and_sd(finite)
+    low = high = p = None
+    if n > 1:
+        test = paired_t(finite)
+        interval = test.interval(1 - alpha)
+        low, high = interval.low, interval.high
+        p = test.p_value(bar) if n >= DESCRIPTIVE_BELOW and sd else None
     word: Word = "DESCRIPTIVE"
     if p is not None:
         is_better = sign * (mean - bar) > 0
@@ -96,13 +97,13 @@ def compare_with_bar(
     return AgainstBar(
         score=score,
         bar=bar,
-        better="higher" if sign > 0 else "lower",
+        better=better,
         n=n,
         diverged=len(values) - n,
         mean=mean,
-        sd=sd,
-        low=mean - half,
-        high=mean + half,
+        sd=sd if n > 1 else None,
+        low=low,
+        high=high,
         p=p,
         passed=int((sign * (finite - bar) > 0).sum()),
         word=word,

@@ -22,11 +22,11 @@ from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import plural, some
 from paribus.readers import Columns, Reading, Run
+from paribus.readers.port import in_words
 from paribus.readers.select import (
     ROWS,
     final_score,
     group_by_arm,
-    in_words,
     read_runs,
     require_at_step,
     seed_of,
