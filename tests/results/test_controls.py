@@ -242,39 +242,6 @@ def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Make
 
 
 @pytest.mark.parametrize(
-    ("sha256", "distinct", "state"),
-    [
-        (["a", "a", "a"], 4096, "not proven"),
-        (["a", "b", "a"], 17, "not proven"),
-        (["a", "b", "c"], 4096, "held"),
-        (["a", "a", "a"], 16, "held"),  # a constant, an identity matrix, a slope for each head
-        (["a", "a", "a"], None, "held"),  # of an earlier paribus, or what a constructor gave
-    ],
-)
-def test_values_that_a_module_was_asked_to_draw_and_gave_again_are_told(
-    small_study: Maker, sha256: list[str], distinct: int | None, state: str
-) -> None:
-    study = small_study(seeds=[1, 2, 3])
-    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
-    for one in records:
-        if one.arm == "layernorm":
-            about = {
-                "shape": [64, 64],
-                "rule": "Mine.init_parameter",
-                "sha256": sha256[one.seed - 1],
-            }
-            one.initial["blocks.0.mlp.mine"] = about | ({"distinct": distinct} if distinct else {})
-    found = {c.arm: c for c in check_controls(study, records, CHECKS) if c.name == "initial values"}
-    assert (found["layernorm"].state, found["rmsnorm"].state) == (state, "held")
-    detail = found["layernorm"].detail
-    assert ("blocks.0.mlp.mine: Mine.init_parameter gives" in detail) == (state == "not proven")
-    assert ("values of layernorm/seed-1" in detail) == (state == "not proven")
-    if state == "not proven":
-        assert "layernorm/seed-3" in detail.rpartition("(")[2]
-        assert ("layernorm/seed-2" in detail) == (sha256[1] == "a")
-
-
-@pytest.mark.parametrize(
     ("leaked", "state"), [(26, "not proven"), (13, "not proven"), (12, "held"), (0, "held")]
 )
 def test_near_copies(small_study: Maker, fabricate: Fabricate, leaked: int, state: str) -> None:

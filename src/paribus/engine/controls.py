@@ -1,21 +1,14 @@
-"""The controls of the trainer that ships, compared between two trials from their records.
+"""The controls of the built-in engine, compared between two trials from their records.
 
-For every arm, its reference and every seed that both have finished: the same text and split, the
-same held-out bytes, the same batches in the same order, the same budget as registered, the
-same initial values of every parameter that both have, the same software, machine and stack size, no
-difference of setting but the arm's own, and trained models that read the past alone. Of a study
-that seals a part of its text, when and for what this was read, if at all. A difference that the arm
-itself declares (another batch size, another initial std, other text to train on) is `declared`; any
-other is `broken`, and a contrast with a broken control is not analysed. Other held-out text is
-never the arm's to declare; where one arm's training text has more of it than the other's, it is
-`not proven` that it was held out from both alike, and where an arm's has most of it, that it was
-held out at all. A budget in FLOPs of an arm with custom code is always `not proven`; so are initial
-values that its modules were asked to draw, and that are bit-equal in two seeds.
+A difference that the arm declares (another batch size, other text to train on) is `declared`; any
+other is `broken`. Held-out text is never the arm's to declare. What the records cannot show is
+`not proven`: that training text with much of the held-out text in it is held out, or that arms with
+custom code match in FLOPs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,8 +21,6 @@ from paribus.results.controls import (
     Declared,
     Evidence,
     Finding,
-    Labelled,
-    State,
     declared_by,
     settings,
 )
@@ -62,46 +53,27 @@ class StackedEvidence(Evidence):
         return [key for key in self.trial["own_modules"] if not key.startswith("data.")]
 
 
-HELD_OUT = ("validation_text", "test")
-"""Digests of text that every arm is evaluated on."""
+HELD_OUT = ("validation_text", "test")  # digests of text that every arm is evaluated on
 
+# Keys, or beginnings of keys, by which an arm declares that it trains on other text or tokens, ...
 OTHER_TEXT = (
     *("data.corpus", "data.path", "data.column", "data.name", "data.subset", "data.split"),
     *("data.revision", "data.sources", "data.mixture", "data.order"),
     *("data.deduplicate", "data.tokenizer"),
 )
-"""Keys, or beginnings of keys, by which an arm declares that it trains on other text or tokens."""
-
+# ... and other batches.
 OTHER_BATCHES = (
     *OTHER_TEXT,
     *("data.pack", "data.seq_len", "training.batch_size", "training.iterations"),
 )
-"""Those with which it declares other batches."""
 
-MOST_BYTES_APART = 0.1
-"""Of what is consumed under budgets in bytes, beyond a step. The windows of a trial are a sample of
-the text and hold more or fewer bytes than its average; budgets that are further apart than this are
-not matched, whatever the cause."""
-
-LEAKS_APART = 0.01
-"""Of the validation tokens, or its documents or passages: where an arm's text has so many more of
-them, word for word or as near duplicates, than its reference's, what is compared may be memory of
-the held-out text."""
-
-MOST_LEAKED = 0.5
-"""Of the validation tokens: where the training text of any arm has more of them word for word, the
-text was not held out, whatever its file is called (the same documents in another order, with other
-ends of lines, or a part of them)."""
-
+# Budgets in bytes match on average: the windows of a trial are a sample of the text.
+MOST_BYTES_APART = 0.1  # of what is consumed, beyond a step
+# Shares of the held-out text that the training text has too.
+LEAKS_APART = 0.01  # between an arm and its reference
+MOST_LEAKED = 0.5  # of tokens, word for word
+# Of documents or passages, as near duplicates. Crawled web text has some 4% (Lee et al. 2022).
 MOST_NEAR = 0.1
-"""Of the held-out documents, or passages: where the training text of any arm has a near duplicate
-of more of them, the text was not held out either, though no run of tokens stands word for word (a
-book wrapped anew). Web text as it was crawled has some 4% (Lee et al. 2022); a text that was parted
-once, none."""
-
-FEW_VALUES = 16
-"""Distinct numbers of a parameter: what is drawn and has more is never bit-equal in two seeds, and
-a constant, an identity matrix or a slope for each head has no more."""
 
 
 def _sealed(record: StackedEvidence, opened: Mapping[str, str] | None) -> Finding | None:
@@ -124,7 +96,7 @@ def _differing(own: StackedEvidence, reference: StackedEvidence, *, held_out: bo
     return [name for name in names if ours.get(name) != theirs.get(name)]
 
 
-def _worst(problems: Mapping[str, tuple[State, str]]) -> Finding | None:
+def _worst(problems: Mapping[str, Finding]) -> Finding | None:
     """Return the worst state among `problems`, with everything that is in it."""
     for state in WORST:
         if words := [text for worst, text in problems.values() if worst == state]:
@@ -249,30 +221,6 @@ def _initial_values(
     return state, f"another rule for {some(differing)}"
 
 
-def _drawn_alike(trials: Iterable[StackedEvidence]) -> Iterator[Labelled]:
-    """Yield the trials of an arm in which modules were asked to draw, and gave what they gave
-    another seed: such as values that are read from a file."""
-    first: dict[tuple[str, str], str] = {}
-    for record in trials:
-        alike = [
-            name
-            for name, initial in record.initial.items()
-            if initial.get("distinct", 0) > FEW_VALUES
-            and first.setdefault((name, initial["sha256"]), record.label) != record.label
-        ]
-        if alike:
-            initial = record.initial[alike[0]]
-            yield (
-                record.label,
-                "not proven",
-                (
-                    f"{some(alike)}: {initial['rule']} gives the {initial['distinct']:,} distinct "
-                    f"values of {first[alike[0], initial['sha256']]} again; a constant is what the "
-                    "constructor gives"
-                ),
-            )
-
-
 def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
     """Accuracies are compared on the same prompts, of the same files, through the same harness."""
     ours, theirs = own.trial["tasks"], reference.trial["tasks"]
@@ -386,6 +334,5 @@ CHECKS = Checks(
     },
     # Arms may be trained on other text than each other, the trials of one arm may not.
     of_arm=frozenset({"text"}),
-    among={"initial values": _drawn_alike},
     further={"sealed test part": _sealed},
 )

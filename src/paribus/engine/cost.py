@@ -1,10 +1,10 @@
 """Cost of a study: parameters, FLOPs, memory, time, device-hours and price.
 
-Everything follows from formulas, which name their source; no model is built. The time comes from a
-rate in FLOPs per second, which `execution/estimate.py` measures with one step, or which the user
-states together with a utilisation.
+FLOPs and activations follow from formulas, which name their source; parameters and optimizer state
+are counted in the model, built without values. The time comes from a rate in FLOPs per second,
+which `execution/estimate.py` measures, or which the user states together with a utilisation.
 
-Axes: L layers, D channels, H query heads, T window, V vocabulary, W inner width of an MLP.
+Axes: L layers, D channels, T window, V vocabulary, W inner width of an MLP.
 """
 
 from __future__ import annotations
@@ -30,68 +30,13 @@ ASSUMED_VOCABULARY = 50_257
 
 FLOAT32 = 4  # bytes of a weight, a gradient, an optimizer slot and a number of the residual stream
 PRODUCT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
-# Optimizer slots per parameter. SOAP: two moments, and four matrices of the sides: 4 numbers per
-# parameter of a square matrix, 8.5 if it is four times as high as wide.
-SLOTS = {"soap": 8, "muon": 1, "lion": 1, "sgd": 1, "adafactor": 0}
-ADAMW_SLOTS = 2  # of every other optimizer that ships, too
-# Parameters of a norm per channel, with and without a bias.
-NORMS = {"layernorm": (2, 1), "rmsnorm": (1, 1)}
-NORMS_WITHOUT_PARAMETERS = frozenset({"none", "center", "fixed_scale", "rms_free"})
 
 LARGE_FLOPS = 2e11  # ten seconds of a slow core
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Parameter counts of a model of built-in parts.
-
-    `shared` counts everything outside the blocks: tables, norms around them, an untied head;
-    `multiplied` the weights that every token is multiplied with; `matrices` those of matrices
-    inside the blocks, which Muon and SOAP update.
-    """
-
-    block: int
-    shared: int
-    layers: int
-    multiplied: int
-    matrices: int
-
-    @property
-    def total(self) -> int:
-        """Trainable parameters."""
-        return self.layers * self.block + self.shared
-
-
 def has_formula(setting: Setting) -> bool:
-    """Return whether every part of the model is built in, so that formulas know its size."""
-    model = setting.model
-    norms = {model.norm.kind, model.attention.qk_norm, model.embedding.norm}
-    is_known = norms <= {*NORMS, *NORMS_WITHOUT_PARAMETERS}
-    return is_known and not model.modules.named and model.attention.kind == CAUSAL
-
-
-def parameter_sizes(setting: Setting, vocab_size: int) -> Sizes:
-    """Count the parameters of the model that `setting` describes.
-
-    The parts are built in: see `has_formula`.
-    """
-    model = setting.model
-    D, L, T = model.d_model, model.n_layer, setting.data.seq_len
-    heads = model.n_head + 2 * model.n_kv_head
-    bias = int(model.bias)
-    W, maps = mlp_shape(setting)
-    attention = D * heads * model.head_width + D * D
-    mlp = maps * D * W
-    biases = bias * (heads * model.head_width + D + (maps - 1) * W + D)
-    norms = 2 * _norm_size(model.norm.kind, D, model.bias)
-    norms += 2 * _norm_size(model.attention.qk_norm, model.head_width, model.bias)
-    shared = vocab_size * D * (1 if model.head.tied else 2)
-    shared += T * D if model.positions.kind == "learned" else 0
-    shared += _norm_size(model.embedding.norm, D, True)
-    shared += _norm_size(model.norm.kind, D, model.bias) if model.norm.placement == "pre" else 0
-    matrices = L * (attention + mlp)
-    block = attention + mlp + biases + norms
-    return Sizes(block, shared, L, multiplied=matrices + vocab_size * D, matrices=matrices)
+    """Return whether every part of the model is built in, so that formulas hold."""
+    return not setting.model.modules.named and setting.model.attention.kind == CAUSAL
 
 
 def mlp_shape(setting: Setting) -> tuple[int, int]:
@@ -105,10 +50,6 @@ def mlp_shape(setting: Setting) -> tuple[int, int]:
     return W, 3
 
 
-def _norm_size(kind: str, width: int, bias: bool) -> int:
-    return 0 if kind in NORMS_WITHOUT_PARAMETERS else width * NORMS[kind][0 if bias else 1]
-
-
 def flops_per_token(setting: Setting, vocab_size: int) -> int:
     """Return the FLOPs of training per token: 6 N + 12 L D T.
 
@@ -117,9 +58,11 @@ def flops_per_token(setting: Setting, vocab_size: int) -> int:
     over the whole square of positions (Chowdhery et al. 2022, appendix B). Recomputation by
     activation checkpointing is not counted.
     """
-    sizes = parameter_sizes(setting, vocab_size)
-    attention = 12 * sizes.layers * setting.model.d_model * setting.data.seq_len
-    return 6 * sizes.multiplied + attention
+    model = setting.model
+    D, L, heads = model.d_model, model.n_layer, model.n_head + 2 * model.n_kv_head
+    W, maps = mlp_shape(setting)
+    N = L * (D * heads * model.head_width + D * D + maps * D * W) + vocab_size * D
+    return 6 * N + 12 * L * D * setting.data.seq_len
 
 
 def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
@@ -135,50 +78,70 @@ def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
 class Memory:
     """Bytes that a device holds at most while it trains one trial.
 
-    Activations include logits; `copies` are gradients again, while they are accumulated and
-    clipped. The driver, kernels and gaps of the allocator come on top.
+    Attributes:
+        state: float32 weights, gradients, and what optimizer and averages keep.
+        activations: of all blocks, and logits.
+        copies: gradients again, while they are accumulated and clipped.
+
+    The driver, kernels and gaps of the allocator come on top.
     """
 
-    weights: int
-    gradients: int
-    optimizer: int
+    state: int
     activations: int
     copies: int
 
     @property
     def total(self) -> int:
         """Sum of the parts."""
-        return self.weights + self.gradients + self.optimizer + self.activations + self.copies
+        return self.state + self.activations + self.copies
 
 
 def memory(
-    setting: Setting, vocab_size: int, *, devices: int = 1, checkpointing: bool = False
+    setting: Setting,
+    vocab_size: int,
+    folder: Path,
+    *,
+    devices: int = 1,
+    checkpointing: bool = False,
 ) -> Memory:
     """Return the memory of a device that trains one of `devices` equal parts of a trial's batch.
 
-    Every device holds a full float32 copy of weights, gradients and optimizer state. With
-    `checkpointing` a block keeps only its input, and the block at work everything (Chen et al.
+    With `checkpointing` a block keeps only its input, and the block at work everything (Chen et al.
     2016).
     """
-    sizes, training, D = (
-        parameter_sizes(setting, vocab_size),
-        setting.training,
-        setting.model.d_model,
-    )
+    training, D, L = setting.training, setting.model.d_model, setting.model.n_layer
     sequences = math.ceil(training.largest_batch / devices)
     tokens = min(sequences, training.micro_batch or sequences) * setting.data.seq_len
     block = activation_bytes_per_token(setting)
-    kept = sizes.layers * FLOAT32 * D + block if checkpointing else sizes.layers * block
+    kept = L * FLOAT32 * D + block if checkpointing else L * block
     kept += 3 * FLOAT32 * D  # the embedding stage, and both sides of the last norm
     # A logit, its log-probability in float32, and the gradients of both.
     kept += vocab_size * (PRODUCT_BYTES[training.precision] + 3 * FLOAT32)
-    return Memory(
-        weights=FLOAT32 * sizes.total,
-        gradients=FLOAT32 * sizes.total,
-        optimizer=FLOAT32 * _slots(setting, sizes),
-        activations=tokens * kept,
-        copies=FLOAT32 * sizes.total,
+    parameters, state = state_numbers(setting, vocab_size, folder)
+    return Memory(FLOAT32 * (parameters + state), tokens * kept, FLOAT32 * parameters)
+
+
+def state_numbers(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int]:
+    """Return a model's parameters, and the numbers held for them: gradients, optimizer, averages.
+
+    Raises ParibusError for an optimizer that does not fit the model.
+    """
+    from paribus.engine.model import build_model
+    from paribus.engine.training.averages import copies_of
+    from paribus.engine.training.groups import parameter_groups
+
+    model = build_model(setting, vocab_size, folder, device="meta")
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    parameters = sum(map(math.prod, shapes.values()))
+    slots = sum(
+        math.prod(shape)
+        for group in parameter_groups([setting], model, folder)
+        for name in group.names
+        for slot in group.optimizer.slots
+        if (shape := group.optimizer.slot_shape(slot, shapes[name], group.options)) is not None
     )
+    averages = copies_of(setting.training.average, folder)
+    return parameters, slots + (1 + averages) * parameters
 
 
 def activation_bytes_per_token(setting: Setting) -> int:
@@ -200,18 +163,6 @@ def activation_bytes_per_token(setting: Setting) -> int:
         kept += H * setting.data.seq_len * (4 + 2 * e)
         kept += 2 * D  # dropout masks, a byte each
     return kept
-
-
-def _slots(setting: Setting, sizes: Sizes) -> int:
-    """Count the numbers that the optimizer and an average of weights keep.
-
-    A user-defined optimizer is counted as AdamW, a user-defined average as one copy of the weights.
-    """
-    name, average = setting.training.optimizer.name, setting.training.average
-    rest = sizes.total - sizes.matrices if name in ("muon", "soap") else 0
-    copies = {"none": 0, "lawa": average.options.get("snapshots", 5)}.get(average.kind, 1)
-    slots = SLOTS.get(name, ADAMW_SLOTS) * (sizes.total - rest) + ADAMW_SLOTS * rest
-    return slots + int(copies) * sizes.total
 
 
 @dataclass(frozen=True)
@@ -343,7 +294,7 @@ def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
     most = None
     if has_formula(setting):
         devices, checkpointing = resources.devices_per_trial or 1, resources.checkpoint_activations
-        most = memory(setting, V, devices=devices, checkpointing=checkpointing)
+        most = memory(setting, V, study.folder, devices=devices, checkpointing=checkpointing)
     if flops is None:
         flops = 6 * parameters  # each is used once
     return ArmCost(setting.tokens, setting.iterations, parameters, flops * setting.tokens, most)
@@ -352,15 +303,15 @@ def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
 def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int | None]:
     """Return the parameters of a model and the FLOPs of training it per token.
 
-    A model with user-defined parts is built without values, and its operations are counted; FLOPs
-    are None if its code needs values.
+    The operations of a model with user-defined parts are counted; FLOPs are None if its code needs
+    values.
     """
-    if has_formula(setting):
-        return parameter_sizes(setting, vocab_size).total, flops_per_token(setting, vocab_size)
     from paribus.engine.model import count_parameters, counted_flops_per_token
 
-    counted = counted_flops_per_token(setting, vocab_size, folder)
-    return count_parameters(setting, vocab_size, folder), counted
+    parameters = count_parameters(setting, vocab_size, folder)
+    if has_formula(setting):
+        return parameters, flops_per_token(setting, vocab_size)
+    return parameters, counted_flops_per_token(setting, vocab_size, folder)
 
 
 def flops_record(setting: Setting, vocab_size: int, folder: Path) -> dict[str, int | str]:

@@ -111,7 +111,6 @@ class InitialForm(Record):
     shape: list[int]
     rule: str
     sha256: str
-    distinct: Count = 0
 
 
 class PackagesForm(Record):

@@ -15,12 +15,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from paribus.engine.cost import FLOAT32, has_formula, memory, parameter_sizes
+from paribus.engine.cost import FLOAT32, has_formula, memory, state_numbers
 from paribus.engine.data import Dataset
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.measurements import Fit
 from paribus.engine.training import GRAPHED_STEPS
-from paribus.engine.training.averages import copies_of
 from paribus.errors import ParibusError
 from paribus.study import Study, step_code
 
@@ -30,20 +29,17 @@ CONTAINER = Path("/sys/fs/cgroup")
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
-BYTES_PER_PARAMETER = 4 * FLOAT32  # a weight, its gradient and two moments
-
 
 def require_room(study: Study, arm: str, vocab_size: int, device: torch.device) -> None:
-    """Raise ParibusError, before anything is built, where one replica of `arm` cannot fit.
+    """Raise ParibusError, before a model is made, where one replica of `arm` cannot fit.
 
     A model of user-defined parts is not judged.
     """
     free, setting = free_memory(device), study.setting(arm)
     if free is None or not has_formula(setting):
         return
-    parameters = parameter_sizes(setting, vocab_size).total
-    copies = copies_of(setting.training.average, study.folder)
-    needed = parameters * (BYTES_PER_PARAMETER + FLOAT32 * copies)
+    parameters, state = state_numbers(setting, vocab_size, study.folder)
+    needed = FLOAT32 * (parameters + state)
     if needed > free:
         raise ParibusError(
             f"arm '{arm}' has {parameters:,} parameters, whose weights, gradients, moments and "
@@ -201,8 +197,8 @@ def largest_stack(
     free = free_memory(device)
     assert free is not None
     usable = SHARE * free / workers
-    if _has_formula(study, arm):
-        replica = memory(study.setting(arm), dataset.vocab_size)
+    if has_formula(study.setting(arm)) and not step_code(study, arm):
+        replica = memory(study.setting(arm), dataset.vocab_size, study.folder)
         if wanted * replica.total <= SURE_SHARE * usable:
             return Fit(wanted, "")
     two = _most(study, arm, dataset, device, 2, graphs)
@@ -220,20 +216,6 @@ def largest_stack(
         )
     fit = 1 + int((usable - one) // each)
     return Fit(wanted, "") if wanted <= fit else Fit(fit, words)
-
-
-def _has_formula(study: Study, arm: str) -> bool:
-    """Return whether `memory` counts everything that a step of `arm` holds: not user-defined parts,
-    dropout masks of attention, SOAP's bases, or a head width without a fused kernel on a GPU."""
-    setting = study.setting(arm)
-    optimizer = setting.training.optimizer
-    names = {optimizer.name, *(group.optimizer for group in optimizer.groups)}
-    return (
-        not step_code(study, arm)
-        and not setting.training.dropout
-        and "soap" not in names
-        and setting.model.head_width % 8 == 0
-    )
 
 
 def _most(

@@ -47,19 +47,13 @@ class InitialParameter:
 
     @property
     def record(self) -> dict[str, object]:
-        """Entry of initial.json: shape, rule and SHA-256 of the little-endian float32 bytes.
-
-        A parameter that its module draws also has its number of distinct values.
-        """
+        """Entry of initial.json: shape, rule and SHA-256 of the little-endian float32 bytes."""
         content = np.ascontiguousarray(self.value, dtype="<f4")
-        record = {
+        return {
             "shape": list(self.value.shape),
             "rule": self.rule,
             "sha256": hashlib.sha256(content.data).hexdigest(),
         }
-        if self.std is None and self.rule != CONSTRUCTED:
-            record["distinct"] = len(np.unique(self.value))
-        return record
 
 
 def initial_parameters(
