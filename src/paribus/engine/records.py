@@ -1,12 +1,13 @@
-"""The records of the trainer that ships: which files a trial has, and what they must hold."""
+"""The records of the built-in engine: which files a trial has, and what they must hold."""
 
+# pyright: reportInvalidTypeForm=false
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ConfigDict, Field, RootModel
+from pydantic import Field, RootModel
 
 from paribus.digests import package_digest
 from paribus.engine.controls import CHECKS, StackedEvidence, evidence_of
@@ -14,132 +15,40 @@ from paribus.engine.setting import CORPUS, Data, Setting
 from paribus.ledger import TextPart
 from paribus.results.controls import Checks
 from paribus.results.record_format import RecordFormat
-from paribus.results.records import Count, Record
+from paribus.results.records import Count, Empty, Record, form
 from paribus.results.trial_folder import MEASURED, REQUIRED, TrialFolder
 from paribus.study import Study
 
+BLOCKS = form(kind=str, items=Count, blocks=Count)
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
 # Steps of a trial that are trained again where its arm has custom code: a share of its iterations,
 # and within these bounds.
 REPEATED_SHARE, LEAST_REPEATED, MOST_REPEATED = 0.03, 3, 100
 
 
-class DigestsForm(Record):
-    """SHA-256 of corpus, of vocabulary or tokenizer, and of the parts of the text."""
-
-    __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
-    corpus: str
-    train: str
-
-
-class DataOfTrialForm(Record):
-    """The dataset of a trial."""
-
-    digests: DigestsForm
-
-
-class ConsumedForm(Record):
-    """Training tokens by class, and how often they were seen."""
-
-    token_classes: dict[str, int]
-    times_seen: list[int]
-
-
-class BlocksForm(Record):
-    """Blocks of held-out text that are resampled."""
-
-    kind: str
-    items: Count
-    blocks: Count
-
-
-class NotProvenForm(Record):
-    """Reason for an unknown result."""
-
-    not_proven: str
-
-
-class CausalityForm(Record):
-    """The largest influence of later tokens on earlier ones, in nats.
-
-    `training` is that of the trained stack, where it was tested in training mode as well.
-    """
-
-    training: float = 0.0
-    evaluation: float
-    positions: float
-
-
-class FlopsForm(Record):
-    """Operations of a token, and how they were counted."""
-
-    per_token: Count
-    by: str
-
-
-class NoneForm(Record):
-    """An empty table."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class PromptsForm(Record):
-    """Digest of the questions of the tasks."""
-
-    prompts_sha256: str = ""
-
-
 class StackedTrialForm(Record):
-    """Further keys of trial.json."""
+    """Keys of trial.json that the engine reads."""
 
-    data: DataOfTrialForm
-    tasks: PromptsForm
-    consumed: ConsumedForm
+    data: form(digests=form(corpus=str, train=str))
+    tasks: Empty | form(prompts_sha256=str)
+    consumed: form(token_classes=dict[str, int], times_seen=list[int])
     batch_digest: str
-    blocks: BlocksForm
+    blocks: BLOCKS
     tokens: int
     iterations: int
     parameters: Count = 0
-    causality: NotProvenForm | CausalityForm = NotProvenForm(not_proven="")
+    # Of a trial that was not tested, why; else the largest influence of a later token, in nats.
+    causality: form(not_proven=str) | form(evaluation=float, positions=float) | None = None
     stack: list[list[Any]] = Field(default_factory=list)
-    flops: NoneForm | FlopsForm = NoneForm()
-
-
-class InitialForm(Record):
-    """The initial value of a parameter."""
-
-    shape: list[int]
-    rule: str
-    sha256: str
-
-
-class PackagesForm(Record):
-    """Versions of packages, by name."""
-
-    __pydantic_extra__: dict[str, str]  # pyright: ignore[reportIncompatibleVariableOverride]
-    torch: str
-
-
-class ResumedForm(Record):
-    """The software of a trial before it was interrupted."""
-
-    packages: dict[str, str]
+    flops: Empty | form(per_token=Count, by=str) = Empty()
 
 
 class EnvironmentForm(Record):
-    """Device and software of a trial."""
+    """Device and software of a trial, and of each process that trained a part of it before."""
 
-    packages: PackagesForm
+    packages: form(torch=str)
     device: str
-    resumed_from: list[ResumedForm] = Field(default_factory=list)
-
-
-class TestedForm(Record):
-    """The evaluation of a trial on the sealed test part."""
-
-    trial: str
-    scores: list[str]
-    blocks: BlocksForm
+    resumed_from: list[form(packages=dict[str, str])] = Field(default_factory=list)
 
 
 class StackedRecords(RecordFormat):
@@ -233,9 +142,9 @@ RECORDS = StackedRecords(
     required=REQUIRED,
     possible=MEASURED,
     models={
-        "initial.json": RootModel[dict[str, InitialForm]],
+        "initial.json": RootModel[dict[str, form(shape=list[int], rule=str, sha256=str)]],
         "environment.json": EnvironmentForm,
-        "tested.json": TestedForm,
+        "tested.json": form(trial=str, scores=list[str], blocks=BLOCKS),
     },
     trial_form=StackedTrialForm,
     packages=PACKAGES,

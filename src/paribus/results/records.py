@@ -37,7 +37,9 @@ def form(**keys: Any) -> Any:
     return create_model("table", __base__=Record, **fields)
 
 
-class _Nothing(Record):
+class Empty(Record):
+    """A table without keys."""
+
     model_config = ConfigDict(extra="forbid")
 
 
@@ -65,7 +67,7 @@ class _Registration(Record):
     words: dict[str, str | dict[str, dict[str, str]]] = {}
     tasks: Table = {}
     looks: Table = {}
-    stages: _Nothing | _StagesRecord = _Nothing()
+    stages: Empty | _StagesRecord = Empty()
     supersedes: str = ""
     code: str = ""
     packages: dict[str, str] = {}
@@ -175,9 +177,9 @@ _TextRules = form(near_duplicate_jaccard=float, shingle_characters=Count, run_to
 class _DescribedText(Record):
     token_classes: dict[str, dict[str, Count]] = {}
     duplicates: dict[str, dict[str, Count]] = {}
-    leakage: _Nothing | _Leakage = _Nothing()
-    looked_at: _Nothing | _LookedAt = _Nothing()
-    rules: _Nothing | _TextRules = _Nothing()
+    leakage: Empty | _Leakage = Empty()
+    looked_at: Empty | _LookedAt = Empty()
+    rules: Empty | _TextRules = Empty()
 
 
 class _DescribedData(_DescribedText):
