@@ -10,7 +10,7 @@ repeatable is `not proven` until then.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -79,12 +79,14 @@ class Checks:
         pairs: of two trials of one seed, by control.
         across: of any two trials of the study, by control: None where nothing differs. Those in
             `of_arm` compare only trials of one arm.
+        among: of all trials of an arm, by control.
         further: of one trial alone, by control; None where the study has no such control.
     """
 
     pairs: Mapping[str, Check]
     across: Mapping[str, Callable[[Any, Any], Finding | None]] = field(default_factory=dict)
     of_arm: frozenset[str] = frozenset()
+    among: Mapping[str, Callable[[Iterable[Any]], Iterator[Labelled]]] = field(default_factory=dict)
     further: Mapping[str, Callable[[Any, Any], Finding | None]] = field(default_factory=dict)
 
 
@@ -118,6 +120,9 @@ def check_controls(
         }
         for name, of_control in findings.items():
             of_control += across.get(name, [])
+            if name in checks.among:
+                for each in both:
+                    of_control += checks.among[name](r for r in by_trial.values() if r.arm == each)
         for name, check_one in checks.further.items():
             looked_at = {r.label: check_one(r, opened) for pair in pairs for r in pair}
             if any(looked_at.values()):
