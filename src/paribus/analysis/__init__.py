@@ -11,7 +11,6 @@ from paribus.analysis.looks import (
     next_look,
     planned_looks,
     why_not_these_looks,
-    with_all_looks,
 )
 from paribus.analysis.sampling import extension_in_words, plan_of, sampling_of
 from paribus.analysis.schema import Analysis, Contrast, Cost, Costs, Interacting, TaskContrast
@@ -50,5 +49,4 @@ __all__ = [
     "tuned",
     "tuning_record",
     "why_not_these_looks",
-    "with_all_looks",
 ]

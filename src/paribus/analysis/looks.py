@@ -71,17 +71,6 @@ def next_look(table: Table) -> Entry | None:
     return entry | {"trials": trials_digest(ResultsFolder(results.path), needed)}
 
 
-def with_all_looks(table: Table) -> Table:
-    """`table` with every look that its plan takes of trials which are all there, from the first.
-
-    No record is made of them, and its controls are taken to be those of every look.
-    """
-    table = replace(table, looks=())
-    while looks_left(table.results.study, table.looks):
-        table = replace(table, looks=(*table.looks, decided_now(table)))
-    return table
-
-
 def decided_now(table: Table) -> Entry:
     """Return what the look after those of `table` decides; its trials exist."""
     study, looks, alpha = table.results.study, table.looks, table.results.study.inference.alpha

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from paribus.results import Results
     from paribus.study import Study
 
-REPLICATE = "replicate"  # folders of a tuned A/A study begin so
 TAKEN = ("workers", "backend", "backend_option")  # by a program, and by a trainer of the user's own
 
 
@@ -291,7 +290,7 @@ def run(
         raise ParibusError("--no-tuning is of error rates; add --null N, or remove it")
     loaded = _load(study, set_, trust, where)
     if null is not None:
-        _run_null(loaded, null, results, workers, where, tuning=tuning, json=answer.json)
+        _run_null(loaded, null, results, workers, where, tuned=tuning, json=answer.json)
         return 0
     from paribus.cli import printed
     from paribus.results import extended
@@ -310,51 +309,30 @@ def _run_null(
     workers: int | None,
     where: Where,
     *,
-    tuning: bool,
+    tuned: bool,
     json: bool,
 ) -> None:
     """Measure error rates: the baseline against itself, `replicates` times."""
     from paribus.cli import printed
-    from paribus.decision import calibrate, calibrate_tuned
+    from paribus.decision import calibrate
     from paribus.results.formats import write_json
     from paribus.runs import results_folder
-    from paribus.study import null_name, null_study, tuned_null_studies
+    from paribus.study import null_name, null_studies
 
-    tuned = study.tuning is not None and tuning
-    nulls = tuned_null_studies(study, replicates) if tuned else [null_study(study, replicates)]
-    beside = results_folder(study, None).path.with_name(null_name(study))
-    home = (results or beside) if tuned else None
-    _require_same_null(home or results_folder(nulls[0], results).path, tuned=tuned)
-    if home is None:
-        done = train(nulls[0], results, workers, where, None)
-        rates, home = calibrate(done, pairs=len(study.seeds), plan=study.plan), done.path
-    else:
-        every = []
-        for number, null in enumerate(nulls, start=1):
-            console.print(f"replicate {number} of {replicates}")
-            every.append(train(null, home / f"{REPLICATE}-{number}", workers, where, None))
-        rates = calibrate_tuned(every)
+    home = results or results_folder(study, None).path.with_name(null_name(study))
+    every = []
+    for number, null in enumerate(null_studies(study, replicates, tuned=tuned), start=1):
+        console.print(f"replicate {number} of {replicates}")
+        every.append(train(null, home / f"replicate-{number}", workers, where, None))
+    rates = calibrate(every)
     write_json(home / "null.json", asdict(rates))
     if json:
         print_stamped(asdict(rates))
         return
     show(*printed.calibration(rates))
     if study.tuning is not None and not tuned:
-        show(
-            "Without the tuning: every arm has the values of the study file, so that what the "
-            "choice of values adds is not in these rates (docs/explanation/tuning.md)."
-        )
+        show("The rates are without what the choice of tuned values adds.")
     show_path(f"null: {home / 'null.json'}")
-
-
-def _require_same_null(home: Path, *, tuned: bool) -> None:
-    """Raise ParibusError where a folder holds replicates that were tuned, or not, unlike these."""
-    alternative, option = ("study.json", "--no-tuning") if tuned else (f"{REPLICATE}-1", "--tuning")
-    if (home / alternative).exists():
-        raise ParibusError(
-            f"{home} holds replicates that were {'not ' if tuned else ''}tuned; go on with "
-            f"{option}, or choose another folder with --results"
-        )
 
 
 def report(

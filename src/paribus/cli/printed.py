@@ -379,23 +379,13 @@ def calibration(c: Calibration) -> Parts:
     replicates, *each = (numbers.plural(n, word) for n, word in sizes)
     title = f"A/A: {replicates} of {' x '.join(each)}"
     yield _table(title, ("how often", "nominal", "measured", "95% interval"), rows)
-    parts, again = "tuning, analysis", "every replicate was tuned on seeds of its own."
-    if not c.tuned:
-        parts = "analysis"
-        again = (
-            f"rates are means over {c.analyses} analyses of the same trials, regrouped by seed; "
-            f"intervals are those of the {c.replicates} replicates that share no trial."
-        )
     yield (
-        f"Measured: the whole pipeline ({parts}, Holm, verdict) on {escape(c.label)} by the "
-        f"{TESTS[c.test]}; {again}"
+        f"Measured: the whole pipeline ({'tuning, ' if c.tuned else ''}analysis, Holm, verdict) on "
+        f"{escape(c.label)} by the {TESTS[c.test]}."
     )
     if c.looks:
-        prepared = "" if c.tuned else ", of trials that were all there"
-        yield (
-            f"Every replicate went through the looks at {', '.join(map(str, c.looks))} "
-            f"seeds{prepared}; a contrast took {c.mean_seeds:.1f} seeds on average."
-        )
+        looks = ", ".join(map(str, c.looks))
+        yield f"Looks at {looks} seeds; a contrast took {c.mean_seeds:.1f} seeds on average."
     if c.pairs < DESCRIPTIVE_BELOW:
         yield "With so few pairs no verdict claims an effect; the tests are counted all the same."
     if c.skipped:

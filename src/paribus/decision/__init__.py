@@ -2,12 +2,11 @@
 
 from paribus.decision.evidence import Evidence, State
 from paribus.decision.hypotheses import Judgement, judge
-from paribus.decision.interactions import Depends
-from paribus.decision.null import Calibration, calibrate, calibrate_tuned
+from paribus.decision.null import Calibration, calibrate
 from paribus.decision.reach import require_comparison, require_reachable, unreachable
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.decision.rules import RULES, find_rule, own_rule, rule_of
-from paribus.decision.verdict import Verdict, Verdicts, decide
+from paribus.decision.verdict import Depends, Verdict, Verdicts, decide
 from paribus.decision.word import STYLE_OF, TRUTH, WORDS, Word, exit_code, word_of
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "Verdicts",
     "Word",
     "calibrate",
-    "calibrate_tuned",
     "decide",
     "exit_code",
     "find_rule",

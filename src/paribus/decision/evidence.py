@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from paribus.analysis import Analysis, Contrast, Costs
+from paribus.numbers import some
 from paribus.statistics import Decided, holm
 from paribus.statistics.distributions import fisher_exact
 
@@ -78,23 +79,24 @@ def stated(says: Decided | None) -> dict[str, Any]:
     none. Two runs against two, and two pairs, have no interval."""
     if says is None:
         return {"effect": None, "low": None, "high": None, "n": 0}
-    if not says.has_interval:
-        return {"effect": says.mean, "low": None, "high": None, "n": says.n}
-    ends = says.interval
-    return {"effect": says.mean, "low": ends.low, "high": ends.high, "n": says.n}
+    ends = says.interval if says.has_interval else None
+    low, high = (ends.low, ends.high) if ends else (None, None)
+    return {"effect": says.mean, "low": low, "high": high, "n": says.n}
 
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
     """Gather the evidence on one contrast of an endpoint that is judged."""
-    stability = analysis.stability(contrast.arm)
-    diverged = stability.diverged if stability else None
-    excess = diverged.treatment_rate - diverged.baseline_rate if diverged else 0
+    study, stability = analysis.study, analysis.stability(contrast.arm)
+    excess, is_stable, n = 0.0, True, 0
+    if stability:
+        excess = stability.diverged.treatment_rate - stability.diverged.baseline_rate
+        is_stable = stability.any_event.baseline_rate <= study.stability.unstable_above
+        n = stability.any_event.n
     quality, not_worse = _shown(analysis, contrast)
     state = State(
         quality=quality,
         not_worse=not_worse,
-        baseline_stable=stability is None
-        or stability.any_event.baseline_rate <= analysis.study.stability.unstable_above,
+        baseline_stable=is_stable,
         fix=events_shown(analysis, contrast),
         collapse=excess == 1,
         budget=_budget(analysis, cost_of(analysis, contrast.arm)),
@@ -102,20 +104,14 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
         divergence="more" if excess > 0 else "fewer" if excess < 0 else "equal",
         elsewhere=_elsewhere(analysis, contrast),
     )
-    n = stability.any_event.n if stability else 0
     return Evidence(_why_invalid(analysis, contrast), n, state)
 
 
 def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
-    missing = analysis.missing_of(contrast)
-    if len(missing) == 1:
-        return f"a trial is missing: {missing[0]}"
-    if missing:
-        return f"{len(missing)} trials are missing, such as {missing[0]}"
-    if why := analysis.unregistered or analysis.untested:
-        return why
-    broken = analysis.broken(contrast.arm)
-    return f"{broken[0].name}: {broken[0].detail}" if broken else ""
+    if missing := analysis.missing_of(contrast):
+        return f"trials are missing: {some(missing)}"
+    broken = [f"{control.name}: {control.detail}" for control in analysis.broken(contrast.arm)]
+    return analysis.unregistered or analysis.untested or next(iter(broken), "")
 
 
 def _shown(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
@@ -124,14 +120,11 @@ def _shown(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
     the worst finite score."""
     alpha, stability = analysis.study.inference.alpha, analysis.stability(contrast.arm)
     versions: list[Contrast | None] = [contrast]
-    diverged = stability and (
-        stability.diverged.baseline_events + stability.diverged.treatment_events
-    )
-    if diverged and events_shown(analysis, contrast) == "unshown":
+    rates = stability.diverged if stability else None
+    some_diverged = rates and rates.baseline_events + rates.treatment_events > 0
+    if some_diverged and events_shown(analysis, contrast) == "unshown":
         versions.append(contrast.counting_diverged)
-    qualities: set[Quality] = {
-        quality_shown(version, alpha) if version else "Q?" for version in versions
-    }
+    qualities = {quality_shown(version, alpha) if version else "Q?" for version in versions}
     not_worse = all(version is not None and version.not_worse(alpha) for version in versions)
     return qualities.pop() if len(qualities) == 1 else "Q?", not_worse
 
@@ -172,27 +165,17 @@ def _budget(analysis: Analysis, cost: Costs) -> Budget:
     """Return the worst of those that the study limits; one that is not known is not shown to be
     within its budget."""
     limits = analysis.study.decision
-    limited = [
-        *([cost.calibration] if limits.calibration_budget is not None else []),
-        *([cost.throughput] if limits.throughput_budget is not None else []),
-    ]
-    states = [cost_state.state if cost_state else "not shown" for cost_state in limited]
-    return "over" if "over" in states else "within" if set(states) <= {"within"} else "not shown"
+    limited = (
+        (limits.calibration_budget, cost.calibration),
+        (limits.throughput_budget, cost.throughput),
+    )
+    states = {part.state if part else "not shown" for limit, part in limited if limit is not None}
+    return "over" if "over" in states else "not shown" if states - {"within"} else "within"
 
 
 def cost_of(analysis: Analysis, arm: str) -> Costs:
     """Return what calibration and throughput `arm` costs; every contrast's arm has an entry."""
     return next(cost for cost in analysis.costs if cost.arm == arm)
-
-
-def worse_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
-    """Return the other primary endpoints of this contrast on which the arm is shown to be worse."""
-    others = [
-        analysis.contrast(contrast.arm, endpoint.metric)
-        for endpoint in analysis.study.judged
-        if endpoint.metric != contrast.metric
-    ]
-    return [other for other in others if _shown(analysis, other)[0] == "Q-"]
 
 
 def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
@@ -240,33 +223,33 @@ def _loses_scores(analysis: Analysis, contrast: Contrast) -> bool:
 
 
 def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:
-    worse = worse_elsewhere(analysis, contrast)
+    others = (
+        analysis.contrast(contrast.arm, endpoint.metric)
+        for endpoint in analysis.study.judged
+        if endpoint.metric != contrast.metric
+    )
+    worse = [other for other in others if _shown(analysis, other)[0] == "Q-"]
     if not worse:
         return "not worse"
-    within = all(elsewhere.not_worse(analysis.study.inference.alpha) for elsewhere in worse)
+    within = all(other.not_worse(analysis.study.inference.alpha) for other in worse)
     return "within margin" if within else "worse"
-
-
-def benefit_of(analysis: Analysis, arm: str) -> Contrast | None:
-    """Return the contrast of the registered benefit's endpoint; None where there is none."""
-    metric = analysis.study.decision.benefit
-    return analysis.contrast(arm, metric) if metric is not None else None
 
 
 def _benefit(analysis: Analysis, arm: str) -> Benefit:
     """Test the benefit against what is registered: one-sided, Holm over contrasts."""
-    alpha, arms = analysis.study.inference.alpha, [arm for arm, _ in analysis.study.contrasts]
-    contrasts = [benefit_of(analysis, other) for other in arms]
-    place = arms.index(arm)
-    own = contrasts[place]
-    if own is None or own.decided is None or own.decided.descriptive_only:
+    study, metric = analysis.study, analysis.study.decision.benefit
+    if metric is None:
         return "not shown"
-    least = analysis.study.decision.least_benefit
+    arms = [arm for arm, _ in study.contrasts]
+    contrasts, place = [analysis.contrast(arm, metric) for arm in arms], arms.index(arm)
+    says = contrasts[place].decided
+    if says is None or says.descriptive_only:
+        return "not shown"
     states: tuple[Benefit, Benefit] = ("shown", "absent")
     for state in states:
-        greater = state == "shown"
-        p_values = [_benefit_p(c, least, greater=greater) if c else 1.0 for c in contrasts]
-        if holm(p_values)[place] <= alpha:
+        least, greater = study.decision.least_benefit, state == "shown"
+        p_values = [_benefit_p(contrast, least, greater=greater) for contrast in contrasts]
+        if holm(p_values)[place] <= study.inference.alpha:
             return state
     return "not shown"
 

@@ -59,8 +59,11 @@ class Judgement:
     endpoints: tuple[EndpointJudgement, ...]
 
 
-def _supports(hypothesis: Hypothesis, row: str, outcome: str) -> bool | None:
-    """Return whether a row of the rule supports a hypothesis; None where it says nothing of it."""
+def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool | None:
+    """Return whether a row of the rule for `arm` supports a hypothesis; None where it says nothing
+    of it."""
+    if hypothesis.arms and arm not in hypothesis.arms:
+        return None
     named = {outcome, f"row {row}"}
     if named & set(hypothesis.supported_by):
         return True
@@ -70,11 +73,10 @@ def _supports(hypothesis: Hypothesis, row: str, outcome: str) -> bool | None:
 def row_verdicts(study: Study, row: Row, arm: str, metric: str) -> dict[str, bool]:
     """Return, by name, whether `row` for `arm` on `metric` supports or contradicts a hypothesis."""
     return {
-        hypothesis.name: supports
+        hypothesis.name: bearing
         for hypothesis in study.hypotheses
         if hypothesis.endpoint in (None, metric)
-        and (not hypothesis.arms or arm in hypothesis.arms)
-        and (supports := _supports(hypothesis, row.id, row.outcome)) is not None
+        and (bearing := supports(hypothesis, arm, row.id, row.outcome)) is not None
     }
 
 
@@ -86,36 +88,24 @@ def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:
 def _judge(hypothesis: Hypothesis, study: Study, verdicts: Sequence[Verdict]) -> Judgement:
     endpoints = []
     for endpoint in study.judged:
-        matching = [
-            verdict
-            for verdict in verdicts
-            if verdict.metric == endpoint.metric
-            and (not hypothesis.arms or verdict.arm in hypothesis.arms)
+        of_it = [
+            v
+            for v in verdicts
+            if v.metric == endpoint.metric and (not hypothesis.arms or v.arm in hypothesis.arms)
         ]
-        bearing = [_supports(hypothesis, verdict.row, verdict.outcome) for verdict in matching]
-        judgement = EndpointJudgement(
-            label=matching[0].label,
-            stated=hypothesis.endpoint in (None, endpoint.metric),
-            state=_state(bearing.count(True), bearing.count(False)),
-            supporting=bearing.count(True),
-            contradicting=bearing.count(False),
-            verdicts=len(matching),
-            reasons=tuple(dict.fromkeys(verdict.reason for verdict in matching)),
-        )
-        if judgement.stated or judgement.state != "undecided":
-            endpoints.append(judgement)
-    named = [endpoint for endpoint in endpoints if endpoint.stated]
-    supporting = sum(endpoint.supporting for endpoint in named)
-    contradicting = sum(endpoint.contradicting for endpoint in named)
-    return Judgement(
-        hypothesis.name,
-        hypothesis.statement,
-        _state(supporting, contradicting),
-        supporting,
-        contradicting,
-        sum(endpoint.verdicts for endpoint in named),
-        tuple(endpoints),
-    )
+        bearing = [supports(hypothesis, v.arm, v.row, v.outcome) for v in of_it]
+        yes, no = bearing.count(True), bearing.count(False)
+        is_stated = hypothesis.endpoint in (None, endpoint.metric)
+        if is_stated or yes or no:
+            reasons = tuple(dict.fromkeys(v.reason for v in of_it))
+            counts = (_state(yes, no), yes, no, len(of_it))
+            endpoints.append(EndpointJudgement(of_it[0].label, is_stated, *counts, reasons))
+    stated = [endpoint for endpoint in endpoints if endpoint.stated]
+    yes = sum(endpoint.supporting for endpoint in stated)
+    no = sum(endpoint.contradicting for endpoint in stated)
+    total = sum(endpoint.verdicts for endpoint in stated)
+    counts = (_state(yes, no), yes, no, total)
+    return Judgement(hypothesis.name, hypothesis.statement, *counts, tuple(endpoints))
 
 
 def _state(supporting: int, contradicting: int) -> HypothesisState:
@@ -126,10 +116,6 @@ def _state(supporting: int, contradicting: int) -> HypothesisState:
 
 def require_hypotheses(study: Study, rule: Rule) -> None:
     """Raise ParibusError for a hypothesis that names what the study or its rule has not."""
-    names = [hypothesis.name for hypothesis in study.hypotheses]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ParibusError(f"hypothesis '{twice}' is stated twice; give each its own name")
     outcomes = [outcome for outcome in OUTCOMES if outcome not in UNJUDGED]
     compared = [arm for arm, _ in study.contrasts]
     judged = [endpoint.metric for endpoint in study.judged]
@@ -137,6 +123,8 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
     for hypothesis in study.hypotheses:
         where = f"hypothesis '{hypothesis.name}'"
         named = [*hypothesis.supported_by, *hypothesis.contradicted_by]
+        if sum(hypothesis.name == other.name for other in study.hypotheses) > 1:
+            raise ParibusError(f"{where} is stated twice; give each its own name")
         if not compared:
             raise ParibusError(f"{where}: the study compares no arms, so no verdict bears on it")
         if not named:

@@ -28,33 +28,34 @@ from paribus.study import Study
 MOST_PAIRS = 1000  # stop searching beyond this
 MORE_RUNS = "more seeds"
 UNHELPFUL = ("not_with_runs", "other_error")  # why more seeds would not resolve quality
-
-
-def _least_p(study: Study, n: int) -> float:
-    """Return the least p of n runs of each arm, of which all and none had an event."""
-    return mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)
+ACCEPT = 'decision.unreachable = "accept"'
 
 
 def why_no_events(study: Study) -> str:
-    """Return why a study cannot show that an arm cures or causes instability; empty if it can."""
-    n, contrasts, alpha = len(study.seeds), len(study.contrasts), study.inference.alpha
-    plan, least_p = plan_of(study), _least_p(study, n)
+    """Return why a study cannot show that an arm cures or causes instability; empty if it can.
+
+    The least p is that of runs of which all of one arm and none of the other had an event.
+    """
+    n, contrasts, plan = len(study.seeds), len(study.contrasts), plan_of(study)
+
+    def least_p(n: int) -> float:
+        return mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)
+
+    p = least_p(n)
     if study.stages:  # which no further seeds follow
         weights = stage_weights(study.inference.first_stage_weight)
-        least_p = combined_mcnemar([(0, stage) for stage in study.stages], weights)
+        p = combined_mcnemar([(0, stage) for stage in study.stages], weights)
     if plan is not None:
-        least_p = OneLook(plan, len(plan.pairs) - 1).of_other(least_p)
-    if least_p * contrasts <= alpha:
+        p = OneLook(plan, len(plan.pairs) - 1).of_other(p)
+    level = study.inference.alpha / contrasts
+    if p <= level:
         return ""
-    enough = next(k for k in range(n, MOST_PAIRS) if _least_p(study, k) * contrasts <= alpha)
-    way_out = "" if study.stages else f"; {max(enough, n + 1)} seeds can"
-    family = "" if contrasts == 1 else f", {least_p * contrasts:.3g} over {contrasts} contrasts"
-    exact = "McNemar's" if study.is_paired else "Fisher's"
-    return (
-        f"{n} seeds cannot show that an arm cures or causes instability: {exact} exact p"
-        f"{' of both stages' if study.stages else ''} is at least {least_p:.3g}"
-        f"{' over all looks' if plan else ''}{family}{way_out}"
+    why = (
+        f"{n} seeds cannot show that an arm cures or causes instability: the exact p of "
+        f"{numbers.plural(contrasts, 'contrast')} is at least {p * contrasts:.3g}"
     )
+    enough = next(k for k in range(n, MOST_PAIRS) if least_p(k) <= level)
+    return why if study.stages else f"{why}; {max(enough, n + 1)} seeds can"
 
 
 def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
@@ -74,22 +75,20 @@ def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
         ("elsewhere", "not worse", "" if study.judged[1:] else "no other endpoint is primary"),
     )
     dead: dict[str, str] = {}
-    given: dict[str, Value] = {}
+    known: dict[str, Value] = {}
     for part, value, why in reasons:
         if why:
-            given[part] = value
-            alive = rule.reachable(given)
+            known[part] = value
+            alive = rule.reachable(known)
             dead |= {row: why for row in ids if row not in alive | dead.keys()}
     return dead
 
 
 def unreachable(study: Study) -> list[str]:
-    """Return what a study names that cannot occur, a line for each reason: hypotheses that no
-    verdict can support, or that name what would contradict them and cannot, and a rule that can
-    adopt nothing."""
+    """Return a line for each thing that a study names and that cannot occur: that a verdict
+    supports or contradicts a hypothesis, or that its rule adopts."""
     rule = find_rule(study)
     dead = dead_rows(study, rule)
-    subjects: dict[str, dict[str, list[str]]] = {}  # by reason and by what cannot be
 
     def why(outcomes: Collection[str]) -> str:
         rows = [row for row in rule.rows if not {row.outcome, f"row {row.id}"}.isdisjoint(outcomes)]
@@ -98,23 +97,11 @@ def unreachable(study: Study) -> list[str]:
         reasons = dict.fromkeys(dead[row.id] for row in rows)
         return "; ".join(reasons) or f"the rule {rule.name} has no such outcome"
 
-    def add(reason: str, claim: str, subject: str) -> None:
-        if reason:
-            subjects.setdefault(reason, {}).setdefault(claim, []).append(subject)
-
-    for hypothesis in study.hypotheses:
-        yes, no = why(hypothesis.supported_by), why(hypothesis.contradicted_by)
-        if yes == no:
-            add(yes, "can be neither supported nor contradicted", hypothesis.name)
-        else:
-            add(yes, "cannot be supported", hypothesis.name)
-            add(no, "cannot be contradicted", hypothesis.name)
+    claims = [(f"{h.name} cannot be supported", h.supported_by) for h in study.hypotheses]
+    claims += [(f"{h.name} cannot be contradicted", h.contradicted_by) for h in study.hypotheses]
     if any(row.outcome == "ADOPT" for row in rule.rows):
-        add(why(["ADOPT"]), "can adopt nothing", f"the rule {rule.name}")
-    return [
-        "; ".join(f"{', '.join(names)} {claim}" for claim, names in claims.items()) + f": {reason}"
-        for reason, claims in subjects.items()
-    ]
+        claims.append((f"the rule {rule.name} can adopt nothing", ("ADOPT",)))
+    return [f"{claim}: {reason}" for claim, outcomes in claims if (reason := why(outcomes))]
 
 
 def require_comparison(study: Study) -> None:
@@ -122,7 +109,7 @@ def require_comparison(study: Study) -> None:
     if not study.contrasts and study.decision.unreachable == "refuse":
         raise ParibusError(
             f"the study has one arm, '{next(iter(study.arms))}', and nothing to compare it with; "
-            'add an arm, [arms.NAME], or train it alone with decision.unreachable = "accept"'
+            f"add an arm, [arms.NAME], or train it alone with {ACCEPT}"
         )
 
 
@@ -135,8 +122,7 @@ def require_reachable(study: Study) -> None:
         return
     if lines := unreachable(study):
         raise ParibusError(
-            f"{'; '.join(lines)}; change the design, or register it all the same with "
-            'decision.unreachable = "accept"'
+            f"{'; '.join(lines)}; change the design, or register it all the same with {ACCEPT}"
         )
 
 
@@ -161,6 +147,9 @@ class Needed:
     share: float | None = None
 
 
+MORE_HARM = Needed(why_not="more_harm")
+
+
 def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Needed:
     """Return the seed pairs, or runs of each arm, that would resolve a contrast which is UNRESOLVED
     or on which the rule decides nothing.
@@ -174,42 +163,40 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     is_unresolved, alpha = word == "UNRESOLVED", analysis.study.inference.alpha
     if row.outcome != "INCONCLUSIVE" and not is_unresolved:
         return Needed()
-    stability = analysis.stability(contrast.arm)
+    stability, events = analysis.stability(contrast.arm), events_shown(analysis, contrast)
     rates = stability.any_event if stability else None
-    causes_events = rates is not None and rates.treatment_rate > rates.baseline_rate
-    harm = Needed(None, "more_harm")
+    harms = rates is not None and rates.treatment_rate > rates.baseline_rate
 
     def by_events(most: int = MOST_PAIRS) -> Needed | None:
-        """Return how many pairs would show a cure, or that more would show harm; None of more than
-        `most`."""
-        pairs = rates and _pairs_to_show(rates, alpha / len(analysis.study.contrasts))
-        if not pairs or pairs > most:
+        """Return what would show a cure or harm; None if that takes more than `most` pairs."""
+        level = alpha / len(analysis.study.contrasts)
+        pairs = _pairs_to_show(rates, level, most) if rates and events == "unshown" else None
+        if pairs is None:
             return None
-        return harm if causes_events else Needed(pairs, shows_cure=True)
+        return MORE_HARM if harms else Needed(pairs, shows_cure=True)
 
-    events = events_shown(analysis, contrast)
     if any(analysis.all_diverged(arm) for arm in (contrast.reference, contrast.arm)):
-        shown = by_events() if events == "unshown" else None
-        return shown or Needed(None, "all_diverged", "trials that do not diverge")
+        instead = "trials that do not diverge"
+        return by_events() or Needed(why_not="all_diverged", instead=instead)
     if row.open == "cure":
-        shown = None if causes_events else by_events()
-        return shown or Needed(None, "no_cure")
-    if is_unresolved and quality_shown(contrast, alpha) != "Q?":
-        harms = events == "unshown" and causes_events
-        return harm if harms else Needed(None, "survivors_disagree")
-    if is_unresolved and events != "unshown":
-        return Needed(None, "events_disagree")
-    if row.open == "harm" or (is_unresolved and not contrast.tested):
-        return harm if causes_events else Needed()
-    if not is_unresolved and row.open not in ("quality", "not worse"):
-        return Needed()
-    if row.open != "not worse" and contrast.equivalent(alpha):
+        return (not harms and by_events()) or Needed(why_not="no_cure")
+    if is_unresolved:
+        if quality_shown(contrast, alpha) != "Q?":
+            disagree = Needed(why_not="survivors_disagree")
+            return MORE_HARM if harms and events == "unshown" else disagree
+        if events != "unshown":
+            return Needed(why_not="events_disagree")
+        if not contrast.tested:
+            return MORE_HARM if harms else Needed()
+    if row.open == "harm":
+        return MORE_HARM if harms else Needed()
+    asks_more = row.open == "not worse" or not contrast.equivalent(alpha)
+    if not asks_more or not (is_unresolved or row.open in ("quality", "not worse")):
         return Needed()
     by_quality = _by_quality(analysis, contrast, row, rates.n if rates else 0)
-    shown = None
     if is_unresolved and by_quality.why_not in ("", *UNHELPFUL):
-        shown = by_events(by_quality.pairs or MOST_PAIRS)
-    return shown or by_quality
+        return by_events(by_quality.pairs or MOST_PAIRS) or by_quality
+    return by_quality
 
 
 def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) -> Needed:
@@ -239,7 +226,7 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
             is_largest = remedy and remedies[remedy] > parts[MORE_RUNS]
             return Needed(pairs, instead=remedy if is_largest else "")
     if not remedy:
-        return Needed(None, "not_with_runs")
+        return Needed(why_not="not_with_runs")
     return Needed(None, "other_error", remedy, share=remedies[remedy] / sum(parts.values()))
 
 
@@ -271,7 +258,7 @@ def _no_plan(contrast: Contrast) -> Needed | None:
     """Return why the pairs here say nothing of how many would resolve it; None where they do."""
     says = contrast.decided
     if contrast.test is None or says is None:
-        return Needed(None, "not_compared")
+        return Needed(why_not="not_compared")
     if says.descriptive_only:
         return Needed(None, "few_pairs", MORE_RUNS)
     if any(contrast.censored):
@@ -280,23 +267,18 @@ def _no_plan(contrast: Contrast) -> Needed | None:
         return Needed(None, "no_margin", "a margin")
     if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
         return Needed(None, "no_spread", MORE_RUNS)
-    return Needed(None, "constant") if says.constant else None
+    return Needed(why_not="constant") if says.constant else None
 
 
-def _pairs_to_show(rates: EventRates, alpha: float) -> int | None:
-    """Return the pairs, or runs, at which these rates of events would differ significantly.
-
-    None if no number does up to MOST_PAIRS.
-    """
+def _pairs_to_show(rates: EventRates, alpha: float, most: int) -> int | None:
+    """Return the pairs, or runs, at which these rates of events would differ significantly; None if
+    no number up to `most` is enough."""
     if rates.treatment_rate == rates.baseline_rate:
         return None
     both = rates.both or 0
-    counts = (
-        (rates.baseline_events - both, rates.n_baseline),
-        (rates.treatment_events - both, rates.n_treatment),
-    )
-    for n in range(rates.n + 1, MOST_PAIRS + 1):
-        first, second = (round(n * count / size) for count, size in counts)
+    for n in range(rates.n + 1, most + 1):
+        first = round(n * (rates.baseline_events - both) / rates.n_baseline)
+        second = round(n * (rates.treatment_events - both) / rates.n_treatment)
         is_paired = rates.both is not None
         p = mcnemar(first, second) if is_paired else fisher_exact(first, second, n, n)
         if p <= alpha:

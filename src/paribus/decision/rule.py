@@ -10,25 +10,26 @@ import itertools
 import string
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
-    StringConstraints,
     TypeAdapter,
     ValidationError,
     model_validator,
 )
 from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
 
 from paribus.decision.evidence import PARTS, Evidence, State, Value
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Decision
+from paribus.study.allowed_text import Title
 
 # What more seeds would have to show: an effect or its absence, that an arm is not worse, a cure of
 # instability or that it is caused, that a cost is within its budget, or the benefit.
@@ -43,26 +44,19 @@ CLAIMING = ("ADOPT", "IMPROVES", "DIFFERENT")  # outcomes that say that the arm 
 SYMBOLS = string.digits + string.ascii_lowercase  # of rows, in a table of all states
 # What a rule may weigh of `[decision]`: all but its own name, and what is accepted of a design.
 KEYS = tuple(key for key in Decision.model_fields if key not in ("rule", "unreachable"))
+Condition = Mapping[str, tuple[Value, ...]]
 
 
-def _known(name: str, names: tuple[str, ...], kind: str) -> None:
-    if name not in names:
-        raise ValueError(f"{kind} '{name}': {nearest(name, names)}")
+def holds_where(conditions: tuple[Condition, ...], state: Mapping[str, Value]) -> bool:
+    """Return whether one of the conditions allows each of its parts the value that it has."""
+    return any(
+        all(state[part] in allowed for part, allowed in condition.items())
+        for condition in conditions
+    )
 
 
-def _is_printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError(f"{text!r:.40} is not one printable line")
-    return text
-
-
-def _is_key(key: str) -> str:
-    _known(key, KEYS, "there is no key of [decision]")
-    return key
-
-
-def _alternatives(holds: Any) -> Any:
-    """Return a list of tables of lists, of which a table or a value may stand for a list of one."""
+def _as_lists(holds: Any) -> Any:
+    """Return a list of tables of lists; a table or a value may stand for a list of one."""
     tables = [holds] if isinstance(holds, Mapping) else holds
     return [
         {part: value if isinstance(value, list | tuple) else [value] for part, value in t.items()}
@@ -70,26 +64,23 @@ def _alternatives(holds: Any) -> Any:
     ]
 
 
-Line = Annotated[
-    str, StringConstraints(min_length=1, max_length=1_000), AfterValidator(_is_printable)
-]
-Condition = dict[str, tuple[Value, ...]]
+def _known_key(key: str) -> str:
+    if key not in KEYS:
+        raise ValueError(f"there is no key of [decision] '{key}': {nearest(key, KEYS)}")
+    return key
+
+
 if TYPE_CHECKING:
     Conditions = Any  # a table, or a list of tables
 else:
-    Conditions = Annotated[tuple[Condition, ...], BeforeValidator(_alternatives)]
-STRICT = ConfigDict(extra="forbid")
+    _Parts = {part: tuple[values, ...] for part, values in get_type_hints(State).items()}
+    _Table = TypedDict("Condition", _Parts, total=False)
+    _Table.__pydantic_config__ = ConfigDict(extra="forbid")
+    Conditions = Annotated[tuple[_Table, ...], BeforeValidator(_as_lists)]
+Line = Annotated[Title, Field(min_length=1)]
 
 
-def holds_where(conditions: tuple[Condition, ...], values: Mapping[str, Value]) -> bool:
-    """Return whether one of the conditions allows each of its parts the value that it has."""
-    return any(
-        all(values[part] in allowed for part, allowed in condition.items())
-        for condition in conditions
-    )
-
-
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Row:
     """A row of a decision table.
 
@@ -107,17 +98,13 @@ class Row:
     id: Annotated[str, Field(pattern="^[0-9A-Za-z-]{1,8}$")]
     outcome: Outcome
     when: Line
-    reason: Line | Literal[""] = ""
+    reason: Title = ""
     holds: Conditions = ({},)
     open: Open = ""
     claims: bool = True
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        for part, values in itertools.chain(*(condition.items() for condition in self.holds)):
-            _known(part, tuple(PARTS), f"row {self.id} asks for")
-            if unknown := set(values) - set(PARTS[part]):
-                raise ValueError(f"row {self.id}: {part} is never {unknown.pop()!r}")
         if self.outcome in CLAIMING and not self.claims:
             raise ValueError(f"row {self.id}: {self.outcome} claims an effect of the arm")
         if self.open and self.outcome != "INCONCLUSIVE":
@@ -126,19 +113,17 @@ class Row:
 
 
 # Before any rule: what no rule judges.
-CANNOT, TOO_FEW = (
-    Row(
-        "0",
-        "INVALID",
-        when="a run is missing, a control did not hold, or the registration was changed",
-        claims=False,
-    ),
-    Row(
-        "1",
-        "DESCRIPTIVE ONLY",
-        when=f"fewer than {DESCRIPTIVE_BELOW} seed pairs, or runs of an arm",
-        claims=False,
-    ),
+CANNOT = Row(
+    "0",
+    "INVALID",
+    "a run is missing, a control did not hold, or the registration was changed",
+    claims=False,
+)
+TOO_FEW = Row(
+    "1",
+    "DESCRIPTIVE ONLY",
+    f"fewer than {DESCRIPTIVE_BELOW} seed pairs, or runs of an arm",
+    claims=False,
 )
 
 
@@ -159,7 +144,7 @@ class Rule:
     name: Line
     title: Line
     rows: Annotated[tuple[Row, ...], Field(min_length=1, max_length=len(SYMBOLS))]
-    keys: tuple[Annotated[str, AfterValidator(_is_key)], ...] = ()
+    keys: tuple[Annotated[str, AfterValidator(_known_key)], ...] = ()
     table: str = field(default="", repr=False)
 
     @property
@@ -173,26 +158,28 @@ class Rule:
             return CANNOT
         if evidence.n < DESCRIPTIVE_BELOW:
             return TOO_FEW
-        if self.table:
-            return self.rows[SYMBOLS.index(self.table[_place(evidence.state)])]
-        return self._first(evidence.state._asdict())
+        if not self.table:
+            return self._first(evidence.state._asdict())
+        place = 0
+        for value, values in zip(evidence.state, PARTS.values(), strict=True):
+            place = place * len(values) + values.index(value)
+        return self.rows[SYMBOLS.index(self.table[place])]
 
-    def _first(self, values: Mapping[str, Value]) -> Row:
-        return next(row for row in self.rows if holds_where(row.holds, values))
+    def _first(self, state: Mapping[str, Value]) -> Row:
+        return next(row for row in self.rows if holds_where(row.holds, state))
 
-    def reachable(self, given: Mapping[str, Value]) -> set[str]:
-        """Return the ids of the rows that decide in some state with the values `given`."""
-        read = {part for row in self.rows for condition in row.holds for part in condition}
-        options = [[given[part]] if part in given else PARTS[part] for part in read]
-        states = (dict(zip(read, values, strict=True)) for values in itertools.product(*options))
-        return {self._first(values).id for values in states}
+    def reachable(self, known: Mapping[str, Value]) -> set[str]:
+        """Return the ids of the rows that decide in some state with the `known` values."""
+        parts = {part for row in self.rows for condition in row.holds for part in condition}
+        options = [[known[part]] if part in known else PARTS[part] for part in parts]
+        states = (dict(zip(parts, values, strict=True)) for values in itertools.product(*options))
+        return {self._first(state).id for state in states}
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         ids = [row.id for row in self.rows]
-        twice = next((i for i in ids if ids.count(i) > 1 or i in (CANNOT.id, TOO_FEW.id)), None)
-        if twice:
-            raise ValueError(f"row '{twice}' is there twice; every rule has rows 0 and 1")
+        if len(self.all_rows) < len(ids) + 2:
+            raise ValueError("a row is there twice; every rule has rows 0 and 1")
         if row := next((row for row in self.rows if row.outcome in UNJUDGED), None):
             raise ValueError(f"row '{row.id}' judges, and may not be {' or '.join(UNJUDGED)}")
         if self.table:
@@ -202,9 +189,8 @@ class Rule:
             return self
         if {} not in self.rows[-1].holds:
             raise ValueError("the last row has a condition; end with a row that always holds")
-        alive = self.reachable({})
-        if dead := [i for i in ids if i not in alive]:
-            raise ValueError(f"row '{dead[0]}' never fires: rows before it hold wherever it does")
+        if dead := set(ids) - self.reachable({}):
+            raise ValueError(f"row '{min(dead)}' never fires: rows before it hold wherever it does")
         return self
 
     @property
@@ -215,14 +201,6 @@ class Rule:
 
 
 FORM = TypeAdapter(Rule)
-
-
-def _place(state: State) -> int:
-    """Return the place of a state among all, in the order of PARTS."""
-    place = 0
-    for value, values in zip(state, PARTS.values(), strict=True):
-        place = place * len(values) + values.index(value)
-    return place
 
 
 def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:

@@ -21,20 +21,20 @@ from paribus.study.importing import load_own
 HARM = Row(
     "2",
     "REJECT",
-    when="the arm is shown to cause instability",
+    "the arm is shown to cause instability",
     holds={"fix": "harm", "quality": ["Q0", "Q-", "Q?"], "divergence": ["more", "equal"]},
 )
 HARM_AT_A_GAIN = Row(
     "2a",
     "INCONCLUSIVE",
-    when="the arm is shown to cause instability, but its runs that survive are significantly "
+    "the arm is shown to cause instability, but its runs that survive are significantly "
     "better, or it diverged in fewer runs",
     holds={"fix": "harm"},
 )
 COLLAPSE = Row(
     "2b",
     "INCONCLUSIVE",
-    when="the arm diverges in every seed, the baseline in none",
+    "the arm diverges in every seed, the baseline in none",
     holds={"collapse": True},
     reason="it diverges in every seed and the baseline in none, which so few seeds describe and "
     "cannot test",
@@ -42,20 +42,20 @@ COLLAPSE = Row(
 WORSE = Row(
     "3",
     "REJECT",
-    when="the arm is significantly worse",
+    "the arm is significantly worse",
     holds={"quality": "Q-", "fix": ["harm", "unshown"]},
 )
 WORSE_ELSEWHERE = Row(
     "3b",
     "REJECT",
-    when="the arm is significantly worse on another primary endpoint",
+    "the arm is significantly worse on another primary endpoint",
     holds={"elsewhere": ["worse", "within margin"]},
 )
-OVER_BUDGET = Row("4", "REJECT", when="a cost is over its budget", holds={"budget": "over"})
+OVER_BUDGET = Row("4", "REJECT", "a cost is over its budget", holds={"budget": "over"})
 SAME = Row(
     "5",
     "NO EFFECT",
-    when="the effect is shown to lie inside the margin",
+    "the effect is shown to lie inside the margin",
     holds={"quality": "Q0"},
     reason="no effect worth having",
     claims=False,
@@ -63,20 +63,20 @@ SAME = Row(
 GAIN = Row(
     "6",
     "ADOPT",
-    when="the arm is significantly better, and no registered budget is exceeded",
+    "the arm is significantly better, and no registered budget is exceeded",
     holds={"quality": "Q+", "budget": "within"},
 )
 COST_OPEN = Row(
     "7",
     "INCONCLUSIVE",
-    when="the arm is significantly better, a cost is not shown within its budget",
+    "the arm is significantly better, a cost is not shown within its budget",
     holds={"quality": "Q+"},
     open="cost",
 )
 UNRESOLVED = Row(
     "8",
     "INCONCLUSIVE",
-    when="anything else",
+    "anything else",
     reason="more seeds are needed",
     open="quality",
     claims=False,
@@ -96,20 +96,20 @@ SUPERIORITY = Rule(
         Row(
             "4b",
             "INCONCLUSIVE",
-            when="the arm is shown to cure instability, but its runs that survive are "
+            "the arm is shown to cure instability, but its runs that survive are "
             "significantly worse, or it diverged in more runs",
             holds=[{"fix": "fix", "quality": "Q-"}, {"fix": "fix", "divergence": "more"}],
         ),
         Row(
             "4c",
             "ADOPT",
-            when="the arm is shown to cure instability, and no registered budget is exceeded",
+            "the arm is shown to cure instability, and no registered budget is exceeded",
             holds={"fix": "fix", "budget": "within"},
         ),
         Row(
             "4d",
             "INCONCLUSIVE",
-            when="the arm is shown to cure instability, a cost is not shown within its budget",
+            "the arm is shown to cure instability, a cost is not shown within its budget",
             holds={"fix": "fix"},
             open="cost",
         ),
@@ -139,7 +139,7 @@ NON_INFERIORITY = Rule(
             holds={"elsewhere": "worse"},
         ),
         OVER_BUDGET,
-        Row("5", "REJECT", when="the benefit is shown to be absent", holds={"benefit": "absent"}),
+        Row("5", "REJECT", "the benefit is shown to be absent", holds={"benefit": "absent"}),
         HARM_AT_A_GAIN,
         COLLAPSE,
         replace(
@@ -155,7 +155,7 @@ NON_INFERIORITY = Rule(
         Row(
             "8",
             "INCONCLUSIVE",
-            when="no worse, the benefit is not shown",
+            "no worse, the benefit is not shown",
             holds={"not_worse": True},
             open="benefit",
             claims=False,
@@ -171,13 +171,13 @@ EQUIVALENCE = Rule(
         Row(
             "2",
             "DIFFERENT",
-            when="the arm is shown to cause or to cure instability",
+            "the arm is shown to cause or to cure instability",
             holds={"fix": ["harm", "fix"]},
         ),
         COLLAPSE,
         replace(SAME, id="3", outcome="EQUIVALENT", reason=""),
-        Row("4", "DIFFERENT", when="the arm is significantly worse", holds={"quality": "Q-"}),
-        Row("5", "DIFFERENT", when="the arm is significantly better", holds={"quality": "Q+"}),
+        Row("4", "DIFFERENT", "the arm is significantly worse", holds={"quality": "Q-"}),
+        Row("5", "DIFFERENT", "the arm is significantly better", holds={"quality": "Q+"}),
         replace(UNRESOLVED, id="6"),
     ),
 )
@@ -191,49 +191,12 @@ def find_rule(study: Study) -> Rule:
     where it weighs a benefit and none is registered, and for a hypothesis that no verdict of the
     study can support or contradict.
     """
-    name = study.decision.rule
-    where = f"decision.rule = '{name}'"
-    if ":" in name:
-        rule: Rule = load_own(name, where, "rule", Rule, study.folder)
+    decision, unset = study.decision, Decision()
+    where = f"decision.rule = '{decision.rule}'"
+    if ":" in decision.rule:
+        rule: Rule = load_own(decision.rule, where, "rule", Rule, study.folder)
     else:
-        rule = _shipped(name)
-    _require_keys(rule, study.decision, where)
-    require_hypotheses(study, rule)
-    return rule
-
-
-def own_rule(study: Study) -> dict[str, Any]:
-    """Return what a registration holds of the user's own rule; empty for one that ships."""
-    return find_rule(study).record if ":" in study.decision.rule else {}
-
-
-def rule_of(analysis: Analysis) -> Rule:
-    """Return the rule that a study registered. Nothing of the user's is imported."""
-    name = analysis.study.decision.rule
-    if ":" in name:
-        return _read_back(json.dumps(analysis.own_rule), f"registration.json, rule '{name}'")
-    return _shipped(name)
-
-
-@lru_cache(maxsize=8)
-def _read_back(record: str, where: str) -> Rule:
-    """Read the rule of a registration from the text of its record, once."""
-    return rule_from_record(json.loads(record), where)
-
-
-def _shipped(name: str) -> Rule:
-    if name not in RULES:
-        hint = nearest(name, RULES)
-        raise ParibusError(
-            f"decision.rule: there is no rule '{name}': {hint}{'' if hint.endswith('?') else '.'} "
-            "They are declared in paribus/decision/rules.py; your own is 'file.py:name'"
-        )
-    return RULES[name]
-
-
-def _require_keys(rule: Rule, decision: Decision, where: str) -> None:
-    """Raise ParibusError where what is set has no effect, or what is weighed is not set."""
-    unset = Decision()
+        rule = _shipped(decision.rule)
     for key in KEYS:
         value = getattr(decision, key)
         if key not in rule.keys and value != getattr(unset, key):
@@ -246,3 +209,34 @@ def _require_keys(rule: Rule, decision: Decision, where: str) -> None:
             f"{where} needs a benefit: name an endpoint in decision.benefit, such as "
             "'training_throughput'"
         )
+    require_hypotheses(study, rule)
+    return rule
+
+
+def _shipped(name: str) -> Rule:
+    if name not in RULES:
+        raise ParibusError(
+            f"decision.rule: there is no rule '{name}': {nearest(name, RULES)}; your own is "
+            "'file.py:name'",
+            code="unknown",
+        )
+    return RULES[name]
+
+
+def own_rule(study: Study) -> dict[str, Any]:
+    """Return what a registration holds of the user's own rule; empty for one that ships."""
+    return find_rule(study).record if ":" in study.decision.rule else {}
+
+
+def rule_of(analysis: Analysis) -> Rule:
+    """Return the rule that a study registered. Nothing of the user's is imported."""
+    name = analysis.study.decision.rule
+    if ":" not in name:
+        return _shipped(name)
+    return _read_back(json.dumps(analysis.own_rule), f"registration.json, rule '{name}'")
+
+
+@lru_cache(maxsize=8)
+def _read_back(record: str, where: str) -> Rule:
+    """Read the rule of a registration from the text of its record, once."""
+    return rule_from_record(json.loads(record), where)

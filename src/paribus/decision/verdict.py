@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from paribus.analysis import Analysis, Contrast
+from paribus.analysis import Analysis, Contrast, Interacting
 from paribus.decision.evidence import Evidence, cost_of, gather, stated
 from paribus.decision.hypotheses import row_verdicts
-from paribus.decision.interactions import Depends, depends
 from paribus.decision.reach import Needed, needed
 from paribus.decision.rules import rule_of
 from paribus.decision.word import Word, word_of
@@ -78,6 +77,39 @@ class Verdict:
         return self.needed.pairs
 
 
+@dataclass(frozen=True)
+class Depends:
+    """Whether the effect of some arms differs from that of others, on one primary endpoint.
+
+    Attributes:
+        word: DIFFERS where Holm's p is at most alpha and the difference is not shown to lie inside
+            the margin; SAME where it is; UNRESOLVED, DESCRIPTIVE and INVALID as of a verdict.
+        of, than: the arms whose mean effects are compared.
+        effect, low, high: the difference, in the metric's unit (of what is compared as a ratio, in
+            logarithms), and its interval of level 1 - alpha by the test that decides.
+        p, adjusted_p: of that test, and by Holm's method over interactions x primary endpoints.
+        n: seeds that all these arms share.
+        why_not: why it cannot be judged; empty where it can.
+        found: what it rests on.
+    """
+
+    name: str
+    title: str
+    metric: str
+    word: Literal["DIFFERS", "SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"]
+    of: tuple[str, ...]
+    than: tuple[str, ...]
+    effect: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    adjusted_p: float | None
+    n: int
+    margin: float | None
+    why_not: str
+    found: Interacting = field(repr=False)
+
+
 class Verdicts(Shown, list[Verdict]):
     """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on."""
 
@@ -88,7 +120,36 @@ class Verdicts(Shown, list[Verdict]):
     @property
     def interactions(self) -> list[Depends]:
         """Whether effects depend on something else, if the study asks."""
-        return depends(self.analysis, self)
+        return [self._depends(interacting) for interacting in self.analysis.interactions]
+
+    def _depends(self, interacting: Interacting) -> Depends:
+        """Judge an interaction; one of an arm that cannot be judged cannot be either."""
+        alpha, says = self.analysis.study.inference.alpha, interacting.decided
+        arms = (*interacting.of, *interacting.than)
+        invalid = {v.arm: v.evidence.invalid for v in self if v.metric == interacting.metric}
+        why = next((invalid[arm] for arm in arms if invalid.get(arm)), "")
+        if why:
+            word = "INVALID"
+        elif says is None or says.descriptive_only:
+            word = "DESCRIPTIVE"
+        elif interacting.alike(alpha):
+            word = "SAME"
+        else:
+            word = "DIFFERS" if interacting.differs(alpha) else "UNRESOLVED"
+        return Depends(
+            name=interacting.name,
+            title=interacting.title,
+            metric=interacting.metric,
+            word=word,
+            of=interacting.of,
+            than=interacting.than,
+            **stated(says),
+            p=says.p_value if says and interacting.holm_p is not None else None,
+            adjusted_p=interacting.holm_p,
+            margin=interacting.margin,
+            why_not=why or interacting.why_not,
+            found=interacting,
+        )
 
     def __repr__(self) -> str:
         metrics = dict.fromkeys(verdict.metric for verdict in self)
@@ -141,12 +202,11 @@ def _verdict(analysis: Analysis, contrast: Contrast) -> Verdict:
 def _cost(analysis: Analysis, arm: str) -> str:
     """Return what is unknown or too much of an arm's cost; empty if it is within its limits."""
     cost, limits = cost_of(analysis, arm), analysis.study.decision
-    if limits.calibration_budget is None and limits.throughput_budget is None:
-        return "" if cost.throughput else "not measured"
-    states = [part.state if part else None for part in (cost.calibration, cost.throughput)]
+    is_limited = (limits.calibration_budget, limits.throughput_budget) != (None, None)
+    states = {part.state for part in (cost.calibration, cost.throughput) if part}
     if "over" in states:
         return "over"
-    if limits.throughput_budget is not None and cost.throughput is None:
+    if cost.throughput is None and (not is_limited or limits.throughput_budget is not None):
         return "not measured"
     return "not shown" if "not shown" in states else ""
 

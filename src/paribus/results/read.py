@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -54,9 +54,9 @@ from paribus.results.trial_records import (
     require_choice,
     require_own,
 )
-from paribus.results.views import of_seeds, shared_property, standing
+from paribus.results.views import shared_property, standing
 from paribus.shown import Shown
-from paribus.study import Plan, Study
+from paribus.study import Study
 from paribus.untrusted_io import is_regular
 
 SERIES = "series.parquet"
@@ -126,10 +126,6 @@ class Results(Shown):
     def plot(self, name: str = "forest") -> Any:
         """Return a figure as an Altair chart: `loss`, an endpoint, or any that the page has."""
         return import_module("paribus.figures").plot(self, name)
-
-    def of_seeds(self, seeds: Sequence[int], plan: Plan | None = None) -> Results:
-        """Return a view of these seeds alone, under this plan; nothing is read again."""
-        return of_seeds(self, seeds, plan)
 
     @shared_property
     def controls(self) -> list[Control]:

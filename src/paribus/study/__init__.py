@@ -11,7 +11,7 @@ from paribus.study.load import (
     shipped_groups,
     shipped_studies,
 )
-from paribus.study.null_study import null_name, null_study, tuned_null_studies
+from paribus.study.null_study import null_name, null_studies
 from paribus.study.sections import (
     Decision,
     Endpoint,

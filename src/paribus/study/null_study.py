@@ -7,7 +7,7 @@ from typing import Any
 
 from paribus.errors import ParibusError, require_positive
 from paribus.study.allowed_text import MOST_NAME, MOST_NAME_BYTES
-from paribus.study.study import Study, built, tuning_of
+from paribus.study.study import Study, built
 from paribus.study.trainer import require_stacked
 from paribus.study.tuning import CHOSEN
 
@@ -15,46 +15,38 @@ BASELINE, AGAIN = "baseline", "again"
 NULL = "-null"  # how its name ends
 
 
-def null_study(study: Study, replicates: int) -> Study:
-    """`replicates` A/A studies of `study` in one: as many seeds each, none of them shared.
+def null_studies(study: Study, replicates: int, *, tuned: bool = True) -> list[Study]:
+    """`replicates` A/A studies of `study`, each on seeds of its own, and tuned as it is.
 
     Every arm becomes the baseline with other initial values from the same distributions, on the
     same batches, and is compared as the arm was: the contrasts, and with them the families, are
-    those of the study. Nothing is tuned.
+    those of the study. Unless `tuned`, all arms have the values of the study file.
     """
-    table = _null_table(study, replicates)
-    table |= {"plan": None, "tuning": None}
-    table["name"] = null_name(study)
-    table["seeds"] = list(range(1, replicates * len(study.seeds) + 1))
-    return built(table, folder=study.folder, foreign=study.is_foreign)
-
-
-def tuned_null_studies(study: Study, replicates: int) -> list[Study]:
-    """`replicates` A/A studies of a tuned study, each tuned as it is, on tuning seeds of its own.
-
-    Arms of another replicate have other values, so each is a study by itself. Raises ParibusError
-    as `null_study` does, and where nothing is tuned.
-    """
-    n_seeds, n_tuning, studies = len(study.seeds), len(tuning_of(study).seeds), []
+    require_positive(replicates=replicates)
+    n_seeds = len(study.seeds)
+    n_tuning = len(study.tuning.seeds) if study.tuning and tuned else 0
+    studies = []
     for number in range(1, replicates + 1):
-        table = _null_table(study, replicates)
-        table["name"] = shortened(study.name, f"{NULL}-{number}")
+        table = _null_table(study)
         first = 1 + (number - 1) * (n_seeds + n_tuning)
         seeds = list(range(first, first + n_seeds + n_tuning))
+        table["name"] = shortened(study.name, f"{NULL}-{number}")
         table["seeds"] = seeds[:n_seeds]
-        table["tuning"] |= {"seeds": seeds[n_seeds:], CHOSEN: {}}
+        if n_tuning:
+            table["tuning"] |= {"seeds": seeds[n_seeds:], CHOSEN: {}}
+        else:
+            table["tuning"] = None
         studies.append(built(table, folder=study.folder, foreign=study.is_foreign))
     return studies
 
 
 def null_name(study: Study) -> str:
-    """Return what the A/A study of `study` is called."""
+    """Return what the folder of the A/A studies of `study` is called."""
     return study.name if study.name.endswith(NULL) else shortened(study.name, NULL)
 
 
-def _null_table(study: Study, replicates: int) -> dict[str, Any]:
+def _null_table(study: Study) -> dict[str, Any]:
     """Return the study with every arm replaced by the baseline."""
-    require_positive(replicates=replicates)
     if len(study.seeds) < 2:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
     require_stacked(study, "an A/A study")
