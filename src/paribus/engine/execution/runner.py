@@ -19,17 +19,17 @@ from paribus.engine.data import Dataset
 from paribus.engine.data.reading_progress import listening
 from paribus.engine.execution import start
 from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.trial import heldout_part, stacks, suite
+from paribus.engine.execution.trial import stacks, suite
 from paribus.engine.execution.trial.checkpoints import keep_stacks
 from paribus.engine.machine.signs import is_surely_cpu
 from paribus.engine.ops import resolve
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
-from paribus.results.heldout_part import seal_heldout
-from paribus.results.opened_texts import require_fresh
-from paribus.results.registration import repetitions
-from paribus.results.store import DATA, REPEATED
+from paribus.results.heldout_part import is_tested, purpose, seal_heldout
+from paribus.results.opened_texts import open_in_ledger, require_fresh
+from paribus.results.registration import repetitions, utc_now
+from paribus.results.store import DATA, LEDGER, REPEATED, TEST, TEST_PART
 from paribus.runs.advance import Runner, task_id, task_of
 from paribus.runs.queue import Missing, Task
 from paribus.study import Study, is_untuned
@@ -55,7 +55,7 @@ def require_runnable(study: Study, folder: ResultsFolder) -> None:
     study = start.as_registered(settled_budgets(study), folder)
     folder.require_same(study)
     require_comparison(study)
-    heldout_part.require_sealed(study, folder)
+    start.require_sealed(study, folder)
 
 
 class EngineRunner(Runner):
@@ -132,7 +132,7 @@ class EngineRunner(Runner):
         """Return the study as it is registered in its folder; its text is read."""
         study = start.as_registered(study, folder)
         folder.require_same(study)
-        heldout_part.require_sealed(study, folder)
+        start.require_sealed(study, folder)
         self._datasets = start.read_data(study)
         require_fresh(study, {"data": self._data(study)}, folder)
         return study
@@ -184,14 +184,13 @@ class EngineRunner(Runner):
                 sharing = math.ceil(n_workers / machine["devices"])
                 planned, smaller = self._fitting(study, size, sharing, recorded)
                 warnings += smaller
-        with suite.drafted_tasks(study, folder, self._datasets) as asked:
+        with suite.settled_tasks(study, folder, self._datasets) as asked:
             wanted = registration(
                 *(study, self._data(study), machine["device"], metrics, asked),
                 own_rule(study),
                 boundaries(study),
             )
             settle(folder, study, wanted, retries=settings["retries"])
-            suite.adopt_suite(folder)
         for words in dict.fromkeys(warnings):
             self.context.report("warning", words=words, once=words)
         return planned
@@ -300,19 +299,34 @@ class EngineRunner(Runner):
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
         """Evaluate on the sealed test text, describe the text, and time the arms in turn."""
-        dataset = self._datasets[study.data]
-        if self.settings["open_test"] and not heldout_part.is_judged(folder, dataset, trials):
-            tasks = []
-            for arm, seed in heldout_part.open_heldout_part(study, folder, dataset, trials):
-                name, doing = f"test.{arm}.seed-{seed}", f"on {arm}/seed-{seed}, test part"
-                tasks.append(task_of(folder, "heldout", name, doing, arm=arm, seed=seed))
-            if tasks:
-                self.say("evaluating every trial on the sealed test part")
-                raise Missing([*tasks, *self._describing(folder)])
-            seal_heldout(folder, [folder.trial(*trial) for trial in trials])
+        if self.settings["open_test"] and self._datasets[study.data].test is not None:
+            self._judge_test_text(study, folder, trials)
         if tasks := self._describing(folder):
             raise Missing(tasks)
         if not folder.has_timed(trials):
             self.say("timing the arms in turn")
             doing, timed = "while the arms were timed in turn", [list(trial) for trial in trials]
             raise Missing([task_of(folder, "time", "time", doing, timed=timed)])
+
+    def _judge_test_text(
+        self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]
+    ) -> None:
+        """Open the test text on the record, and let every finished trial be evaluated on it."""
+        todo = [trial for trial in trials if not is_tested(folder, folder.trial(*trial))]
+        if not todo and folder.has_sealed(TEST):
+            return
+        test = self._datasets[study.data].test
+        opened = {"purpose": purpose(study.name), "digest": test.text.digest, "opened": utc_now()}
+        opened = folder.read_opened() or opened
+        if not folder.has_sealed(LEDGER):
+            reuse = open_in_ledger(folder, study, opened["opened"])  # before the results folder
+            folder.seal(TEST_PART, opened)
+            folder.seal(LEDGER, reuse)
+        tasks = []
+        for arm, seed in todo:
+            name, doing = f"test.{arm}.seed-{seed}", f"on {arm}/seed-{seed}, test part"
+            tasks.append(task_of(folder, "heldout", name, doing, arm=arm, seed=seed))
+        if tasks:
+            self.say("evaluating every trial on the sealed test part")
+            raise Missing([*tasks, *self._describing(folder)])
+        seal_heldout(folder, [folder.trial(*trial) for trial in trials])

@@ -12,8 +12,10 @@ from paribus.engine.data.train_tokenizer import train_missing
 from paribus.engine.ops import shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, extended
-from paribus.study import Study, require_trust, with_choice
+from paribus.results import ResultsFolder, extended, looks_left, needed_trials, read_looks
+from paribus.results.heldout_part import purpose
+from paribus.results.store import TEST
+from paribus.study import Study, first_stage, require_trust, with_choice
 
 DRY_ROWS = 2 * 6  # windows of a dry run: two in each of six passes
 
@@ -45,6 +47,28 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
             chosen = tuning.chosen if tuning.chosen.keys() == study.arms.keys() else {}
         study = with_choice(study, chosen)
     return extended(study, folder)
+
+
+def require_sealed(study: Study, folder: ResultsFolder) -> None:
+    """Raise ParibusError if the test part was read before the verdict asked for it."""
+    opened = folder.read_opened() if folder.exists else None
+    if opened is None or folder.has_sealed(TEST):
+        return
+    early = f"for '{opened['purpose']}'"
+    if opened["purpose"] == purpose(study.name):
+        first, looks = first_stage(study), read_looks(folder)
+        trials = [folder.trial(*trial) for trial in needed_trials(first, looks)]
+        missing = [trial for trial in trials if not trial.is_finished]
+        if not missing and not looks_left(first, looks):
+            return  # interrupted while the trials were evaluated on it
+        early = "before its last look was taken"
+        if missing:
+            early = f"while {missing[0].label} was not finished"
+    raise ParibusError(
+        f"{folder.path}: the test part was read before its time, on {opened['opened']}, {early}; "
+        "seal other text, in another folder",
+        code="conflict",
+    )
 
 
 def device_warnings(study: Study, machine: dict[str, Any]) -> list[str]:

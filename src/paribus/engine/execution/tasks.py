@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.execution.evaluate import answer_tasks
 from paribus.engine.execution.start import described, read_data
 from paribus.engine.execution.throughput import time_in_turn
-from paribus.engine.execution.trial.heldout_part import evaluate_heldout_part
-from paribus.engine.execution.trial.record import finite
+from paribus.engine.execution.trial.evaluation import (
+    answer_request,
+    evaluate_heldout_part,
+    finite,
+)
 from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.engine.machine import environment
 from paribus.engine.machine.clock import step_time
@@ -116,7 +118,7 @@ def _execute(task: Task, context: Context) -> Any:
             trial = (arm, arguments["seed"])
             return evaluate_heldout_part(study, results, dataset, device, trial)
         case "answer":
-            return answer_tasks(study, results, dataset, device, arguments)
+            return answer_request(study, results, dataset, device, arguments)
         case "again" if devices_per_trial(study) > 1:
             # The order in which gradients are added depends on the number of devices.
             return {"elsewhere": ["way of training: one trial over several devices"]}

@@ -10,9 +10,10 @@ at one step, so that they continue together.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,6 @@ class Checkpoint(Record):
     shards: list[dict[str, str]]
     path: Path = Path()
 
-    def require(self, identity: Mapping[str, Any]) -> None:
-        """Raise UnusableError if the checkpoint has another identity."""
-        for key, (theirs, ours) in changes(self.identity, dict(identity)).items():
-            raise UnusableError(
-                f"it is of another {key}: {str(theirs)[:20]} there, {str(ours)[:20]} here"
-            )
-
     def states(self) -> list[dict[str, np.ndarray]]:
         """Return the arrays of every replica. Raises UnusableError for a damaged file."""
         import safetensors.numpy  # not at the top: those who only list stacks need no engine
@@ -77,9 +71,9 @@ class Checkpoint(Record):
                     with open_regular(self.path / Path(name).name, WEIGHTS_BYTES) as file:
                         content = file.read()
                 except (ParibusError, OSError):
-                    raise UnusableError(f"{name} is missing or damaged") from None
+                    content = b""
                 if hashlib.sha256(content).hexdigest() != sha256:
-                    raise UnusableError(f"{name} is not what was written")
+                    raise UnusableError(f"{name} is missing or damaged")
                 states[-1] |= safetensors.numpy.load(content)
         return states
 
@@ -112,51 +106,39 @@ class StackCheckpoints:
                 "about": dict(about),  # complete once all `states` were asked for
             }
             write_plain_json(folder / ABOUT, record | {"sha256": digest(record)})
-        for old in self._paths()[KEPT:]:
+        for old in self.paths()[KEPT:]:
             remove_folder(old)
 
-    def at(self, t: int) -> Checkpoint:
-        """Return the checkpoint of step t. Raises UnusableError if it cannot be read."""
-        for path in self._paths():
-            if _step(path) == t:
-                return _read(path)
-        raise UnusableError(f"there is no checkpoint of step {t}")
+    def paths(self) -> list[Path]:
+        """Return the folders of all checkpoints, the newest first."""
+        return sorted(self.path.glob("step-*"), key=step_of, reverse=True)
 
-    def newest_first(self) -> Iterator[Checkpoint | UnusableError]:
-        """Yield each checkpoint, or the error that it cannot be read with."""
-        for path in self._paths():
-            try:
-                checkpoint = _read(path)
-                if tuple(checkpoint.trials) != self.trials:
-                    raise UnusableError("it is of other trials")
-                yield checkpoint
-            except UnusableError as error:
-                yield error
-
-    def remove(self) -> None:
-        """Remove all checkpoints of the stack."""
-        remove_folder(self.path)
+    def read(self, path: Path, identity: Mapping[str, Any]) -> Checkpoint:
+        """Read a checkpoint. Raises UnusableError if it is damaged or has another identity."""
+        checkpoint = read_checkpoint(path)
+        if tuple(checkpoint.trials) != self.trials:
+            raise UnusableError("it is of other trials")
+        for key, (theirs, ours) in changes(checkpoint.identity, dict(identity)).items():
+            raise UnusableError(
+                f"it is of another {key}: {str(theirs)[:20]} there, {str(ours)[:20]} here"
+            )
+        return checkpoint
 
     def remove_after(self, t: int) -> None:
         """Remove checkpoints of steps later than t."""
-        for path in self._paths():
-            if _step(path) > t:
+        for path in self.paths():
+            if step_of(path) > t:
                 remove_folder(path)
-
-    def _paths(self) -> list[Path]:
-        return sorted(self.path.glob("step-*"), key=_step, reverse=True)
 
 
 def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
     """Return the steps done by each stack in training, keyed by its trials."""
     begun: dict[tuple[Trial, ...], int] = {}
-    for path in sorted((results / FOLDER).glob("*/step-*"), key=_step):
-        try:
-            checkpoint = _read(path)
-        except UnusableError:
-            continue
-        if path.parent.name == _id(checkpoint.trials):
-            begun[tuple(checkpoint.trials)] = checkpoint.t
+    for path in sorted((results / FOLDER).glob("*/step-*"), key=step_of):
+        with contextlib.suppress(UnusableError):
+            checkpoint = read_checkpoint(path)
+            if path.parent.name == _id(checkpoint.trials):
+                begun[tuple(checkpoint.trials)] = checkpoint.t
     return begun
 
 
@@ -173,16 +155,17 @@ def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
         remove_folder(folder)
 
 
-def _id(trials: Sequence[Trial]) -> str:
-    return digest([list(trial) for trial in trials])[:16]
-
-
-def _step(path: Path) -> int:
+def step_of(path: Path) -> int:
+    """Return the step of a checkpoint's folder; -1 for another folder."""
     number = path.name.removeprefix("step-").partition(".")[0]
     return int(number) if number.isdecimal() else -1
 
 
-def _read(path: Path) -> Checkpoint:
+def _id(trials: Sequence[Trial]) -> str:
+    return digest([list(trial) for trial in trials])[:16]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint. Raises UnusableError if its about.json is damaged."""
     try:
         record = read_json(path / ABOUT)
@@ -190,27 +173,25 @@ def _read(path: Path) -> Checkpoint:
         checkpoint = Checkpoint.model_validate_json(json.dumps(record | {"path": str(path)}))
     except (ParibusError, ValidationError, KeyError, TypeError, AttributeError):
         raise UnusableError("about.json is missing or damaged") from None
-    if digest(record) != sha256 or checkpoint.t != _step(path):
+    if digest(record) != sha256 or checkpoint.t != step_of(path):
         raise UnusableError("about.json was changed after it was written")
     return checkpoint
 
 
 def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, str]:
-    """Write the arrays of one replica in files of SHARD_BYTES, or of a single larger array.
-
-    Returns the SHA-256 of each file.
-    """
+    """Write the arrays of a replica in files of about SHARD_BYTES; return the SHA-256 of each."""
     import safetensors.numpy
 
-    parts: list[list[str]] = [[]]
+    parts: dict[int, dict[str, np.ndarray]] = {}
+    n_bytes = 0
     for name in sorted(arrays):
-        if parts[-1] and sum(arrays[n].nbytes for n in [*parts[-1], name]) > SHARD_BYTES:
-            parts.append([])
-        parts[-1].append(name)
+        part = parts.setdefault(n_bytes // SHARD_BYTES, {})
+        part[name] = np.asarray(arrays[name], order="C")
+        n_bytes += arrays[name].nbytes
     shards: dict[str, str] = {}
-    for k, names in enumerate(parts):
+    for k, part in parts.items():
         file = f"replica-{replica}-{k}.safetensors"
-        content = safetensors.numpy.save({n: np.asarray(arrays[n], order="C") for n in names})
+        content = safetensors.numpy.save(part)
         write_bytes(folder / file, content)
         shards[file] = hashlib.sha256(content).hexdigest()
     return shards

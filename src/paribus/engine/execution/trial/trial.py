@@ -14,16 +14,21 @@ import torch
 
 from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
-from paribus.engine.execution.trial.checkpoints import Arrays, Checkpoint, StackCheckpoints
+from paribus.engine.execution.trial.checkpoints import (
+    Arrays,
+    Checkpoint,
+    StackCheckpoints,
+    step_of,
+)
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.record import record
-from paribus.engine.execution.trial.suite import suite_folder
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.clock import wait
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.memory import free_unused
 from paribus.engine.training import ReplicaState, Trainer
 from paribus.errors import ParibusError
+from paribus.files import remove_folder
 from paribus.results import ResultsFolder, TrialFolder, package_versions
 from paribus.results.software import SAME_BITS
 from paribus.runs.processes import Leaving, Left
@@ -95,12 +100,14 @@ def run_stack(
     try:
         if leaving.asked:
             raise Left
-        stack.record(seconds)
+        free_unused(task.device)  # evaluation needs other memory than a step
+        for replica, folder in stack.todo:
+            record(stack, replica, folder, seconds)
     except Left:
         with leaving.held():
             stack.checkpoint(seconds)
         raise
-    stack.checkpoints.remove()
+    remove_folder(stack.checkpoints.path)
     return True
 
 
@@ -113,6 +120,7 @@ class Stack:
         warning: why a checkpoint could not be used; may be empty.
         todo: (replica, folder) of trials that are not finished.
         writes: whether this process writes records and checkpoints.
+        earlier_machines: other machines that some of its steps were trained on.
     """
 
     def __init__(self, task: StackTask, dataset: Dataset) -> None:
@@ -131,40 +139,34 @@ class Stack:
         self.warning = ""
         self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
         self._identity = identity(study, arms, dataset, self.trainer)
-        self._earlier_seconds, self._machines = 0.0, list[dict[str, Any]]()
+        self._earlier_seconds, self.earlier_machines = 0.0, list[dict[str, Any]]()
         self._resume()
         self._here = machine(task.device, task.ranks)
-        if self._here not in self._machines:
-            self._machines.append(self._here)
+        self.earlier_machines = [m for m in self.earlier_machines if m != self._here]
         for replica, folder in self.todo if self.writes else ():
             folder.write_json("initial.json", self.trainer.initial_records[replica])
         self._began, self._curve_seconds = time.monotonic(), 0.0
 
     def _resume(self) -> None:
         """Restore the newest usable checkpoint; every rank restores the one that rank 0 chose."""
-        if self.writes:
-            self._restore_newest()
-        if self.task.ranks is not None:
-            (t,) = self.task.ranks.from_first([self.trainer.t])
-            if t and not self.writes:
-                self._restore(self.checkpoints.at(t))
-
-    def _restore_newest(self) -> None:
-        failures: list[str] = []
-        for checkpoint in self.checkpoints.newest_first():
+        paths, failures, ranks = self.checkpoints.paths(), list[str](), self.task.ranks
+        for path in paths if self.writes else ():
             try:
-                if not isinstance(checkpoint, Checkpoint):
-                    raise checkpoint
-                checkpoint.require(self._identity)
-                self._restore(checkpoint)
-                self.checkpoints.remove_after(checkpoint.t)
+                self._restore(self.checkpoints.read(path, self._identity))
                 break
             except ParibusError as error:
                 failures.append(str(error).partition(";")[0])
-        else:
-            self.checkpoints.remove()
+        t = self.trainer.t
+        if self.writes:
+            self.checkpoints.remove_after(t)
+        if ranks is not None:
+            (t,) = ranks.from_first([t])
+            for path in paths if t and not self.writes else ():
+                if step_of(path) == t:
+                    self._restore(self.checkpoints.read(path, self._identity))
+                    break
         if failures:
-            t, n = self.trainer.t, len(self.task.trials)
+            n = len(self.task.trials)
             labels = ", ".join(folder.label for folder in self.task.folders[:MOST_NAMED])
             rest = f" and {n - MOST_NAMED} more" if n > MOST_NAMED else ""
             self.warning = (
@@ -182,7 +184,7 @@ class Stack:
             ]
         )
         self.curve.points = saved["curve"]
-        self._earlier_seconds, self._machines = saved["seconds"], saved["machines"]
+        self._earlier_seconds, self.earlier_machines = saved["seconds"], saved["machines"]
 
     @property
     def seconds(self) -> float:
@@ -209,7 +211,7 @@ class Stack:
             "stack": len(trainer.seeds),
             "replicas": replicas,
             "curve": self.curve.points,
-            "machines": self._machines,
+            "machines": [*self.earlier_machines, self._here],
         }
         self.checkpoints.write(trainer.t, states(), identity=self._identity, about=saved)
 
@@ -245,24 +247,6 @@ class Stack:
         if self.writes and self.curve.is_due(self.trainer.t):
             wait(self.task.device)
             self._curve_seconds += self.curve.measure(self.trainer, self.seconds)
-
-    def record(self, seconds: float) -> None:
-        """Evaluate, record and seal the trials of the stack."""
-        task = self.task
-        free_unused(task.device)  # evaluation needs other memory than a step
-        for replica, folder in self.todo:
-            record(
-                replica,
-                folder,
-                study=task.study,
-                dataset=self.dataset,
-                trainer=self.trainer,
-                trials=task.trials,
-                seconds=seconds,
-                curve=self.curve,
-                suite=suite_folder(task.study, task.results),
-                earlier_machines=[m for m in self._machines if m != self._here],
-            )
 
 
 def machine(device: torch.device, ranks: Ranks | None = None) -> dict[str, Any]:

@@ -1,0 +1,190 @@
+"""The evaluation of trained weights: held-out text, the study's tasks, and tasks asked later."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from paribus.engine.data import Dataset, open_test
+from paribus.engine.data.tokens import tokens_digest
+from paribus.engine.evaluation import Evaluation, evaluate_on, own_measures
+from paribus.engine.evaluation.blocks import OF_OWN, UNITS
+from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length
+from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS, TaskResults, together
+from paribus.engine.evaluation.harness.standard import evaluate_standard
+from paribus.engine.evaluation.harness.task_runs import evaluate_tasks
+from paribus.engine.execution.evaluate import ANSWERS
+from paribus.engine.execution.trial.suite import FOLDER, standard_data
+from paribus.engine.model import GPT, build_model, load_parameters
+from paribus.engine.tasks import Pinned, read_standard, read_suite
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, TrialFolder
+from paribus.results.formats import write_table
+from paribus.results.heldout_part import heldout_folder, purpose
+from paribus.study import Study
+from paribus.study.trainer import Trial
+
+Scores = dict[str, float | None]
+
+
+def trained_model(
+    study: Study, arm: str, dataset: Dataset, device: torch.device, weights: Mapping[str, Any]
+) -> GPT:
+    """Return the model of an arm with trained weights."""
+    model = build_model(study.setting(arm), dataset.vocab_size, study.folder).to(device)
+    load_parameters(model, weights)
+    return model
+
+
+def evaluate_text(
+    study: Study, model: GPT, dataset: Dataset, seq_len: int
+) -> tuple[Evaluation, Scores, dict[str, Any]]:
+    """Evaluate a model on the validation text of `dataset`.
+
+    Returns the measures, the scores by metric, and the record of the code length, which is measured
+    if the study compares it.
+    """
+    own = own_measures(study.evaluation.own, study.folder, strict=False)
+    precision = study.evaluation.precision
+    heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
+    scores: Scores = dict(heldout.scores)
+    if BITS_PER_BYTE.name not in study.metrics:
+        return heldout, scores, {}
+    code = code_length(model, dataset, seq_len, study.evaluation.overlap, precision)
+    scores[BITS_PER_BYTE.name] = code.bits_per_byte
+    blocks = heldout.blocks.with_others(code.blocks)
+    return replace(heldout, blocks=blocks), scores, plain(code.about)
+
+
+def evaluate_heldout_part(
+    study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
+) -> None:
+    """Evaluate a trial on the test part that the run has opened for the verdict."""
+    finished, folder = results.trial(*trial), heldout_folder(results, *trial)
+    model = trained_model(study, trial[0], dataset, device, finished.read_weights())
+    tokens = open_test(dataset.test, results, purpose(study.name))
+    assert dataset.test is not None
+    test_text = replace(
+        dataset,
+        validation=tokens,
+        held_out=dataset.test.text,
+        digests=dataset.digests | {"validation": tokens_digest(tokens)},
+    )
+    seq_len = study.setting(trial[0]).data.seq_len
+    heldout, scores, _ = evaluate_text(study, model, test_text, seq_len)
+    write_evaluation(folder, heldout)
+    # Scores of anything else, such as accuracy on tasks, stay as they were.
+    folder.write_json("evaluation.json", finished.read_json("evaluation.json") | plain(scores))
+    summary = {"trial": finished.seal, "scores": sorted(scores), "blocks": heldout.blocks.record}
+    folder.write_json("tested.json", summary)  # written last: its presence means evaluated
+
+
+def ask_tasks(
+    study: Study, model: torch.nn.Module, dataset: Dataset, seq_len: int, folder: Path
+) -> TaskResults | None:
+    """Let a model answer the registered tasks in `folder`; return None if none of them fits.
+
+    Raises ParibusError if a standard task is not the one that was registered.
+    """
+    tasks, results = study.tasks, list[TaskResults]()
+    asked = (model, dataset.tokenizer, seq_len)
+    if tasks.names != ():
+        suite = read_suite(folder)
+        if any(n in task.shots for task in suite.find(tasks.names).values() for n in tasks.shots):
+            options: dict[str, Any] = {"tasks": tasks.names, "n_items": tasks.items}
+            options |= {"shots": tasks.shots, "unknown": tasks.unknown}
+            results.append(evaluate_tasks(*asked, suite, **options))
+    if tasks.standard:
+        registered = read_standard(folder)
+        options = {"tasks": list(registered), "n_items": tasks.standard_items}
+        options |= {"shots": tasks.shots, "data_folder": standard_data(study)}
+        results.append(evaluate_standard(*asked, **options))
+        for name, pins in results[-1].pins["tasks"].items():
+            known = registered[name]
+            differing = [key for key in Pinned.model_fields if pins[key] != getattr(known, key)]
+            if differing:
+                raise ParibusError(
+                    f"task '{name}' is not the one that was registered: its "
+                    f"{', '.join(differing)} differ; every trial needs the same data set and the "
+                    "same lm_eval"
+                )
+    if len(results) == 2:
+        return together(*results)
+    return results[0] if results else None
+
+
+def answer_request(
+    study: Study,
+    results: ResultsFolder,
+    dataset: Dataset,
+    device: torch.device,
+    arguments: dict[str, Any],
+) -> None:
+    """Let a finished trial answer the `request` of `paribus.evaluate`; write and seal them in
+    the folder `out`."""
+    arm, seed, request = (arguments[name] for name in ("arm", "seed", "request"))
+    weights = results.trial(arm, seed).read_weights(**request.get("weights", {}))
+    model = trained_model(study, arm, dataset, device, weights)
+    options = {"tasks": request["tasks"], "shots": request["shots"], "n_items": request["items"]}
+    asked = (model, dataset.tokenizer, study.setting(arm).data.seq_len)
+    if request["kind"] == "standard":
+        data = Path(request["data"]) if request["data"] else None
+        outcome = evaluate_standard(*asked, **options, data_folder=data)
+    else:
+        suite = read_suite(results.path / FOLDER)
+        if suite.digest != request["suite_sha256"]:
+            raise ParibusError(f"{suite.folder} was changed meanwhile; restore it", code="changed")
+        outcome = evaluate_tasks(*asked, suite, **options, unknown=study.tasks.unknown)
+    folder = TrialFolder(Path(arguments["out"]), arm, seed)
+    write_tasks(folder, outcome)
+    folder.write_json("about.json", outcome.about)
+    folder.finish(ANSWERS)
+
+
+def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
+    """Write evaluation.parquet and blocks.parquet."""
+    of_unit = "that of the row's column 'unit'"
+    units = {
+        "measure": "1",
+        "part": "1",
+        "value": of_unit,
+        "total": f"{of_unit}, times tokens or characters",
+        "count": "tokens or characters",
+        "unit": "1",
+    }
+    columns: dict[str, Any] = {}
+    for name in units:
+        values = [getattr(row, name) for row in evaluation.rows]
+        columns[name] = np.array([math.nan if value is None else value for value in values])
+    folder.write_columns("evaluation.parquet", columns, units)
+    columns = evaluation.blocks.columns
+    units = {name: UNITS.get(name, OF_OWN) for name in columns}
+    folder.write_columns("blocks.parquet", columns, units)
+
+
+def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
+    """Write tasks.parquet, a row per task and shots, and items.parquet, one per question."""
+    if outcome:
+        items = outcome.items
+        cells = pa.Table.from_pylist([plain(cell) for cell in outcome.cells], schema=CELLS)
+    else:  # `empty_table` would import pandas, see `results.formats.column`
+        items, cells = (pa.Table.from_batches([], schema=schema) for schema in (ITEMS, CELLS))
+    write_table(folder.path / "items.parquet", items)
+    write_table(folder.path / "tasks.parquet", cells)
+
+
+def plain(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same with null where a number is not finite."""
+    return dict(zip(table, finite(table.values()), strict=True))
+
+
+def finite(values: Iterable[Any]) -> list[Any]:
+    """Return values with None for numbers that are not finite: JSON has no word for them."""
+    return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
