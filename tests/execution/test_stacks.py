@@ -203,7 +203,7 @@ def test_a_smaller_stack_is_said_aloud() -> None:
 def test_what_was_begun_starts_again_where_it_does_not_fit() -> None:
     study = study_of(NORMS, [1, 2, 3, 4])
     four = tuple(("layernorm", seed) for seed in study.seeds)
-    begun = Recorded(begun={four: 20})
+    begun = Recorded(begun=(four,))
     assert fitted(study, 4, 1, begun)[0] == {4}  # --stack 1 now; it goes on as four
     sizes, _, (line,) = fitted(study, 2, 1, begun)
     assert sizes == {2} and "1 stacks that were begun start again" in line

@@ -119,8 +119,8 @@ def _cost(
         return study, None
     where.require_used(workers=workers, stack=stack)
     if where.tflops is None:
-        from paribus.engine.execution.budgets import settled_budgets
         from paribus.engine.execution.estimate import estimate
+        from paribus.engine.execution.start import settled_budgets
 
         options = {**where.chosen(), "workers": workers, "stack": stack, "price": where.price}
         return settled_budgets(study), estimate(study, **options)
@@ -197,7 +197,7 @@ def check(
     rows: dict[str, list[ParameterRow]] = {}
     if loaded.trainer == STACKED:
         from paribus.engine.cost import study_cost, vocabularies_of
-        from paribus.engine.execution.budgets import settled_budgets
+        from paribus.engine.execution.start import settled_budgets
 
         loaded = settled_budgets(loaded)
         cost = study_cost(loaded, vocabularies_of(loaded))

@@ -6,8 +6,7 @@ import math
 from pathlib import Path
 
 from paribus.engine.cost import Cost, Rate, is_large, study_cost
-from paribus.engine.execution.budgets import settled_budgets
-from paribus.engine.execution.start import read_data
+from paribus.engine.execution.start import read_data, settled_budgets
 from paribus.engine.execution.trial.stacks import default_size, plan_stacks
 from paribus.engine.machine.measurements import StepTime
 from paribus.engine.machine.signs import is_surely_cpu

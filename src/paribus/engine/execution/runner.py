@@ -8,6 +8,7 @@ import math
 import os
 import pkgutil
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
 from paribus.engine.data.reading_progress import listening
 from paribus.engine.execution import start
-from paribus.engine.execution.budgets import settled_budgets
 from paribus.engine.execution.trial import stacks, suite
 from paribus.engine.execution.trial.checkpoints import keep_stacks
 from paribus.engine.machine.signs import is_surely_cpu
@@ -52,7 +52,7 @@ ENVIRONMENT = {
 
 def require_runnable(study: Study, folder: ResultsFolder) -> None:
     """Raise ParibusError for problems that are known before a worker is started."""
-    study = start.as_registered(settled_budgets(study), folder)
+    study = start.as_registered(start.settled_budgets(study), folder)
     folder.require_same(study)
     require_comparison(study)
     start.require_sealed(study, folder)
@@ -108,7 +108,7 @@ class EngineRunner(Runner):
 
     def go_through(self, study: Study, folder: ResultsFolder) -> None:
         """Go through all stages of a study, or only register it."""
-        study = settled_budgets(study)
+        study = start.settled_budgets(study)
         with listening(lambda what, n: self.say(f"{what}: {n / 1e6:,.0f} MB" if n else what)):
             if self.settings["registers_only"]:
                 self.register(self.open(study, folder), folder)
@@ -223,7 +223,8 @@ class EngineRunner(Runner):
         """
         planned, warnings = stacks.plan_stacks(study, size, recorded.stacks), list[str]()
         for arms in stacks.sharing_arms(study):
-            wanted = recorded.largest(planned, arms)
+            left = [stack for stack in planned if not recorded.done.issuperset(stack)]
+            wanted = max((len(stack) for stack in left if stack[0][0] in arms), default=1)
             if wanted == 1:
                 continue
             name = f"memory.{start.step_identity(study, arms[0])[:12]}.{wanted}"
@@ -234,12 +235,13 @@ class EngineRunner(Runner):
             size = fit["stack"]
             if size >= wanted:
                 continue
-            again = len(recorded.begun) - len(recorded.up_to(size).begun)
+            begun = tuple(stack for stack in recorded.begun if len(stack) <= size)
+            again = len(recorded.begun) - len(begun)
             warnings.append(
                 f"{size} of {wanted} replicas side by side: {fit['why']}"
                 + (f"; {again} stacks that were begun start again" if again else "")
             )
-            recorded = recorded.up_to(size)
+            recorded = replace(recorded, begun=begun)
             planned = stacks.plan_stacks(study, size, recorded.stacks)
         return planned, warnings
 

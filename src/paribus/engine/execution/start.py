@@ -1,4 +1,4 @@
-"""The start of a run: the texts it reads, and the study as it is registered."""
+"""The start of a run: the texts it reads, and the study as its texts and its folder settle it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from paribus.decision import find_rule
 from paribus.digests import digest
-from paribus.engine.cost import is_large
+from paribus.engine.cost import is_large, model_size
 from paribus.engine.data import Dataset, describe_data, load_dataset
 from paribus.engine.data.train_tokenizer import train_missing
 from paribus.engine.ops import shortcoming
@@ -15,7 +15,8 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, extended, looks_left, needed_trials, read_looks
 from paribus.results.heldout_part import purpose
 from paribus.results.store import TEST
-from paribus.study import Study, first_stage, require_trust, with_choice
+from paribus.study import Study, first_stage, parse_study, require_trust, with_choice
+from paribus.study.bounds import MOST_STEPS
 
 DRY_ROWS = 2 * 6  # windows of a dry run: two in each of six passes
 
@@ -41,10 +42,9 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
     if is_open(study) and registered is not None:
         study = with_precision(study, registered.training.precision)
     if study.tuning is not None:
-        tuning = registered.tuning if registered is not None else None
-        chosen = {}
-        if tuning is not None and tuning.same_plan(study.tuning):
-            chosen = tuning.chosen if tuning.chosen.keys() == study.arms.keys() else {}
+        tuning, chosen = registered.tuning if registered is not None else None, {}
+        if tuning and tuning.same_plan(study.tuning) and tuning.chosen.keys() == study.arms.keys():
+            chosen = tuning.chosen
         study = with_choice(study, chosen)
     return extended(study, folder)
 
@@ -99,10 +99,9 @@ def read_data(study: Study) -> dict[Data, Dataset]:
     """
     require_trust(study)  # a corpus may be custom code
     find_rule(study)
-    datasets: dict[Data, Dataset] = {}
     for data in dict.fromkeys((study.data, *(study.setting(arm).data for arm in study.arms))):
         train_missing(data, study.folder)
-    datasets[study.data] = load_dataset(study.data, study.folder)
+    datasets = {study.data: load_dataset(study.data, study.folder)}
     for arm in study.arms:
         data = study.setting(arm).data
         if data not in datasets:
@@ -129,13 +128,62 @@ def described(study: Study, datasets: dict[Data, Dataset]) -> dict[str, Any]:
     Texts are the same if their tokens are, whatever the windows and their order.
     """
     shared = datasets[study.data]
-    tables: dict[tuple[str, ...], dict[str, Any]] = {}
-    arms: dict[str, dict[str, Any]] = {}
-    for arm in study.arms:
-        dataset = datasets[study.setting(arm).data]
-        key = tuple(dataset.digests.values())
-        if key != tuple(shared.digests.values()):
-            if key not in tables:
-                tables[key] = describe_data(dataset)
-            arms[arm] = tables[key]
+    others = {
+        data: describe_data(dataset)
+        for data, dataset in datasets.items()
+        if tuple(dataset.digests.values()) != tuple(shared.digests.values())
+    }
+    data_of = {arm: study.setting(arm).data for arm in study.arms}
+    arms = {arm: others[data] for arm, data in data_of.items() if data in others}
     return describe_data(shared) | ({"arms": arms} if arms else {})
+
+
+def settled_budgets(study: Study) -> Study:
+    """Return `study` with the iterations of every arm; a study with budgets in tokens is unchanged.
+
+    An arm trains as many steps as cost what its reference's steps cost together, in bytes of text
+    or FLOPs, to the nearest step. Raises ParibusError if an arm sets other iterations, or if the
+    FLOPs of user-defined parts cannot be counted.
+    """
+    unit = study.training.budget
+    if unit == "tokens" or not study.contrasts:
+        return study
+    datasets, costs = read_data(study), dict[str, float]()
+    for arm in study.arms:
+        setting = study.setting(arm)
+        dataset = datasets[setting.data]
+        per_token: float | None = dataset.bytes_per_token
+        if unit == "flops":
+            per_token = model_size(setting, dataset.vocab_size, study.folder)[1]
+        if per_token is None:
+            raise ParibusError(
+                f"arm '{arm}': the FLOPs of its own modules cannot be counted, because they need "
+                "the values of tensors; set training.budget = 'tokens'"
+            )
+        costs[arm] = setting.tokens_per_step * per_token
+
+    def iterations(arm: str) -> int:
+        reference = study.reference(arm)
+        if reference is None:
+            return study.setting(arm).iterations
+        wanted = iterations(reference) * costs[reference] / costs[arm]
+        if wanted > MOST_STEPS:
+            raise ParibusError(
+                f"arm '{arm}' would train {wanted:g} steps to match the {unit} of "
+                f"'{reference}', and {MOST_STEPS:,} are the most; reduce training.iterations"
+            )
+        return max(round(wanted), 1)
+
+    table = study.model_dump()
+    for arm, _ in study.contrasts:
+        stated, wanted = study.setting(arm).iterations, iterations(arm)
+        if stated == wanted:
+            continue
+        if study.format.alternatives.keys() & study.arms[arm].set.keys():
+            raise ParibusError(
+                f"arm '{arm}' sets {stated} iterations, and the {unit} of its reference come to "
+                f"{wanted}; remove them, or set training.budget = 'tokens'"
+            )
+        table["arms"][arm]["set"]["training.iterations"] = wanted
+    label = f"budgets in {unit}"
+    return parse_study(table, folder=study.folder, label=label, foreign=study.is_foreign)

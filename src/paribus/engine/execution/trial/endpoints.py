@@ -102,19 +102,17 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
             )
     for endpoint in study.judged:
         metric = metrics[endpoint.metric]
-        _require_measured(study, metric, "be primary")
-        _require_shared_tokens(study, metric, "be primary", "use")
+        _require_role(study, metric, "be primary", "use")
         if study.plan is not None and (metric.record == "turns" or metric.key in OF_TURNS):
             raise ParibusError(
                 f"'{endpoint.metric}' cannot be primary with looks: arms are timed in turn after "
                 "all are trained, so that a look has no value of it; state seeds as a list"
             )
     if study.decision.benefit is not None:
-        _require_measured(study, metrics[study.decision.benefit], "be a benefit")
+        _require_role(study, metrics[study.decision.benefit], "be a benefit")
     if study.tuning is not None:
-        select, role = metrics[study.tuning.select], "choose among values"
-        _require_measured(study, select, role)
-        _require_shared_tokens(study, select, role, "set tuning.select =")
+        select = metrics[study.tuning.select]
+        _require_role(study, select, "choose among values", "set tuning.select =")
         if select.record in ("turns", "curve"):
             raise ParibusError(
                 f"'{select.name}' cannot choose among values: tuning trials are not timed in turn "
@@ -134,19 +132,19 @@ def _find(
     head, slash, part = name.partition("/")
     metric, problem, known_names = find(name, known), "", list[str]()
     if head == TASK_ACCURACY.name:
-        if metric is None or metric.task not in tasks:
+        known_names = [f"{head}/{task}" for task in tasks]
+        if name not in known_names:
             problem = "it names no task that the study asks"
-            known_names = [f"{head}/{task}" for task in tasks]
     elif metric is None:
         raise unknown(name, known)
     elif head in columns and slash and name not in columns[head]:
         problem, known_names = f"probe '{head}' has no such column", columns[head]
+    elif head in parts and part == "all" and part in parts[head]:
+        raise ParibusError(f"metric '{name}' is called '{head}'")
     elif head in parts and (part or "all") not in parts[head]:
         missing = f"no part '{part}'" if slash else "no value of the whole text; name a part"
         problem = f"measure '{head}' has {missing}"
         known_names = [f"{head}/{part_name}" for part_name in parts[head]]
-    elif head in parts and part == "all":
-        raise ParibusError(f"metric '{name}' is called '{head}'")
     if metric is None or problem:
         raise ParibusError(f"metric '{name}' is unknown: {problem}: {nearest(name, known_names)}")
     return metric
@@ -168,21 +166,15 @@ def _task_names(study: Study) -> list[str]:
     return [*names, *(standard_tasks(study.tasks.standard) if study.tasks.standard else ())]
 
 
-def _require_shared_tokens(study: Study, metric: Metric, role: str, way_out: str) -> None:
-    """Raise ParibusError for a metric of single tokens if compared arms have other tokenizers."""
-    for arm, reference in study.contrasts:
-        if metric.of_tokens and not study.share_tokens(arm, reference):
-            raise ParibusError(
-                f"'{metric.name}' cannot {role}: it is of single tokens, and arms '{arm}' and "
-                f"'{reference}' have other tokenizers; {way_out} 'bits_per_byte'"
-            )
+def _require_role(study: Study, metric: Metric, role: str, way_out: str = "") -> None:
+    """Raise ParibusError for a metric that has no direction or is not measured.
 
-
-def _require_measured(study: Study, metric: Metric, role: str) -> None:
-    """Raise ParibusError if a metric has no direction or is not measured."""
+    With a `way_out`, arms with other tokenizers cannot be compared by a metric of single tokens.
+    """
     head, evaluation = metric.name.partition("/")[0], study.evaluation
     headline = {metric.name for metric in HEADLINE.values()}
     precisions = {study.setting(arm).training.precision for arm in study.arms}
+    unprobed = {probe.name for probe in known_probes(study) if probe.every == 0}
     problem = ""
     if metric.better == "neither":
         problem = "neither more nor less of it is better; use validation_loss"
@@ -199,9 +191,13 @@ def _require_measured(study: Study, metric: Metric, role: str) -> None:
             "there is no target; set evaluation.target, a loss, or use a speed-up at equal loss, "
             "such as tokens_speedup"
         )
-    elif metric.record == "probes" and any(
-        probe.name == head and probe.every == 0 for probe in known_probes(study)
-    ):
+    elif metric.record == "probes" and head in unprobed:
         problem = "probes.every turns its probe off"
+    for arm, reference in study.contrasts if metric.of_tokens and way_out else ():
+        if not problem and not study.share_tokens(arm, reference):
+            problem = (
+                f"it is of single tokens, and arms '{arm}' and '{reference}' have other "
+                f"tokenizers; {way_out} 'bits_per_byte'"
+            )
     if problem:
         raise ParibusError(f"'{metric.name}' cannot {role}: {problem}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from paribus.engine.execution.trial.checkpoints import begun_stacks
 from paribus.engine.setting import Setting
@@ -28,27 +28,17 @@ class Recorded:
     Attributes:
         done: the trials that are finished.
         finished: the stacks that these were trained in.
-        begun: the steps done by each stack that has a checkpoint.
+        begun: the stacks that have a checkpoint.
     """
 
     done: frozenset[Trial] = frozenset()
     finished: tuple[tuple[Trial, ...], ...] = ()
-    begun: dict[tuple[Trial, ...], int] = field(default_factory=dict)
+    begun: tuple[tuple[Trial, ...], ...] = ()
 
     @property
     def stacks(self) -> list[tuple[Trial, ...]]:
         """All stacks, finished ones first."""
         return [*self.finished, *self.begun]
-
-    def largest(self, stacks: Iterable[Stack], arms: Iterable[str]) -> int:
-        """Return the size of the largest of `stacks` of these arms that is not finished."""
-        left = [stack for stack in stacks if not self.done.issuperset(stack)]
-        return max((len(stack) for stack in left if stack[0][0] in arms), default=1)
-
-    def up_to(self, size: int) -> Recorded:
-        """Return the same without unfinished stacks of more than `size`."""
-        kept = {stack: t for stack, t in self.begun.items() if len(stack) <= size}
-        return replace(self, begun=kept)
 
 
 def read_recorded(study: Study, folder: ResultsFolder) -> Recorded:
@@ -56,12 +46,11 @@ def read_recorded(study: Study, folder: ResultsFolder) -> Recorded:
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     done = [trial for trial in trials if trial.is_finished]
     stacks = [trial.read_json("trial.json").get("stack", []) for trial in done]
+    finished = dict.fromkeys(tuple((arm, seed) for arm, seed in stack) for stack in stacks if stack)
     return Recorded(
         frozenset((trial.arm, trial.seed) for trial in done),
-        tuple(
-            dict.fromkeys(tuple((arm, seed) for arm, seed in stack) for stack in stacks if stack)
-        ),
-        begun_stacks(folder.path),
+        tuple(finished),
+        tuple(begun_stacks(folder.path)),
     )
 
 
