@@ -62,7 +62,7 @@ def test_points_are_what_a_whole_evaluation_says(small_study: Maker) -> None:
     settings = [study.setting(arm) for arm in study.arms]
     stack = build_stack(study, settings, [1, 1], dataset, CPU)
     bare = build_stack(study, settings, [1, 1], dataset, CPU)
-    curve = HeldOutCurve(study, settings, list(study.arms), dataset, CPU)
+    curve = HeldOutCurve(study, list(study.arms), dataset, CPU)
     for t in range(5):
         if curve.is_due(t):
             curve.measure(stack, 0.0)
@@ -111,12 +111,12 @@ def test_side_by_side_points_are_those_of_each_alone(
     stack = build_stack(study, settings, [1, 1, 2], dataset, CPU)
     for _ in range(3):
         stack.step()
-    alone = HeldOutCurve(study, settings, names, dataset, CPU)
+    alone = HeldOutCurve(study, names, dataset, CPU)
     alone.measure(stack, 0.0)
     monkeypatch.setattr(heldout_curve, "reads_together", lambda device: True)
     monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", at_once * settings[0].data.seq_len)
-    together = HeldOutCurve(study, settings, names, dataset, CPU)
-    monkeypatch.setattr(together, "_alone", None)  # it is not asked
+    together = HeldOutCurve(study, names, dataset, CPU)
+    monkeypatch.setattr(heldout_curve, "heldout_loss", None)  # it is not asked
     together.measure(stack, 0.0)
     (one,), (other,) = alone.points, together.points
     assert other["tokens"] == one["tokens"]

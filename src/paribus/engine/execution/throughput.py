@@ -71,11 +71,14 @@ def time_in_turn(
     if n_bytes <= LARGEST_STATE_BYTES:
         training = {arm: training_turn(study, arm, datasets[arm], device, graphs) for arm in models}
     seeds = [seed for seed in study.seeds if any((arm, seed) in trials for arm in study.arms)]
+    rounds = math.ceil(LEAST_TURNS / len(seeds))
     rows: list[tuple[str, int, str, int, float, float | None]] = []
     warm: set[tuple[str, str]] = set()
     for turn, seed in enumerate(seeds):
+        arms = [arm for arm in study.arms if (arm, seed) in trials]
+        first = turn % len(arms)
         kinds: dict[str, dict[str, Action]] = {}
-        for arm in [arm for arm in study.arms if (arm, seed) in trials]:
+        for arm in arms[first:] + arms[:first]:
             load_parameters(models[arm], results.trial(arm, seed).read_weights())
             setting, text = study.setting(arm), datasets[arm].validation
             tokens = batch(text, seed, 0, setting.training.largest_batch, setting.data.seq_len)
@@ -87,12 +90,9 @@ def time_in_turn(
                 if (arm, kind) not in warm:
                     warm_up(action, device)
                     warm.add((arm, kind))
-        for kind, able in kinds.items():
-            first = turn % len(able)
-            order = [*able][first:] + [*able][:first]
-            rounds = math.ceil(LEAST_TURNS / len(seeds))
-            turns = [{arm: timed(able[arm], device) for arm in order} for _ in range(rounds)]
-            for arm in order:
+        for kind, actions in kinds.items():
+            turns = [{arm: timed(actions[arm], device) for arm in actions} for _ in range(rounds)]
+            for arm in actions:
                 n_tokens, seconds = min((times[arm] for times in turns), key=lambda time: time[1])
                 n_held = training[arm][1] if kind == "training" else None
                 rows.append((arm, seed, kind, n_tokens, seconds, n_held))

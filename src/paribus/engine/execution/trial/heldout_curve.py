@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from paribus.engine.data import Dataset
-from paribus.engine.evaluation.heldout import LossSum, heldout_loss, heldout_losses_together
+from paribus.engine.evaluation.heldout import heldout_loss, heldout_losses_together
 from paribus.engine.machine.clock import wait
 from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Setting, curve_steps
@@ -39,19 +39,14 @@ class HeldOutCurve:
     """
 
     def __init__(
-        self,
-        study: Study,
-        settings: Sequence[Setting],
-        arms: Sequence[str],
-        dataset: Dataset,
-        device: torch.device,
+        self, study: Study, arms: Sequence[str], dataset: Dataset, device: torch.device
     ) -> None:
         self.points: list[dict[str, Any]] = []
         # The arms of a stack have one model and one budget, and so one list of steps.
         self._steps = frozenset(curve_steps(study, arms[0]))
         self._device, self._vocab_size = device, dataset.vocab_size
         self._tokens = dataset.validation[: study.evaluation.curve_tokens + 1]
-        self._settings = tuple(settings)
+        self._settings = [study.setting(arm) for arm in arms]
         # One for each setting: constants that follow from it may differ within a stack.
         self._models: dict[Setting, GPT] = {}
         self._folder = study.folder
@@ -72,27 +67,23 @@ class HeldOutCurve:
                 self._models[setting] = model.to(self._device).eval()
         # A custom module is called as it is evaluated: by itself.
         own = any(setting.model.modules.named for setting in self._settings)
-        together = reads_together(self._device) and len(self._settings) > 1 and not own
-        sums = self._together(trainer) if together else self._alone(trainer)
+        models = [self._models[setting] for setting in self._settings]
+        rows, seq_len = dict(trainer.replicas.evaluated(trainer.t)), self._settings[0].data.seq_len
+        text = (self._tokens, seq_len, self._vocab_size)
+        if reads_together(self._device) and len(models) > 1 and not own:
+            sums = heldout_losses_together(models, rows, *text)
+        else:
+            sums = []
+            for replica, model in enumerate(models):
+                with torch.no_grad():
+                    for name, parameter in model.named_parameters():
+                        parameter.copy_(rows[name][replica])
+                sums.append(heldout_loss(model, *text))
         nats = [loss.nats if math.isfinite(loss.nats) else None for loss in sums]
         point = {"step": trainer.t, "seconds": seconds, "nats": nats}
         self.points.append(point | {"tokens": len(self._tokens) - 1})
         wait(self._device)
         return time.monotonic() - began
-
-    def _alone(self, trainer: Trainer) -> Iterator[LossSum]:
-        rows = trainer.replicas.evaluated(trainer.t)
-        for replica, setting in enumerate(self._settings):
-            model = self._models[setting]
-            with torch.no_grad():
-                for name, parameter in model.named_parameters():
-                    parameter.copy_(rows[name][replica])
-            yield heldout_loss(model, self._tokens, setting.data.seq_len, self._vocab_size)
-
-    def _together(self, trainer: Trainer) -> list[LossSum]:
-        models = [self._models[setting] for setting in self._settings]
-        seq_len, rows = self._settings[0].data.seq_len, dict(trainer.replicas.evaluated(trainer.t))
-        return heldout_losses_together(models, rows, self._tokens, seq_len, self._vocab_size)
 
     def write(self, folder: TrialFolder, replica: int) -> None:
         """Write curve.parquet of a replica: a row for each point."""

@@ -135,7 +135,7 @@ class Stack:
         )
         self.writes = task.ranks is None or task.ranks.is_first
         self.checkpoints = StackCheckpoints(task.results.path, task.trials, task.owner)
-        self.curve = HeldOutCurve(study, settings, arms, dataset, task.device)
+        self.curve = HeldOutCurve(study, arms, dataset, task.device)
         self.warning = ""
         self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
         self._identity = identity(study, arms, dataset, self.trainer)
@@ -208,7 +208,6 @@ class Stack:
 
         saved = {
             "seconds": seconds,
-            "stack": len(trainer.seeds),
             "replicas": replicas,
             "curve": self.curve.points,
             "machines": [*self.earlier_machines, self._here],
