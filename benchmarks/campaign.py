@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from paribus.statistics import Lord
-from paribus.statistics.online import Sequence
+from paribus.statistics.multiplicity import Sequence
 
 IDEAS, REAL, SCREEN = 50, 5, 2
 ALPHA, WEALTH = 0.05, 0.025

@@ -25,8 +25,7 @@ import numpy as np
 from scipy import stats
 
 from paribus.decision import Evidence, State, word_of
-from paribus.statistics import DESCRIPTIVE_BELOW, mcnemar, paired_t, welch
-from paribus.statistics.distributions import fisher_exact
+from paribus.statistics import DESCRIPTIVE_BELOW, fisher_exact, mcnemar, paired_t, welch
 
 SEED, ALPHA = 20261127, 0.05
 SHARED = 0.5  # of the variance of paired runs

@@ -121,12 +121,12 @@ def main() -> None:
 
 def told(cell: tuple[str, int, str, str], found: list[tuple[str, float | None, int]]) -> str:
     """Return the line of a cell."""
-    from paribus.statistics import clopper_pearson
+    from scipy.stats import binomtest
 
     regime, tuning, seeds, choice = cell
     of = len(found)
     errors = sum(p is not None and p <= 0.05 for _, p, _ in found)
-    interval = clopper_pearson(errors, of)
+    interval = binomtest(errors, of).proportion_ci()
     words = ", ".join(
         f"{word} {100 * k / of:.1f}" for word, k in Counter(w for w, *_ in found).most_common()
     )

@@ -115,7 +115,9 @@ def test_accuracy_is_paired_by_seed_and_window(small_study, fabricate):
         hits = [results.trial_blocks[arm, s]["correct"].to_numpy() / 16 for s in SEEDS]
         return np.stack(hits)
 
-    assert items.mean == pytest.approx((accuracy("layernorm") - accuracy("baseline")).mean())
+    assert items.decided.mean == pytest.approx(
+        (accuracy("layernorm") - accuracy("baseline")).mean()
+    )
 
 
 def test_a_plan_takes_its_spread_from_a_pilot(small_study, fabricate):

@@ -66,7 +66,6 @@ def test_a_short_last_window_weighs_by_its_tokens(make):
     assert contrast.decided.test == "crossed_components"
     assert contrast.decided.mean == pytest.approx(means[0] - means[1])
     assert contrast.decided.mean == pytest.approx((12 - 1.5) / 76)
-    assert contrast.items.by_seed.sd == pytest.approx(contrast.paired.sd)
 
 
 def test_arms_without_shared_items_are_judged_on_their_own(make):
@@ -98,7 +97,7 @@ def asked(made: Results, hits: Callable[[TrialFolder], list[int]], questions: in
 
 def test_one_question_more_in_every_seed_is_the_resolution_of_a_task(make):
     (found,) = asked(make(), lambda t: list(range(20 + (t.arm == "arm"))), 40).tasks
-    assert found.paired.resolution == 1 / 40
+    assert found.paired.test.resolution == 1 / 40
     assert found.paired.decided.p_value > 1e-3  # a t of sqrt(6)
     assert found.paired.decided.p_value == pytest.approx(0.0577, abs=5e-4)
 

@@ -126,7 +126,9 @@ def test_macro_accuracy_is_paired_by_seed_and_question(results):
         for t in CHANCE
     ]
     assert contrast.paired.mean == pytest.approx(np.mean(by_task))
-    assert contrast.items.mean == pytest.approx(np.mean(by_task))  # every task weighs the same
+    assert contrast.items.decided.mean == pytest.approx(
+        np.mean(by_task)
+    )  # every task weighs the same
     assert contrast.items.n_items == 2 * N_ITEMS
 
 

@@ -132,7 +132,7 @@ def test_an_own_task_is_an_endpoint(measured):
     assert contrast.paired and contrast.items
     expected = np.mean([scores["layernorm", s] - scores["baseline", s] for s in (1, 2)])
     assert contrast.paired.mean == pytest.approx(expected)
-    assert contrast.items.mean == pytest.approx(expected)
+    assert contrast.items.decided.mean == pytest.approx(expected)
     assert "pairs-task_accuracy-last_letter" in {f.name for f in draw(measured, analysis)}
     # Measures that have parts alone are no columns of numbers that are not there.
     assert "by_half" not in measured.scores.column_names

@@ -10,13 +10,13 @@ from scipy.stats import norm
 
 from paribus.statistics import (
     Looks,
+    OneLook,
     detectable_effect,
     holm,
     paired_t,
     predictive_power,
 )
-from paribus.statistics.sequential.at_look import AtLook
-from paribus.statistics.sequential.boundaries import _boundary_table, running_sums, t_statistics
+from paribus.statistics.looks import _boundary_table, running_sums, t_statistics
 
 from .paired_power import paired_power
 from .simulated_looks import characteristics
@@ -34,6 +34,11 @@ PUBLISHED = {
 }
 
 SLOW = pytest.mark.slow
+
+
+def at_look(test, plan, look):
+    """Return a test of all pairs as it is at one look of a plan."""
+    return OneLook(plan, look).decide(lambda _: test)
 
 
 def normal_boundaries(fractions, spent):
@@ -206,20 +211,20 @@ def test_what_a_look_says_has_one_test_behind_it():
     rng = np.random.default_rng(5)
     deltas = rng.normal(0.8, 1.0, 12)
     for look in range(4):
-        says = AtLook(paired_t(deltas), OURS, look)
+        says = at_look(paired_t(deltas), OURS, look)
         for level in (0.8, 0.9, 0.95):
             interval = says.interval(level)
             assert (0.0 in interval) == (says.p_value() > 1 - level)
             assert says.p_value(interval.low) == pytest.approx(1 - level)
             tail = says.one_sided_p(interval.high, greater=False)
             assert tail == pytest.approx((1 - level) / 2)
-        plain = says.test.interval(0.95)
+        plain = paired_t(deltas).interval(0.95)
         assert says.interval(0.95).low <= plain.low + 1e-9
         assert says.interval(0.95).high >= plain.high - 1e-9
 
 
 def test_a_look_too_early_to_reject_has_an_interval_without_ends():
-    says = AtLook(paired_t([1.0, 1.1, 1.2, 1.05, 0.9]), Looks((5, 200)), 0)
+    says = at_look(paired_t([1.0, 1.1, 1.2, 1.05, 0.9]), Looks((5, 200)), 0)
     interval = says.interval(0.95)
     assert (interval.low, interval.high) == (-math.inf, math.inf)
     assert says.p_value() > 0.05

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import zeta
 
 from paribus.statistics import Lord
-from paribus.statistics.online import gamma
+from paribus.statistics.multiplicity import gamma
 
 # The example of `?LORD` in onlineFDR (dsrobertson/onlineFDR), with its printed levels.
 P = [

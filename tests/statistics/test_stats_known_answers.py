@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from paribus.statistics import (
-    clopper_pearson,
     decided,
     holm,
     mcnemar,
@@ -18,7 +17,7 @@ from paribus.statistics import (
     sign_flip,
 )
 from paribus.statistics.contrast import hedges_correction
-from paribus.statistics.distributions import noncentral_t_cdf
+from paribus.statistics.power import noncentral_t_cdf
 from paribus.statistics.t_test import paired_deltas
 
 from .paired_power import paired_power
@@ -108,27 +107,6 @@ def test_holm():
 def test_mcnemar(b, c, p):
     assert mcnemar(b, c) == pytest.approx(p, abs=1e-15)
     assert mcnemar(c, b) == mcnemar(b, c)
-
-
-@pytest.mark.parametrize(
-    ("events", "n", "exact"),
-    [  # Newcombe 1998, Statistics in Medicine 17:857, table I, method 5
-        (81, 263, (0.2527, 0.3676)),
-        (15, 148, (0.0578, 0.1617)),
-        (0, 20, (0.0000, 0.1684)),
-        (1, 29, (0.0009, 0.1776)),
-    ],
-)
-def test_binomial_intervals(events, n, exact):
-    interval = clopper_pearson(events, n)
-    assert (interval.low, interval.high) == pytest.approx(exact, abs=5e-5)
-    assert events / n in interval
-
-
-def test_binomial_interval_of_r_binom_test():
-    # R ?binom.test, Mendelian example: 682 of 925.
-    interval = clopper_pearson(682, 925)
-    assert (interval.low, interval.high) == pytest.approx((0.7076683, 0.7654066), abs=5e-8)
 
 
 def test_pairs_for_eighty_per_cent_power():

@@ -12,17 +12,15 @@ from hypothesis import strategies as hs
 
 from paribus.statistics import (
     DecidingTest,
-    clopper_pearson,
     crossed_components,
     decided,
     holm,
-    mcnemar,
     paired_bootstrap,
     paired_contrast,
     paired_t,
     sign_flip,
 )
-from paribus.statistics.distributions import noncentral_t_cdf
+from paribus.statistics.power import noncentral_t_cdf
 
 from .paired_power import paired_power
 
@@ -174,17 +172,6 @@ def test_power_is_a_probability_and_grows(d_z, n):
     assert 0.05 - 1e-9 <= power <= 1 + 1e-12
     assert paired_power(d_z, n + 1) >= power - 1e-9
     assert paired_power(-d_z, n) == power
-
-
-@cases
-@given(hs.integers(0, 100), hs.integers(0, 100), levels)
-def test_rate_intervals_hold_the_rate_and_mirror(events, others, level):
-    n = max(1, events + others)
-    interval = clopper_pearson(events, n, level=level)
-    mirror = clopper_pearson(n - events, n, level=level)
-    assert 0 <= interval.low <= events / n <= interval.high <= 1
-    assert interval.low == pytest.approx(1 - mirror.high, abs=1e-9)
-    assert 0 < mcnemar(events, n - events) <= 1
 
 
 @pytest.mark.slow

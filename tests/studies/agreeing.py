@@ -46,7 +46,8 @@ def _contrast(records: headline.Records, one: dict[str, Any]) -> Iterator[str]:
     now = headline.contrast(*compared, choice["error"] if choice and choice["included"] else 0.0)
     then = one["by_run"]
     told = {"n": then["n"], "mean": then["mean"], "sd": then["sd"]}
-    if then["decided"]["test"] == "paired_t" and then["design"] is None:
+    one_sample = one["sampling"]["look"] is None and one["sampling"]["stages"] is None
+    if then["decided"]["test"] == "paired_t" and one_sample:
         told["p"] = then["decided"]["p_value"]
     told |= {side: then["t_interval"][side] for side in ("low", "high")}
     for name, value in told.items():

@@ -33,7 +33,7 @@ def _widened(contrast: Contrast, study: Study) -> Contrast:
     # Not of an interim analysis, whose outermost error is not that of the choice.
     if choice is None or choice.fit_included or not choice.lack_of_fit or says is None:
         return contrast
-    if not isinstance(test, TTest) or not test.choice:
+    if type(test) is not TTest or not test.choice:
         return contrast
     test = replace(test, choice=math.hypot(test.choice, choice.lack_of_fit))
     inference = study.inference

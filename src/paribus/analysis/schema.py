@@ -263,7 +263,10 @@ class Contrast(Result):
     @property
     def others(self) -> dict[str, float]:
         """p by the tests that did not decide."""
-        return self.deciding.others if self.deciding else {}
+        if self.by_run is None or self.items is None:
+            return self.by_run.others if self.by_run else {}
+        t = "paired t" if self.paired else "Welch's t"
+        return {f"{t} on these items alone": self.by_run.decided.p_value}
 
     def floor(self, test: str) -> float:
         """Return the least p that `test` could have given with so many pairs."""

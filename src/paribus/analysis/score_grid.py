@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 import numpy as np
-
-from paribus.statistics.distributions import chdtrc
+import scipy
 
 MOST_QUESTIONS = 100_000  # of a share of correct answers
 RARE = 0.01  # chance of so many equal runs, or of a grid that fits by accident
@@ -129,7 +128,7 @@ def repeated_scores(arms: Mapping[str, Sequence[float]]) -> dict[str, tuple[floa
         again, spread = len(arm) - len(set(arm)), spreads[name] or largest
         expected = math.comb(len(arm), 2) * step / (2 * math.sqrt(math.pi) * spread)
         # The chance of so many events or more, where so many are expected (Poisson).
-        if again and 1.0 - float(chdtrc(2 * again, 2 * expected)) < RARE / len(arms):
+        if again and scipy.special.pdtrc(again - 1, expected) < RARE / len(arms):
             repeated[name] = Counter(arm).most_common(1)[0]
     return repeated
 

@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from paribus.analysis import Analysis, Contrast, Costs
 from paribus.numbers import some
-from paribus.statistics import Decided, holm
-from paribus.statistics.distributions import fisher_exact
+from paribus.statistics import Decided, fisher_exact, holm
 
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]

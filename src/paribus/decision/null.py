@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from math import ceil, floor
 from statistics import fmean
 
+import scipy
+
 from paribus.analysis import Analysis, analyse, sampling_of
 from paribus.decision.rules import rule_of
 from paribus.decision.verdict import decide
 from paribus.errors import ParibusError
 from paribus.results import Results
-from paribus.statistics import Interval, clopper_pearson, holm
+from paribus.statistics import Interval, holm
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,6 @@ def _claims(analysis: Analysis) -> dict[str, float]:
 def _rate(name: str, nominal: float, claims: list[float]) -> Rate:
     """Return the mean; of a share of contrasts the interval has the bounds of the counts around."""
     rate, n = fmean(claims), len(claims)
-    low = clopper_pearson(floor(rate * n + 1e-9), n)
-    high = clopper_pearson(ceil(rate * n - 1e-9), n)
-    return Rate(name, nominal, rate, Interval(low.low, high.high, low.level))
+    counts = floor(rate * n + 1e-9), ceil(rate * n - 1e-9)
+    low, high = (scipy.stats.binomtest(count, n).proportion_ci() for count in counts)
+    return Rate(name, nominal, rate, Interval(low.low, high.high, 0.95))

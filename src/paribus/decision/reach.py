@@ -19,10 +19,10 @@ from paribus.statistics import (
     EventRates,
     OneLook,
     combined_mcnemar,
+    fisher_exact,
     mcnemar,
     stage_weights,
 )
-from paribus.statistics.distributions import fisher_exact
 from paribus.study import Study
 
 MOST_PAIRS = 1000  # stop searching beyond this

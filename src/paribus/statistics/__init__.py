@@ -17,7 +17,6 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | may one look at the data while they grow? | `Looks`, `OneLook`, `predictive_power` |
 | ... and a stage that was not planned? | `Stages`, `error_of_either` |
 | does one arm diverge more often? | `event_rates` |
-| how sure is a rate? | `clopper_pearson` |
 | did this run diverge or spike? | `stability_events` |
 | where along training do arms differ? | `curve_contrast`, `which_first` |
 | how delicate is the learning rate? | `learning_rate_sensitivity` |
@@ -31,7 +30,6 @@ Randomness is seeded by the caller, always; bad input raises `StatisticsError`; 
 `to_dict()`, of JSON types. Differences are treatment minus baseline.
 """
 
-from .bootstrap import paired_bootstrap
 from .choice import (
     LEAST_TUNING_SEEDS,
     TunedArm,
@@ -57,14 +55,12 @@ from .contrast import (
 )
 from .conventions import DESCRIPTIVE_BELOW, Interval, Result, StatisticsError
 from .crossed import LEAST_IN_BLOCK, contiguous_blocks, crossed_components, item_deltas, joined
-from .multiplicity import holm
-from .online import Lord
-from .permutations import permutation, sign_flip
+from .looks import Boundary, Looks, OneLook, detectable_effect, predictive_power
+from .multiplicity import Lord, holm
 from .power import minimum_detectable_effect, required_pairs
-from .proportions import EventRates, clopper_pearson, event_rates, mcnemar
-from .sequential.at_look import OneLook, predictive_power
-from .sequential.boundaries import Boundary, Looks, detectable_effect
-from .sequential.two_stages import Stages, combined_mcnemar, error_of_either, stage_weights
+from .proportions import EventRates, event_rates, fisher_exact, mcnemar
+from .resampling import paired_bootstrap, permutation, sign_flip
+from .stages import Stages, combined_mcnemar, error_of_either, stage_weights
 from .t_test import TTest, paired_deltas, paired_t, welch
 from .training_curves import (
     CurveContrast,
@@ -103,7 +99,6 @@ __all__ = [
     "TunedArm",
     "UnpairedContrast",
     "best_of",
-    "clopper_pearson",
     "combined_mcnemar",
     "contiguous_blocks",
     "crossed_components",
@@ -112,6 +107,7 @@ __all__ = [
     "detectable_effect",
     "error_of_either",
     "event_rates",
+    "fisher_exact",
     "holm",
     "item_deltas",
     "joined",

@@ -10,28 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .bootstrap import paired_bootstrap
 from .conventions import (
     ALPHA,
     DESCRIPTIVE_BELOW,
     POWER,
     RESAMPLES,
+    Floats,
     Interval,
     Result,
     checked_fraction,
     checked_positive,
     checked_scores,
 )
-from .crossed import crossed_bootstrap, crossed_components, crossed_welch, item_deltas, seed_means
-from .distributions import gammaln, noncentrality_interval
-from .permutations import permutation, sign_flip
-from .sequential.at_look import AtLook, OneLook
-from .sequential.two_stages import InverseNormal, Stages
+from .crossed import crossed_bootstrap, crossed_components, crossed_welch, item_deltas
+from .looks import OneLook
+from .power import noncentrality_interval
+from .resampling import paired_bootstrap, permutation, sign_flip
+from .stages import InverseNormal, Stages
 from .t_test import TTest, arm_summary, mean_and_sd, paired_deltas, paired_t, rounding, welch
 
 CROSSED = ("crossed_components", "crossed_bootstrap", "crossed_welch")  # of seeds and items
@@ -39,7 +39,7 @@ WELCH = "welch_t"
 INTERVAL_FROM = 3  # pairs, or runs of each arm
 SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
 
-DecidingTest = TTest | AtLook | InverseNormal
+DecidingTest = TTest | InverseNormal
 Design = OneLook | Stages | None  # None: all pairs are one sample of a size that was fixed
 
 
@@ -81,6 +81,23 @@ class Decided(Result):
         return self.n >= INTERVAL_FROM
 
 
+class Asked(TypedDict, total=False):
+    """What is asked of the test of a contrast.
+
+    Attributes:
+        margin: half-width of "no effect worth having", in the scores' unit; None for no such test.
+        alpha: two-sided level.
+        family: hypotheses that are tested together, this one included; the detectable effect and
+            the simultaneous interval are at level alpha / family.
+        power: of the detectable effect.
+    """
+
+    margin: float | None
+    alpha: float
+    family: int
+    power: float
+
+
 def decided(
     test: DecidingTest,
     name: str,
@@ -90,7 +107,7 @@ def decided(
     family: int = 1,
     power: float = POWER,
 ) -> Decided:
-    """State what `test` says, in a family of `family` hypotheses.
+    """State what `test` says; others as `Asked` has them.
 
     Equivalence is by two one-sided tests, both of them `test` (Schuirmann 1987).
     """
@@ -139,11 +156,13 @@ class EffectSize(Result):
 
 def hedges_correction(df: int) -> float:
     """J(df), by which d overestimates on average; exact, not 1 - 3/(4 df - 1) (Hedges 1981)."""
-    return math.exp(gammaln(df / 2) - gammaln((df - 1) / 2)) / math.sqrt(df / 2) if df > 1 else 0.0
+    if df == 1:
+        return 0.0
+    return math.exp(math.lgamma(df / 2) - math.lgamma((df - 1) / 2)) / math.sqrt(df / 2)
 
 
 def effect_size(
-    mean: float, sd: float, df: int, root_n: float, *, n: int, level: float = 1 - ALPHA
+    mean: float, sd: float, df: int, root_n: float, *, n: int, level: float
 ) -> EffectSize:
     """Return d and g with noncentral-t intervals (Steiger and Fouladi 1997).
 
@@ -162,17 +181,41 @@ def effect_size(
     return EffectSize(d, Interval(low, high, level), correction * d, of_g)
 
 
-def correlation(baseline: ArrayLike, treatment: ArrayLike) -> float | None:
-    """Pearson correlation between arms over seeds; None where an arm varies by rounding alone.
+def correlation(*arms: Floats) -> float | None:
+    """Pearson correlation between two arms over seeds; None where one varies by rounding alone.
 
     Pairing pays in proportion to it: Var(delta) = Var(a) + Var(b) - 2 r SD(a) SD(b).
     """
-    arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     if any(np.ptp(arm) <= rounding(arm) for arm in arms):
         return None
     a, b = (arm - math.fsum(arm) / arm.size for arm in arms)
     r = math.fsum(a * b) / math.sqrt(math.fsum(a * a) * math.fsum(b * b))
     return min(1.0, max(-1.0, r))
+
+
+@dataclass(frozen=True)
+class RunContrast(Result):
+    """Treatment minus baseline over runs. None marks a quantity that does not exist.
+
+    `decided` is what the registered test says, and what a reader states. All else stands beside it.
+
+    Attributes:
+        n: pairs, or runs of the arm that has fewer.
+        mean, sd: of the differences; of runs that are no pairs, the SD is pooled over both arms.
+        others: p by the tests that did not decide, which a sensitivity analysis looks at. Of the
+            same design; tests that have no p under it are left out.
+        floors: the least p that these could have given with so many pairs or runs.
+        test: the one that decided, for what else is asked of it.
+    """
+
+    n: int
+    mean: float
+    sd: float
+    decided: Decided
+    effect: EffectSize
+    others: dict[str, float]
+    floors: dict[str, float]
+    test: DecidingTest = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -185,40 +228,20 @@ class Pair(Result):
 
 
 @dataclass(frozen=True)
-class PairedContrast(Result):
-    """Treatment minus baseline over seeds. None marks a quantity that does not exist.
-
-    `decided` is what the registered test says, and what a reader states. All else stands beside it.
+class PairedContrast(RunContrast):
+    """The same over seeds that both arms have.
 
     Attributes:
         t_interval: of all pairs, as if they were one sample of a size that was fixed.
         studentized_interval, percentile_interval: of the bootstrap. The second undercovers at few
             pairs and describes.
-        others: p by the tests that did not decide, which a sensitivity analysis looks at. Of the
-            same design; tests that have no p under it are left out.
-        floors: the least p that these could have given with so many pairs.
-        resolution: of the measurement.
-        test: the one that decided, for what else is asked of it.
     """
 
-    n: int
-    mean: float
-    sd: float
-    constant: bool
-    decided: Decided
     t_interval: Interval
     studentized_interval: Interval
     percentile_interval: Interval
-    effect: EffectSize
     correlation: float | None
     pairs: tuple[Pair, ...]
-    others: dict[str, float]
-    floors: dict[str, float]
-    seed: int
-    resolution: float
-    design: Design
-    choice: float
-    test: DecidingTest = field(repr=False, compare=False)
 
 
 def _under(design: Design, p_values: dict[str, float]) -> dict[str, float]:
@@ -233,25 +256,18 @@ def paired_contrast(
     treatment: ArrayLike,
     *,
     seed: int,
-    margin: float | None = None,
-    alpha: float = ALPHA,
-    family: int = 1,
-    power: float = POWER,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
     rounded: bool = False,
     design: Design = None,
     choice: float = 0.0,
+    **asked: Unpack[Asked],
 ) -> PairedContrast:
     """Everything a report states about one contrast of two arms run on the same seeds.
 
     Args:
         baseline, treatment: scores of shape (S,), S >= 2, entry s of both from seed s; same unit.
         seed: of the resampling (above 7 pairs) and of the sign flips (above 20).
-        margin: half-width of "no effect worth having", in the scores' unit; None for no such test.
-        family: hypotheses that are tested together, this one included; the detectable effect and
-            the simultaneous interval are at level alpha / family.
-        power: of the detectable effect.
         resolution: smallest difference that the measurement can show, where it is coarser than
             floating point: a step of 1 / I in a share of I items. It matters where all differences
             are equal.
@@ -259,9 +275,10 @@ def paired_contrast(
         design: how the pairs were sampled, where not as one sample of a size that was fixed; pairs
             of a first stage come first. It changes what is decided, and nothing that describes.
         choice: SD of the difference that comes from choosing each arm's values (see `choice`).
+        asked: margin, alpha, family and power, as `Asked` has them.
     Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
     """
-    deltas = paired_deltas(baseline, treatment)
+    deltas, level = paired_deltas(baseline, treatment), 1 - asked.get("alpha", ALPHA)
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     least = max(rounding(first, second), resolution or 0.0)
 
@@ -270,7 +287,7 @@ def paired_contrast(
 
     whole = test_of(slice(None))
     test = design.decide(test_of) if design else whole
-    says = decided(test, "paired_t", margin=margin, alpha=alpha, family=family, power=power)
+    says = decided(test, "paired_t", **asked)
     bootstrap = paired_bootstrap(
         deltas, seed=seed, resamples=resamples, resolution=least, choice=choice
     )
@@ -280,62 +297,40 @@ def paired_contrast(
     if whole.n >= SIGN_FLIP_FROM and not choice:  # signs know nothing of a choice
         flips = sign_flip(deltas, seed=seed, resamples=resamples)
         others["exact sign flip"], floors["exact sign flip"] = flips.p_value, flips.floor
-    sd = mean_and_sd(deltas)[1]
+    n, mean, sd = whole.n, whole.mean, mean_and_sd(deltas)[1]
     pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
     return PairedContrast(
-        n=whole.n,
-        mean=whole.mean,
+        n=n,
+        mean=mean,
         sd=sd,
-        constant=whole.constant,
         decided=says,
-        t_interval=whole.interval(1 - alpha),
-        studentized_interval=bootstrap.studentized_interval(1 - alpha),
-        percentile_interval=bootstrap.percentile_interval(1 - alpha),
-        effect=effect_size(
-            whole.mean, sd, whole.n - 1, math.sqrt(whole.n), n=whole.n, level=1 - alpha
-        ),
-        correlation=correlation(first, second),
-        pairs=tuple(Pair(*pair) for pair in pairs),
+        effect=effect_size(mean, sd, n - 1, math.sqrt(n), n=n, level=level),
         others=_under(design, others),
         floors=_under(design, floors),
-        seed=seed,
-        resolution=least,
-        design=design,
-        choice=choice,
         test=test,
+        t_interval=whole.interval(level),
+        studentized_interval=bootstrap.studentized_interval(level),
+        percentile_interval=bootstrap.percentile_interval(level),
+        correlation=correlation(first, second),
+        pairs=tuple(Pair(*pair) for pair in pairs),
     )
 
 
 @dataclass(frozen=True)
-class UnpairedContrast(Result):
-    """Treatment minus baseline over runs that are no pairs. None marks what does not exist.
+class UnpairedContrast(RunContrast):
+    """The same over runs that are no pairs, by Welch's t.
 
     Attributes:
-        n: runs of the arm that has fewer.
-        decided: what Welch's t says; `df` are its.
-        sd: pooled over both arms.
-        effect: the difference over the pooled SD, with the interval of the pooled t.
-        others, floors: p of a permutation test, and the least that it could have given.
+        df: those of Welch's t; the interval of `effect` is that of the pooled t.
         values: scores of each arm, in the order given.
     """
 
-    n: int
     n_baseline: int
     n_treatment: int
-    mean: float
-    sd: float
     sd_baseline: float
     sd_treatment: float
-    constant: bool
-    decided: Decided
     df: float
-    effect: EffectSize
-    others: dict[str, float]
-    floors: dict[str, float]
     values: tuple[tuple[float, ...], tuple[float, ...]]
-    seed: int
-    resolution: float
-    test: TTest = field(repr=False, compare=False)
 
 
 def unpaired_contrast(
@@ -343,45 +338,38 @@ def unpaired_contrast(
     treatment: ArrayLike,
     *,
     seed: int,
-    margin: float | None = None,
-    alpha: float = ALPHA,
-    family: int = 1,
-    power: float = POWER,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
     rounded: bool = False,
+    **asked: Unpack[Asked],
 ) -> UnpairedContrast:
     """Everything a report states about one contrast of two arms whose runs are no pairs.
 
     Args: baseline, treatment: scores of shapes (A,) and (B,), both of at least 2 runs.
     Others as `paired_contrast` has them.
     """
-    first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
-    test = welch(first, second, resolution=resolution, rounded=rounded)
-    says = decided(test, WELCH, margin=margin, alpha=alpha, family=family, power=power)
-    dealt = permutation(first, second, seed=seed, resamples=resamples)
-    n_a, n_b, sds = first.size, second.size, [arm_summary(arm)[1] for arm in (first, second)]
-    df = n_a + n_b - 2
+    arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
+    test = welch(*arms, resolution=resolution, rounded=rounded)
+    dealt = permutation(*arms, seed=seed, resamples=resamples)
+    (n_a, n_b), sds = (arm.size for arm in arms), [arm_summary(arm)[1] for arm in arms]
+    df, root_n = n_a + n_b - 2, math.sqrt(n_a * n_b / (n_a + n_b))
     pooled = math.sqrt(((n_a - 1) * sds[0] ** 2 + (n_b - 1) * sds[1] ** 2) / df)
-    root_n = math.sqrt(n_a * n_b / (n_a + n_b))
+    level = 1 - asked.get("alpha", ALPHA)
     return UnpairedContrast(
         n=test.n,
-        n_baseline=n_a,
-        n_treatment=n_b,
         mean=test.mean,
         sd=pooled,
-        sd_baseline=sds[0],
-        sd_treatment=sds[1],
-        constant=test.constant,
-        decided=says,
-        df=test.df,
-        effect=effect_size(test.mean, pooled, df, root_n, n=test.n, level=1 - alpha),
+        decided=decided(test, WELCH, **asked),
+        effect=effect_size(test.mean, pooled, df, root_n, n=test.n, level=level),
         others={"permutation": dealt.p_value},
         floors={"permutation": dealt.floor},
-        values=(tuple(first.tolist()), tuple(second.tolist())),
-        seed=seed,
-        resolution=test.resolution,
         test=test,
+        n_baseline=n_a,
+        n_treatment=n_b,
+        sd_baseline=sds[0],
+        sd_treatment=sds[1],
+        df=test.df,
+        values=(tuple(arms[0].tolist()), tuple(arms[1].tolist())),
     )
 
 
@@ -390,18 +378,13 @@ class MacroContrast(Result):
     """A macro difference over tasks, for new items: with the errors of seeds, or runs, and items.
 
     Attributes:
-        by_seed: the same for these items alone.
         crossed: the test of all pairs; `test` is what it becomes under the design.
         n_items: over all tasks.
-        others: p by the tests that did not decide.
     """
 
-    mean: float
     decided: Decided
-    by_seed: PairedContrast | UnpairedContrast
     crossed: TTest
     n_items: int
-    others: dict[str, float]
     test: DecidingTest = field(repr=False, compare=False)
 
 
@@ -410,15 +393,12 @@ def macro_contrast(
     treatment: Sequence[ArrayLike],
     *,
     seed: int,
-    margin: float | None = None,
-    alpha: float = ALPHA,
-    family: int = 1,
-    power: float = POWER,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
     design: Design = None,
     choice: float = 0.0,
     crossed: Literal["components", "bootstrap", "welch"] = "components",
+    **asked: Unpack[Asked],
 ) -> MacroContrast:
     """Macro-averaged scores over tasks, paired by item, for a claim about new items.
 
@@ -430,34 +410,21 @@ def macro_contrast(
             "welch", whose runs are no pairs, of shapes (A, I_k) and (B, I_k).
     Others as `paired_contrast` has them.
     """
-    asked = {"margin": margin, "alpha": alpha, "family": family, "power": power}
-    means = seed_means(baseline), seed_means(treatment)
-    alike = {"seed": seed, "resamples": resamples, "resolution": resolution}
-    test: DecidingTest
-    if crossed == "welch":
-        by_seed: PairedContrast | UnpairedContrast = unpaired_contrast(*means, **alike, **asked)
-        test = whole = crossed_welch(baseline, treatment, resolution=resolution)
-        others = {"Welch's t on these items alone": by_seed.decided.p_value}
-    else:
-        deltas = item_deltas(baseline, treatment)
 
-        def test_of(part: slice) -> TTest:
-            tasks = [task[part] for task in deltas]
-            keywords = {"resolution": resolution, "choice": choice}
-            if crossed == "components":
-                return crossed_components(tasks, **keywords)
-            return crossed_bootstrap(tasks, seed=seed, resamples=resamples, **keywords)
+    def test_of(part: slice) -> TTest:
+        if crossed == "welch":
+            return crossed_welch(baseline, treatment, resolution=resolution)
+        tasks = [task[part] for task in item_deltas(baseline, treatment)]
+        if crossed == "components":
+            return crossed_components(tasks, resolution=resolution, choice=choice)
+        drawn = {"seed": seed, "resamples": resamples}
+        return crossed_bootstrap(tasks, **drawn, resolution=resolution, choice=choice)
 
-        by_seed = paired_contrast(*means, design=design, choice=choice, **alike, **asked)
-        whole = test_of(slice(None))
-        test = design.decide(test_of) if design else whole
-        others = {"paired t on these items alone": by_seed.decided.p_value}
+    whole = test_of(slice(None))
+    test = design.decide(test_of) if design else whole
     return MacroContrast(
-        mean=whole.mean,
         decided=decided(test, f"crossed_{crossed}", **asked),
-        by_seed=by_seed,
         crossed=whole,
         n_items=sum(np.shape(task)[1] for task in baseline),
-        others=others,
         test=test,
     )

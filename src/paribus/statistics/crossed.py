@@ -45,7 +45,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .bootstrap import resample_counts
 from .conventions import (
     RESAMPLES,
     TIE,
@@ -54,6 +53,7 @@ from .conventions import (
     checked_resamples,
     checked_scores,
 )
+from .resampling import resample_counts
 from .t_test import TTest, least_sd, mean_and_sd, rounding, welch
 
 BLOCK = 1_000  # resamples that are computed at once

@@ -1,11 +1,33 @@
-"""Holm's step-down Bonferroni for a family of tests."""
+"""Families of tests: Holm's adjustment, and LORD++ for tests that arrive one after the other.
+
+LORD++ keeps the false discovery rate (Ramdas, Yang, Wainwright and Jordan 2017, "Online control of
+the false discovery rate with decaying memory", section 3.1). With discoveries at the places
+tau_1 < tau_2 < ..., test t has level
+
+    gamma_t w0 + (alpha - w0) gamma_{t - tau_1} + alpha * (sum over j >= 2) gamma_{t - tau_j}
+
+where terms of discoveries at t or later are left out. Two sequences, each falling with sum 1:
+
+    power       gamma_j = j^-1.6 / zeta(1.6), as in Ramdas, Zrnic, Wainwright and Jordan (2018),
+                "SAFFRON": 93% of the level is spent by the 50th test
+    slow        gamma_j = 0.07720838 log(max(j, 2)) / (j exp(sqrt(log j))): Javanmard and Montanari
+                (2018), equation 31, the default of the R package onlineFDR; for endless sequences
+
+The bound on the false discovery rate is proven for p-values of true nulls that are independent of
+one another and of the rest. Arms that share one baseline are not: `benchmarks/campaign.py` measures
+what that does.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import Floats, checked_p_values
+from .conventions import ALPHA, Floats, Result, StatisticsError, checked_fraction, checked_p_values
 
 
 def holm(p_values: ArrayLike) -> Floats:
@@ -23,3 +45,65 @@ def holm(p_values: ArrayLike) -> Floats:
     kept = np.minimum(1.0, np.maximum.accumulate(stepped, axis=-1))
     np.put_along_axis(adjusted, ascending, kept, axis=-1)
     return adjusted
+
+
+Sequence = Literal["power", "slow"]
+ZETA = 2.2857656656801293  # of 1.6
+SCALE = 0.07720838
+
+
+def gamma(n: int, sequence: Sequence = "power") -> Floats:
+    """Return the first `n` shares of the level, [n]."""
+    j = np.arange(1, n + 1, dtype=np.float64)
+    if sequence == "power":
+        return j**-1.6 / ZETA
+    return SCALE * np.log(np.maximum(j, 2)) / (j * np.exp(np.sqrt(np.log(j))))
+
+
+@dataclass(frozen=True)
+class OnlineTests(Result):
+    """The level of every test, and whether its p is at or below it; as many axes as the p had."""
+
+    levels: Floats
+    found: np.ndarray
+
+
+@dataclass(frozen=True)
+class Lord:
+    """The rule LORD++ for a false discovery rate of `alpha`; `wealth` is what the first tests have.
+
+    A larger `wealth` (w0) makes early tests less strict, and pays less for the first discovery.
+    """
+
+    alpha: float = ALPHA
+    wealth: float = ALPHA / 2
+    sequence: Sequence = "power"
+
+    def __post_init__(self) -> None:
+        """Raise StatisticsError for a level or a wealth out of range."""
+        checked_fraction(self.alpha, "alpha")
+        if not 0 < self.wealth <= self.alpha:
+            raise StatisticsError(
+                f"wealth = {self.wealth} is not within (0, alpha = {self.alpha}]: the rule pays "
+                "out alpha - wealth at the first discovery"
+            )
+
+    def next_level(self, discoveries: Iterable[bool]) -> float:
+        """Return the level of the test that comes after those that found something, or did not."""
+        past = [0.0 if discovered else 1.0 for discovered in discoveries]
+        return float(self.run([*past, 1.0]).levels[-1])
+
+    def run(self, p_values: ArrayLike) -> OnlineTests:
+        """Return levels and findings of p-values in order: (m,), or (N, m) for N sequences."""
+        p = checked_p_values(p_values)
+        rows = np.atleast_2d(p)
+        shares = gamma(rows.shape[1], self.sequence)
+        levels = np.tile(self.wealth * shares, (len(rows), 1))
+        found = np.zeros(rows.shape, bool)
+        seen = np.zeros(len(rows), bool)
+        for t in range(rows.shape[1]):
+            found[:, t] = rows[:, t] <= levels[:, t]
+            paid = found[:, t] * np.where(seen, self.alpha, self.alpha - self.wealth)
+            levels[:, t + 1 :] += paid[:, None] * shares[: rows.shape[1] - t - 1]
+            seen |= found[:, t]
+        return OnlineTests(levels.reshape(p.shape), found.reshape(p.shape))

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-
-from .distributions import stdtrit
+import scipy
 
 
 def outlier(values: Sequence[float], alpha: float = 0.01) -> int | None:
@@ -20,7 +19,7 @@ def outlier(values: Sequence[float], alpha: float = 0.01) -> int | None:
     if n < 3 or not sd > 0:
         return None
     distances = np.abs(x - x.mean()) / sd
-    t2 = float(stdtrit(n - 2, alpha / (2 * n))) ** 2
+    t2 = float(scipy.special.stdtrit(n - 2, alpha / (2 * n))) ** 2
     critical = (n - 1) / math.sqrt(n) * math.sqrt(t2 / (n - 2 + t2))
     place = int(distances.argmax())
     return place if distances[place] > critical else None

@@ -1,4 +1,8 @@
-"""Planning: power, pairs needed and detectable effect of Student's t. All of this is exact."""
+"""Planning: power, pairs needed and detectable effect of Student's t, by its noncentral law.
+
+SciPy imports its submodules when they are first used (`scipy.special`). That takes half a second
+of a core and 30 MiB, and a process that only trains needs none of them.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,66 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 
+import scipy
+
 from .conventions import ALPHA, POWER, StatisticsError, checked_fraction, checked_positive
-from .distributions import noncentral_t_cdf, root, stdtrit
 
 MOST_PAIRS = 10**7  # a plan that needs more is no plan
 
 
+def root(function: Callable[[float], float], low: float, high: float, within: float = 0.0) -> float:
+    """Return, by bisection, where a function changes its sign between `low` and `high`.
+
+    To `within`, or the last bit. SciPy has better methods, in a module that takes longer to import
+    than a verdict takes.
+    """
+    is_positive = function(low) > 0
+    while high - low > within:
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        if (function(middle) > 0) == is_positive:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def noncentral_t_cdf(t: float, df: float, ncp: float) -> float:
+    """P(T <= t) of the noncentral t with `df` degrees of freedom; never NaN for finite input.
+
+    SciPy's is NaN at negative t, and where the answer is 0 or 1 in double precision.
+    """
+    if t < 0:
+        return 1.0 - noncentral_t_cdf(-t, df, -ncp)
+    p = float(scipy.special.nctdtr(df, ncp, t))
+    return float(t > ncp) if math.isnan(p) else p
+
+
+def noncentrality_interval(t: float, df: float, level: float) -> tuple[float, float]:
+    """Return the noncentralities under which an observed t is in neither (1 - level) / 2 tail.
+
+    Inverts the distribution function (Steiger and Fouladi 1997), which decreases in ncp.
+    """
+
+    def bound(probability: float) -> float:
+        def excess(ncp: float) -> float:
+            return noncentral_t_cdf(t, df, ncp) - probability
+
+        low, high, step = math.floor(t), math.ceil(t), 1
+        while excess(low) < 0:
+            low, step = low - step, 2 * step
+        while excess(high) > 0:
+            high, step = high + step, 2 * step
+        return root(excess, low, high)
+
+    tail = (1 - level) / 2
+    return bound(1 - tail), bound(tail)
+
+
 def t_power(df: float, ncp: float, alpha: float) -> float:
-    """Probability that a two-sided t on `df` rejects, of noncentrality `ncp`: both tails."""
-    critical = float(stdtrit(df, 1 - checked_fraction(alpha, "alpha") / 2))
+    """Return the probability that a two-sided t rejects, of noncentrality `ncp`: both tails."""
+    critical = float(scipy.special.stdtrit(df, 1 - checked_fraction(alpha, "alpha") / 2))
     return noncentral_t_cdf(-critical, df, ncp) + 1 - noncentral_t_cdf(critical, df, ncp)
 
 
@@ -27,16 +82,6 @@ def noncentrality(df: float, *, power: float, alpha: float) -> float:
     while t_power(df, most, alpha) < power:
         most *= 2
     return root(lambda ncp: t_power(df, ncp, alpha) - power, 0.0, most)
-
-
-def fewest(enough: Callable[[int], bool], most: int) -> int | None:
-    """Return the least number from 2 that is enough, and all above it; None above `most`."""
-    high, step = 2, 1
-    while not enough(high):
-        high, step = high + step, 2 * step
-        if high > most:
-            return None
-    return bisect_left(range(high), True, lo=max(2, high - step // 2), key=enough)
 
 
 def required_pairs(
@@ -60,7 +105,9 @@ def required_pairs(
         error = math.hypot(sd / math.sqrt(n), lasting)
         return t_power(min(df_each * (n - 1), item_df), effect / error, alpha) >= power
 
-    return fewest(enough, MOST_PAIRS) if enough(MOST_PAIRS) else None
+    if not enough(MOST_PAIRS):
+        return None
+    return bisect_left(range(MOST_PAIRS), True, lo=2, key=enough)
 
 
 def minimum_detectable_effect(n: int, *, power: float = POWER, alpha: float = ALPHA) -> float:

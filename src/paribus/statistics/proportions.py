@@ -1,29 +1,39 @@
-"""Counts of events: exact tests of two arms, and the binomial interval."""
+"""Counts of events: exact tests of two arms."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from .conventions import (
-    ALPHA,
-    Interval,
     Result,
     StatisticsError,
     checked_count,
-    checked_fraction,
     finite_array,
 )
-from .distributions import bdtr, betaincinv, fisher_exact
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
     """Exact two-sided McNemar p (McNemar 1947), binomial on the discordant pairs; 1 without any."""
     b = checked_count(only_baseline, "only_baseline", 0)
     c = checked_count(only_treatment, "only_treatment", 0)
-    return min(1.0, 2 * float(bdtr(min(b, c), b + c, 0.5))) if b + c else 1.0
+    return min(1.0, 2 * float(scipy.special.bdtr(min(b, c), b + c, 0.5))) if b + c else 1.0
+
+
+def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
+    """Two-sided p of Fisher's exact test for `first` of `n_first` against `second` of `n_second`.
+
+    The sum over all tables of these margins that are no likelier than the one seen.
+    """
+    struck = first + second
+    tables = range(max(0, struck - n_second), min(struck, n_first) + 1)
+    ways = [math.comb(n_first, k) * math.comb(n_second, struck - k) for k in tables]
+    seen = ways[first - tables.start]
+    return sum(way for way in ways if way <= seen) / sum(ways)
 
 
 @dataclass(frozen=True)
@@ -75,14 +85,3 @@ def event_rates(baseline: ArrayLike, treatment: ArrayLike, *, paired: bool = Tru
         return EventRates(n_a, n_b, a, b, fisher_exact(a, b, n_a, n_b))
     both = int((arms[0] * arms[1]).sum())
     return EventRates(n_a, n_b, a, b, mcnemar(a - both, b - both), both)
-
-
-def clopper_pearson(events: int, n: int, *, level: float = 1 - ALPHA) -> Interval:
-    """Exact binomial interval (Clopper and Pearson 1934): covers at least `level`, often more."""
-    n, events = checked_count(n, "n", 1), checked_count(events, "events", 0)
-    if events > n:
-        raise StatisticsError(f"events = {events} is above n = {n}: pass events <= n")
-    tail = (1 - checked_fraction(level, "level")) / 2
-    low = betaincinv(events, n - events + 1, tail) if events > 0 else 0.0
-    high = betaincinv(events + 1, n - events, 1 - tail) if events < n else 1.0
-    return Interval(float(low), float(high), level)

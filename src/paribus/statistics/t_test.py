@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from .conventions import (
@@ -36,7 +37,6 @@ from .conventions import (
     checked_positive,
     checked_scores,
 )
-from .distributions import stdtr, stdtrit
 from .power import noncentrality, required_pairs
 
 # A subtraction of two scores is exact to half a unit in the last place of the larger, and each
@@ -96,17 +96,18 @@ class TTest(Result):
 
     def p_value(self, null: float = 0.0) -> float:
         """Two-sided p, never 0."""
-        return float(min(1.0, max(LEAST, 2 * stdtr(self.df, -abs(self.statistic(null))))))
+        tail = scipy.special.stdtr(self.df, -abs(self.statistic(null)))
+        return float(min(1.0, max(LEAST, 2 * tail)))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
         """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
         t = self.statistic(null)
-        return float(max(LEAST, stdtr(self.df, -t if greater else t)))
+        return float(max(LEAST, scipy.special.stdtr(self.df, -t if greater else t)))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
         """Two-sided interval; excludes a null mean exactly when its p is below 1 - level."""
         level = checked_fraction(level, "level")
-        half = float(stdtrit(self.df, (1 + level) / 2)) * self.full_error
+        half = float(scipy.special.stdtrit(self.df, (1 + level) / 2)) * self.full_error
         return Interval(self.mean - half, self.mean + half, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:

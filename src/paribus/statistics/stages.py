@@ -20,9 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..conventions import ALPHA, Interval, Result, checked_fraction
-from ..distributions import bdtr, ndtr, ndtri, quad, root
-from ..t_test import LEAST, TestOf, TTest
+import scipy
+
+from .conventions import ALPHA, Interval, Result, checked_fraction
+from .power import root
+from .t_test import LEAST, TestOf, TTest
 
 NEAREST_TO_ONE = 1 - 1e-15
 
@@ -36,8 +38,8 @@ def stage_weights(first: float) -> tuple[float, float]:
 def combined_p(p_values: Sequence[float], weights: Sequence[float]) -> float:
     """Return the one-sided p of stages with these one-sided p-values, never 0."""
     clipped = [min(max(p, LEAST), NEAREST_TO_ONE) for p in p_values]
-    z = sum(w * float(ndtri(p)) for p, w in zip(clipped, weights, strict=True))
-    return max(LEAST, float(ndtr(z)))
+    z = sum(w * float(scipy.special.ndtri(p)) for p, w in zip(clipped, weights, strict=True))
+    return max(LEAST, float(scipy.special.ndtr(z)))
 
 
 def combined_mcnemar(stages: Sequence[tuple[int, int]], weights: Sequence[float]) -> float:
@@ -51,20 +53,20 @@ def combined_mcnemar(stages: Sequence[tuple[int, int]], weights: Sequence[float]
     if not parts:
         return 1.0
     more_in_baseline = sum(b - c for b, c, _ in parts) >= 0
-    p = [float(bdtr(c if more_in_baseline else b, b + c, 0.5)) for b, c, _ in parts]
+    p = [float(scipy.special.bdtr(c if more_in_baseline else b, b + c, 0.5)) for b, c, _ in parts]
     length = math.hypot(*(w for _, _, w in parts))
     return min(1.0, 2 * combined_p(p, [w / length for _, _, w in parts]))
 
 
 def error_of_either(weights: tuple[float, float], alpha: float = ALPHA) -> float:
     """Return the chance of a false claim at the first stage or of both, each tested at `alpha`."""
-    z, (first, second) = -float(ndtri(checked_fraction(alpha, "alpha") / 2)), weights
+    z, (first, second) = -float(scipy.special.ndtri(checked_fraction(alpha, "alpha") / 2)), weights
 
     def neither(x: float) -> float:
-        inside = ndtr((z - first * x) / second) - ndtr((-z - first * x) / second)
-        return math.exp(-x * x / 2) / math.sqrt(2 * math.pi) * float(inside)
+        low, high = scipy.special.ndtr([(-z - first * x) / second, (z - first * x) / second])
+        return math.exp(-x * x / 2) / math.sqrt(2 * math.pi) * float(high - low)
 
-    return 1 - quad(neither, -z, z, epsabs=1e-12)[0]
+    return 1 - scipy.integrate.quad(neither, -z, z, epsabs=1e-12)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ class InverseNormal:
         Each end lies between the estimate and the outermost end of the stages' own intervals,
         because the weights sum to at least 1.
         """
-        z, mean = -float(ndtri((1 - checked_fraction(level, "level")) / 2)), self.mean
+        z, mean = -float(scipy.special.ndtri((1 - checked_fraction(level, "level")) / 2)), self.mean
         stages = [test.interval(level) for test in self.tests]
         low = self._crossing(-z, min(stage.low for stage in stages), mean)
         high = self._crossing(z, mean, max(stage.high for stage in stages))
@@ -150,7 +152,8 @@ class InverseNormal:
             # The smaller p of both sides is the exact one; the other is near 1.
             below = self._combined(null, greater=False)
             above = self._combined(null, greater=True)
-            return (float(-ndtri(below)) if below < above else float(ndtri(above))) - z
+            quantile = scipy.special.ndtri(min(below, above))
+            return float(-quantile if below < above else quantile) - z
 
         if not (math.isfinite(low) and math.isfinite(high)):
             return low if z < 0 else high

@@ -33,22 +33,27 @@ spends 1e-16 of a level of 1e-5.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal, get_args
 
 import numpy as np
+import scipy
 
-from ..conventions import (
+from .conventions import (
     ALPHA,
     POWER,
     Floats,
+    Interval,
     Result,
     StatisticsError,
     checked_count,
     checked_fraction,
 )
-from ..distributions import log_ndtr, ndtri, root, stdtr, stdtrit
+from .power import root
+from .proportions import event_rates
+from .t_test import TestOf, TTest
 
 Spending = Literal["obrien_fleming", "pocock"]
 
@@ -64,7 +69,9 @@ def log_spent(spending: Spending, levels: Floats, fraction: float) -> Floats:
         return np.log(levels)
     if spending == "pocock":
         return np.log(capped) + math.log(math.log1p((math.e - 1) * fraction))
-    return math.log(2) + log_ndtr(ndtri(capped / 2) / math.sqrt(fraction))
+    return math.log(2) + scipy.special.log_ndtr(
+        scipy.special.ndtri(capped / 2) / math.sqrt(fraction)
+    )
 
 
 STUDIES = 2**20  # simulated; the error over all looks is then known to some 0.02 percentage points
@@ -166,7 +173,7 @@ class Looks(Result):
         boundaries = []
         for k, pairs in enumerate(self.pairs):
             p = self.bound(k, alpha / 2)
-            t = float(-stdtrit(pairs - 1, p)) if p > 0 else math.inf
+            t = float(-scipy.special.stdtrit(pairs - 1, p)) if p > 0 else math.inf
             boundaries.append(Boundary(pairs, self.fractions[k], float(spent[k]), 2 * p, t))
         return tuple(boundaries)
 
@@ -219,7 +226,10 @@ def detectable_effect(
     checked_fraction(power, "power")
     sums, spreads = running_sums(looks, studies, SEED + 1)
     n = np.array(looks.pairs)
-    reach = [-stdtrit(pairs - 1, looks.bound(k, alpha / 2)) for k, pairs in enumerate(looks.pairs)]
+    reach = [
+        -scipy.special.stdtrit(pairs - 1, looks.bound(k, alpha / 2))
+        for k, pairs in enumerate(looks.pairs)
+    ]
 
     def shortfall(effect: float) -> float:
         t = t_statistics(looks, sums + n[:, None] * effect, spreads)
@@ -242,7 +252,7 @@ def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
         last = k == len(looks.pairs) - 1
         levels = LEVELS if last else LEVELS[LEVELS <= MONOTONE_TO]
         spent = log_spent(looks.spending, levels, looks.fractions[k])
-        one_side = stdtr(pairs - 1, -statistics[k])
+        one_side = scipy.special.stdtr(pairs - 1, -statistics[k])
         p = np.concatenate([one_side, 1 - one_side])  # every study twice, once with turned signs
         bounds = spent
         if before is not None:
@@ -275,3 +285,135 @@ def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Fl
     bounds = np.minimum(bounds, spent)
     # Noise must not make a higher level stricter: the lower one gives way.
     return np.minimum.accumulate(bounds[::-1])[::-1]
+
+
+# Below it a level of 1 - 2 p is 1 in double precision: no interval has it.
+LEAST_NOMINAL = 1e-15
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AtLook(TTest):
+    """A test of the pairs that exist at look `look` (from 0) of `looks`: it holds over all looks.
+
+    Boundaries are nominal p-values, so what is said at a look follows from the nominal p. Its p
+    becomes the least level that the plan would have rejected at (`Looks.level`), and its interval
+    the one of the boundary's nominal level: a *repeated confidence interval* (Jennison and Turnbull
+    1989, JRSS B 51, 305-361). Each excludes a null mean exactly where the p against it is below the
+    level. Both hold whatever made sampling stop: an effect, equivalence, futility, a look that was
+    ignored, a lost machine. Intervals by stage-wise ordering are shorter, but hold only where
+    sampling stops by one rule for effects alone.
+    """
+
+    looks: Looks
+    look: int
+
+    def p_value(self, null: float = 0.0) -> float:
+        """Return the two-sided p over all looks."""
+        return min(1.0, 2 * self._level(super().p_value(null) / 2))
+
+    def one_sided_p(self, null: float, *, greater: bool) -> float:
+        """Return the one-sided p over all looks."""
+        return self._level(super().one_sided_p(null, greater=greater))
+
+    def interval(self, level: float = 1 - ALPHA) -> Interval:
+        """Return the null means with p above 1 - level; unbounded where this look can reject
+        none."""
+        nominal = self._nominal(1 - checked_fraction(level, "level"))
+        if nominal < LEAST_NOMINAL:
+            return Interval(-math.inf, math.inf, level)
+        return replace(super().interval(1 - nominal), level=level)
+
+    def detectable(self, *, power: float, alpha: float) -> float:
+        """Return the least effect that this look detects with so many pairs and this spread."""
+        nominal = self._nominal(alpha)
+        if nominal < LEAST_NOMINAL:
+            return math.inf
+        return super().detectable(power=power, alpha=nominal)
+
+    def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
+        """Return the pairs of a last look that would detect `effect` in a plan of the same
+        proportions.
+
+        Earlier looks can only add to the power.
+        """
+        nominal = 2 * self.looks.bound(len(self.looks.pairs) - 1, alpha / 2)
+        return super().pairs_needed(effect, power=power, alpha=nominal)
+
+    def _nominal(self, alpha: float) -> float:
+        """Return the two-sided nominal p that is small enough here, of a level `alpha`."""
+        return 2 * self.looks.bound(self.look, alpha / 2)
+
+    def _level(self, p: float) -> float:
+        return float(self.looks.level(self.look, p))
+
+
+@dataclass(frozen=True)
+class OneLook(Result):
+    """Pairs up to look `look` (from 0) of a plan."""
+
+    looks: Looks
+    look: int
+
+    def decide(self, test_of: TestOf) -> AtLook:
+        """Return the test of all pairs, over all looks."""
+        return AtLook(**vars(test_of(slice(None))), looks=self.looks, look=self.look)
+
+    def of_other(self, p: float) -> float:
+        """Return the p over all looks of a test with a nominal p of `p` at this one."""
+        return min(1.0, 2 * float(self.looks.level(self.look, p / 2)))
+
+    def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
+        """McNemar's p over all looks."""
+        return self.of_other(event_rates(baseline, treatment).p_value)
+
+
+def predictive_power(
+    *,
+    n: int,
+    mean: float | Floats,
+    standard_error: float | Floats,
+    looks: Looks,
+    look: int,
+    alpha: float = ALPHA,
+    margin: float | None = None,
+    choice: float = 0.0,
+) -> Floats:
+    """Return the chance, given what is seen, that the last look resolves a contrast; 1 at the last
+    look.
+
+    Resolved is an effect, or equivalence where there is a margin, both at level `alpha`. The mean
+    of all pairs is predicted from those seen, under a flat prior: Student's t on n - 1 degrees of
+    freedom about the mean so far, with squared scale s^2 (1 / n - 1 / N) (Spiegelhalter, Freedman
+    and Blackburn 1986, Controlled Clinical Trials 7, 8-17). The spread is taken to stay what it is.
+
+    Args:
+        n, mean, standard_error: of the differences so far; arrays are of as many contrasts.
+        choice: SD that more pairs cannot reduce, from choosing tuned values.
+    """
+    mean, error = np.asarray(mean, dtype=float), np.asarray(standard_error, dtype=float)
+    if n < 2 or not (error > 0).all():
+        raise StatisticsError(
+            f"n = {n}, standard_error = {standard_error}: a prediction needs two pairs that differ"
+        )
+    last = len(looks.pairs) - 1
+    if look == last:
+        return np.ones_like(mean)
+    total = max(looks.pairs[last] * n // looks.pairs[look], n + 1)  # as many are lost as so far
+    spread = error * math.sqrt(n)
+    scale = spread * math.sqrt(1 / n - 1 / total)
+
+    def below(bound: Floats) -> Floats:
+        return scipy.special.stdtr(n - 1, (bound - mean) / scale)
+
+    def reach(level: float) -> Floats:
+        reached = np.hypot(spread / math.sqrt(total), choice)
+        return -scipy.special.stdtrit(total - 1, looks.bound(last, level)) * reached
+
+    effect = reach(alpha / 2)
+    chance = 1 - below(effect) + below(-effect)
+    if margin is None:
+        return chance
+    inside = np.maximum(0.0, margin - reach(alpha))
+    # Means so far from 0 that are still inside the margin are both, and count once.
+    least = np.minimum(inside, effect)
+    return np.minimum(1.0, chance + below(least) - below(-least))
