@@ -748,17 +748,13 @@ def test_what_a_killed_run_left_of_a_copy_is_made_again(tmp_path, repository):
     (tmp_path / "change.patch").write_text(PATCH)
     (tmp_path / "study.toml").write_text(IN_GIT)
     study = paribus.load_study(tmp_path / "study.toml")
-    program = study.setting("patched").program
-    source = find_source(study, "patched", program, "")
-    copy = prepare_folder(study, "patched", program, source, tmp_path / "copies")
+    source = find_source(study, "patched")
+    copy = prepare_folder(study, "patched", source, tmp_path / "copies")
     inode = copy.stat().st_ino
-    assert (
-        prepare_folder(study, "patched", program, source, tmp_path / "copies").stat().st_ino
-        == inode
-    )
+    assert prepare_folder(study, "patched", source, tmp_path / "copies").stat().st_ino == inode
     (copy / "train.sh").write_text("echo loss: 9\n")
     (copy.parent / f".{copy.name}.left.part").mkdir()
-    again = prepare_folder(study, "patched", program, source, tmp_path / "copies")
+    again = prepare_folder(study, "patched", source, tmp_path / "copies")
     assert again == copy and 'x.bin)3"' in (copy / "train.sh").read_text()
     assert sorted(one.name for one in copy.parent.iterdir()) == [copy.name]
 
@@ -782,9 +778,8 @@ def test_uncommitted_work_is_told_and_goes_into_patched_copies(tmp_path, reposit
         (text,) = [one.text for one in row.cautions if one.code == "uncommitted"]
         assert evidence["baseline"] in text
     assert any("uncommitted" in fact for fact in report.facts)
-    program = study.setting("patched").program
-    source = find_source(study, "patched", program, "")
-    copy = prepare_folder(study, "patched", program, source, tmp_path / "c")
+    source = find_source(study, "patched")
+    copy = prepare_folder(study, "patched", source, tmp_path / "c")
     assert (copy / "data" / "readme").read_text() == "edited" and (copy / "more.sh").is_file()
     assert "x.bin)3" in (copy / "train.sh").read_text()
 

@@ -56,9 +56,10 @@ class CommandRecords(RecordFormat):
         pairs: dict[str, Check] = {"setting": checked.settings}
         for name, keys in registered.get(TRAINER, {}).get("controls", {}).items():
             # A source is its commit, a patch and uncommitted changes, a digest each.
-            pairs[name] = checked.evidence(name, tuple(keys), shown=100)
             if name in COMPARISONS:
-                pairs[name] = partial(_compare, COMPARISONS[name], tuple(keys))
+                pairs[name] = partial(_compare, name, tuple(keys))
+            else:
+                pairs[name] = checked.evidence(name, tuple(keys), shown=100)
         return checked.Checks(pairs, among={"seed": _seeds})
 
     def evidence(
@@ -70,18 +71,15 @@ class CommandRecords(RecordFormat):
         return ProgramEvidence(folder.arm, folder.seed, trial, environment, score)
 
 
-Comparison = Callable[[ProgramEvidence, ProgramEvidence, State], Finding]
-"""Compares two trials; the state is that of a difference, declared or broken."""
-
-
 def _compare(
-    comparison: Comparison,
+    name: str,
     keys: tuple[str, ...],
     own: ProgramEvidence,
     other: ProgramEvidence,
     declared: checked.Declared,
 ) -> Finding:
-    return comparison(own, other, checked.declared_by(declared, *keys))
+    """Compare two trials by one control; a difference is declared, or breaks it."""
+    return COMPARISONS[name](own, other, checked.declared_by(declared, *keys))
 
 
 def _data(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
@@ -144,17 +142,13 @@ def _steps(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> F
     return state, f"step {step:g} against step {other_step:g}"
 
 
-def _seed(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
-    return "held", "seeds give other scores"
-
-
-COMPARISONS: dict[str, Comparison] = {
+COMPARISONS: dict[str, Callable[[ProgramEvidence, ProgramEvidence, State], Finding]] = {
     "data": _data,
     "initial weights": _initial,
     "software": partial(_environment, is_device=False),
     "device": partial(_environment, is_device=True),
     "steps": _steps,
-    "seed": _seed,
+    "seed": lambda *_: ("held", "seeds give other scores"),
 }
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,7 +72,9 @@ def read_report(folder: Path) -> Report:
 
     Lines that are cut, or not ours, are skipped. Raises ParibusError.
     """
-    report = _read_report(folder / REPORTED) if (folder / REPORTED).is_file() else Report()
+    report = Report()
+    if (folder / REPORTED).is_file():
+        report = _read_report(folder / REPORTED)
     for file in sorted(folder.glob("trial-*.jsonl")):
         of_rank, rank = _read_report(file), file.stem.partition("-")[2]
         report.initial |= {f"{name}@{rank}": digest for name, digest in of_rank.initial.items()}
@@ -155,17 +157,13 @@ def _rows(path: Path, where: str) -> list[Any]:
     missing = f"{where}: the trial wrote no {path.name} into {{folder}}, {path.parent}"
     content = read_bytes(path, RECORD_BYTES, missing=missing)
     try:
-        rows = [parse_json(content, where, finite=False)]
+        values = [parse_json(content, where, finite=False)]
     except MalformedError:
-        rows = list(_parsed(content.splitlines()))
-    return [row for value in rows for row in (value if isinstance(value, list) else [value])]
-
-
-def _parsed(lines: Iterable[bytes]) -> Iterator[Any]:
-    """Yield the values of lines of JSON, and skip other lines."""
-    for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):
-            yield json.loads(line)
+        values = []
+        for line in content.splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
+                values.append(json.loads(line))
+    return [row for value in values for row in (value if isinstance(value, list) else [value])]
 
 
 def file_digests(study: Study, out: Path) -> dict[str, str]:

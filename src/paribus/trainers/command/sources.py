@@ -65,11 +65,12 @@ class Source:
         return ", ".join(f"{name} {text[:SHORT]}" for name, text in texts.items())
 
 
-def find_source(study: Study, arm: str, program: ArmProgram, registered: str) -> Source:
+def find_source(study: Study, arm: str, registered: str = "") -> Source:
     """Return the code that the trials of an arm run. Raises ParibusError.
 
     `registered` is the commit that a `ref` was at first: a branch may have moved since.
     """
+    program = study.setting(arm).program
     folder = (study.folder / program.folder).resolve()
     if not folder.is_dir():
         raise ParibusError(f"trainer.folder: {folder} is no folder", code="missing")
@@ -94,12 +95,13 @@ def find_source(study: Study, arm: str, program: ArmProgram, registered: str) ->
     return Source(folder, top, commit.decode().strip(), patch, uncommitted, changed=changed)
 
 
-def prepare_folder(study: Study, arm: str, program: ArmProgram, source: Source, home: Path) -> Path:
+def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
     """Return the working directory of an arm's program; `home` is the folder of copies.
 
     An existing copy is used if its files are unchanged. Raises ParibusError where a patch does not
     apply.
     """
+    program = study.setting(arm).program
     if not program.is_copied or source.top is None:
         return source.folder
     copy = home / digest([source.record, program.link])[:SHORT]
@@ -107,24 +109,24 @@ def prepare_folder(study: Study, arm: str, program: ArmProgram, source: Source, 
     if copy.is_dir() and git(copy, "diff", "--name-only"):
         remove_folder(copy)
     if not copy.is_dir():
+        patch = read_bytes(study.folder / program.patch, CODE_BYTES) if program.patch else b""
         with whole_folder(copy) as new:
-            _fill(study, arm, program, source, source.top, new)
-            _link_all(program.link, source.folder, new / below)
+            _fill(new, source, source.top, patch, arm)
+            for pattern in program.link:
+                _link_all(pattern, source.folder, new / below)
     if not (copy / below).is_dir():
         raise ParibusError(f"arm '{arm}': {below} is not in its commit", code="missing")
     return copy / below
 
 
-def _fill(
-    study: Study, arm: str, program: ArmProgram, source: Source, top: Path, copy: Path
-) -> None:
+def _fill(copy: Path, source: Source, top: Path, patch: bytes, arm: str) -> None:
+    """Clone a repository, and apply its uncommitted changes and a patch."""
     git(top, "clone", "--quiet", "--shared", "--no-checkout", "--template=", str(top), str(copy))
     git(copy, "checkout", "--quiet", "--detach", source.commit)
     diff, untracked = _changes(top) if source.uncommitted else (b"", {})
     for name in untracked:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(top / name, copy / name)
-    patch = read_bytes(study.folder / program.patch, CODE_BYTES) if program.patch else b""
     for content in filter(None, (diff, patch)):
         try:
             git(copy, "apply", "--index", "--whitespace=nowarn", "-", content=content)
@@ -135,17 +137,16 @@ def _fill(
     git(copy, "add", "--all", "--force")  # so that a diff shows later changes
 
 
-def _link_all(patterns: tuple[str, ...], folder: Path, copy: Path) -> None:
-    """Link what the copy lacks, by patterns of paths in `folder`. Raises ParibusError."""
-    for pattern in patterns:
-        is_within = not Path(pattern).is_absolute() and ".." not in Path(pattern).parts
-        paths = sorted(folder.glob(pattern)) if is_within else []
-        if not paths:
-            raise ParibusError(
-                f"trainer.link = '{pattern}' names nothing within {folder}", code="missing"
-            )
-        for path in paths:
-            _link(path, copy / path.relative_to(folder))
+def _link_all(pattern: str, folder: Path, copy: Path) -> None:
+    """Link what the copy lacks, by a pattern of paths in `folder`. Raises ParibusError."""
+    is_within = not Path(pattern).is_absolute() and ".." not in Path(pattern).parts
+    paths = sorted(folder.glob(pattern)) if is_within else []
+    if not paths:
+        raise ParibusError(
+            f"trainer.link = '{pattern}' names nothing within {folder}", code="missing"
+        )
+    for path in paths:
+        _link(path, copy / path.relative_to(folder))
 
 
 def _link(path: Path, link: Path) -> None:

@@ -235,8 +235,7 @@ class Command:
         if key not in self._sources:
             registered = read_registration(ResultsFolder(self._home)) or {}
             record = registered.get(TRAINER, {}).get("program", {}).get(arm, {})
-            source = sources.find_source(study, arm, program, record.get("commit", ""))
-            self._sources[key] = source
+            self._sources[key] = sources.find_source(study, arm, record.get("commit", ""))
         return self._sources[key]
 
     def _start(self, study: Study, job: Job, timeout: float | None) -> Ending:
@@ -280,7 +279,7 @@ class Command:
         """Make the folder of a trial; return the working directory and environment."""
         setting, program = job.setting, job.setting.program
         source = self._source(study, job.arm)
-        folder = sources.prepare_folder(study, job.arm, program, source, self._copies)
+        folder = sources.prepare_folder(study, job.arm, source, self._copies)
         remove_folder(job.home)
         out, config = job.home / scores.OUT, job.home / f"config{Path(program.config).suffix}"
         out.mkdir(parents=True)
