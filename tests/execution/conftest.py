@@ -35,7 +35,7 @@ class Trained:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(tmp_path_factory):
     """The small study with three seeds, by two workers, followed by everyone who can follow."""
 
     def study_in(folder: Path) -> Study:
@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture
-def copy(trained: Trained, tmp_path: Path) -> Path:
+def copy(trained, tmp_path):
     """Its results folder, to be written to."""
     return shutil.copytree(trained.results.path, tmp_path / "copy")
 
@@ -83,7 +83,7 @@ class Masked(nn.LayerNorm):
 
 
 @pytest.fixture(scope="session")
-def odd_arms(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def odd_arms(tmp_path_factory):
     """One seed of arms out of the ordinary: with own modules, and one that diverges."""
 
     def train(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from paribus.engine.data import load_dataset
 from paribus.engine.execution.start import settled_budgets
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import require_tunable
-
-from ..conftest import Maker
 
 DEEP = {"baseline": {}, "deep": {"set": {"model.n_layer": 4}}}
 FLOPS = {"iterations": 20, "batch_size": 4, "budget": "flops"}
@@ -27,7 +24,7 @@ def by_hand(study: Study, layers: int) -> int:
     return 6 * (12 * layers * d * d + vocab_size * d) + 12 * layers * d * T
 
 
-def test_arms_match_in_flops_and_the_records_prove_it(small_study: Maker, tmp_path: Path) -> None:
+def test_arms_match_in_flops_and_the_records_prove_it(small_study, tmp_path):
     study = small_study({"tasks.names": []}, training=FLOPS, arms=DEEP, seeds=[1])
     results = paribus.run(study, tmp_path / "r", workers=1, device="cpu")
     settled = results.study
@@ -43,7 +40,7 @@ def test_arms_match_in_flops_and_the_records_prove_it(small_study: Maker, tmp_pa
     assert settled_budgets(study).digest == settled.digest == settled_budgets(settled).digest
 
 
-def test_shorter_tuning_trials_match_in_the_same_unit(small_study: Maker) -> None:
+def test_shorter_tuning_trials_match_in_the_same_unit(small_study):
     rate = "training.optimizer.learning_rate"
     tuning = {"seeds": [101, 102], "grid": {rate: [1e-3, 1e-2]}, "iterations": 12}
     study = settled_budgets(small_study(training=FLOPS, arms=DEEP, tuning=tuning))
@@ -73,5 +70,5 @@ def trial(steps: int, per_token: int | None) -> dict[str, Any]:
         (trial(12, None), trial(6, 20), "not proven"),
     ],
 )
-def test_the_control_holds_budgets_against_the_records(own: dict, other: dict, state: str) -> None:
+def test_the_control_holds_budgets_against_the_records(own, other, state):
     assert matched_flops(own, other, "words")[0] == state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 
 from paribus.engine.check import check_arm
-from paribus.engine.data import Dataset
 from paribus.engine.evaluation.causality import (
     draw_places,
     find_leak,
@@ -27,8 +25,6 @@ from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import Study
-
-from ..conftest import Maker
 
 CPU = torch.device("cpu")
 
@@ -96,7 +92,7 @@ STATEFUL = {
 
 
 @pytest.fixture
-def arm(small_study: Maker, tmp_path: Path) -> Maker:
+def arm(small_study, tmp_path):
     """A study whose arm `cheat` has an MLP that adds `body`."""
 
     def make(body: str, **training: object) -> Study:
@@ -124,9 +120,7 @@ REFUSED = (
         for name, body in bodies.items()
     ],
 )
-def test_what_is_not_causal_is_refused(
-    arm: Callable[..., Study], small_dataset: Dataset, body: str, words: str
-) -> None:
+def test_what_is_not_causal_is_refused(arm, small_dataset, body, words):
     with pytest.raises(ParibusError, match=words):
         check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
@@ -146,7 +140,7 @@ HONEST = {
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("body", HONEST.values(), ids=HONEST.keys())
-def test_honest_operations(arm: Maker, small_dataset: Dataset, body: str, precision: str) -> None:
+def test_honest_operations(arm, small_dataset, body, precision):
     check_arm(arm(body, precision=precision), "cheat", small_dataset, CPU, 1)
 
 
@@ -169,7 +163,7 @@ class Head(nn.Module):
 
 
 @pytest.fixture
-def head(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
+def head(small_study, tmp_path):
     def make(body: str) -> Study:
         (tmp_path / "heads.py").write_text(HEAD.replace("BODY", body))
         path = f"{(tmp_path / 'heads.py')}:Head"
@@ -183,7 +177,7 @@ def head(small_study: Maker, tmp_path: Path) -> Callable[[str], Study]:
     "body",
     ["honest + ahead - 1e9 * third", "honest + ahead + 1e4", "honest + ahead + 1e3 * third"],
 )
-def test_large_logits_leak(head: Callable[[str], Study], small_dataset: Dataset, body: str) -> None:
+def test_large_logits_leak(head, small_dataset, body):
     with pytest.raises(ParibusError, match=r"model.modules.head = .*tokens after it.*nats"):
         check_arm(head(body), "cheat", small_dataset, CPU, 1)
 
@@ -197,7 +191,7 @@ def test_large_logits_leak(head: Callable[[str], Study], small_dataset: Dataset,
         "honest.tanh() * 30",
     ],
 )
-def test_honest_heads_pass(head: Callable[[str], Study], small_dataset: Dataset, body: str) -> None:
+def test_honest_heads_pass(head, small_dataset, body):
     check_arm(head(body), "cheat", small_dataset, CPU, 1)
 
 
@@ -216,7 +210,7 @@ class Running(GELU):
 """
 
 
-def test_written_buffers_named(small_study: Maker, small_dataset: Dataset, tmp_path: Path) -> None:
+def test_written_buffers_named(small_study, small_dataset, tmp_path):
     (tmp_path / "state.py").write_text(STATE)
     arms = {"baseline": {}, "running": {"set": {"model.modules.mlp": "state.py:Running"}}}
     words = r"writes the buffer blocks.0.mlp.running_mean.*must be a parameter"
@@ -224,7 +218,7 @@ def test_written_buffers_named(small_study: Maker, small_dataset: Dataset, tmp_p
         check_arm(small_study(arms=arms), "running", small_dataset, CPU, 1)
 
 
-def test_a_leak_that_opens_in_training_is_found(arm: Maker, small_dataset: Dataset) -> None:
+def test_a_leak_that_opens_in_training_is_found(arm, small_dataset):
     study = arm("(self.gate - 2).relu() * future(x)")
     setting = study.setting("cheat")
     assert check_arm(study, "cheat", small_dataset, CPU, 1) == []
@@ -235,7 +229,7 @@ def test_a_leak_that_opens_in_training_is_found(arm: Maker, small_dataset: Datas
         require_causal("trial x", model, setting, small_dataset)
 
 
-def test_built_in_parts_are_causal_to_the_bit(small_study: Maker, small_dataset: Dataset) -> None:
+def test_built_in_parts_are_causal_to_the_bit(small_study, small_dataset):
     study = small_study()
     for one in study.arms:
         setting = study.setting(one)
@@ -252,7 +246,7 @@ class TestWeightsThrownFar:
     RATE: ClassVar = {"training.optimizer.learning_rate": 5.0, "training.grad_clip": None}
     SEEDS = range(1, 9)  # in which of them rounding grows so far differs by processor
 
-    def test_float64_decides_rounding(self, small_study: Maker, small_dataset: Dataset) -> None:
+    def test_float64_decides_rounding(self, small_study, small_dataset):
         study = small_study(self.RATE)
         setting = study.setting("baseline")
         model = build_model(setting, small_dataset.vocab_size)
@@ -267,14 +261,14 @@ class TestWeightsThrownFar:
         assert max(seen) > tolerance(setting)  # in float32 alone it would have been refused
         assert {value.dtype for value in model.parameters()} == {torch.float32}
 
-    def test_dry_runs_throw_no_weights(self, small_study: Maker, small_dataset: Dataset) -> None:
+    def test_dry_runs_throw_no_weights(self, small_study, small_dataset):
         study = small_study(self.RATE)
         for one in study.arms:
             check_arm(study, one, small_dataset, CPU, 2)
 
     def test_own_code_that_diverged_is_not_proven_and_no_end_of_the_run(
-        self, arm: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, arm, small_dataset, tmp_path, monkeypatch
+    ):
         study = arm("future(x)", iterations=6)
         trials = (("cheat", 1), ("cheat", 2))
         task = StackTask(study, trials, ResultsFolder(tmp_path), CPU, 60)
@@ -303,10 +297,10 @@ class TestKnownAnswers:
     def one_hot(tokens: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(tokens, 10).float()
 
-    def test_a_prefix_sum_is_causal(self) -> None:
+    def test_a_prefix_sum_is_causal(self):
         assert self.leak(lambda tokens: self.one_hot(tokens).cumsum(1)) is None
 
-    def test_every_position_of_a_short_text_is_drawn_and_others_by_chance(self) -> None:
+    def test_every_position_of_a_short_text_is_drawn_and_others_by_chance(self):
         rng = np.random.default_rng(1)
         assert sorted(draw_places(24, 256, rng)) == list(range(1, 24))
         few, others = (draw_places(1024, 16, rng) for _ in range(2))
@@ -316,7 +310,7 @@ class TestKnownAnswers:
         assert len(set(few) & set(others)) < 8
 
     @pytest.mark.parametrize("position", range(23))
-    def test_a_look_ahead_at_one_position_is_found_there(self, position: int) -> None:
+    def test_a_look_ahead_at_one_position_is_found_there(self, position):
         def read(tokens: Tensor) -> Tensor:
             logits = self.one_hot(tokens).cumsum(1)
             logits[:, position] += 1e-3 * self.one_hot(tokens)[:, position + 1]
@@ -327,11 +321,11 @@ class TestKnownAnswers:
         assert 1e-4 < found.difference < 2e-3
 
     @pytest.mark.parametrize("ahead", [1, 5, 22])
-    def test_a_shift_is_not_however_far(self, ahead: int) -> None:
+    def test_a_shift_is_not_however_far(self, ahead):
         found = self.leak(lambda tokens: self.one_hot(tokens.roll(-ahead, dims=1)))
         assert found[0] == "later tokens"
 
-    def test_the_place_is_the_first_that_differs(self) -> None:
+    def test_the_place_is_the_first_that_differs(self):
         def read(tokens: Tensor) -> Tensor:
             logits = self.one_hot(tokens)
             logits[2, 7] += self.one_hot(tokens)[2, 20]  # position 7 of row 2 sees position 20
@@ -340,11 +334,11 @@ class TestKnownAnswers:
         found, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))
         assert (found.row, found.position) == (2, 7)
 
-    def test_a_row_that_sees_another(self) -> None:
+    def test_a_row_that_sees_another(self):
         found = self.leak(lambda tokens: self.one_hot(tokens) + self.one_hot(tokens[:1]))
         assert found[0] == "other rows"
 
-    def test_the_length_of_a_text_is_no_secret_to_it(self) -> None:
+    def test_the_length_of_a_text_is_no_secret_to_it(self):
         def read(tokens: Tensor) -> Tensor:
             return self.one_hot(tokens) / tokens.shape[1]
 
@@ -352,7 +346,7 @@ class TestKnownAnswers:
         found = find_length_leak(read, self.tokens, 1e-6, np.random.default_rng(1))
         assert found.cause == "the length of the text"
 
-    def test_not_a_number_is_seen(self) -> None:
+    def test_not_a_number_is_seen(self):
         def read(tokens: Tensor) -> Tensor:
             logits = self.one_hot(tokens)
             logits[:, :3][tokens[:, -1] % 2 == 0] = torch.nan

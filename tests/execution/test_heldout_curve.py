@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -21,13 +19,12 @@ from paribus.results import ResultsFolder
 from paribus.results.tidy import turns
 from paribus.verification.scores import score_findings
 
-from ..conftest import Maker
-from .conftest import SEEDS, Trained
+from .conftest import SEEDS
 
 CPU = torch.device("cpu")
 
 
-def test_every_trial_has_its_points(trained: Trained) -> None:
+def test_every_trial_has_its_points(trained):
     results = trained.results
     assert set(results.trial_curves) == {(arm, s) for arm in trained.study.arms for s in SEEDS}
     for (arm, seed), curve in results.trial_curves.items():
@@ -53,7 +50,7 @@ def test_every_trial_has_its_points(trained: Trained) -> None:
     assert len(table) == 4 * len(results.finished)
 
 
-def test_points_are_what_a_whole_evaluation_says(small_study: Maker) -> None:
+def test_points_are_what_a_whole_evaluation_says(small_study):
     study = small_study(
         {"evaluation.every": 2, "evaluation.curve_tokens": 100, "training.dropout": 0.2},
         arms={"baseline": {}, "hot": {"set": {"training.optimizer.learning_rate": 0.1}}},
@@ -95,12 +92,7 @@ def test_points_are_what_a_whole_evaluation_says(small_study: Maker) -> None:
     ids=["rates", "inits"],
 )
 @pytest.mark.parametrize("at_once", [2, 16])
-def test_side_by_side_points_are_those_of_each_alone(
-    small_study: Maker,
-    monkeypatch: pytest.MonkeyPatch,
-    arms: dict[str, dict[str, object]],
-    at_once: int,
-) -> None:
+def test_side_by_side_points_are_those_of_each_alone(small_study, monkeypatch, arms, at_once):
     study = small_study(
         {"evaluation.every": 2, "training.dropout": 0.2, "model.embedding.norm": "fixed_scale"},
         arms={"baseline": {}} | {name: {"set": changes} for name, changes in arms.items()},
@@ -138,12 +130,12 @@ def test_side_by_side_points_are_those_of_each_alone(
         ("curve_tokens", {"evaluation.every": 2, "evaluation.curve_tokens": 0}),
     ],
 )
-def test_impossible_curves_are_one_line(small_study: Maker, overrides: dict, key: str) -> None:
+def test_impossible_curves_are_one_line(small_study, overrides, key):
     with pytest.raises(ParibusError, match=f"evaluation.{key}"):
         small_study(overrides)
 
 
-def test_a_changed_point_is_told(copy: Path) -> None:
+def test_a_changed_point_is_told(copy):
     trial = ResultsFolder(copy).trial("baseline", 1)
     table = trial.read_columns("curve.parquet").to_pydict()
     table["loss_sum_nats"][-1] *= 1.01

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +10,9 @@ import pytest
 import paribus
 from paribus.engine.data import load_dataset
 from paribus.ledger import events_in
-from paribus.results import Results, ResultsFolder, opened_texts
+from paribus.results import ResultsFolder, opened_texts
 
-from ..conftest import SMALL, Maker, studies_in
+from ..conftest import SMALL, studies_in
 from ..tools import cautions
 from .conftest import run_here
 
@@ -32,7 +30,7 @@ def split(share: float, **more: object) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Results]]]:
+def three(tmp_path_factory):
     """A ledger, and studies of one text: without a test part, and with a tenth and 11% of it."""
     folder = tmp_path_factory.mktemp("three")
     make, path = studies_in(folder), folder / "ledger.jsonl"
@@ -49,7 +47,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         )
 
 
-def test_another_split_of_the_same_text_counts(three: tuple[Path, list[Results]]) -> None:
+def test_another_split_of_the_same_text_counts(three):
     _, results = three
     said = [opened_texts.read_reuse(ResultsFolder(one.path)) for one in results]
     assert said[0] is None
@@ -67,7 +65,7 @@ def test_another_split_of_the_same_text_counts(three: tuple[Path, list[Results]]
     assert verdicts[0][0].p_over_studies is None
 
 
-def test_places_are_those_of_the_bytes(three: tuple[Path, list[Results]]) -> None:
+def test_places_are_those_of_the_bytes(three):
     path, results = three
     text = (results[0].path.parent / "text.txt").read_bytes()
     for event in events_in(path):
@@ -86,8 +84,8 @@ def test_places_are_those_of_the_bytes(three: tuple[Path, list[Results]]) -> Non
 
 
 def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
-    small_study: Maker, tmp_path: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small_study, tmp_path, ledger, monkeypatch
+):
     study = small_study(**TABLES | split(0.1) | {"seeds": [1]})
 
     seal = ResultsFolder.seal

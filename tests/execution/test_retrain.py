@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,7 @@ from paribus.engine.execution.runner import EngineRunner
 from paribus.engine.execution.trial.trial import StackTask, run_stack
 from paribus.report.model import build_report
 from paribus.report.render import card_text
-from paribus.results import Results, ResultsFolder, load_results, settle
+from paribus.results import ResultsFolder, load_results, settle
 from paribus.results.formats import read_json
 from paribus.results.registration import repetitions
 from paribus.runs import ask
@@ -27,7 +26,6 @@ from paribus.study import Study
 from paribus.verification import verify
 
 from ..build import registered
-from ..conftest import Maker
 
 CPU = torch.device("cpu")
 
@@ -65,7 +63,7 @@ class OfItsTime(Honest):
 
 
 @pytest.fixture
-def study_with(small_study: Maker) -> Callable[[str], Study]:
+def study_with(small_study):
     """`study_with("Honest")`: a baseline and an arm `own` that has that class as its last norm."""
 
     def make(name: str) -> Study:
@@ -126,12 +124,7 @@ def another_day(study: Study, patch: pytest.MonkeyPatch) -> None:
         ("OfItsTime", another_day),
     ],
 )
-def test_what_passes_the_dry_run_is_caught(
-    name: str,
-    later: Callable[[Study, pytest.MonkeyPatch], None],
-    study_with: Callable[[str], Study],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_passes_the_dry_run_is_caught(name, later, study_with, monkeypatch):
     study = study_with(name)
     check_arm(study, "own", load_dataset(study.data, study.folder), CPU, 1)
     assert int((study.folder / "calls").read_text()) < 900
@@ -144,7 +137,7 @@ def test_what_passes_the_dry_run_is_caught(
     assert found.differs.startswith("train_loss ")
 
 
-def test_a_trial_is_trained_again_in_its_stack(small_study: Maker) -> None:
+def test_a_trial_is_trained_again_in_its_stack(small_study):
     study = small_study({"tasks.names": []}, seeds=[1, 2, 3])
     folder = train(study, *(("layernorm", seed) for seed in study.seeds))
     assert again(study, folder, "layernorm", 2).differs_at is None
@@ -188,7 +181,7 @@ def states(folder: ResultsFolder) -> dict[str, str]:
     return {c.arm: c.state for c in controls if c.name == "repeatable"}
 
 
-def test_the_control_follows_the_record(study_with: Callable[[str], Study]) -> None:
+def test_the_control_follows_the_record(study_with):
     study = study_with("Reading")
     folder = train(study, ("own", 1))
     train(study, ("baseline", 1))
@@ -226,7 +219,7 @@ def test_the_control_follows_the_record(study_with: Callable[[str], Study]) -> N
     assert any("repeated.json is missing or was" in line for line in verify(folder.path).findings)
 
 
-def test_it_is_a_process_of_its_own(study_with: Callable[[str], Study]) -> None:
+def test_it_is_a_process_of_its_own(study_with):
     study = study_with("OfItsProcess")
     folder = train(study, ("own", 1))
     home = str(folder.path.absolute())
@@ -235,7 +228,7 @@ def test_it_is_a_process_of_its_own(study_with: Callable[[str], Study]) -> None:
     assert answer["differs_at"] == 1
 
 
-def test_honest_arms_are_held_and_others_not_trained_again(odd_arms: Results) -> None:
+def test_honest_arms_are_held_and_others_not_trained_again(odd_arms):
     custom = {"quiet", "masked", "no-attention"}
     repeated = read_json(odd_arms.path / "repeated.json")
     assert repeated.keys() == custom

@@ -39,7 +39,7 @@ def study(**changes: Any) -> Study:
     return load_study(TABLE, {key.replace("__", "."): value for key, value in changes.items()})
 
 
-def test_the_ladder_is_what_its_names_say() -> None:
+def test_the_ladder_is_what_its_names_say():
     sizes = [125_226_240, 355_871_744, 1_315_723_264]
     for name, parameters in zip(LADDER, sizes, strict=True):
         planned = load_study(name)
@@ -52,7 +52,7 @@ def test_the_ladder_is_what_its_names_say() -> None:
         assert rows_of(setting, planned.resources.devices_per_trial or 1) % 8 == 0
 
 
-def test_more_ranks_than_a_cpu_is_good_for_are_refused() -> None:
+def test_more_ranks_than_a_cpu_is_good_for_are_refused():
     most = RANKS_PER_CORE * (os.cpu_count() or 1)
     require_devices(torch.device("cpu"), most)
     with pytest.raises(ParibusError, match=f"devices_per_trial to {most} or less"):
@@ -114,7 +114,7 @@ def helper_below(parent: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_a_trial_outlives_a_killed_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_outlives_a_killed_rank(tmp_path, monkeypatch):
     monkeypatch.setenv("PARIBUS_TEST", str(os.getpid()))
     results = tmp_path / "r"
     run = begin(results, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.engine.data import Dataset
 from paribus.engine.execution.runner import EngineRunner
 from paribus.engine.execution.trial import trial as trials_of_a_stack
 from paribus.engine.execution.trial.stacks import (
@@ -33,8 +31,6 @@ from paribus.runs.processes import Leaving
 from paribus.runs.queue import Task
 from paribus.study import Study, parse_study
 
-from ..conftest import Maker
-
 CPU = torch.device("cpu")
 SWEEP = {f"rate-{i}": {"set": {"training.optimizer.learning_rate": i * 1e-4}} for i in (1, 2, 4)}
 NORMS = {name: {"set": {"model.embedding.norm": name}} for name in ("layernorm", "rmsnorm")}
@@ -47,14 +43,14 @@ def study_of(arms: dict[str, Any], seeds: list[int]) -> Study:
     return parse_study(table, folder=Path())
 
 
-def test_a_sweep_is_one_stack() -> None:
+def test_a_sweep_is_one_stack():
     study = study_of(SWEEP | INITS, [1, 2])
     assert sharing_arms(study) == [list(study.arms)]
     (stack,) = plan_stacks(study, default_size(study, "cuda"))
     assert sorted(stack) == sorted(study.trials)
 
 
-def test_own_probes_see_the_setting_of_their_own_arm() -> None:
+def test_own_probes_see_the_setting_of_their_own_arm():
     study = study_of(SWEEP | INITS, [1, 2])
     table = study.model_dump() | {"probes": {"own": ["ideas.py:mine"]}}
     own = parse_study(table, folder=Path())
@@ -69,7 +65,7 @@ def test_own_probes_see_the_setting_of_their_own_arm() -> None:
     size=st.integers(1, 40),
     data=st.data(),
 )
-def test_equal_pairs(arms: dict[str, Any], n_seeds: int, size: int, data: st.DataObject) -> None:
+def test_equal_pairs(arms, n_seeds, size, data):
     study = study_of(arms, list(range(n_seeds)))
     fresh = plan_stacks(study, size)
     assert sorted(trial for stack in fresh for trial in stack) == sorted(study.trials)
@@ -90,7 +86,7 @@ def test_equal_pairs(arms: dict[str, Any], n_seeds: int, size: int, data: st.Dat
     assert plan_stacks(study, size, begun) == fresh
 
 
-def test_contradicting_records_are_planned_once() -> None:
+def test_contradicting_records_are_planned_once():
     study = study_of(NORMS, [1, 2, 3])
     begun = [[("baseline", 1), ("baseline", 2)], [("layernorm", 2), ("layernorm", 3)]]
     foreign = [[("gone", 1)], [("baseline", 9)], []]
@@ -99,8 +95,8 @@ def test_contradicting_records_are_planned_once() -> None:
 
 
 def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small_study, small_dataset, tmp_path, monkeypatch
+):
     study = small_study({"tasks.names": [], "seeds": [1, 2, 3]})
     folder = ResultsFolder(tmp_path / "results")
     folder.create(study)
@@ -137,9 +133,7 @@ def quiet(words: list[str] | None = None, leaving: Leaving | None = None) -> dic
 
 
 @pytest.fixture
-def fits(
-    small_study: Maker, small_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Fit]:
+def fits(small_study, small_dataset, monkeypatch):
     def make(free: int, two: int, three: int, workers: int = 1) -> Fit:
         most = {2: two, 3: three}
         monkeypatch.setattr(capacity, "memory", lambda *_, **__: SimpleNamespace(total=two))
@@ -152,7 +146,7 @@ def fits(
     return make
 
 
-def test_as_many_replicas_as_memory_holds(fits: Callable[..., Fit]) -> None:
+def test_as_many_replicas_as_memory_holds(fits):
     GiB = 2**30
     assert fits(1000 * GiB, 4 * GiB, 5 * GiB) == Fit(100, "")
     found = fits(100 * GiB, 4 * GiB, 5 * GiB)  # 80 usable: 3 + 77 more
@@ -192,7 +186,7 @@ def fitted(
     return set(sizes.values()), queue.asked, warnings
 
 
-def test_a_smaller_stack_is_said_aloud() -> None:
+def test_a_smaller_stack_is_said_aloud():
     study = study_of(NORMS, list(range(8)))
     sizes, asked, (line,) = fitted(study, 5, 24, Recorded())
     assert (sizes, asked) == ({4}, [8, 4, 4])
@@ -200,7 +194,7 @@ def test_a_smaller_stack_is_said_aloud() -> None:
     assert fitted(study, 9, 8, Recorded()) == ({8}, [8, 8, 8], [])
 
 
-def test_what_was_begun_starts_again_where_it_does_not_fit() -> None:
+def test_what_was_begun_starts_again_where_it_does_not_fit():
     study = study_of(NORMS, [1, 2, 3, 4])
     four = tuple(("layernorm", seed) for seed in study.seeds)
     begun = Recorded(begun=(four,))
@@ -209,7 +203,7 @@ def test_what_was_begun_starts_again_where_it_does_not_fit() -> None:
     assert sizes == {2} and "1 stacks that were begun start again" in line
 
 
-def test_finished_trials_are_not_thrown_away_nor_paired_with_another_size() -> None:
+def test_finished_trials_are_not_thrown_away_nor_paired_with_another_size():
     study = study_of(NORMS, [1, 2, 3, 4])
     four = tuple(("layernorm", seed) for seed in study.seeds)
     finished = Recorded(done=frozenset(four), finished=(four,))
@@ -241,13 +235,13 @@ def test_finished_trials_are_not_thrown_away_nor_paired_with_another_size() -> N
         (ValueError("a defect of ours"), None),
     ],
 )
-def test_failures_of_the_machine_are_told_from_ours(error: Exception, words: str | None) -> None:
+def test_failures_of_the_machine_are_told_from_ours(error, words):
     line = machine_failure(error)
     assert line is None if words is None else line is not None and words in line
     assert line is None or ("\n" not in line and "checkpoints are kept" in line)
 
 
-def test_arms_that_could_share_a_stack_are_tried_once() -> None:
+def test_arms_that_could_share_a_stack_are_tried_once():
     asked: list[tuple[str, int]] = []
     answered: set[str] = set()
 

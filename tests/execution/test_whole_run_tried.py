@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from paribus.engine.check import check_arm
-from paribus.engine.data import Dataset
 from paribus.errors import ParibusError
-
-from ..conftest import Maker
 
 OWN = """
 import numpy as np
@@ -77,9 +72,7 @@ KIND = "training.average.kind"
 
 
 @pytest.fixture
-def tried(
-    small_study: Maker, small_dataset: Dataset, tmp_path: Path
-) -> Callable[[dict[str, Any]], list[str]]:
+def tried(small_study, small_dataset, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
 
     def make(overrides: dict[str, Any]) -> list[str]:
@@ -102,9 +95,7 @@ def tried(
         ({"model.modules.positions": "own.py:Places"}, ["own.py:Places", "`shared`"]),
     ],
 )
-def test_what_would_fail_late_fails_now_and_says_where(
-    tried: Callable[[dict[str, Any]], list[str]], overrides: dict[str, Any], words: list[str]
-) -> None:
+def test_what_would_fail_late_fails_now_and_says_where(tried, overrides, words):
     with pytest.raises(ParibusError) as caught:
         tried(overrides)
     for word in ("arm 'baseline'", *words):
@@ -122,7 +113,5 @@ def test_what_would_fail_late_fails_now_and_says_where(
         {KIND: "lawa", "training.iterations": 10**6},
     ],
 )
-def test_what_works_is_not(
-    tried: Callable[[dict[str, Any]], list[str]], overrides: dict[str, Any]
-) -> None:
+def test_what_works_is_not(tried, overrides):
     assert tried(overrides) == []
