@@ -8,7 +8,6 @@ from rich.console import Console
 from paribus.analysis import Analysis, analyse
 from paribus.analysis.side_effects import costs
 from paribus.analysis.table import Table
-from paribus.cli.printed import contrasts
 from paribus.decision import Verdict, decide
 from paribus.report import tables
 from paribus.results import load_results
@@ -42,7 +41,7 @@ def analysed(small_study, fabricate):
 
 def printed(analysis: Analysis) -> str:
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(contrasts(analysis))
+    console.print(tables.contrasts(analysis))
     return console.export_text()
 
 

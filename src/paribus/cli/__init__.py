@@ -25,7 +25,7 @@ from cyclopts import (
 )
 
 from paribus import __version__
-from paribus.cli import campaign_verbs, commands, folder_verbs, judge_verb, ledger_verbs
+from paribus.cli import campaign_verbs, commands, folder_verbs, judge_verb
 from paribus.cli.options import console
 from paribus.engine import INSTALL, missing_package
 from paribus.errors import ParibusError, nearest, one_line
@@ -67,13 +67,11 @@ VERBS = {
     "archive": folder_verbs.archive,
     "export": folder_verbs.export,
     "values": folder_verbs.values,
+    "ledger": folder_verbs.ledger,
 }
 for _place, (_name, _verb) in enumerate(VERBS.items()):
     app.command(_verb, name=_name, sort_key=_place)
-app.command(ledger_verbs.ledger, name="ledger", sort_key=len(VERBS))
-campaign = App(
-    name="campaign", help="Test many ideas against one baseline.", sort_key=len(VERBS) + 1
-)
+campaign = App(name="campaign", help="Test many ideas against one baseline.", sort_key=len(VERBS))
 campaign.command(campaign_verbs.new, name="new")
 campaign.command(campaign_verbs.try_, name="try")
 campaign.command(campaign_verbs.status, name="status")

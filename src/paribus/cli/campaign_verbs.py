@@ -16,6 +16,7 @@ from paribus.cli.options import (
     Where,
     Workers,
     console,
+    parse_overrides,
     print_json,
     show,
 )
@@ -35,13 +36,7 @@ def new(
     *,
     baseline: StudyName,
     alpha: float = 0.05,
-    screen_seeds: Annotated[
-        list[int] | None,
-        Parameter(
-            consume_multiple=True,
-            help="Seeds of the screen; by default two that follow on the study's.",
-        ),
-    ] = None,
+    screen_seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     screen_iterations: int | None = None,
     set_: Overrides = None,
     json: Json = False,
@@ -51,15 +46,15 @@ def new(
     Args:
         folder: The folder to make; new or empty.
         alpha: The false discovery rate of the ideas that are kept.
+        screen_seeds: Seeds of the screen; by default two that follow on the study's.
         screen_iterations: Iterations of the screen's trials; by default the study's.
     """
     from paribus.campaign import begin
-    from paribus.study import parse_override
 
     campaign = begin(
         folder,
         baseline,
-        dict(parse_override(text) for text in set_ or ()),
+        parse_overrides(set_),
         alpha=alpha,
         screen_seeds=tuple(screen_seeds) if screen_seeds else None,
         screen_iterations=screen_iterations,
@@ -71,9 +66,7 @@ def try_(
     folder: CampaignPath,
     name: str,
     *,
-    set_: Annotated[
-        list[str] | None, Parameter(name="--set", help="A key that the idea sets: key=value.")
-    ] = None,
+    set_: Overrides = None,
     workers: Workers = None,
     where: Where = HERE,
     json: Json = False,
@@ -85,12 +78,10 @@ def try_(
         name: The name of the idea, as of an arm of a study.
     """
     from paribus.campaign import open_campaign, try_idea
-    from paribus.study import parse_override
 
     campaign = open_campaign(folder)
-    overrides = dict(parse_override(text) for text in set_) if set_ else None
     console.stderr = console.stderr or json
-    idea = try_idea(campaign, name, overrides, **_runners(workers, where))
+    idea = try_idea(campaign, name, parse_overrides(set_) or None, **_runners(workers, where))
     _show(campaign, [idea], json=json)
     return 0 if idea.state == "kept" else EXIT_NOT_KEPT
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from paribus.cli.options import (
     Folder,
     Json,
     Overrides,
+    Pdf,
     Planned,
     ResultsPath,
     StackSize,
@@ -28,6 +29,7 @@ from paribus.cli.options import (
     Where,
     Workers,
     console,
+    parse_overrides,
     print_json,
     print_stamped,
     show,
@@ -36,16 +38,14 @@ from paribus.cli.options import (
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from paribus.engine.cost import Cost
-    from paribus.engine.training.parameters import ParameterRow
     from paribus.metric import Metric
     from paribus.report.model import Report
     from paribus.results import Results
     from paribus.study import Study
 
-TAKEN = ("workers", "backend", "backend_option")  # by a program, and by a trainer of the user's own
+# Options that a program takes, and a trainer of the user's own.
+TAKEN = ("--workers", "--backend", "--backend-option")
 
 
 def plan(
@@ -68,16 +68,15 @@ def plan(
     """
     loaded = _load(study, set_, trust, None if where.tflops else where)
     from paribus.analysis import analyse, detectable, planned_looks
-    from paribus.cli import printed
+    from paribus.cli import tables
     from paribus.results import load_results
 
     loaded, cost = _cost(loaded, workers, where, stack)
     metrics = _metrics(loaded)
     earlier = analyse(load_results(pilot)) if pilot else None
-    can_compare = len(loaded.seeds) > 1 and loaded.contrasts
-    rows = (
-        detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None or can_compare else []
-    )
+    rows = []
+    if earlier or sd is not None or (len(loaded.seeds) > 1 and loaded.contrasts):
+        rows = detectable(loaded, pilot=earlier, sd=sd)
     looks = planned_looks(loaded)
     if json:
         seen = [
@@ -90,10 +89,11 @@ def plan(
         design |= {"alpha": loaded.inference.alpha, "family": loaded.family}
         print_stamped(_named(loaded) | design | {"detects": seen, "cost": cost, "looks": looks})
         return
-    show(*printed.arms(loaded, cost))
-    show(*printed.smallest_change(loaded, rows, metrics, study))
-    show(*printed.cost(loaded, cost), *printed.planned(loaded, looks))
-    show(*printed.detectable(loaded, rows, metrics))
+    show(*_question(loaded), tables.arms(loaded, cost))
+    show(tables.plan(loaded, rows, metrics, study))
+    show(*tables.detectable(rows, metrics), tables.costs(loaded, cost))
+    if looks:
+        show(tables.looks(loaded, looks))
 
 
 def _named(study: Study) -> dict[str, Any]:
@@ -108,22 +108,31 @@ def _named(study: Study) -> dict[str, Any]:
     return {"name": study.name, "question": study.question, "arms": arms}
 
 
+def _question(study: Study) -> list[str]:
+    """Return a study's title and question."""
+    return [f"[bold]{escape(study.title or study.name)}[/]", escape(study.question)]
+
+
 def _cost(
     study: Study, workers: int | None, where: Planned, stack: int | None
 ) -> tuple[Study, Cost | None]:
     """Return a study with settled budgets, and its cost; None if another program trains it."""
     from paribus.study.trainer import STACKED
 
+    measured = where.stated(workers=workers, stack=stack)
     if study.trainer != STACKED:
-        _require_used(study, where, workers=workers, stack=stack)
+        _require_used(study, measured)
         return study, None
-    where.require_used(workers=workers, stack=stack)
     if where.tflops is None:
+        if where.utilisation is not None or where.count is not None:
+            raise ParibusError("--utilisation and --count need --tflops, the peak of a device")
         from paribus.engine.execution.estimate import estimate
         from paribus.engine.execution.start import settled_budgets
 
         options = {**where.chosen(), "workers": workers, "stack": stack, "price": where.price}
         return settled_budgets(study), estimate(study, **options)
+    if measured:
+        raise ParibusError(f"{measured[0]} is of a measured step, and --tflops measures none")
     from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 
     share = UTILISATION if where.utilisation is None else where.utilisation
@@ -168,65 +177,70 @@ def check(
     Args:
         parameters: Every parameter of the models, and how it is initialised.
     """
-    import tempfile
-
     if study is None:
-        from paribus.cli import printed
-        from paribus.study import shipped_groups, shipped_studies
-
-        show(*printed.shipped(shipped_groups(), shipped_studies()))
+        _list_examples()
         return
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import printed
+    import tempfile
+
+    from paribus.cli import tables
     from paribus.decision import unreachable
     from paribus.ledger import unrecorded
     from paribus.runs import register as register_study
     from paribus.runs import try_briefly
     from paribus.study.trainer import COMMAND, STACKED, require_stacked
 
-    _require_used(loaded, where, eager=eager)
+    _require_used(loaded, where.stated(eager=eager))
     if parameters:
         require_stacked(loaded, "`paribus check --parameters`")
-    tried: dict[str, str] = {}
+    is_ours = loaded.trainer == STACKED
     with tempfile.TemporaryDirectory() as folder, unrecorded():
         home = Path(folder) / "results"
         register_study(loaded, home, **options_of(loaded, where, eager=eager))
-        if loaded.trainer == COMMAND:
-            tried = try_briefly(loaded, home)
-    cost = None
-    rows: dict[str, list[ParameterRow]] = {}
-    if loaded.trainer == STACKED:
+        tried = try_briefly(loaded, home) if loaded.trainer == COMMAND else {}
+    cost, rows = None, {}
+    if is_ours:
         from paribus.engine.cost import study_cost, vocabularies_of
         from paribus.engine.execution.start import settled_budgets
-
-        loaded = settled_budgets(loaded)
-        cost = study_cost(loaded, vocabularies_of(loaded))
-    if parameters:
         from paribus.engine.training.parameters import parameter_rows
         from paribus.runs.processes import ending_children
 
-        with ending_children():  # modules may be the user's own code
-            rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
+        loaded = settled_budgets(loaded)
+        cost = study_cost(loaded, vocabularies_of(loaded))
+        if parameters:
+            with ending_children():  # modules may be the user's own code
+                rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
     if json:
-        optional = {"tried": tried} if tried else {}
-        optional |= {"parameters": rows} if parameters else {}
+        optional = {"tried": tried, "parameters": rows}
         print_stamped(
             _named(loaded)
             | {"seeds": loaded.seeds, "cost": cost, "unreachable": unreachable(loaded)}
-            | {"trained_a_step": loaded.trainer == STACKED}
-            | {"study": loaded.model_dump(mode="json")}
-            | optional
+            | {"trained_a_step": is_ours, "study": loaded.model_dump(mode="json")}
+            | {key: value for key, value in optional.items() if value}
         )
         return
-    show(*printed.arms(loaded, cost), *printed.keys(loaded, every=all_))
-    if parameters:
-        show(*printed.parameters(loaded, rows))
-    show(*printed.design(loaded, {}))
-    show(*(f"{escape(arm)}: {escape(words)}" for arm, words in tried.items()))
+    show(*_question(loaded), tables.arms(loaded, cost), tables.keys(loaded, every=all_))
+    if rows:
+        show(*tables.parameters(loaded, rows))
+    show(tables.design(loaded), *(escape(f"{arm}: {words}") for arm, words in tried.items()))
     how = {STACKED: ", and every arm was tried.", COMMAND: "."}
     show(
         f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
         + how.get(loaded.trainer, "; its trainer was not.")
+    )
+
+
+def _list_examples() -> None:
+    """Print the examples that ship."""
+    from paribus.cli import tables
+    from paribus.study import shipped_groups, shipped_studies
+
+    show(*tables.shipped(shipped_groups(), shipped_studies()))
+    show(
+        "Takes: training, on two cores with bfloat16; `paribus plan STUDY` measures it here. No "
+        "example needs a GPU but those that say so: `paribus plan STUDY --tflops 989`. Network: "
+        "whether its text is downloaded, once.",
+        "Begin with: paribus run quickstart",
     )
 
 
@@ -248,12 +262,12 @@ def register(
 ) -> None:
     """Fix endpoints, margins and the rule; `run` does it as well."""
     loaded = _load(study, set_, trust, where)
-    from paribus.cli import printed
+    from paribus.cli import tables
     from paribus.runs import register as register_study
 
-    _require_used(loaded, where, eager=eager)
+    _require_used(loaded, where.stated(eager=eager))
     path = register_study(loaded, results, **options_of(loaded, where, eager=eager))
-    show(*printed.design(loaded, {}, warnings=True))
+    show(tables.design(loaded, only_warnings=True))
     show_path(f"registered: {path}")
 
 
@@ -266,16 +280,9 @@ def run(
     stack: StackSize = None,
     eager: Eager = False,
     log: list[str] | None = None,
-    pdf: Annotated[bool, Parameter(negative="--no-pdf", help="Write the PDF too.")] = True,
+    pdf: Pdf = True,
     null: int | None = None,
-    tuning: Annotated[
-        bool,
-        Parameter(
-            negative="--no-tuning",
-            help="With --null: tune every replicate of a tuned study too. Without tuning, all "
-            "arms have the values of the study file, and the rates lack the choice.",
-        ),
-    ] = True,
+    tuning: Annotated[bool, Parameter(negative="--no-tuning")] = True,
     answer: Answer = PLAIN,
     set_: Overrides = None,
     trust: Trust = False,
@@ -285,6 +292,7 @@ def run(
     Args:
         log: A tracker to write to as well: tensorboard, wandb.
         null: Measure error rates instead: so many studies of the baseline against itself.
+        tuning: With --null: tune every replicate of a tuned study too, on seeds of its own.
     """
     if null is None and not tuning:
         raise ParibusError("--no-tuning is of error rates; add --null N, or remove it")
@@ -292,12 +300,12 @@ def run(
     if null is not None:
         _run_null(loaded, null, results, workers, where, tuned=tuning, json=answer.json)
         return 0
-    from paribus.cli import printed
+    from paribus.cli import tables
     from paribus.results import extended
     from paribus.runs import results_folder
 
     staged = extended(loaded, results_folder(loaded, results))
-    warnings = [*printed.design(staged, {}, warnings=True)]
+    warnings = tables.design(staged, only_warnings=True)
     done = train(loaded, results, workers, where, stack, log or [], eager=eager, before=warnings)
     return _finish(done, answer, pdf=pdf)
 
@@ -313,7 +321,7 @@ def _run_null(
     json: bool,
 ) -> None:
     """Measure error rates: the baseline against itself, `replicates` times."""
-    from paribus.cli import printed
+    from paribus.cli import tables
     from paribus.decision import calibrate
     from paribus.results.formats import write_json
     from paribus.runs import results_folder
@@ -324,14 +332,12 @@ def _run_null(
     for number, null in enumerate(null_studies(study, replicates, tuned=tuned), start=1):
         console.print(f"replicate {number} of {replicates}")
         every.append(train(null, home / f"replicate-{number}", workers, where, None))
-    rates = calibrate(every)
-    write_json(home / "null.json", asdict(rates))
+    calibration = calibrate(every)
+    write_json(home / "null.json", asdict(calibration))
     if json:
-        print_stamped(asdict(rates))
+        print_stamped(asdict(calibration))
         return
-    show(*printed.calibration(rates))
-    if study.tuning is not None and not tuned:
-        show("The rates are without what the choice of tuned values adds.")
+    show(*tables.rates(calibration, lacks_choice=study.tuning is not None and not tuned))
     show_path(f"null: {home / 'null.json'}")
 
 
@@ -341,7 +347,7 @@ def report(
     page: Annotated[
         bool, Parameter(negative="--no-page", help="Draw the page; without it no PDF either.")
     ] = True,
-    pdf: Annotated[bool, Parameter(negative="--no-pdf", help="Write the PDF too.")] = True,
+    pdf: Pdf = True,
     answer: Answer = PLAIN,
 ) -> int:
     """Test every contrast again, draw the page and the PDF, print the card."""
@@ -359,7 +365,7 @@ def train(
     log: Sequence[str] = (),
     *,
     eager: bool = False,
-    before: Iterable[RenderableType] = (),
+    before: str = "",
     open_test: bool = True,
 ) -> Results:
     """Run a study, with our own engine up to its sealed test part or through it; `before` is
@@ -368,29 +374,26 @@ def train(
     from paribus.runs.bar import watching
     from paribus.study.trainer import STACKED
 
-    _require_used(study, where, workers=workers, stack=stack, eager=eager, log=list(log))
+    _require_used(study, where.stated(workers=workers, stack=stack, eager=eager, log=log))
     options: dict[str, Any] = {"workers": workers, "backend": where.chosen()["backend"]}
     if study.trainer == STACKED:
         options |= {**where.chosen(), "stack": stack, "eager": eager, "log": log}
         options["open_test"] = open_test
-    with watching(console, before) as watch:
+    with watching(console, before.splitlines()) as watch:
         return run_study(study, results, watch=watch, **options)
 
 
-def _require_used(study: Study, where: Where, **options: Any) -> None:
+def _require_used(study: Study, stated: list[str]) -> None:
     """Raise ParibusError for an option that the study's trainer would never hear of."""
     from paribus.study.trainer import COMMAND, STACKED
 
-    options |= {
-        f.name: value for f in fields(where) if (value := getattr(where, f.name)) != f.default
-    }
     if study.trainer == COMMAND or ":" in study.trainer:
-        options = {key: value for key, value in options.items() if key not in TAKEN}
-    stated = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+        stated = [option for option in stated if option not in TAKEN]
     if study.trainer != STACKED and stated:
         raise ParibusError(
             f"'{study.name}' is run by trainer '{study.trainer}', which takes no "
-            f"{' or '.join(stated)}; leave it out, or make it a key of the trainer's own section"
+            f"{' or '.join(stated)}; leave it out, or make it a key of the trainer's own section",
+            code="conflict",
         )
 
 
@@ -399,17 +402,16 @@ def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | No
 
     What is imported up here would be waited for before they begin: the rest is, in each verb.
     """
-    from paribus.study import load_study, parse_override, require_trust
+    from paribus.study import load_study, require_trust
     from paribus.study.trainer import STACKED
 
-    changes = dict(parse_override(text) for text in overrides or ())
-    loaded = load_study(name, changes, trust=trust)
+    loaded = load_study(name, parse_overrides(overrides), trust=trust)
     require_trust(loaded)
     if where is not None and loaded.trainer == STACKED:
         where.warm_up()
     from paribus.decision import find_rule
 
-    find_rule(loaded)  # a rule that is none is told at once
+    find_rule(loaded)  # an unknown rule is an error at once
     return loaded
 
 
@@ -444,15 +446,11 @@ def analysed(results: Results) -> Report:
 
 def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -> int:
     """Analyse, decide, write page and PDF, print the card; returns the exit code."""
-    from paribus.cli import printed
-
     results, written = results.standing, list[str]()
     if page:
         report, written = _draw(results, pdf=pdf)
     else:
         report = analysed(results)
-    if answer.verbose:
-        show(*printed.tables_of(report.verdicts))
     return give(report, answer, written)
 
 
@@ -487,6 +485,10 @@ def give(report: Report, answer: Answer, written: Sequence[str] = ()) -> int:
     from paribus.report.render import card_markdown, card_text
     from paribus.schema import stamped
 
+    if answer.verbose:
+        from paribus.cli import tables
+
+        show(*tables.in_full(report.verdicts))
     if answer.json:
         print_json(stamped(verdict_record(report)))
     elif answer.markdown:

@@ -1,4 +1,4 @@
-"""The verbs of a results folder that is there: followed, asked more, checked, exported."""
+"""The verbs of a results folder that exists, of a paper, and of the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from paribus.cli.options import (
     Folder,
     Json,
     Step,
-    StudyFolder,
     Trust,
     Where,
     Workers,
@@ -23,6 +22,7 @@ from paribus.cli.options import (
     print_stamped,
     show,
     show_path,
+    table,
 )
 from paribus.errors import ParibusError
 
@@ -36,7 +36,7 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
     Args:
         follow: Keep showing the run until it is finished.
     """
-    from paribus.cli import printed
+    from paribus.cli import tables
     from paribus.results import ResultsFolder, load_results
     from paribus.runs.queue import Queue
 
@@ -47,26 +47,21 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
             raise ParibusError("--follow shows a run to people; remove it, or --json")
         watch(folder, console)
         return
-    rows_of_jobs = running_jobs(folder)
-    if rows_of_jobs and not ResultsFolder(folder).exists:  # the job that registers it waits
-        if json:
-            rows = [asdict(row) for row in rows_of_jobs]
-            print_stamped({"finished": [], "unfinished": [], "jobs": rows})
-        else:
-            show(*printed.jobs(rows_of_jobs))
-        return
-    if not ResultsFolder(folder).exists and Queue.of(folder).exists:
+    home, job_rows = ResultsFolder(folder), running_jobs(folder)
+    if not home.exists and Queue.of(folder).exists and not job_rows:
         raise ParibusError(f"the run in {folder} is starting: nothing is registered yet; try again")
-    results = load_results(folder)
+    # The job that registers a study may be waiting.
+    results = load_results(folder) if home.exists or not job_rows else None
     if json:
-        groups = {"finished": results.finished, "unfinished": results.unfinished}
+        groups = {"finished": results.finished, "unfinished": results.unfinished} if results else {}
         labels = {name: [trial.label for trial in trials] for name, trials in groups.items()}
-        jobs = {"jobs": [asdict(row) for row in rows_of_jobs]} if rows_of_jobs else {}
-        print_stamped(labels | jobs)
+        jobs = {"jobs": list(map(asdict, job_rows))} if job_rows else {}
+        print_stamped({"finished": [], "unfinished": []} | labels | jobs)
         return
-    show(*printed.status(results), *printed.standing(results))
-    show(*printed.tuning(ResultsFolder(results.path)))
-    show(*printed.jobs(rows_of_jobs))
+    if results:
+        counts = f"{len(results.finished)} of {results.n_trials} trials are finished"
+        show(tables.trials(results), counts, tables.standing(results, home))
+    show(tables.jobs(job_rows))
 
 
 def cancel(
@@ -120,9 +115,7 @@ def extend(folder: Folder, *, seeds: int) -> None:
 def evaluate(
     folder: Folder,
     *,
-    tasks: Annotated[
-        list[str] | None, Parameter(consume_multiple=True, help="Tasks by name; by default all.")
-    ] = None,
+    tasks: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     fewshot: str | None = None,
     items: int | None = None,
     standard: bool = False,
@@ -137,19 +130,24 @@ def evaluate(
     """Evaluate finished trials on more zero- and few-shot tasks.
 
     Args:
+        tasks: Tasks by name; by default all.
         fewshot: Solved examples before each question: 0,1,3 by default, 0 with --standard.
         items: Questions of each task; by default all.
         standard: Tasks of the LM Evaluation Harness, which are downloaded.
         data: A folder with copies of the data sets of standard tasks.
     """
-    from paribus.cli import printed
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
+    from paribus.report.tables import accuracy_table, macro_table
     from paribus.results import ResultsFolder
 
+    try:
+        shots = [int(part) for part in fewshot.split(",")] if fewshot else None
+    except ValueError:
+        raise ParibusError(f"--fewshot {fewshot} must be whole numbers, such as 0,1,3") from None
     answered = evaluate_trials(
         folder,
         tasks=tasks,
-        shots=_shots(fewshot),
+        shots=shots,
         items=items,
         kind="standard" if standard else "own",
         data=data,
@@ -159,11 +157,19 @@ def evaluate(
         **where.chosen(),
         trust=trust,
     )
+    rows = answered.tasks.to_pylist()
     if json:
         content = {"path": str(answered.path), "cannot_be_compared": answered.unlike}
-        print_stamped(content | {"tasks": answered.tasks.to_pylist()})
+        print_stamped(content | {"tasks": rows})
         return
-    show(*printed.answers(ResultsFolder(folder).read_study(), answered))
+    study = ResultsFolder(folder).read_study().by_name
+    if table := accuracy_table(study, rows):
+        show(table)
+    show(macro_table(study, rows))
+    for task, n in answered.not_offered:
+        show(f"[dim]{escape(task)} at {n}: not asked, because it does not fit the window[/]")
+    for arm in answered.unlike:
+        show(f"[red]{escape(arm)} was shown other prompts; it cannot be compared[/]")
     show_path(f"answers: {answered.path}")
 
 
@@ -225,7 +231,7 @@ def export(
     out: Path,
     *,
     trial: str,
-    folder: StudyFolder = None,
+    folder: Path | None = None,
     step: Step = None,
     average_last: AverageLast = 1,
     trust: Trust = False,
@@ -235,30 +241,53 @@ def export(
     Args:
         out: The folder to write; it must be new or empty.
         trial: The model: ARM/seed-N, such as layernorm/seed-1.
+        folder: The folder of the study file, if the study names its text by a relative path.
     """
     from paribus.engine.export import export_trial
 
     arm, _, seed = trial.rpartition("/seed-")
     if not arm or not seed.isdecimal():
         raise ParibusError(f"--trial '{trial}' must be ARM/seed-N, such as layernorm/seed-1")
-    written = export_trial(
-        results,
-        arm,
-        int(seed),
-        out,
-        folder=folder,
-        step=step,
-        average_last=average_last,
-        trust=trust,
-    )
+    options = {"folder": folder, "step": step, "average_last": average_last, "trust": trust}
+    written = export_trial(results, arm, int(seed), out, **options)
     show_path(f"exported: {written}")
 
 
-def _shots(text: str | None) -> list[int] | None:
-    """Return numbers parted by commas."""
-    if text is None:
-        return None
-    parts = text.split(",")
-    if not all(part.strip().isdigit() for part in parts):
-        raise ParibusError(f"--fewshot {text} must be whole numbers, such as 0,1,3")
-    return [int(part) for part in parts]
+def ledger(path: Path | None = None, *, json: Json = False) -> None:
+    """List which texts were opened, and by which studies.
+
+    Args:
+        path: A ledger; by default that of PARIBUS_LEDGER, or the user's.
+    """
+    from paribus.ledger import VARIABLE, events_in, ledger_path, uses
+
+    if path is not None and not path.is_file():
+        raise ParibusError(f"there is no ledger {path}; name the file of one")
+    path = path or ledger_path()
+    if path is None:
+        raise ParibusError(f"{VARIABLE} is empty, which turns the ledger off; name a file in it")
+    events = events_in(path)
+    texts = {event.text.digest: event.text for event in events if event.text}
+    opened = [(text, uses(events, [text])) for text in texts.values()]
+    if json:
+        listed = [
+            {"text": text.model_dump(mode="json"), "studies": list(map(asdict, studies))}
+            for text, studies in opened
+        ]
+        entries = [event.entry for event in events]
+        print_stamped({"path": str(path), "texts": listed, "entries": entries})
+        return
+    show_path(f"ledger: {path}, {len(events)} entries")
+    rows = [
+        (
+            text.digest[:8],
+            str(sum(use.is_test for use in studies)),
+            str(sum(not use.is_test for use in studies)),
+            str(sum(use.tests for use in studies)),
+            studies[0].time[:10],
+            studies[0].study,
+        )
+        for text, studies in opened
+    ]
+    head = ("text", "tested", "validated", "tests", "since", "first study")
+    show(table("texts", head, rows))

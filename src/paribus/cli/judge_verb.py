@@ -18,109 +18,68 @@ if TYPE_CHECKING:
 
 
 def judge(
-    paths: Annotated[
-        list[str] | None,
-        Parameter(
-            consume_multiple=True,
-            help="Files, folders and patterns; label=PATTERN names the arm of its runs.",
-        ),
-    ] = None,
+    paths: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     /,
     *,
-    score: Annotated[
-        list[str] | None, Parameter(help="The score that decides; more of them stand beside it.")
-    ] = None,
-    margin: Annotated[
-        float | None,
-        Parameter(help="The largest change that would not matter, in the score's unit."),
-    ] = None,
-    better: Annotated[
-        list[Literal["lower", "higher"]] | None,
-        Parameter(
-            help="Which direction is better, of the first score or once for each; by default what "
-            "a score's name says."
-        ),
-    ] = None,
-    arm: Annotated[
-        str | None, Parameter(help="The column or fact that names the arm; by default arm.")
-    ] = None,
-    arm_from: Annotated[
-        str | None, Parameter(help="What else names it: folder or name of the file, or a fact.")
-    ] = None,
-    seed: Annotated[
-        str | None, Parameter(help="The column or fact that is the seed; by default seed.")
-    ] = None,
-    baseline: Annotated[
-        str | None, Parameter(help="The arm that others are compared with; by default baseline.")
-    ] = None,
-    pair: Annotated[
-        str | None,
-        Parameter(
-            help="Runs of one seed, or of one value of this column, share data and initial values: "
-            "compare them as pairs."
-        ),
-    ] = None,
-    reader: Annotated[
-        str | None,
-        Parameter(
-            name=("--reader", "--form"),
-            help="The form of the files: its name, your own form.toml or file.py:name; by default "
-            "each is recognised.",
-        ),
-    ] = None,
-    where: Annotated[
-        list[str] | None, Parameter(help="Take the runs that meet a condition, such as lr=0.01.")
-    ] = None,
-    best_of: Annotated[
-        str, Parameter(help="Take the best run of each seed over this setting.")
-    ] = "",
-    step: Annotated[
-        str, Parameter(help="The column of steps, where a run has several rows of a table.")
-    ] = "",
-    item: Annotated[
-        str, Parameter(help="The column of items, where a run has a row for each question.")
-    ] = "",
-    metric: Annotated[
-        str, Parameter(help="The column of the score's name, in a table with a row for each.")
-    ] = "",
-    value: Annotated[str, Parameter(help="The column of its value there.")] = "",
-    new_items: Annotated[
-        bool, Parameter(help="Claim it of new questions or documents, too.")
-    ] = False,
-    at_step: Annotated[
-        float | None, Parameter(help="The step at which scores are read; by default the last.")
-    ] = None,
-    target: Annotated[
-        float | None,
-        Parameter(help="Compare what runs need to come to this value of the score, too."),
-    ] = None,
-    crashed: Annotated[
-        Literal["data", "exclude"],
-        Parameter(help="Whether a run without a finite score is a result, or is left out."),
-    ] = "data",
-    stopped_early: Annotated[
-        Literal["ask", "ok"],
-        Parameter(help="ok: runs that are called crashed were stopped by the budget of all."),
-    ] = "ask",
-    bar: Annotated[
-        float | None, Parameter(help="Compare the runs of one arm with this number instead.")
-    ] = None,
-    resolution: Annotated[
-        float | None,
-        Parameter(help="The smallest difference that the score can show, where runs may be equal."),
-    ] = None,
-    alpha: Annotated[float, Parameter(help="The chance of a false claim, over all arms.")] = 0.05,
-    study: Annotated[
-        str | None,
-        Parameter(help="A registered [runs] study: its file or results folder says all of this."),
-    ] = None,
-    results: Annotated[
-        Path | None, Parameter(help="A folder to keep the records in, for report and verify.")
-    ] = None,
-    page: Annotated[Path | None, Parameter(help="Write the page to this file.")] = None,
+    score: list[str] | None = None,
+    margin: float | None = None,
+    better: list[Literal["lower", "higher"]] | None = None,
+    arm: str | None = None,
+    arm_from: str | None = None,
+    seed: str | None = None,
+    baseline: str | None = None,
+    pair: str | None = None,
+    reader: Annotated[str | None, Parameter(name=("--reader", "--form"))] = None,
+    where: list[str] | None = None,
+    best_of: str = "",
+    step: str = "",
+    item: str = "",
+    metric: str = "",
+    value: str = "",
+    new_items: bool = False,
+    at_step: float | None = None,
+    target: float | None = None,
+    crashed: Literal["data", "exclude"] = "data",
+    stopped_early: Literal["ask", "ok"] = "ask",
+    bar: float | None = None,
+    resolution: float | None = None,
+    alpha: float = 0.05,
+    study: str | None = None,
+    results: Path | None = None,
+    page: Path | None = None,
     answer: Answer = PLAIN,
 ) -> int:
-    """Judge finished runs from tables or logs of any trainer."""
+    """Judge finished runs from tables or logs of any trainer.
+
+    Args:
+        paths: Files, folders and patterns; label=PATTERN names the arm of its runs.
+        score: The score that decides; more of them stand beside it.
+        margin: The largest change that would not matter, in the score's unit.
+        better: Which direction is better, of the first score or of each; by default by its name.
+        arm: The column or fact that names the arm; by default arm.
+        arm_from: What else names it: folder or name of the file, or a fact.
+        seed: The column or fact that is the seed; by default seed.
+        baseline: The arm that others are compared with; by default baseline.
+        pair: Compare runs of one seed, or of one value of this column, as pairs: they share data.
+        reader: The form of the files, if not recognised: a name, your form.toml or file.py:name.
+        where: Take the runs that meet a condition, such as lr=0.01.
+        best_of: Take the best run of each seed over this setting.
+        step: The column of steps, where a run has several rows of a table.
+        item: The column of items, where a run has a row for each question.
+        metric: The column of the score's name, in a table with a row for each.
+        value: The column of its value there.
+        new_items: Claim it of new questions or documents, too.
+        at_step: The step at which scores are read; by default the last.
+        target: Compare what runs need to come to this value of the score, too.
+        crashed: Whether a run without a finite score is a result, or is left out.
+        stopped_early: ok: runs that are called crashed were stopped by the budget of all.
+        bar: Compare the runs of one arm with this number instead.
+        resolution: The smallest difference that the score can show, where runs may be equal.
+        alpha: The chance of a false claim, over all arms.
+        study: A registered [runs] study: its file or results folder says all of this.
+        results: A folder to keep the records in, for report and verify.
+        page: Write the page to this file.
+    """
     if arm and arm_from:
         raise ParibusError(f"--arm {arm} and --arm-from {arm_from} both name arms; keep one")
     if page is not None:
@@ -316,8 +275,4 @@ def _give(results: Results, page: Path | None, answer: Answer) -> int:
 
         write_bytes(page, render(results, analysis, report.verdicts).encode())
         written.append(f"page: {page}")
-    if answer.verbose:
-        from paribus.cli import printed
-
-        show(*printed.comparison(analysis.by_name))
     return give(report, answer, written)

@@ -1,4 +1,4 @@
-"""Options that several verbs take, and the console that they print to.
+"""Options that several verbs take, and how verbs print.
 
 Nothing heavy is imported up here: asking for help reads this file.
 """
@@ -6,20 +6,20 @@ Nothing heavy is imported up here: asking for help reads this file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
-from rich.text import Text
 from rich.theme import Theme
 
 from paribus.errors import ParibusError
 
-# As `machine.programs` has it, which help need not wait for.
-Device = Literal["auto", "cpu", "cuda", "mps"]
+if TYPE_CHECKING:
+    from paribus.report.table_model import Table
+
 StudyName = Annotated[
     str, Parameter(help="The name of an example (`paribus check` lists them), or a TOML file.")
 ]
@@ -39,10 +39,6 @@ StackSize = Annotated[
     int | None,
     Parameter(help="Trials trained together in a worker; by default 1, on a GPU all that fit."),
 ]
-StudyFolder = Annotated[
-    Path | None,
-    Parameter(help="The folder of the study file, if the study names its text by a relative path."),
-]
 Step = Annotated[
     int | None, Parameter(help="Weights kept after this step (training.keep) in place of the last.")
 ]
@@ -58,32 +54,26 @@ Eager = Annotated[
 Trust = Annotated[
     bool, Parameter(help="Run the custom code that a results folder names; read that code first.")
 ]
+Json = Annotated[bool, Parameter(help="Print the same as JSON, on standard output alone.")]
+Pdf = Annotated[bool, Parameter(negative="--no-pdf", help="Write the PDF too.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """Where workers run, and on what: the same of every verb that starts some."""
+    """Where workers run, and on what.
 
-    device: Annotated[Device, Parameter(help="Train on this device.")] = "auto"
-    backend: Annotated[
-        str,
-        Parameter(
-            help="Where trials run: local, slurm, ray, a TOML file with a kind and options, or "
-            "your own class, such as cluster.py:Queue."
-        ),
-    ] = "local"
-    backend_option: Annotated[
-        list[str] | None, Parameter(help="An option of the backend: key=value.")
-    ] = None
-    cpu_kernels: Annotated[
-        Literal["auto", "on", "off"] | None,
-        Parameter(
-            name="--cpu-kernels",
-            help="Compiled kernels for training on a CPU; auto: where there is a C++ compiler. By "
-            "default what PARIBUS_CPU_KERNELS says.",
-        ),
-    ] = None
+    Attributes:
+        device: Train on this device.
+        backend: Where trials run: local, slurm, ray, a TOML file, or your own cluster.py:Queue.
+        backend_option: An option of the backend: key=value.
+        cpu_kernels: Compiled kernels on a CPU; by default what PARIBUS_CPU_KERNELS says, or auto.
+    """
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    backend: str = "local"
+    backend_option: list[str] | None = None
+    cpu_kernels: Literal["auto", "on", "off"] | None = None
 
     def __post_init__(self) -> None:
         """Tell this process, and the workers that it starts."""
@@ -100,82 +90,55 @@ class Where:
             warm_up()
 
     def chosen(self) -> dict[str, Any]:
-        """Return the same as functions take it. Raises ParibusError for a backend that is none."""
+        """Return the same as functions take it. Raises ParibusError for an unknown backend."""
         from paribus.runs.executors import find_backend
-        from paribus.study import parse_override
 
-        options = dict(parse_override(text) for text in self.backend_option or ())
+        options = parse_overrides(self.backend_option)
         return {"device": self.device, "backend": find_backend(self.backend, options)}
 
-
-HERE = Where()
+    def stated(self, **others: Any) -> list[str]:
+        """Return which of these options are not what they are by default, and which `others`."""
+        own = {f.name: getattr(self, f.name) for f in fields(Where)}
+        usual = {f.name: f.default for f in fields(Where)}
+        given = {k: value for k, value in own.items() if value != usual[k]} | others
+        return [f"--{k.replace('_', '-')}" for k, value in given.items() if value]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Planned(Where):
-    """Where a plan measures a step, or the devices that it plans for instead."""
+    """Where a plan measures a step, or the devices that it plans for instead.
 
-    tflops: Annotated[
-        float | None,
-        Parameter(
-            help="Do not measure: the peak of a device in 10^12 FLOPs per second, from its data "
-            "sheet, in the precision of training (dense)."
-        ),
-    ] = None
-    utilisation: Annotated[
-        float | None,
-        Parameter(help="With --tflops: the share of the peak that training reaches; by default "
-                  "0.4."),
-    ] = None  # fmt: skip
-    count: Annotated[int | None, Parameter(help="With --tflops: the number of devices.")] = None
-    price: Annotated[float | None, Parameter(help="The price of a device for an hour.")] = None
+    Attributes:
+        tflops: Do not measure: a device's peak of 10^12 dense FLOPs per second (data sheet).
+        utilisation: With --tflops: the share of the peak that training reaches; by default 0.4.
+        count: With --tflops: the number of devices.
+        price: The price of a device for an hour.
+    """
 
-    def require_used(self, *, workers: int | None, stack: int | None) -> None:
-        """Raise ParibusError for an option without effect."""
-        unused = {"--utilisation": self.utilisation, "--count": self.count}
-        rule = "needs --tflops, the peak of a device; add it"
-        if self.tflops is not None:
-            unused = {"--workers": workers, "--stack": stack}
-            unused |= {
-                f"--{option.name.replace('_', '-')}": value
-                for option in fields(Where)
-                if (value := getattr(self, option.name)) != option.default
-            }
-            rule = "is of a measured step, and --tflops measures none; remove one of them"
-        for name, value in unused.items():
-            if value is not None:
-                raise ParibusError(f"{name} {rule}")
-
-
-PLANNED = Planned()
-# The styles of words.
-THEME = Theme({"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"})
-console = Console(highlight=False, soft_wrap=False, theme=THEME)
-
-
-Json = Annotated[bool, Parameter(help="Print the same as JSON, on standard output alone.")]
+    tflops: float | None = None
+    utilisation: float | None = None
+    count: int | None = None
+    price: float | None = None
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Answer:
-    """How a verdict is given: the same of every verb that gives one."""
+    """How a verdict is given.
 
-    verbose: Annotated[bool, Parameter(help="Print every test, control and caution too.")] = False
-    json: Annotated[
-        bool, Parameter(help="Print verdict.json in place of the card; all else goes to stderr.")
-    ] = False
-    markdown: Annotated[
-        bool, Parameter(help="Print the card as Markdown, for a pull request; the rest to stderr.")
-    ] = False
-    exit_verdict: Annotated[
-        bool,
-        Parameter(
-            help="Exit with a code for the word: 0 BETTER, 12 SAME, 14 DESCRIPTIVE, "
-            "13 UNRESOLVED, 11 WORSE, 3 INVALID; of several words that of the last in this order."
-        ),
-    ] = False
+    Attributes:
+        verbose: Print every test, control and caution too.
+        json: Print verdict.json in place of the card; all else goes to stderr.
+        markdown: Print the card as Markdown, for a pull request; the rest to stderr.
+        exit_verdict: Exit with a code for the word, of several for the last of: BETTER 0, SAME 12,
+            DESCRIPTIVE 14, UNRESOLVED 13, WORSE 11, INVALID 3.
+    """
+
+    verbose: bool = False
+    json: bool = False
+    markdown: bool = False
+    exit_verdict: bool = False
 
     def __post_init__(self) -> None:
         """Leave standard output to what a program reads."""
@@ -185,7 +148,41 @@ class Answer:
             console.stderr = True
 
 
-PLAIN = Answer()
+HERE, PLANNED, PLAIN = Where(), Planned(), Answer()
+# The styles of words.
+THEME = Theme({"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"})
+console = Console(highlight=False, soft_wrap=False, theme=THEME)
+# Spaces at the end of a line, before or after the codes that end a style.
+TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)(?=\n|$)")
+
+
+def parse_overrides(texts: Iterable[str] | None) -> dict[str, Any]:
+    """Return what `key=value` texts set."""
+    from paribus.study import parse_override
+
+    return dict(parse_override(text) for text in texts or ())
+
+
+def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    """Return a table for the terminal."""
+    from paribus.report.table_model import Table
+
+    return Table(title, "", tuple(head), [tuple(row) for row in rows], title)
+
+
+def show(*parts: RenderableType) -> None:
+    """Print tables, and texts of markup; no line ends in a space. An indented line of a text is a
+    command: it is not folded, however long."""
+    with console.capture() as printed:
+        for part in parts:
+            for line in part.splitlines() if isinstance(part, str) else [part]:
+                console.print(line, soft_wrap=str(line).startswith("  ") or None)
+    console.file.write(TRAILING.sub(r"\1", printed.get()))
+
+
+def show_path(line: str) -> None:
+    """Print a line as it is, however long: paths are copied by whoever reads them."""
+    console.print(line, soft_wrap=True, markup=False)
 
 
 def print_json(value: Any) -> None:
@@ -197,35 +194,8 @@ def print_json(value: Any) -> None:
 
 def print_stamped(value: Mapping[str, Any]) -> None:
     """Print a verb's answer as JSON, with the number of its form, which is raised when a key is
-    renamed, dropped or given another meaning.
-
-    The verbs that give verdicts print verdict.json, whose number is that of all records.
-    """
+    renamed, dropped or given another meaning."""
     from paribus.digests import plain
     from paribus.schema import stamped
 
     print_json(stamped(plain(value), 1))
-
-
-# Spaces at the end of a line, before or after the codes that end a style.
-TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)(?=\n|$)")
-
-
-def show(*parts: RenderableType) -> None:
-    """Print each part on lines of its own, none of which ends in a space. A `Text` is a command: it
-    keeps its line, however long.
-    """
-    for part in parts:
-        if not isinstance(part, str):
-            with console.capture() as printed:
-                console.print(part, soft_wrap=isinstance(part, Text) or None)
-            console.file.write(TRAILING.sub(r"\1", printed.get()))
-            continue
-        for line in console.render_str(part).wrap(console, console.width):
-            line.rstrip()
-            console.print(line)
-
-
-def show_path(line: str) -> None:
-    """Print a line as it is, however long: paths are copied by whoever reads them."""
-    console.print(line, soft_wrap=True, markup=False)

@@ -14,8 +14,9 @@ from rich.table import Table as Grid
 
 from paribus import numbers
 from paribus.cli.folder_verbs import running_jobs
-from paribus.cli.printed import jobs, marked, standing, tuning
-from paribus.report.table_model import Table
+from paribus.cli.options import table
+from paribus.cli.tables import jobs, standing
+from paribus.report.table_model import MARKS, Table
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.runs.progress import Progress
 from paribus.runs.standing import read_progress
@@ -48,8 +49,7 @@ def _wait_for(folder: Path, console: Console) -> None:
     if _is_to_come(folder):
         where = escape(str(folder))
         console.print(f"waiting for a study in {where}; Ctrl-C ends this", soft_wrap=True)
-        for part in jobs(running_jobs(folder)):
-            console.print(part)
+        console.print(jobs(running_jobs(folder)))
     while _is_to_come(folder):
         time.sleep(SECONDS / 4)
 
@@ -76,10 +76,9 @@ def picture(folder: Path) -> tuple[Group, bool]:
         bar,
         _summary(n_finished, n_trials, live),
         _arms(results, live),
-        *standing(results),
-        *tuning(home),
+        standing(results, home).rstrip(),
         *_controls(results),
-        *jobs(running_jobs(folder)),
+        jobs(running_jobs(folder)),
     )
     return shown, not is_tuning and n_finished == n_trials and live is None
 
@@ -111,7 +110,7 @@ def _arms(results: Results, live: Progress | None) -> Table:
         step, loss = now[-1] if now else (None, None)
         cells = (str(len(now)), "" if step is None else str(step), numbers.fixed(loss, 3))
         rows.append((arm, f"{done}/{n}", *cells))
-    return Table("arms", "", ("arm", "done", "now", "step", "loss"), rows)
+    return table("", ("arm", "done", "now", "step", "loss"), rows)
 
 
 def _controls(results: Results) -> list[str]:
@@ -119,7 +118,7 @@ def _controls(results: Results) -> list[str]:
     lines = []
     for arm, reference in results.study.contrasts:
         marks = [
-            f"{marked(control.sign)} {control.name}"
+            f"[{MARKS[control.sign]}]{control.sign}[/] {control.name}"
             for control in results.controls
             if control.arm == arm
         ]

@@ -1,0 +1,356 @@
+"""The tables that verbs print, and what stands between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from paribus import numbers
+from paribus.analysis import Detectable, PlannedLooks, least_effect, look_in_words, sights
+from paribus.cli.options import table
+from paribus.decision import Calibration, Verdicts, unreachable
+from paribus.digests import flatten
+from paribus.metric import Metric
+from paribus.report import tables
+from paribus.report.cells import TESTS
+from paribus.report.render import fill
+from paribus.report.table_model import Table
+from paribus.results import Results, ResultsFolder
+from paribus.results.heldout_part import awaits_heldout_part
+from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.study import Study, in_words, is_untuned, tuning_study
+from paribus.study.trainer import STACKED
+
+if TYPE_CHECKING:
+    from paribus.engine.cost import Cost
+    from paribus.engine.training.parameters import ParameterRow
+    from paribus.runs.standing import JobRow
+
+MIB = 2**20
+# Of training at the shape of `quickstart` on two cores: 41,000 tokens/s of 1.57 million parameters.
+FLOPS_PER_MINUTE = 60 * 41_000 * 6 * 1.57e6
+MOST_MINUTES = 30 * 24 * 60.0  # above which cores are no place for a study
+
+
+def design(study: Study, *, only_warnings: bool = False) -> str:
+    """Return what the study names and cannot occur, and effects that its design cannot see."""
+    return fill(
+        "design.txt",
+        study=study,
+        unreachable=unreachable(study),
+        sights=sights(study),
+        only_warnings=only_warnings,
+    )
+
+
+def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], name: str) -> str:
+    """Return the smallest change that the design will see, for each primary endpoint, and by which
+    SD; where none is measured, the pilot that would tell. `name` is what the user called the study.
+    """
+    first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
+    is_measured = rows and not any(row.kept for row in rows)
+    return fill(
+        "plan.txt",
+        study=study,
+        rows=rows,
+        judged=[metrics[endpoint.metric] for endpoint in study.judged],
+        name=name,
+        least=DESCRIPTIVE_BELOW,
+        plural=numbers.plural,
+        in_sds=least_effect(study, study.inference.alpha / study.family),  # Holm's first step
+        test=TESTS[study.inference.test],
+        pilot_seeds=[] if is_measured else list(range(first, first + DESCRIPTIVE_BELOW)),
+        unreachable=unreachable(study),
+        sights=sights(study),
+        only_warnings=False,
+    )
+
+
+def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
+    """Yield what the card sums up: every test and control, and the rule."""
+    analysis = verdicts.analysis.by_name
+    yield from tables.tuning_tables(analysis)
+    if sampling := tables.sampling_table(analysis):
+        yield sampling
+    if tasks := tables.task_contrast_table(analysis):
+        labels = [label for label in tasks.head if label != "arm"]
+        for arm in dict.fromkeys(row[1] for row in tasks.rows):
+            own = replace(tasks, rows=[row for row in tasks.rows if row[1] == arm])
+            yield own.only(*labels, title=f"{arm}: {tasks.title}")
+    tests = tables.contrasts(analysis)
+    pairs = zip(tests.rows, analysis.contrasts, strict=True)
+    yield replace(tests, rows=[row for row, contrast in pairs if contrast.primary])
+    yield tables.stability(analysis)
+    yield tables.endpoints(analysis)
+    yield escape(tables.not_measured(analysis))
+    yield tables.controls(analysis)
+    yield from (f"[yellow]excluded:[/] {escape(line)}" for line in tables.left_out(analysis))
+    rule = tables.decision(analysis, verdicts)
+    applied = [row for row in rule.rows if row[-1]]
+    yield replace(rule, title="what the registered rule applied", rows=applied)
+
+
+# Studies, before they run
+
+
+def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Iterator[Table]:
+    """Yield the examples that ship, group by group: what each asks, and what it takes."""
+    for group, names in groups.items():
+        rows = [
+            (
+                name,
+                studies[name].question or studies[name].title,
+                takes(studies[name].facts.flops),
+                "once" if studies[name].facts.downloads else "no",
+            )
+            for name in names
+        ]
+        yield table(group, ("study", "what it asks", "takes", "network"), rows)
+
+
+def takes(flops: float | None) -> str:
+    """Return about how long training takes on two cores; empty where nobody says."""
+    if flops is None:
+        return ""
+    minutes = flops / FLOPS_PER_MINUTE
+    if minutes > MOST_MINUTES:
+        return "GPUs"
+    return f"~{minutes:.0f} min" if minutes < 90 else f"~{minutes / 60:.1f} h"
+
+
+def arms(study: Study, cost: Cost | None) -> Table:
+    """Return the arms: what sets each apart, parameters and FLOPs of a trial."""
+    rows = []
+    for arm in study.arms:
+        differs = [f"{key}\n  {a} → {b}" for key, (a, b) in study.differences(arm).items()]
+        size = (f"{cost.arms[arm].parameters:,}", f"{cost.arms[arm].flops:.3g}") if cost else ()
+        rows.append((arm, study.reference(arm) or "", "\n".join(differs) or "(nothing)", *size))
+    sizes = ("parameters", "FLOPs") if cost else ()
+    return table("arms", ("arm", "against", "differs in", *sizes), rows)
+
+
+def keys(study: Study, *, every: bool) -> Table:
+    """Return the keys that are set, or `every` key."""
+    stated = study.model_dump(exclude={"arms"}, exclude_defaults=not every)
+    rows = [(key, _value(value)) for key, value in flatten(stated).items() if value != {}]
+    title = "as resolved" if every else "what is set; --all shows every key"
+    return table(title, ("key", "value"), rows)
+
+
+def _value(value: object) -> str:
+    """Return a value of a study; of a list of tables a line for each, with what is stated in it."""
+    if not isinstance(value, list | tuple) or not value or not isinstance(value[0], dict):
+        return str(value)
+    return "\n".join(
+        ", ".join(f"{k} = {entry}" for k, entry in row.items() if entry not in (None, False))
+        for row in value
+    )
+
+
+def parameters(study: Study, rows: Mapping[str, list[ParameterRow]]) -> Iterator[Table]:
+    """Yield all parameters of arms that others are compared with; of the others, what differs.
+
+    x: how many blocks have it; res.: if it writes to the residual stream.
+    """
+    for arm in study.arms:
+        reference = study.reference(arm)
+        known = rows[reference] if reference else []
+        names = {row.name for row in rows[arm]}
+        cells = [
+            (
+                row.name,
+                str(row.blocks),
+                "x".join(map(str, row.shape)) or "1",
+                row.rule.replace("normal(std=", "normal(", 1),
+                "yes" if row.residual else "",
+                f"{row.weight_decay:g}" if row.weight_decay else "",
+                row.optimizer,
+            )
+            for row in rows[arm]
+            if row not in known
+        ]
+        cells += [
+            (row.name, *[""] * 2, "left out", *[""] * 3) for row in known if row.name not in names
+        ]
+        title = f"parameters of {arm}" + (f", where not those of {reference}" if reference else "")
+        head = ("parameter", "x", "shape", "starts as", "res.", "decay", "by")
+        yield table(title, head, cells)
+
+
+def costs(study: Study, cost: Cost | None) -> Table:
+    """Return tokens, FLOPs, time, price and memory; of another trainer the number of trials."""
+    n_tuning = len(tuning_study(study).trials) if study.tuning else 0
+    trials = f"{len(study.trials)} trials"
+    trials += f", and {n_tuning} that tune before them" if n_tuning else ""
+    if cost is None:
+        return table("", ("", " "), [("training", trials)])
+    base, flops = cost.arms[study.baseline], [arm.flops for arm in cost.arms.values()]
+    assumed = " (assumed, GPT-2's)" if cost.vocabulary_is_assumed else ""
+    values = {
+        "vocabulary": f"{cost.vocabulary:,}{assumed}",
+        "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} a parameter)",
+        "tokens in all": f"{cost.tokens:,}",
+        "FLOPs per trial": " to ".join(dict.fromkeys(f"{f:.3g}" for f in (min(flops), max(flops)))),
+        "FLOPs in all": f"{cost.flops:.4g}",
+    }
+    if len({arm.iterations for arm in cost.arms.values()}) > 1:
+        values |= {
+            f"trial of {name}": f"{arm.iterations:,} iterations, {arm.tokens:,} tokens"
+            for name, arm in cost.arms.items()
+        }
+    values |= _times(cost)
+    memories = {arm: own.memory for arm, own in cost.arms.items() if own.memory}
+    if memories:
+        arm, memory = max(memories.items(), key=lambda item: item[1].total)
+        parts = ", ".join(f"{name} {_amount(n / MIB)}" for name, n in asdict(memory).items())
+        values[f"MiB of a trial of {arm}"] = f"{_amount(memory.total / MIB)} ({parts})"
+    return table(f"{trials}; training alone", ("", " "), values.items())
+
+
+def _times(cost: Cost) -> dict[str, str]:
+    rate = cost.rate
+    if rate is None or cost.hours is None or cost.device_hours is None:
+        return {"time": "not measured, a step here takes long: --tflops X plans for a device"}
+    device, values = "device", dict[str, str]()
+    if rate.step is not None:
+        device, side = "worker", f" of {rate.step.stack} trials side by side"
+        label = f"one step{side if rate.step.stack > 1 else ''}, measured"
+        values[label] = f"{_amount(rate.step.seconds * 1e3)} ms"
+    elapsed = f"{cost.hours / 24:,.1f} days"
+    if cost.hours < 24:
+        seconds = cost.hours * 3600
+        elapsed = numbers.duration(seconds) if seconds >= 1 else f"{_amount(seconds)} s"
+    values |= {
+        f"FLOPs per second, a {device}": f"{rate.flops_per_second:.4g}",
+        "device-hours": _amount(cost.device_hours),
+        f"time, {numbers.plural(rate.places, device)}": elapsed,
+    }
+    return values | ({} if cost.price is None else {"price": _amount(cost.price)})
+
+
+def _amount(value: float) -> str:
+    """`1,234`, and below a hundred three digits: `20.3`, `0.0031`."""
+    return f"{value:,.0f}" if value >= 100 else numbers.compact(float(f"{value:.3g}"))
+
+
+def looks(study: Study, plan: PlannedLooks) -> Table:
+    """Return the boundaries of each look: for the first test of the family by Holm's method, and
+    for the last."""
+    rows = [
+        (
+            *(str(number), str(first.pairs), f"{last.spent:.2g}"),
+            *(f"{first.t:.2f}", f"{first.nominal_p:.2g}", f"{last.t:.2f}", f"{last.nominal_p:.2g}"),
+        )
+        for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True), start=1)
+    ]
+    head = ("look", "seeds", "spent", "|t|, first", "p, first", "|t|, last", "p, last")
+    return table(
+        "looks", head if study.family > 1 else head[:5], [row[: len(head)] for row in rows]
+    )
+
+
+def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Iterator[Table]:
+    """Yield a table for each primary endpoint: what every contrast can show."""
+    head = (
+        *("contrast", "SD", "source", "detects", "margin", "pairs for it"),
+        *("with one more seed", "one more tuning seed"),
+    )
+    for name in dict.fromkeys(row.metric for row in rows):
+        size, unit = metrics[name].size_text, metrics[name].change_unit
+        cells = [
+            (
+                *(row.contrast, size(row.sd), row.source, size(row.effect), size(row.margin)),
+                str(row.pairs_for_margin or row.instead or "none"),
+                *map(size, row.one_more or (None, None)),
+            )
+            for row in rows
+            if row.metric == name
+        ]
+        yield table(f"{metrics[name].label}{f' ({unit})' if unit else ''}", head, cells)
+
+
+def rates(calibration: Calibration, *, lacks_choice: bool) -> Iterator[Table | str]:
+    """Yield the measured error rates of the whole pipeline, and what they are of."""
+    rows = [
+        (
+            *(rate.name, f"{rate.nominal:.1%}", f"{rate.rate:.1%}"),
+            f"{rate.interval.low:.1%} to {rate.interval.high:.1%}",
+        )
+        for rate in calibration.rates
+    ]
+    yield table("A/A studies", ("how often", "nominal", "measured", "95% interval"), rows)
+    yield fill(
+        "null.txt",
+        rates=calibration,
+        lacks_choice=lacks_choice,
+        test=TESTS[calibration.test],
+        least=DESCRIPTIVE_BELOW,
+        plural=numbers.plural,
+    )
+
+
+# Studies that run
+
+
+def trials(results: Results) -> Table:
+    """Return every trial with its state and steps."""
+    begun, rows = _begun(results), []
+    for folder in results.finished:
+        trial = results.trials[folder.arm, folder.seed]
+        timing = results.timing.get((folder.arm, folder.seed))
+        took = numbers.duration(timing["training_seconds"]) if timing else ""
+        state = "✓ finished" if trial["diverged_at"] is None else "✗ diverged"
+        if failed := trial.get("failed"):
+            state = f"✗ failed: {failed}"
+        rows.append((folder.label, state, str(trial.get("iterations", "")), took))
+    for folder in results.unfinished:
+        steps = begun.get(folder.label)
+        rows.append((folder.label, "waiting" if steps is None else "started", str(steps or 0), ""))
+    return table("", ("trial", "state", "steps", "training"), rows)
+
+
+def standing(results: Results, home: ResultsFolder) -> str:
+    """Return the looks that were taken and the one that comes, and what was tuned, of the study in
+    `home`."""
+    study, folder = home.read_study(), home.tuning_trials
+    tuned = study.tuning.chosen if study.tuning else {}
+    return fill(
+        "standing.txt",
+        study=results.study,
+        results=results,
+        looks=[look_in_words(results.study, entry) for entry in results.looks],
+        awaits_test=awaits_heldout_part(results),
+        tuning_trials=[folder.trial(*t) for t in folder.read_study().trials]
+        if folder.exists
+        else [],
+        is_untuned=is_untuned(study),
+        chosen=[f"{arm} {in_words(values)}" for arm, values in tuned.items()],
+    )
+
+
+def _begun(results: Results) -> dict[str, int]:
+    """Return the steps of trials that are begun and not finished, by their labels."""
+    if results.study.trainer == STACKED:
+        from paribus.engine.execution.trial.checkpoints import begun_stacks
+
+        stacks = begun_stacks(results.path).items()
+        pairs = chain.from_iterable(((trial, n) for trial in stack) for stack, n in stacks)
+        return {f"{arm}/seed-{seed}": n for (arm, seed), n in pairs}
+    from paribus.runs.standing import read_progress
+
+    progress = read_progress(results.path)
+    return {label: t for label, (t, _) in progress.running.items()} if progress else {}
+
+
+def jobs(rows: Sequence[JobRow]) -> Table:
+    """Return the jobs of a run in the scheduler's words, and the last lines of failed ones."""
+    cells = []
+    for row in rows:
+        cells.append((row.job, row.state, row.doing, row.node, row.reason))
+        log = reversed(row.log) if row.state == "failed" else ()
+        cells += [("", "", "", "", line) for line in log]
+    return table("", ("job", "state", "trials", "node", "the scheduler says"), cells)
