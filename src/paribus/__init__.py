@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from paribus.analysis import detectable as detectable
     from paribus.decision import calibrate as calibrate
     from paribus.decision import decide as decide
-    from paribus.engine.execution.estimate import estimate as estimate
     from paribus.engine.execution.evaluate import evaluate as evaluate
+    from paribus.engine.execution.start import estimate as estimate
     from paribus.engine.export import export_trial as export_trial
     from paribus.errors import ParibusError as ParibusError
     from paribus.report.page import write_report as write_report
@@ -44,7 +44,7 @@ _HOMES = {
     for module, names in {
         "paribus.analysis": "analyse detectable",
         "paribus.decision": "calibrate decide",
-        "paribus.engine.execution.estimate": "estimate",
+        "paribus.engine.execution.start": "estimate",
         "paribus.engine.execution.evaluate": "evaluate",
         "paribus.engine.export": "export_trial",
         "paribus.errors": "ParibusError",

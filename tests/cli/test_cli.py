@@ -19,7 +19,7 @@ import pytest
 from paribus.cli import VERBS, main, options
 from paribus.engine.cost import Cost
 from paribus.engine.data.corpora import all_corpora
-from paribus.engine.execution.estimate import estimate
+from paribus.engine.execution.start import estimate
 from paribus.engine.format import DOWNLOADED
 from paribus.study import shipped_studies
 from paribus.study.load import EXAMPLES
@@ -116,7 +116,7 @@ def costed(monkeypatch, costs):
             costs.append(estimate(*arguments, **options))
         return costs[0]
 
-    monkeypatch.setattr("paribus.engine.execution.estimate.estimate", measured)
+    monkeypatch.setattr("paribus.engine.execution.start.estimate", measured)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import torch
 import paribus
 from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
-from paribus.engine.execution.estimate import estimate
+from paribus.engine.execution.start import estimate
 from paribus.errors import ParibusError
 from paribus.results import Results
 from paribus.results.trial_folder import CANONICAL

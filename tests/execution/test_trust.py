@@ -8,8 +8,7 @@ import pytest
 
 import paribus
 from paribus.cli import main
-from paribus.engine.execution.estimate import estimate
-from paribus.engine.execution.start import read_data
+from paribus.engine.execution.start import estimate, read_data
 from paribus.engine.tasks import build_suite, read_suite, write_suite
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder

@@ -126,8 +126,7 @@ def _cost(
     if where.tflops is None:
         if where.utilisation is not None or where.count is not None:
             raise ParibusError("--utilisation and --count need --tflops, the peak of a device")
-        from paribus.engine.execution.estimate import estimate
-        from paribus.engine.execution.start import settled_budgets
+        from paribus.engine.execution.start import estimate, settled_budgets
 
         options = {**where.chosen(), "workers": workers, "stack": stack, "price": where.price}
         return settled_budgets(study), estimate(study, **options)

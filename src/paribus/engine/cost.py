@@ -2,7 +2,7 @@
 
 FLOPs and activations follow from formulas, which name their source; parameters and optimizer state
 are counted in the model, built without values. The time comes from a rate in FLOPs per second,
-which `execution/estimate.py` measures, or which the user states together with a utilisation.
+which `execution/start.py` measures, or which the user states together with a utilisation.
 
 Axes: L layers, D channels, T window, V vocabulary, W inner width of an MLP.
 """

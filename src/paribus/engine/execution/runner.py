@@ -204,12 +204,10 @@ class EngineRunner(Runner):
         tasks: dict[str, Task] = {}
         replicas = min(size, 2)  # two replicas go the way of any more
         for arm, *_ in stacks.sharing_arms(study):
-            name = f"check.{start.step_identity(study, arm)[:12]}.{replicas}"
-            name += ".shapes" if arm in large else ""
-            arguments = {"arm": arm, "stack": replicas, "by_shapes": arm in large}
-            arguments["study"] = study.model_dump(mode="json")
             doing = f"in the dry run of arm '{arm}'"
-            tasks.setdefault(name, Task(name, "check", doing, "", arguments))
+            options = {"stack": replicas, "by_shapes": arm in large}
+            task = _task_on_step("check", study, arm, doing, **options)
+            tasks.setdefault(task.id, task)
         return [line for lines in self.queue.ask(list(tasks.values())) for line in lines]
 
     def _fitting(
@@ -227,10 +225,8 @@ class EngineRunner(Runner):
             wanted = max((len(stack) for stack in left if stack[0][0] in arms), default=1)
             if wanted == 1:
                 continue
-            name = f"memory.{start.step_identity(study, arms[0])[:12]}.{wanted}"
-            arguments = {"arm": arms[0], "stack": wanted, "workers": sharing}
-            arguments["study"] = study.model_dump(mode="json")
-            task = Task(name, "memory", "while its memory was measured", "", arguments)
+            doing, options = "while its memory was measured", {"stack": wanted, "workers": sharing}
+            task = _task_on_step("memory", study, arms[0], doing, **options)
             [fit] = self.queue.ask([task])
             size = fit["stack"]
             if size >= wanted:
@@ -332,3 +328,10 @@ class EngineRunner(Runner):
             self.say("evaluating every trial on the sealed test part")
             raise Missing([*tasks, *self._describing(folder)])
         seal_heldout(folder, [folder.trial(*trial) for trial in trials])
+
+
+def _task_on_step(kind: str, study: Study, arm: str, doing: str, **options: Any) -> Task:
+    """Return a task on a training step of `arm`, which arms with equal steps share."""
+    name = ".".join([kind, start.step_identity(study, arm)[:12], *map(str, options.values())])
+    arguments = {"arm": arm, "study": study.model_dump(mode="json"), **options}
+    return Task(name, kind, doing, "", arguments)
