@@ -101,6 +101,7 @@ SMALL: dict[str, Any] = {
     "data": {"corpus": "text", "path": "text.txt", "seq_len": 16},
     "model": {"n_layer": 2, "n_head": 2, "d_model": 16},
     "training": {"iterations": 8, "batch_size": 4},
+    "tasks": {"names": []},
     "stability": {"smoothing_steps": 2, "median_steps": 3, "spike_steps": 2},
     "arms": {
         "baseline": {},
@@ -264,3 +265,12 @@ def fabricate(tmp_path):
         return write_results(tmp_path / folder, study, loss, **kw)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def one_process() -> Iterator[None]:
+    """Runs of this module's tests start no process."""
+    from .tools import in_one_process
+
+    with in_one_process():
+        yield

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -22,8 +23,13 @@ from filelock import FileLock
 from paribus.cli import main
 from paribus.cli.options import console
 from paribus.decision import Verdicts
+from paribus.errors import ParibusError
 from paribus.report.cautions import Caution, all_cautions
 from paribus.report.model import Row, build_report
+from paribus.runs.executors.local import Local
+from paribus.runs.queue import Queue
+from paribus.runs.runners import runner_of
+from paribus.runs.worker import Context
 
 
 def verb(*arguments: object) -> tuple[int, str, str]:
@@ -122,3 +128,38 @@ def running(*command: str) -> set[int]:
             if (process / "cmdline").read_bytes() == wanted:
                 found.add(int(process.name))
     return found
+
+
+class Here:
+    """Workers that do a run's tasks in the process of the test, one at each look at them."""
+
+    def __init__(self, queue: Queue) -> None:
+        order = queue.read_order()
+        self.queue, self.runner = queue, runner_of(order.trainer)
+        self.context = Context(queue, order, "here", 0)
+
+    def check(self) -> None:
+        """Do the next task, or find out what comes next."""
+        names = self.queue.names()
+        task = self.queue.read_task(names[0]) if names else None
+        try:
+            if task is None:
+                self.runner(self.context).advance()
+                return
+            answer = self.runner(self.context).execute(task)
+        except ParibusError as error:
+            self.queue.fail(str(error))
+            return
+        if answer is not None:
+            self.queue.answer(task.id, answer)
+        self.queue.finish(task)
+
+    def stop(self) -> None:
+        """Nothing has been started."""
+
+    leave = stop
+
+
+def in_one_process() -> Any:
+    """Return a context in which runs start no process: their tasks are done by whoever waits."""
+    return patch.object(Local, "start", lambda backend, queue, *sizes: Here(queue))

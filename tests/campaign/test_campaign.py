@@ -18,6 +18,8 @@ from .stopping import stopped_after
 
 verb = partial(tools.verb, "campaign")
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 STUDY = """
 name = "toy"
 trainer = "trainer.py:Toy"

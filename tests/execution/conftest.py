@@ -10,17 +10,12 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.results import Results, ResultsFolder, load_results
-from paribus.runs.executors import find_backend
+from paribus.results import Results, load_results
 from paribus.runs.progress import Progress
-from paribus.runs.queue import Queue
-from paribus.runs.run import Options, _order
-from paribus.runs.runners import runner_of
-from paribus.runs.worker import Context
 from paribus.study import Study
 
 from ..conftest import NOTHING, studies_in
-from ..tools import made_once
+from ..tools import in_one_process, made_once
 
 SEEDS = [1, 2, 3]
 
@@ -96,26 +91,13 @@ def odd_arms(tmp_path_factory):
         }
         arms = {"baseline": {}} | {name: {"set": changes} for name, changes in modules.items()}
         study = studies_in(folder)({"training.grad_clip": None}, seeds=[1], arms=arms)
-        paribus.run(study, folder / "r", workers=1)
+        with in_one_process():
+            paribus.run(study, folder / "r", workers=1)
 
     return load_results(made_once(tmp_path_factory, "odd-arms", train) / "r")
 
 
 def run_here(study: Study, results: Path) -> Results:
     """Run a study in this process, so that a test can replace what it calls."""
-    folder = ResultsFolder(results)
-    queue = Queue.of(folder.path)
-    with folder.lock():
-        queue.open(_order(study, folder, Options(workers=1), find_backend("local")))
-        context = Context(queue, queue.read_order(), "here", 0)
-        while not queue.is_finished:
-            runner_of(study.trainer)(context).advance()
-            for name in queue.names():
-                task = queue.read_task(name)
-                assert task is not None
-                answer = runner_of(study.trainer)(context).execute(task)
-                if answer is not None:
-                    queue.answer(task.id, answer)
-                queue.finish(task)
-        queue.remove()
-    return load_results(results)
+    with in_one_process():
+        return paribus.run(study, results, workers=1)

@@ -19,6 +19,8 @@ from paribus.untrusted_io import MIB
 
 from ..studies.scripts import HOME, script
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 
 @pytest.fixture(scope="module")
 def made(trained, tmp_path_factory):

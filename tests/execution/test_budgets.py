@@ -13,6 +13,8 @@ from paribus.engine.execution.start import settled_budgets
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import require_tunable
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 DEEP = {"baseline": {}, "deep": {"set": {"model.n_layer": 4}}}
 FLOPS = {"iterations": 20, "batch_size": 4, "budget": "flops"}
 

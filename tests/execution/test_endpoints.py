@@ -17,6 +17,8 @@ from paribus.study import Study
 
 from ..conftest import studies_in
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 IDEAS = """
 from paribus.engine.evaluation import measure
 from paribus.engine.probes import probe

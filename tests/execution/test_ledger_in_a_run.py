@@ -16,6 +16,8 @@ from ..conftest import SMALL, studies_in
 from ..tools import cautions
 from .conftest import run_here
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 TABLES: dict[str, Any] = {
     "arms": {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
     "tasks": {"names": []},

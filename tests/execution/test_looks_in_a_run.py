@@ -16,6 +16,8 @@ from paribus.verification import verify
 from ..conftest import studies_in
 from .conftest import run_here
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 ARMS = {
     "baseline": {},
     "slow": {"set": {"training.optimizer.learning_rate": 3e-4}},

@@ -20,6 +20,8 @@ from paribus.study.trust import custom_code
 from ..build import registered
 from ..conftest import studies_in
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 IDEAS = """
 import itertools
 import numpy as np

@@ -8,11 +8,14 @@ import pytest
 import torch
 
 import paribus
+from paribus.engine.machine import environment
 from paribus.engine.machine.environment import native_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.registration import read_registration
 from paribus.study import Study
+
+pytestmark = pytest.mark.usefixtures("one_process")
 
 LINE = "bfloat16 on this cpu is emulated: right, but slow"
 
@@ -31,23 +34,12 @@ def tiny(small_study):
 ARMS = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}}
 
 
-PRETENDS = """
-import paribus.engine.machine.environment as environment
-environment.native_precision = lambda device: {precision!r}
-"""
-
-
 @pytest.fixture
-def on_a_machine(tmp_path, monkeypatch):
-    """`on_a_machine("bfloat16")`: from here on, workers say that this is native to them."""
-
-    def pretend(precision: str) -> None:
-        folder = tmp_path / precision
-        folder.mkdir()
-        (folder / "sitecustomize.py").write_text(PRETENDS.format(precision=precision))
-        monkeypatch.syspath_prepend(str(folder))
-
-    return pretend
+def on_a_machine(monkeypatch):
+    """`on_a_machine("bfloat16")`: from here on, this is what the device has."""
+    return lambda precision: monkeypatch.setattr(
+        environment, "native_precision", lambda _: precision
+    )
 
 
 def test_auto_is_settled_at_registration_and_kept_elsewhere(tiny, tmp_path, on_a_machine, caplog):

@@ -15,6 +15,8 @@ from paribus.study import Study
 
 from ..conftest import studies_in
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 GOOD = """
 from paribus.engine.probes import probe
 

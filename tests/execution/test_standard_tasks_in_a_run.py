@@ -20,6 +20,8 @@ from ..conftest import studies_in
 from ..evaluation.harness.conftest import Uniform
 from ..standins import write_hub
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 ASKED = ["lambada_openai", "piqa"]
 ARMS = {"baseline": {}, "rmsnorm": {"set": {"model.embedding.norm": "rmsnorm"}}}
 

@@ -12,6 +12,8 @@ from paribus.study import Study
 
 from ..conftest import studies_in
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 WINDOW = 64
 
 

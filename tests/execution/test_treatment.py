@@ -24,6 +24,8 @@ from paribus.verification.scores import score_findings
 
 from ..conftest import SMALL, small_text, studies_in
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 ENDPOINTS = [
     {"metric": "bits_per_byte", "primary": True, "margin": 0.05},
     {"metric": "validation_loss"},

@@ -28,6 +28,8 @@ from paribus.verification import verify
 
 from ..conftest import SMALL, studies_in
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 RATE = "training.optimizer.learning_rate"
 TABLES: dict[str, Any] = {
     "data": SMALL["data"] | {"test_fraction": 0.1},

@@ -13,7 +13,7 @@ from paribus.engine.model import GPT, build_model, load_parameters
 from paribus.results import Results, load_results
 from paribus.study import parse_study
 
-from ..tools import made_once
+from ..tools import in_one_process, made_once
 
 WINDOW = 96
 LINES = [
@@ -80,7 +80,8 @@ def trained(tmp_path_factory):
         for document in range(3):
             (folder / "text" / f"{document}.txt").write_text(text(), encoding="utf-8")
         parsed = parse_study(STUDY, folder=folder)
-        paribus.run(parsed, folder / "results", workers=1, device="cpu")
+        with in_one_process():
+            paribus.run(parsed, folder / "results", workers=1, device="cpu")
 
     folder = made_once(tmp_path_factory, "trained-by-export", train)
     return Trained(load_results(folder / "results"), folder)

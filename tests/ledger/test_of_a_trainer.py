@@ -13,6 +13,8 @@ from paribus.ledger import Event, events_in
 from paribus.results import ResultsFolder, extend, opened_texts
 from paribus.study import Study, load_study
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 TEXT = "c" * 64
 TOY = """
 from paribus.extend import Declaration, Metric, TestText, TrialRecord

@@ -12,6 +12,8 @@ from paribus.results import ResultsFolder
 
 from ..tools import verb
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 TOY = Path(__file__).with_name("toy.py")
 STUDY = """
 name = "toy"

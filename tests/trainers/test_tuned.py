@@ -18,6 +18,8 @@ from paribus.verification import verify
 
 from .drawn import loss
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 RATES = [1.0, 2.0, 4.0, 8.0, 16.0]
 EFFECTS = {"baseline": 0.0, "near": 0.005, "far": 0.5}
 STUDY: dict[str, Any] = {
