@@ -30,11 +30,6 @@ from paribus.cli.options import console
 from paribus.engine import INSTALL, missing_package
 from paribus.errors import ParibusError, nearest, one_line
 
-A_STUDY = (
-    "a study: a shipped name (`paribus check` lists them) or the path of a TOML file, such as: "
-    "paribus {verb} quickstart"
-)
-
 
 def _shown_default(value: object) -> object:
     """Return a default as help shows it: a flag that is off, or no text, says nothing by that."""
@@ -90,41 +85,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["help"]:  # as git and cargo have it
         arguments = [*arguments[1:], "--help"]
     _write_every_character()
+    code = 2
     try:
         with _stopped_like_interrupted():
             code = app(
                 arguments, exit_on_error=False, print_error=False, result_action="return_value"
             )
         return code if isinstance(code, int) else 0
-    except (ParibusError, CycloptsError) as error:
-        words = _explain(error) if isinstance(error, CycloptsError) else str(error)
-        print(f"paribus: {one_line(words)}", file=sys.stderr)
+    except ParibusError as error:
+        problem = str(error)
         if os.environ.get("PARIBUS_TRACEBACK"):
             traceback.print_exc()
-        return 2
+    except CycloptsError as error:
+        problem = _explain(error)
     except ImportError as error:
         package = missing_package(error)
         if package is None:
             raise
-        words = " ".join(["paribus", *arguments][:2])
-        print(
-            f"paribus: `{one_line(words)}` trains or reads models, and '{package}' is not "
-            f"installed; {INSTALL}",
-            file=sys.stderr,
-        )
-        return 2
+        verb = " ".join(["paribus", *arguments][:2])
+        problem = f"`{verb}` trains or reads models, and '{package}' is not installed; {INSTALL}"
+    except BrokenPipeError:
+        # The reader of our output has left (`paribus check | head`): no error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            # The reader of our output has left (`paribus check | head`): no error of ours.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        print(f"paribus: {one_line(_explain_system_error(error))}", file=sys.stderr)
-        return 2
+        problem = _explain_system_error(error)
     except KeyboardInterrupt:
-        print("paribus: interrupted; run the same command again to continue", file=sys.stderr)
-        return 130
+        code, problem = 130, "interrupted; run the same command again to continue"
     finally:
         console.stderr = False  # where this command printed is no business of the next one
+    print(f"paribus: {one_line(problem)}", file=sys.stderr)
+    return code
 
 
 def _write_every_character() -> None:
@@ -164,29 +155,16 @@ def _explain(error: CycloptsError) -> str:
     """Return `error` in words of ours where those of the library would not help."""
     verb = " ".join(error.command_chain or ())
     if isinstance(error, MissingArgumentError) and error.argument is not None:
-        name = error.argument.names[0]
-        message = error.argument.parameter.help or f"see paribus {verb} --help"
-        if name in (error.unused_tokens or ()):
-            return f"{verb} {name} needs a value: {message}"
-        if name == "--study":
-            return f"{verb} needs {A_STUDY.format(verb=verb)}"
-        by_place = not error.argument.field_info.is_keyword_only
-        return f"{verb} needs {name.removeprefix('--').upper() if by_place else name}: {message}"
+        name, what = error.argument.names[0], error.argument.parameter.help
+        example = f" For example: paribus {verb} quickstart" if name == "--study" else ""
+        return f"{verb} needs {name}: {what or f'see paribus {verb} --help'}{example}"
     if isinstance(error, UnknownOptionError) and error.token is not None:
-        arguments = error.argument_collection or ()
-        # A group of options is an argument as well, and nobody types its name.
-        known = [option.names[0] for option in arguments if option.names[0].startswith("--")]
+        # A group of options is an argument as well, and nobody types its name. Dashes would make
+        # any two options look alike.
+        names = (option.names[0] for option in error.argument_collection or ())
+        known = [name.removeprefix("--") for name in names if name.startswith("--")]
         unknown = error.token.keyword or error.token.value
-        # Dashes would make any two options look alike.
-        bare = {name.removeprefix("--"): name for name in known}
-        hint = nearest(unknown.lstrip("-"), bare)
-        if hint.startswith("known"):
-            hint = f"known: {', '.join(sorted(known))}"
-            if "--set" in known:
-                hint += "; keys of the study are set with --set key=value"
-        else:
-            hint = hint.replace("'", "").replace("did you mean ", "did you mean --")
-        return f"{verb} has no option {unknown}: {hint}"
+        return f"{verb} has no option {unknown}: {nearest(unknown.lstrip('-'), known)}"
     if isinstance(error, UnusedCliTokensError):
         extra = " ".join(error.unused_tokens or ())
         return f"{verb} does not know what to do with '{extra}'; see paribus {verb} --help"

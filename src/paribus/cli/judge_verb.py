@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from paribus.cli.options import PLAIN, Answer, show, show_path
+from paribus.cli.options import PLAIN, Answer, print_json, show, show_path
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
@@ -86,51 +87,37 @@ def judge(
         from paribus.report.page import prepare
 
         prepare()
-    from paribus.readers.select import read_runs, table_columns
-    from paribus.study.runs import section_from
-    from paribus.trainers.judge import judged, make_study, paired_by
-
-    scores = score or []
+    arm, scores = arm or arm_from, score or []
     if study is not None:
         stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
-        stated |= {"--arm": arm or arm_from, "--pair": pair, "--target": target}
+        stated |= {"--arm": arm, "--pair": pair, "--target": target}
         if options := [name for name, value in stated.items() if value]:
             raise ParibusError(
                 f"{', '.join(options)} is what the study says; leave it out beside --study"
             )
-        registered, home = _registered(study, results, paths)
-        if not paths and (waiting := _wait_for_runs(registered, home)):
-            show(waiting)
-            return 0
-        reading = _read(registered, paths, reader)
-        from paribus.trainers.recording import judge_runs
-
-        records = judge_runs(registered, home, **({"reading": reading} if reading else {}))
-        return _give(records, page, answer)
+        records = _judge_study(study, paths, reader, results)
+        return 0 if records is None else _give(records, page, answer)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
+    from paribus.readers.select import read_runs, table_columns
+    from paribus.study.runs import section_from
+    from paribus.trainers.judge import judged, make_study, paired_by
+
     seed = paired_by(pair, seed)
     rows = {"step": step, "item": item, "metric": metric, "value": value}
-    columns = table_columns(scores, arm or arm_from, seed, pair=pair is not None, **rows)
-    reading, named = read_runs(paths, reader, columns, arm=arm or arm_from)
-    counted: dict[str, Any] = {
-        "at_step": at_step,
-        "crashed": crashed,
-        "stopped_early": stopped_early,
-        "where": where or (),
-        "best_of": best_of,
-    }
+    columns = table_columns(scores, arm, seed, pair=pair is not None, **rows)
+    reading, arm = read_runs(paths, reader, columns, arm=arm)
+    section: dict[str, Any] = {"arm": arm, "seed": seed or "seed", "where": where or []}
+    section |= {"crashed": crashed, "stopped_early": stopped_early}
+    section |= {"at_step": at_step, "best_of": best_of}
     if bar is not None:
-        section = section_from({"arm": named, "seed": seed or "seed"} | counted)
-        return _against_bar(reading, section, scores, bar, better, alpha, answer)
+        return _against_bar(reading, section_from(section), scores, bar, better, alpha, answer)
     built = make_study(
         reading,
         scores=scores,
         margin=margin,
         baseline=baseline,
         better=better,
-        arm=named,
-        seed=seed or "seed",
         pair=pair is not None,
         target=target,
         resolution=resolution,
@@ -138,11 +125,10 @@ def judge(
         new_items=new_items,
         rows=rows,
         name=results.name if results else "judged",
-        **counted,
+        **section,
     )
     if answer.verbose:
-        _show_files(reading)
-        _show_facts(reading, built)
+        _show_reading(reading, built)
     with judged(built, reading, results) as records:
         return _give(records, page, answer)
 
@@ -157,9 +143,6 @@ def _against_bar(
     answer: Answer,
 ) -> int:
     """Print the comparison of one arm with a bar; returns the exit code."""
-    from dataclasses import asdict
-
-    from paribus.cli.options import print_json
     from paribus.decision import WORDS
     from paribus.readers.select import group_by_arm, select_runs, set_nested_seed
     from paribus.schema import stamped
@@ -184,83 +167,63 @@ def _against_bar(
     return WORDS[against.word].exit_code if answer.exit_verdict else 0
 
 
-def _registered(
-    name: str, results: Path | None, paths: list[str] | None
-) -> tuple[Study, Path | None]:
-    """Return a study of runs, by its file or its results folder, and where its records are."""
+def _judge_study(
+    name: str, paths: list[str] | None, reader: str | None, results: Path | None
+) -> Results | None:
+    """Judge a registered study of runs, by its file or its results folder; return None, and say so,
+    while it waits for its runs."""
+    from paribus.readers.select import read_runs
     from paribus.results import ResultsFolder
+    from paribus.runs.run import results_folder
     from paribus.study import load_study
+    from paribus.study.runs import section_of
     from paribus.study.trainer import RUNS
+    from paribus.trainers.recording import judge_runs
+    from paribus.trainers.runs import columns_of, files_of
 
-    home = Path(name)
-    if home.is_dir():
-        study, results = ResultsFolder(home).read_study(), home
-        if study.trainer == RUNS and not paths and ResultsFolder(home).read_runs() is None:
-            raise ParibusError(
-                f"{name} has no verdict yet, and its paths begin where the study's file lies; "
-                "judge that file the first time, such as --study study.toml"
-            )
-    else:
-        study = load_study(name)
+    is_folder = Path(name).is_dir()
+    study = ResultsFolder(Path(name)).read_study() if is_folder else load_study(name)
     if study.trainer != RUNS:
         raise ParibusError(
             f"{name} is run by trainer '{study.trainer}': `paribus run` runs it, and `paribus "
             "report` judges its results"
         )
-    return study, results
-
-
-def _wait_for_runs(study: Study, results: Path | None) -> str:
-    """Return that a study waits for its runs; empty where files exist, or a verdict does."""
-    from paribus.results import ResultsFolder
-    from paribus.results.registration import read_registration
-    from paribus.runs.run import results_folder
-    from paribus.study.runs import section_of
-    from paribus.trainers.runs import files_of
-
-    paths = section_of(study).paths
-    folder = ResultsFolder(results_folder(study, results).path)
-    if not paths or files_of(study) or folder.read_runs():
-        return ""
-    registered = "not registered" if read_registration(folder) is None else "registered"
-    return f"{study.name}: {registered}; no runs in {', '.join(paths)} yet"
-
-
-def _read(study: Study, paths: list[str] | None, reader: str | None) -> Reading | None:
-    """Return the runs in the files that are named; None where the study names its own."""
-    if not paths:
+    home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
+    section, is_judged = section_of(study), home.read_runs() is not None
+    if paths:
+        columns = columns_of(section, study.metrics)
+        reading, _ = read_runs(paths, reader or section.reader or None, columns, arm=section.arm)
+        return judge_runs(study, home.path, reading=reading)
+    if is_folder and not is_judged:
+        raise ParibusError(
+            f"{name} has no verdict yet, and its paths begin where the study's file lies; "
+            "judge that file the first time, such as --study study.toml"
+        )
+    if section.paths and not is_judged and not files_of(study):
+        is_registered = (home.path / "registration.json").exists()
+        state = "registered" if is_registered else "not registered"
+        show(f"{study.name}: {state}; no runs in {', '.join(section.paths)} yet")
         return None
-    from paribus.readers.select import read_runs
-    from paribus.study.runs import section_of
-    from paribus.trainers.runs import columns_of
-
-    section = section_of(study)
-    columns = columns_of(section, study.metrics)
-    return read_runs(paths, reader or section.reader or None, columns, arm=section.arm)[0]
+    return judge_runs(study, home.path)
 
 
-def _show_files(reading: Reading) -> None:
-    """Print what became of the files."""
-    show(f"{reading.counts}.")
-    for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
-        for path, why in files:
-            show_path(f"{fate}: {path}: {why}")
-
-
-def _show_facts(reading: Reading, study: Study) -> None:
-    """Print which facts of the runs differ, and what follows from each."""
+def _show_reading(reading: Reading, study: Study) -> None:
+    """Print what became of the files, and which facts of the runs differ between arms."""
     from paribus.readers.select import group_by_arm
     from paribus.study.runs import section_of
     from paribus.trainers.runs import facts_of_runs
 
+    show_path(f"{reading.counts}.")
+    for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
+        for path, why in files:
+            show_path(f"{fate}: {path}: {why}")
     section = section_of(study)
-    facts = facts_of_runs(group_by_arm(reading.runs, section), section, study.metrics)
-    for fact in facts:
+    for fact in facts_of_runs(group_by_arm(reading.runs, section), section, study.metrics):
         if fact.conclusion not in ("equal", "varies"):
             values = "; ".join(
                 f"{arm} {', '.join(map(str, own[:3]))}" for arm, own in fact.values.items()
             )
-            show(f"{fact.conclusion}: {fact.name} ({fact.kind}): {values}")
+            show_path(f"{fact.conclusion}: {fact.name} ({fact.kind}): {values}")
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:
@@ -268,11 +231,10 @@ def _give(results: Results, page: Path | None, answer: Answer) -> int:
     from paribus.cli.commands import analysed, give
 
     report, written = analysed(results), list[str]()
-    analysis = report.verdicts.analysis
     if page is not None:
         from paribus.files import write_bytes
         from paribus.report.page import render
 
-        write_bytes(page, render(results, analysis, report.verdicts).encode())
+        write_bytes(page, render(results, report.verdicts.analysis, report.verdicts).encode())
         written.append(f"page: {page}")
     return give(report, answer, written)
