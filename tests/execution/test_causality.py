@@ -19,7 +19,7 @@ from paribus.engine.evaluation.causality import (
     tolerance,
 )
 from paribus.engine.execution.trial.record import record
-from paribus.engine.execution.trial.trial import Stack, StackTask
+from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
@@ -271,16 +271,15 @@ class TestWeightsThrownFar:
     ):
         study = arm("future(x)", iterations=6)
         trials = (("cheat", 1), ("cheat", 2))
-        task = StackTask(study, trials, ResultsFolder(tmp_path), CPU, 60)
-        stack = Stack(task, small_dataset)
+        folder = ResultsFolder(tmp_path)
+        stack = Stack(study, trials, folder, small_dataset, CPU, checkpoint_seconds=60)
         for _ in range(6):
             stack.trainer.step()
-        folder = task.folders[0]
         with pytest.raises(ParibusError, match="tokens after it"):
-            record(stack, 0, folder, 1.0)
+            record(stack, 0, stack.folders[0], 1.0)
         monkeypatch.setattr("paribus.engine.execution.trial.record.has_diverged", lambda *of: True)
-        record(stack, 0, folder, 1.0)
-        shown = folder.read_json("trial.json")["causality"]
+        record(stack, 0, stack.folders[0], 1.0)
+        shown = stack.folders[0].read_json("trial.json")["causality"]
         assert "it diverged, and a log-probability moves by" in shown["not_proven"]
 
 

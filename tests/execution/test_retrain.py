@@ -13,7 +13,7 @@ import paribus
 from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.runner import EngineRunner
-from paribus.engine.execution.trial.trial import StackTask, run_stack
+from paribus.engine.execution.trial.trial import Stack
 from paribus.report.model import build_report
 from paribus.report.render import card_text
 from paribus.results import ResultsFolder, load_results, settle
@@ -85,13 +85,8 @@ def train(study: Study, *trials: tuple[str, int]) -> ResultsFolder:
     folder = ResultsFolder(study.folder / "r")
     dataset = load_dataset(study.data, study.folder)
     settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
-    assert run_stack(
-        StackTask(study, trials, folder, CPU, 60),
-        dataset,
-        on_progress=lambda *_: None,
-        on_resume=lambda *_: None,
-        leaving=Leaving(),
-    )
+    stack = Stack(study, trials, folder, dataset, CPU, checkpoint_seconds=60)
+    stack.run(lambda *_: None, Leaving())
     return folder
 
 

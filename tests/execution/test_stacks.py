@@ -20,7 +20,7 @@ from paribus.engine.execution.trial.stacks import (
     read_recorded,
     sharing_arms,
 )
-from paribus.engine.execution.trial.trial import StackTask, run_stack
+from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine import memory as capacity
 from paribus.engine.machine.environment import machine_failure
 from paribus.engine.machine.measurements import Fit
@@ -100,7 +100,11 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
     study = small_study({"tasks.names": [], "seeds": [1, 2, 3]})
     folder = ResultsFolder(tmp_path / "results")
     folder.create(study)
-    task = StackTask(study, tuple(("baseline", s) for s in (1, 2, 3)), folder, CPU, 60)
+    three = tuple(("baseline", seed) for seed in (1, 2, 3))
+
+    def train():
+        stack = Stack(study, three, folder, small_dataset, CPU, checkpoint_seconds=60)
+        stack.run(lambda *_: None, Leaving())
 
     record = trials_of_a_stack.record
 
@@ -110,26 +114,17 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
 
     monkeypatch.setattr(trials_of_a_stack, "record", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_stack(task, small_dataset, **quiet())
-    trials = task.folders
+        train()
+    trials = [folder.trial(*trial) for trial in three]
     assert [one.is_finished for one in trials] == [True, False, False]
     sealed = (trials[0].path / "manifest.json").stat().st_mtime_ns
     monkeypatch.undo()
     recorded = read_recorded(study, folder)
-    assert recorded.stacks == [task.trials, task.trials]
-    assert run_stack(task, small_dataset, **quiet())
+    assert recorded.stacks == [three, three]
+    train()
     assert [one.read_json("environment.json")["stack"] for one in trials] == [3, 3, 3]
     assert (trials[0].path / "manifest.json").stat().st_mtime_ns == sealed
     assert not list((folder.path / "checkpoints").glob("*"))
-
-
-def quiet(words: list[str] | None = None, leaving: Leaving | None = None) -> dict[str, Any]:
-    """What `run_stack` takes besides, for nobody who listens but to `words`."""
-    return {
-        "on_progress": lambda *_: None,
-        "on_resume": lambda t, said: words.append(said) if said and words is not None else None,
-        "leaving": leaving or Leaving(),
-    }
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from paribus import files
-from paribus.engine.execution.trial.trial import StackTask, run_stack
+from paribus.engine.execution.trial.trial import Stack
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import CANONICAL
@@ -49,13 +49,13 @@ def test_writes_of_a_stack(small_study, small_dataset, tmp_path, monkeypatch):
     def train(path: Path) -> dict[str, bytes]:
         folder = ResultsFolder(path)
         folder.create(study)
-        task = StackTask(study, trials, folder, torch.device("cpu"), 0)
-        quiet: dict[str, Any] = {"on_progress": lambda *_: None, "on_resume": lambda *_: None}
-        assert run_stack(task, small_dataset, leaving=Leaving(), **quiet)
+        cpu = torch.device("cpu")
+        stack = Stack(study, trials, folder, small_dataset, cpu, checkpoint_seconds=0)
+        stack.run(lambda *_: None, Leaving())
         assert not litter(path)[1:]  # the folder of checkpoints is the run's to remove
         return {
             f"{one.label}/{name}": (one.path / name).read_bytes()
-            for one in task.folders
+            for one in stack.folders
             for name in (*CANONICAL, "manifest.json")
         }
 

@@ -16,7 +16,7 @@ from paribus.engine.execution.trial.evaluation import (
     evaluate_heldout_part,
     finite,
 )
-from paribus.engine.execution.trial.trial import StackTask, run_stack
+from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine import environment
 from paribus.engine.machine.clock import step_time
 from paribus.engine.machine.memory import largest_stack
@@ -25,7 +25,6 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.store import DATA
 from paribus.runs.advance import study_of
-from paribus.runs.processes import Left
 from paribus.runs.queue import Task
 from paribus.study import Study, parse_study
 from paribus.study.importing import same_settings
@@ -155,14 +154,15 @@ def train(study: Study, task: Task, context: Context) -> None:
 def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None = None) -> None:
     """Train the trials of a task, or with `ranks` this rank's rows of its only trial."""
     trials, settings = task.trials, context.order.settings
-    stack = StackTask(
+    stack = Stack(
         study,
-        tuple(trials),
+        trials,
         ResultsFolder(Path(task.home)),
+        read_text(study, study.setting(trials[0][0]).data),
         device_of(context, study, ranks.rank if ranks else 0),
-        settings["checkpoint_seconds"],
-        not settings["eager"],
-        ranks,
+        checkpoint_seconds=settings["checkpoint_seconds"],
+        graphs=not settings["eager"],
+        ranks=ranks,
         owner=context.worker,
     )
 
@@ -170,18 +170,10 @@ def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None 
         if ranks is None or ranks.is_first:
             context.report(event, **content)
 
-    def on_resume(t: int, words: str) -> None:
-        report("resumed", trials=trials, t=t)
-        if words:
-            report("warning", words=words)
-
-    is_done = run_stack(
-        stack,
-        read_text(study, study.setting(trials[0][0]).data),
-        on_progress=lambda t, loss: report("trained", trials=trials, t=t, losses=finite(loss)),
-        on_resume=on_resume,
-        leaving=context.leaving,
+    report("resumed", trials=trials, t=stack.trainer.t)
+    if stack.warning:
+        report("warning", words=stack.warning)
+    stack.run(
+        lambda t, loss: report("trained", trials=trials, t=t, losses=finite(loss)), context.leaving
     )
-    if not is_done:
-        raise Left
     report("finished", trials=trials)

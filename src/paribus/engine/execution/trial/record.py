@@ -41,7 +41,7 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
 
     Training took the whole stack some `seconds`.
     """
-    study, dataset, trainer = stack.task.study, stack.dataset, stack.trainer
+    study, dataset, trainer = stack.study, stack.dataset, stack.trainer
     setting, n_replicas = trainer.settings[replica], len(trainer.seeds)
     weights = trainer.parameters(replica)
     began = time.monotonic()
@@ -57,7 +57,7 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
     heldout, scores, code_length = evaluate_text(study, model, dataset, setting.data.seq_len)
     evaluated = time.monotonic()
     tasks = None
-    if suite := suite_folder(study, stack.task.results):
+    if suite := suite_folder(study, stack.results):
         free_unused(trainer.device)  # tasks allocate as much again, in other sizes
         tasks = ask_tasks(study, model, dataset, setting.data.seq_len, suite)
     asked = time.monotonic()
@@ -98,7 +98,7 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
         "consumed": _consumed(setting, folder.seed, dataset),
         "diverged_at": state.diverged_at,
         # Trials that are still missing, or trained again, are trained in the same stack.
-        "stack": [list(trial) for trial in stack.task.trials],
+        "stack": [list(trial) for trial in stack.trials],
     }
     folder.write_json("trial.json", trial)
     machine = environment(trainer.device, n_replicas)

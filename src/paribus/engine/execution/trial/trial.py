@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,11 +28,12 @@ from paribus.engine.machine.memory import free_unused
 from paribus.engine.training import ReplicaState, Trainer
 from paribus.errors import ParibusError
 from paribus.files import remove_folder
-from paribus.results import ResultsFolder, TrialFolder, package_versions
+from paribus.results import ResultsFolder, package_versions
 from paribus.results.software import SAME_BITS
 from paribus.runs.processes import Leaving, Left
 from paribus.study import Study, measuring_record, own_digests
 from paribus.study.study import substance
+from paribus.study.trainer import Trial
 
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
@@ -45,111 +45,69 @@ MOST_NAMED = 4  # trials that a warning names
 OnProgress = Callable[[int, list[float]], None]
 
 
-@dataclass(frozen=True)
-class StackTask:
-    """Trials (arm, seed) to be trained side by side, all at the same step.
-
-    Attributes:
-        ranks: the processes that train a single trial together; None for this process alone.
-        owner: the worker, which names its checkpoints.
-    """
-
-    study: Study
-    trials: tuple[tuple[str, int], ...]
-    results: ResultsFolder
-    device: torch.device
-    checkpoint_seconds: float
-    graphs: bool = True
-    ranks: Ranks | None = None
-    owner: str = ""
-
-    @property
-    def folders(self) -> list[TrialFolder]:
-        """The folder of each replica."""
-        return [self.results.trial(arm, seed) for arm, seed in self.trials]
-
-
-def run_stack(
-    task: StackTask,
-    dataset: Dataset,
-    *,
-    on_progress: OnProgress,
-    on_resume: Callable[[int, str], None],
-    leaving: Leaving,
-) -> bool:
-    """Train, evaluate and record the task's trials; return False if asked to leave before the end.
+class Stack:
+    """Trials (arm, seed) that are trained side by side, from the first step or a checkpoint.
 
     Trials that are finished already are trained along and keep their records, so that the others
     are trained in a stack of the same size as before.
-
-    `on_progress(t, losses)` gets the steps done and each replica's training loss; `on_resume(t,
-    words)` gets, once, the step that training starts from, and why a newer checkpoint could not be
-    used. A stack that leaves writes a checkpoint, from which the next call gives the same bytes.
-    """
-    stack = Stack(task, dataset)
-    on_resume(stack.trainer.t, stack.warning)
-    with leaving.held():
-        if not stack.train(on_progress, leaving):
-            return False
-    if not stack.writes:
-        return True
-    wait(task.device)
-    seconds = stack.seconds
-    if len(task.trials) > 1 or task.ranks:
-        stack.checkpoint(seconds)  # if recording is killed, it continues from here
-    try:
-        if leaving.asked:
-            raise Left
-        free_unused(task.device)  # evaluation needs other memory than a step
-        for replica, folder in stack.todo:
-            record(stack, replica, folder, seconds)
-    except Left:
-        with leaving.held():
-            stack.checkpoint(seconds)
-        raise
-    remove_folder(stack.checkpoints.path)
-    return True
-
-
-class Stack:
-    """The trials of a task, from the first step or a checkpoint to the seal.
 
     Attributes:
         trainer: their state.
         checkpoints: where the state is saved.
         warning: why a checkpoint could not be used; may be empty.
-        todo: (replica, folder) of trials that are not finished.
+        folders: the folder of each trial.
         writes: whether this process writes records and checkpoints.
         earlier_machines: other machines that some of its steps were trained on.
     """
 
-    def __init__(self, task: StackTask, dataset: Dataset) -> None:
-        study, arms = task.study, [arm for arm, _ in task.trials]
-        settings, seeds = [study.setting(arm) for arm in arms], [seed for _, seed in task.trials]
-        self.task, self.dataset = task, dataset
+    def __init__(
+        self,
+        study: Study,
+        trials: Sequence[Trial],
+        results: ResultsFolder,
+        dataset: Dataset,
+        device: torch.device,
+        *,
+        checkpoint_seconds: float,
+        graphs: bool = True,
+        ranks: Ranks | None = None,
+        owner: str = "",
+    ) -> None:
+        """Build a stack, or restore its newest checkpoint.
+
+        Args:
+            ranks: the processes that train a single trial together; None for this process alone.
+            owner: the worker, which names its checkpoints.
+        """
+        arms, seeds = [arm for arm, _ in trials], [seed for _, seed in trials]
+        self.study, self.trials, self.results, self.dataset = study, trials, results, dataset
+        self._device, self._checkpoint_seconds, self._ranks = device, checkpoint_seconds, ranks
         self.trainer = build_stack(
-            *(study, settings, seeds, dataset, task.device),
+            *(study, [study.setting(arm) for arm in arms], seeds, dataset, device),
             strict=False,
-            graphs=task.graphs,
-            ranks=task.ranks,
+            graphs=graphs,
+            ranks=ranks,
         )
-        self.writes = task.ranks is None or task.ranks.is_first
-        self.checkpoints = StackCheckpoints(task.results.path, task.trials, task.owner)
-        self.curve = HeldOutCurve(study, arms, dataset, task.device)
+        self.writes = ranks is None or ranks.is_first
+        self.checkpoints = StackCheckpoints(results.path, trials, owner)
+        self.curve = HeldOutCurve(study, arms, dataset, device)
         self.warning = ""
-        self.todo = [(r, folder) for r, folder in enumerate(task.folders) if not folder.is_finished]
+        self.folders = [results.trial(*trial) for trial in trials]
+        self._todo = [
+            (r, folder) for r, folder in enumerate(self.folders) if not folder.is_finished
+        ]
         self._identity = identity(study, arms, dataset, self.trainer)
         self._earlier_seconds, self.earlier_machines = 0.0, list[dict[str, Any]]()
         self._resume()
-        self._here = machine(task.device, task.ranks)
+        self._here = machine(device, ranks)
         self.earlier_machines = [m for m in self.earlier_machines if m != self._here]
-        for replica, folder in self.todo if self.writes else ():
+        for replica, folder in self._todo if self.writes else ():
             folder.write_json("initial.json", self.trainer.initial_records[replica])
         self._began, self._curve_seconds = time.monotonic(), 0.0
 
     def _resume(self) -> None:
         """Restore the newest usable checkpoint; every rank restores the one that rank 0 chose."""
-        paths, failures, ranks = self.checkpoints.paths(), list[str](), self.task.ranks
+        paths, failures, ranks = self.checkpoints.paths(), list[str](), self._ranks
         for path in paths if self.writes else ():
             try:
                 self._restore(self.checkpoints.read(path, self._identity))
@@ -166,8 +124,8 @@ class Stack:
                     self._restore(self.checkpoints.read(path, self._identity))
                     break
         if failures:
-            n = len(self.task.trials)
-            labels = ", ".join(folder.label for folder in self.task.folders[:MOST_NAMED])
+            n = len(self.trials)
+            labels = ", ".join(folder.label for folder in self.folders[:MOST_NAMED])
             rest = f" and {n - MOST_NAMED} more" if n > MOST_NAMED else ""
             self.warning = (
                 f"{labels}{rest}: the newest checkpoint cannot be used ({failures[0]}); "
@@ -214,8 +172,34 @@ class Stack:
         }
         self.checkpoints.write(trainer.t, states(), identity=self._identity, about=saved)
 
-    def train(self, on_progress: OnProgress, leaving: Leaving) -> bool:
-        """Train to the end; return False, after a checkpoint, if asked to leave before."""
+    def run(self, on_progress: OnProgress, leaving: Leaving) -> None:
+        """Train, evaluate and record the trials.
+
+        `on_progress(t, losses)` gets the steps done and each replica's training loss. Raises Left
+        if asked to leave before the end, after a checkpoint from which the same bytes follow.
+        """
+        with leaving.held():
+            self._train(on_progress, leaving)
+        if not self.writes:
+            return
+        wait(self._device)
+        seconds = self.seconds
+        if len(self.trials) > 1 or self._ranks:
+            self.checkpoint(seconds)  # if recording is killed, it continues from here
+        try:
+            if leaving.asked:
+                raise Left
+            free_unused(self._device)  # evaluation needs other memory than a step
+            for replica, folder in self._todo:
+                record(self, replica, folder, seconds)
+        except Left:
+            with leaving.held():
+                self.checkpoint(seconds)
+            raise
+        remove_folder(self.checkpoints.path)
+
+    def _train(self, on_progress: OnProgress, leaving: Leaving) -> None:
+        """Train to the end. Raises Left, after a checkpoint, if asked to leave before."""
         trainer = self.trainer
         last_checkpoint = last_progress = time.monotonic()
         kept_steps = frozenset(trainer.setting.kept_steps)
@@ -223,28 +207,27 @@ class Stack:
         while trainer.t < trainer.setting.iterations:
             trainer.step()
             if trainer.t in kept_steps and self.writes:  # before a checkpoint of this step
-                for replica, folder in self.todo:
+                for replica, folder in self._todo:
                     folder.write_weights(trainer.parameters(replica), trainer.t)
             self._measure_curve()
             now = time.monotonic()
-            leaves, is_due = leaving.asked, now - last_checkpoint >= self.task.checkpoint_seconds
-            if self.task.ranks is not None:  # rank 0 decides for all
-                leaves, is_due = map(bool, self.task.ranks.from_first([leaves, is_due]))
+            leaves, is_due = leaving.asked, now - last_checkpoint >= self._checkpoint_seconds
+            if self._ranks is not None:  # rank 0 decides for all
+                leaves, is_due = map(bool, self._ranks.from_first([leaves, is_due]))
             if leaves or is_due:
                 self.checkpoint(self.seconds)
                 last_checkpoint = time.monotonic()  # excludes the time of writing
             if leaves:
-                return False
+                raise Left
             if now - last_progress >= PROGRESS_SECONDS:
                 on_progress(trainer.t, trainer.last_losses)
                 last_progress = now
         on_progress(trainer.t, trainer.last_losses)
-        return True
 
     def _measure_curve(self) -> None:
         """Add a point to the held-out curve if one is due."""
         if self.writes and self.curve.is_due(self.trainer.t):
-            wait(self.task.device)
+            wait(self._device)
             self._curve_seconds += self.curve.measure(self.trainer, self.seconds)
 
 
