@@ -24,10 +24,12 @@ def page(build):
     return build.render()
 
 
+@pytest.mark.slow
 def test_page_agrees_with_the_records(page):
     assert (PAGE / "README.md").read_text(encoding="utf-8") == page
 
 
+@pytest.mark.slow
 def test_a_changed_last_digit_is_found(build, page, tmp_path, monkeypatch):
     (tmp_path / "README.md").write_text(page.replace("2.4223 (", "2.4224 (", 1))
     (tmp_path / "page.md.jinja").write_bytes((PAGE / "page.md.jinja").read_bytes())
@@ -36,6 +38,7 @@ def test_a_changed_last_digit_is_found(build, page, tmp_path, monkeypatch):
     assert "2.4224" in difference and "2.4223" in difference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row",
     [  # recomputed independently of this project's code
@@ -54,6 +57,7 @@ def test_final_protocol_has_the_known_means(page, row):
     assert [cell.split(" (")[0] for cell in cells] == means
 
 
+@pytest.mark.slow
 def test_sign_flip_has_the_known_numbers(page):
     assert "+0.024 [+0.012, +0.036]" in page
     assert "\N{MINUS SIGN}0.040 [\N{MINUS SIGN}0.048" in page
