@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from paribus.analysis import Point, Tried, Tuned, analyse, choose, tuned, tuning_record
+from paribus.analysis import Point, Tried, Tuned, analyse, tuned, tuning_record
 from paribus.analysis.tuning import sensitivities
 from paribus.metric import Metric
 from paribus.results import ResultsFolder, extend, load_results
 from paribus.runs.advance import take_look
+from paribus.statistics import best_of
 from paribus.verification import verify
 
 from ..build import ARMS, RATE, surface, tables, tune_by, tuned_and_trained, write_results
@@ -51,17 +52,24 @@ def test_a_best_value_at_the_edge_is_said(small_study, tmp_path):
     assert "largest value tried (learning_rate 0.01)" in left["layernorm"][0]
 
 
-def test_more_is_better_where_that_is_declared():
-    scores = {1: {101: 0.5, 102: 0.6}, 2: {101: 0.9, 102: 0.1}, 3: {101: 0.7, 102: 0.5}}
-    assert choose(scores, "higher") == 3
-    assert choose(scores, "lower") == 2
+NAN = math.nan
 
 
-def test_divergence_comes_last_and_ties_go_to_the_first():
-    nan = math.nan
-    assert choose({1: {101: nan, 102: 0.1}, 2: {101: 9.0, 102: 9.0}}, "lower") == 2
-    assert choose({1: {101: nan, 102: nan}, 2: {101: nan, 102: 5.0}}, "lower") == 2
-    assert choose({1: {101: 2.0}, 2: {101: 2.0}}, "lower") == 1
+@pytest.mark.parametrize(
+    ("scores", "better", "best"),
+    [
+        ([[0.5, 0.6], [0.9, 0.1], [0.7, 0.5]], "higher", 2),
+        ([[0.5, 0.6], [0.9, 0.1], [0.7, 0.5]], "lower", 1),
+        ([[NAN, 0.1], [9.0, 9.0]], "lower", 1),  # divergence comes last
+        ([[NAN, NAN], [NAN, 5.0]], "lower", 1),
+        ([[2.0], [2.0]], "lower", 0),  # ties go to the first
+    ],
+)
+def test_the_best_candidate(scores, better, best):
+    seeds = tuple(range(len(scores[0])))
+    assert (
+        Tried(({},) * len(scores), seeds, {"arm": np.array(scores)}, better, {}).best("arm") == best
+    )
 
 
 def test_where_everything_diverges_that_is_said(small_study, tmp_path):
@@ -120,12 +128,12 @@ def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study):
     study = small_study(**tables([1e-3, 1e-2], seeds=seeds))
     last = {"baseline": (2.0, 9.0), "layernorm": (2.1, 2.3)}
     scores = {
-        arm: {n: {s: of + (s - 100) / 100 for s in seeds} for n, of in enumerate(both, 1)}
+        arm: np.array([[of + (s - 100) / 100 for s in seeds] for of in both])
         for arm, both in last.items()
     }
-    scores["baseline"][2][105] = math.nan
+    scores["baseline"][1, 4] = math.nan
     initial = {arm: dict.fromkeys(seeds, 3.0) for arm in last}
-    tried = Tried(({RATE: 1e-3}, {RATE: 1e-2}), scores, "lower", initial)
+    tried = Tried(({RATE: 1e-3}, {RATE: 1e-2}), tuple(seeds), scores, "lower", initial)
     baseline, layernorm = sensitivities(study, tried)
     # Seed 101: baseline ends at 2.01 and 9.01, which counts as the initial 3.
     assert baseline.values[101] == pytest.approx((2.01 + 3.0) / 2 - 2.01)
@@ -141,11 +149,10 @@ def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study):
     # Of two keys it is over the rates with the other as chosen: here what it was without.
     grid = {RATE: [1e-3, 1e-2], DECAY: [0.0, 0.1]}
     two = small_study(**tables([], seeds=seeds, grid=grid))
-    worse = dict.fromkeys(seeds, 2.9)
     several = replace(
         tried,
         candidates=({RATE: 1e-3, DECAY: 0.0}, {RATE: 1e-2, DECAY: 0.0}, {RATE: 1e-2, DECAY: 0.1}),
-        scores={arm: by_number | {3: worse} for arm, by_number in scores.items()},
+        scores={arm: np.vstack([own, [2.9] * 5]) for arm, own in scores.items()},
     )
     assert sensitivities(two, several) == [baseline, layernorm]
     # Where no two candidates share the other key, and where that changes the first loss, none.
@@ -189,8 +196,7 @@ def test_error_is_held_at_alpha_through_the_selection():
     for s in range(studies):
         for arm in range(2):
             noise = rng.normal(size=(2, candidates, seeds))
-            tuning = {n: dict(enumerate(noise[0, n - 1])) for n in range(1, candidates + 1)}
-            best = choose(tuning, "lower") - 1
+            best = best_of(noise[0])
             fresh[arm, s] = noise[1, best]
             reused[arm, s] = noise[0, best if arm else 0]
     p_fresh, p_reused = (scipy.stats.ttest_rel(*arms, axis=1).pvalue for arms in (fresh, reused))

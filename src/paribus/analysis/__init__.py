@@ -15,7 +15,7 @@ from paribus.analysis.looks import (
 from paribus.analysis.sampling import extension_in_words, plan_of, sampling_of
 from paribus.analysis.schema import Analysis, Contrast, Cost, Costs, Interacting, TaskContrast
 from paribus.analysis.table import Table, events_in
-from paribus.analysis.tuning import Point, Tried, Tuned, choose, tuned, tuning_record
+from paribus.analysis.tuning import Point, Tried, Tuned, tuned, tuning_record
 
 __all__ = [
     "Along",
@@ -35,7 +35,6 @@ __all__ = [
     "analyse",
     "analyse_table",
     "boundaries",
-    "choose",
     "detectable",
     "events_in",
     "extension_in_words",

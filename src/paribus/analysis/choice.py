@@ -113,9 +113,8 @@ def _fitted(tried: Tried, arm: str, scores: tuple[np.ndarray, np.ndarray]) -> li
     where that has none."""
     chose, judged = scores
     tuned_arms = []
-    for three in windows(tried, arm):
-        rows, x = [n - 1 for n in three], [place(tried, n) for n in three]
-        ours = chose[rows]
+    for rows in windows(tried, arm):
+        x, ours = [place(tried, row) for row in rows], chose[rows]
         tuned_arm = TunedArm(x, ours, ours if judged is chose else judged[rows])
         if np.isfinite(tuned_arm.judged).all():
             tuned_arms.append(tuned_arm)
@@ -145,16 +144,11 @@ def _scores(
     tuning: Table, tried: Tried, arm: str, declared: Metric, chooses: Metric
 ) -> tuple[np.ndarray, np.ndarray]:
     """[candidates, T] what chose, lower is better, and the endpoint; NaN where a trial diverged."""
-    sign = -1.0 if tried.better == "higher" else 1.0
-    by = [list(by_seed.values()) for by_seed in tried.scores[arm].values()]
-    chose = sign * np.array(by)
-    if declared.name == chooses.name and declared.scale == "linear" and sign > 0:
+    chose = tried.losses(arm)
+    if declared.name == chooses.name and declared.scale == "linear" and tried.better != "higher":
         return chose, chose
     name = declared.name if _measured(tuning, declared.name) else chooses.name
-    judged = np.full(chose.shape, np.nan)
-    for row, (number, by_seed) in enumerate(tried.scores[arm].items()):
-        for at, seed in enumerate(by_seed):
-            value = tuning.values[candidate_arm(arm, number), seed, name]
-            if math.isfinite(chose[row, at]) and math.isfinite(value):
-                judged[row, at] = declared.compared(value)
-    return chose, judged
+    names = [candidate_arm(arm, row + 1) for row in range(len(chose))]
+    measured = [[tuning.values[own, seed, name] for seed in tried.seeds] for own in names]
+    judged = np.vectorize(declared.compared)(measured)
+    return chose, np.where(np.isfinite(chose) & np.isfinite(measured), judged, np.nan)

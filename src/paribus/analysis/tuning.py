@@ -8,9 +8,11 @@ that was tried counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
@@ -22,7 +24,8 @@ from paribus.statistics import (
     LEAST_TUNING_SEEDS,
     PairedContrast,
     Result,
-    StatisticsError,
+    best_of,
+    finite_means,
     learning_rate_sensitivity,
     paired_contrast,
     paired_t,
@@ -50,8 +53,6 @@ VERTEX = (
     "of its neighbours, against the logarithm of the value, between the three"
 )
 SIDES = {-1: "smallest", 1: "largest"}
-Scores = dict[str, dict[int, dict[int, float]]]
-"""{arm: {number of the candidate: {seed: value}}}, NaN where a trial diverged."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,30 @@ class Tried:
     """The tuning trials.
 
     Attributes:
-        candidates: all that every arm was tried with, in order; the first has the number 1.
-        scores: their values of the metric that chooses.
+        candidates: all that every arm was tried with, in order; records count them from 1.
+        seeds: the tuning seeds.
+        scores: {arm: [candidates, seeds] of the metric that chooses}, NaN where a trial diverged.
         better: its direction.
         initial: {arm: {seed: loss before the first update}}, which no learning rate changes.
     """
 
     candidates: tuple[Candidate, ...]
-    scores: Scores
+    seeds: tuple[int, ...]
+    scores: dict[str, np.ndarray]
     better: Better
     initial: dict[str, dict[int, float]]
 
-    @property
-    def chosen(self) -> dict[str, int]:
-        """The number of each arm's best candidate."""
-        return {arm: choose(scores, self.better) for arm, scores in self.scores.items()}
+    def losses(self, arm: str) -> np.ndarray:
+        """Return the scores of an arm such that lower is better, [candidates, seeds]."""
+        return -self.scores[arm] if self.better == "higher" else self.scores[arm]
+
+    def best(self, arm: str) -> int:
+        """Return the row of the best candidate of an arm."""
+        return best_of(self.losses(arm))
+
+    def by_seed(self, arm: str, row: int) -> dict[int, float]:
+        """Return the scores of an arm with one candidate."""
+        return dict(zip(self.seeds, self.scores[arm][row].tolist(), strict=True))
 
 
 def vertex_key(tried: Tried) -> str | None:
@@ -95,7 +105,7 @@ def vertex_key(tried: Tried) -> str | None:
     return None
 
 
-def windows(tried: Tried, arm: str) -> list[tuple[int, int, int]]:
+def windows(tried: Tried, arm: str) -> list[list[int]]:
     """Return the best candidate of `arm` and its neighbours by value, ascending: of the chosen
     values of all other keys, and then of each other combination of these that has them.
 
@@ -103,78 +113,48 @@ def windows(tried: Tried, arm: str) -> list[tuple[int, int, int]]:
     diverged is no neighbour. Empty where there are no three such candidates in a row with the
     other keys as chosen.
     """
-    key = vertex_key(tried)
+    key, losses = vertex_key(tried), tried.losses(arm)
     if key is None:
         return []
-    slices: dict[tuple[tuple[str, Value], ...], list[int]] = {}
-    for number, candidate in enumerate(tried.candidates, start=1):
-        other_values = tuple((name, value) for name, value in candidate.items() if name != key)
-        slices.setdefault(other_values, []).append(number)
-    chosen = tried.chosen[arm]
-    by_others = {}
-    for numbers_ in slices.values():
-        best = choose({number: tried.scores[arm][number] for number in numbers_}, tried.better)
-        order = sorted(numbers_, key=lambda number: tried.candidates[number - 1][key])
-        if three := _around(tried, arm, order, best):
-            by_others[best] = three
-    if chosen not in by_others:
-        return []
-    return [by_others.pop(chosen), *by_others.values()]
+    rows_by_others: dict[tuple[tuple[str, Value], ...], list[int]] = {}
+    for row, candidate in enumerate(tried.candidates):
+        others = tuple((name, value) for name, value in candidate.items() if name != key)
+        rows_by_others.setdefault(others, []).append(row)
+    window_by_best = {}
+    for rows in rows_by_others.values():
+        best = rows[best_of(losses[rows])]
+        rows.sort(key=lambda row: tried.candidates[row][key])
+        diverged = [row for row in rows if not np.isfinite(losses[row]).all()]
+        at = rows.index(best)
+        ends = [-1, *map(rows.index, diverged), len(rows)]
+        low, high = max(end for end in ends if end <= at), min(end for end in ends if end >= at)
+        if high - low > 3:  # three or more between two ends
+            middle = min(max(at, low + 2), high - 2)
+            window_by_best[best] = rows[middle - 1 : middle + 2]
+    chosen = window_by_best.pop(tried.best(arm), None)
+    return [] if chosen is None else [chosen, *window_by_best.values()]
 
 
-def _around(tried: Tried, arm: str, order: Sequence[int], best: int) -> tuple[int, int, int] | None:
-    """Return `best` and its neighbours in `order`; None without three that did not diverge."""
-    sound = [all(map(math.isfinite, tried.scores[arm][n].values())) for n in order]
-    at = order.index(best)
-    low = high = at
-    while low > 0 and sound[low - 1]:
-        low -= 1
-    while high < len(order) - 1 and sound[high + 1]:
-        high += 1
-    if not sound[at] or high - low < 2:
-        return None
-    middle = min(max(at, low + 1), high - 1)
-    return order[middle - 1], order[middle], order[middle + 1]
-
-
-def place(tried: Tried, number: int) -> float:
+def place(tried: Tried, row: int) -> float:
     """Return the logarithm of the value of a candidate along which its parabola is fitted."""
     key = vertex_key(tried)
     assert key is not None
-    return math.log(float(tried.candidates[number - 1][key]))
+    return math.log(float(tried.candidates[row][key]))
 
 
 def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
     """Return what each arm is judged at: its best candidate, or the vertex beside it where the
     error is to include the choice by it."""
-    values_by_arm = {arm: dict(tried.candidates[n - 1]) for arm, n in tried.chosen.items()}
+    values_by_arm = {arm: dict(tried.candidates[tried.best(arm)]) for arm in tried.scores}
     key = vertex_key(tried)
-    if (
-        not study.inference.chooses_vertex
-        or key is None
-        or len(tuning_of(study).seeds) < LEAST_TUNING_SEEDS
-    ):
+    if not study.inference.chooses_vertex or len(tried.seeds) < LEAST_TUNING_SEEDS:
         return values_by_arm
     for arm, values in values_by_arm.items():
-        if not (tried_windows := windows(tried, arm)):
-            continue
-        sign = -1.0 if tried.better == "higher" else 1.0
-        means = [sign * _mean(tried.scores[arm][number].values()) for number in tried_windows[0]]
-        vertex = parabola([place(tried, number) for number in tried_windows[0]], means).vertex
-        values[key] = float(f"{math.exp(vertex):.{VERTEX_DIGITS}g}")
+        for rows in windows(tried, arm)[:1]:
+            means = tried.losses(arm)[rows].mean(1)
+            vertex = parabola([place(tried, row) for row in rows], means).vertex
+            values[str(key)] = float(f"{math.exp(vertex):.{VERTEX_DIGITS}g}")
     return values_by_arm
-
-
-def choose(scores: Mapping[int, Mapping[int, float]], better: Better) -> int:
-    """Return the number of the best candidate of one arm; `scores` are values by seed."""
-    sign = -1.0 if better == "higher" else 1.0
-
-    def rank(number: int) -> tuple[int, float, int]:
-        values, mean = scores[number].values(), _mean(scores[number].values())
-        n_diverged = sum(not math.isfinite(value) for value in values)
-        return n_diverged, math.inf if math.isnan(mean) else sign * mean, number
-
-    return min(scores, key=rank)
 
 
 def tried_in(study: Study, results: Results) -> Tried:
@@ -193,22 +173,17 @@ def tried_in(study: Study, results: Results) -> Tried:
             f"{results.path}: tuning trial {results.unfinished[0].label} is not finished, and "
             "arms are compared at equal cost; run the study again to continue"
         )
-    table, scores = Table.of(results), Scores()
+    table, scores, initial = Table.of(results), {}, {}
     for arm in study.arms:
-        scores[arm] = {}
-        for number in range(1, len(tuning.candidates) + 1):
-            usable = table.usable(candidate_arm(arm, number), tuning.select)
-            scores[arm][number] = {seed: usable.get(seed, math.nan) for seed in tuning.seeds}
-    initial = {
-        arm: {
-            seed: events.initial_loss
-            for seed in tuning.seeds
-            if (events := table.events.get((candidate_arm(arm, 1), seed)))
-        }
-        for arm in study.arms
-    }
+        names = [candidate_arm(arm, number + 1) for number in range(len(tuning.candidates))]
+        usable = [table.usable(name, tuning.select) for name in names]
+        scores[arm] = np.array(
+            [[own.get(seed, math.nan) for seed in tuning.seeds] for own in usable]
+        )
+        events = {seed: table.events.get((names[0], seed)) for seed in tuning.seeds}
+        initial[arm] = {seed: seen.initial_loss for seed, seen in events.items() if seen}
     better = results.metrics[tuning.select].better
-    return Tried(tuple(tuning.candidates), scores, better, initial)
+    return Tried(tuple(tuning.candidates), tuple(tuning.seeds), scores, better, initial)
 
 
 def tuning_record(study: Study, results: Results) -> dict[str, Any]:
@@ -218,7 +193,6 @@ def tuning_record(study: Study, results: Results) -> dict[str, Any]:
     Raises ParibusError as `tried_in` does.
     """
     tuning, tried = tuning_of(study), tried_in(study, results)
-    values = chosen_values(study, tried)
     return {
         "select": tuning.select,
         "better": tried.better,
@@ -229,17 +203,17 @@ def tuning_record(study: Study, results: Results) -> dict[str, Any]:
         "trials": [
             {
                 "arm": arm,
-                "candidate": number,
+                "candidate": row + 1,
                 "seed": seed,
                 "value": value if math.isfinite(value) else None,
             }
-            for arm, by_number in tried.scores.items()
-            for number, by_seed in by_number.items()
-            for seed, value in by_seed.items()
+            for arm in tried.scores
+            for row in range(len(tried.candidates))
+            for seed, value in tried.by_seed(arm, row).items()
         ],
         "chosen": {
-            arm: {"candidate": number, "values": values[arm]}
-            for arm, number in tried.chosen.items()
+            arm: {"candidate": tried.best(arm) + 1, "values": values}
+            for arm, values in chosen_values(study, tried).items()
         },
         "caveats": caveats(tried),
     }
@@ -258,13 +232,13 @@ def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[
 def caveats(tried: Tried) -> dict[str, list[str]]:
     """Return what the choice leaves open, by arm, a line each."""
     lines_by_arm = {}
-    for arm, number in tried.chosen.items():
-        best, lines = tried.candidates[number - 1], []
-        values = tried.scores[arm][number].values()
-        if lost := sum(not math.isfinite(value) for value in values):
+    for arm in tried.scores:
+        row, lines = tried.best(arm), []
+        best = tried.candidates[row]
+        if lost := int(np.isnan(tried.scores[arm][row]).sum()):
             lines.append(
                 f"every value tried diverged on a tuning seed; the best did on {lost} of "
-                f"{len(values)}"
+                f"{len(tried.seeds)}"
             )
         outermost = [
             f"the {SIDES[side]} value tried ({in_words({key: best[key]})})"
@@ -302,46 +276,30 @@ def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
         return []
     if not all(key.startswith("training.") for key in tuning.keys):
         return []
-    over = {arm: _rates_at_chosen(tried, arm) for arm in study.arms}
-    if min(map(len, over.values())) < 2:  # listed combinations may share no other key
-        return []
-    values = {arm: _sensitivity_by_seed(tried, arm, over[arm]) for arm in study.arms}
+    values: dict[str, dict[int, float]] = {}
+    for arm in study.arms:
+        best = tried.candidates[tried.best(arm)]
+        rows = [
+            row
+            for row, candidate in enumerate(tried.candidates)
+            if candidate | {LEARNING_RATE: best[LEARNING_RATE]} == best
+        ]
+        if len(rows) < 2:  # listed combinations may share no other key
+            return []
+        final = dict(zip(tried.seeds, tried.scores[arm][rows].T, strict=True))
+        values[arm] = {
+            seed: learning_rate_sensitivity(final[seed], initial)
+            for seed, initial in tried.initial[arm].items()
+        }
     by_arm = []
     for arm, ours in values.items():
         reference = study.reference(arm)
-        theirs = values[reference] if reference else {}
-        pairs = _finite_pairs(theirs, ours)
+        pairs = _finite_pairs(values[reference] if reference else {}, ours)
         paired = None
         if len(pairs) > 1:
             paired = paired_contrast(*zip(*pairs, strict=True), **registered(study))
         by_arm.append(Sensitivity(arm, reference, ours, paired))
     return by_arm
-
-
-def _rates_at_chosen(tried: Tried, arm: str) -> list[int]:
-    """Return the numbers of the candidates that differ from an arm's best in the rate alone."""
-    best = tried.candidates[tried.chosen[arm] - 1]
-    return [
-        number
-        for number, candidate in enumerate(tried.candidates, start=1)
-        if candidate | {LEARNING_RATE: best[LEARNING_RATE]} == best
-    ]
-
-
-def _sensitivity_by_seed(tried: Tried, arm: str, over: Sequence[int]) -> dict[int, float]:
-    """Sensitivity of the validation loss by tuning seed; a diverged trial learned nothing.
-
-    NaN where no learning rate of a seed learned anything. Its best loss is the initial one, as are
-    all others: the formula's value would be 0, which would flatter it.
-    """
-    by_seed = {}
-    for seed, initial in tried.initial[arm].items():
-        final = [[tried.scores[arm][number][seed] for number in over]]
-        try:
-            by_seed[seed] = float(learning_rate_sensitivity(final, [initial])[0])
-        except StatisticsError:
-            by_seed[seed] = math.nan
-    return by_seed
 
 
 def _finite_pairs(
@@ -408,7 +366,7 @@ class Tuned(Result):
         sensitivities: of every arm to its learning rate, where it is tuned.
     """
 
-    metric: Metric
+    metric: Metric = field(repr=False)
     candidates: tuple[Candidate, ...]
     points: tuple[Point, ...]
     shared: tuple[SharedContrast, ...]
@@ -423,6 +381,11 @@ class Tuned(Result):
     def best(self, arm: str) -> Point:
         """Return the point that was chosen for `arm`."""
         return next(point for point in self.of(arm) if point.chosen)
+
+    def best_among(self, points: Sequence[Point]) -> Point:
+        """Return the best of some points, by the rule that chose."""
+        sign = -1.0 if self.metric.better == "higher" else 1.0
+        return points[best_of(sign * np.array([list(p.values.values()) for p in points]))]
 
     def values_of(self, point: Point | SharedContrast) -> Candidate:
         """Return the values that a point was trained with."""
@@ -446,22 +409,16 @@ class Tuned(Result):
 
     def _prefers(self, arm: str, own: int, theirs: int, alpha: float) -> bool:
         """Return whether an arm is better with candidate `own`, beyond chance."""
-        values = {point.candidate: point.values for point in self.of(arm)}
-        if any(
-            math.isfinite(value) and not math.isfinite(values[theirs][seed])
-            for seed, value in values[own].items()
-        ):
-            return True
+        values = {point.candidate: list(point.values.values()) for point in self.of(arm)}
         sign = -1.0 if self.metric.better == "higher" else 1.0
-        worse = [sign * (b - a) for a, b in _finite_pairs(values[own], values[theirs])]
+        worse = sign * np.subtract(values[theirs], values[own])
+        if (np.isfinite(values[own]) & ~np.isfinite(values[theirs])).any():
+            return True
+        worse = worse[np.isfinite(worse)]
         if len(worse) < 2:
             return False
         test = paired_t(worse)
         return test.mean > 0 and test.p_value() <= alpha
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return super().to_dict() | {"metric": self.metric.name}
 
 
 def tuned(results: Results) -> Tuned | None:
@@ -471,16 +428,16 @@ def tuned(results: Results) -> Tuned | None:
     if study.tuning is None or trials is None or trials.unfinished:
         return None
     tried = tried_in(study, trials)
-    metric, candidates = trials.metrics[study.tuning.select], tried.candidates
     points = []
-    for arm, by_number in tried.scores.items():
-        for number, values in by_number.items():
-            is_best = number == tried.chosen[arm]
-            edges = dict(at_edges(candidates, candidates[number - 1])) if is_best else {}
-            points.append(Point(arm, number, values, _mean(values.values()), is_best, edges))
+    for arm, scores in tried.scores.items():
+        for row, mean in enumerate(finite_means(scores).tolist()):
+            is_best = row == tried.best(arm)
+            edges = dict(at_edges(tried.candidates, tried.candidates[row])) if is_best else {}
+            points.append(Point(arm, row + 1, tried.by_seed(arm, row), mean, is_best, edges))
+    metric = trials.metrics[study.tuning.select]
     return Tuned(
         metric=metric,
-        candidates=candidates,
+        candidates=tried.candidates,
         points=tuple(points),
         shared=tuple(_shared(study, tried, metric)),
         chosen=chosen_values(study, tried),
@@ -506,18 +463,10 @@ def why_not_these_values(study: Study, tuning: Tuned | None) -> str:
 
 def _shared(study: Study, tried: Tried, metric: Metric) -> Iterator[SharedContrast]:
     for arm, reference in study.contrasts:
-        for number, ours in tried.scores[arm].items():
-            theirs = tried.scores[reference][number]
-            differences = {
-                seed: metric.compared(value) - metric.compared(theirs[seed])
-                for seed, value in ours.items()
-                if math.isfinite(value) and math.isfinite(theirs[seed])
-            }
-            mean = _mean(differences.values())
-            yield SharedContrast(arm, reference, number, differences, mean)
-
-
-def _mean(values: Iterable[float]) -> float:
-    """Return the mean of the finite ones; NaN without any."""
-    finite = [value for value in values if math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if finite else math.nan
+        compared = (np.vectorize(metric.compared)(tried.scores[name]) for name in (arm, reference))
+        ours, theirs = compared
+        changes = ours - theirs
+        for row, mean in enumerate(finite_means(changes).tolist()):
+            by_seed = zip(tried.seeds, changes[row].tolist(), strict=True)
+            differences = {seed: change for seed, change in by_seed if math.isfinite(change)}
+            yield SharedContrast(arm, reference, row + 1, differences, mean)

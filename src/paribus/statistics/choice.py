@@ -193,7 +193,7 @@ def redrawn_error(
     """
     rng = np.random.default_rng([seed, 20_261_124])
     n_seeds = arms[0][0].shape[1]
-    means = [_finite_means(judged) for _, judged in arms]
+    means = [finite_means(judged) for _, judged in arms]
     # The same seeds drawn in another order choose alike.
     drawn = np.sort(rng.integers(0, n_seeds, (draws, n_seeds)), axis=1)
     kinds, counts = np.unique(drawn, axis=0, return_counts=True)
@@ -211,11 +211,12 @@ def best_of(scores: Floats) -> int:
 
     Of equal ones the first.
     """
-    lost, means = np.isnan(scores).sum(1), _finite_means(scores)
+    lost, means = np.isnan(scores).sum(1), finite_means(scores)
     return int(np.lexsort((np.where(np.isnan(means), np.inf, means), lost))[0])
 
 
-def _finite_means(scores: Floats) -> Floats:
+def finite_means(scores: Floats) -> Floats:
+    """Return the mean of each row over what is finite; NaN where nothing is."""
     finite = np.isfinite(scores)
     total = np.where(finite, scores, 0.0).sum(1)
     return np.where(finite.any(1), total / np.maximum(finite.sum(1), 1), np.nan)

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from paribus import numbers
-from paribus.analysis import Analysis, Tuned, choose
+from paribus.analysis import Analysis, Tuned
 from paribus.report.cells import join
 from paribus.report.figures.rows import Row
 from paribus.report.figures.style import (
@@ -146,8 +146,7 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, keys: tuple[str, ...
         if worst.n_diverged:
             lost = f"{worst.n_diverged} of {len(worst.values)} diverged"
             add(worst, "diverged", lost=lost)
-        number = choose({point.candidate: point.values for point in points}, tuned.metric.better)
-        best = next(point for point in points if point.candidate == number)
+        best = tuned.best_among(points)
         add(best, "mean", best.mean)
     return rows
 
