@@ -13,7 +13,7 @@ from pathlib import Path
 
 from paribus import load_results
 from paribus.analysis import analyse
-from paribus.analysis.lack_of_fit import with_lack_of_fit
+from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import decide
 
 HERE = Path(__file__).parent

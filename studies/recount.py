@@ -113,9 +113,7 @@ class Half:
         self.analysis = json.loads((results / "analysis.json").read_text())
         self.tuned = tuning(results, list(study["arms"]))
         self.seeds = study["seeds"]
-        known = {
-            one["arm"]: one for one in self.analysis["contrasts"] if one["family"] == "primary"
-        }
+        known = {one["arm"]: one for one in self.analysis["contrasts"] if one["primary"]}
         self.references = {name: one["reference"] for name, one in known.items()}
         self.asked = {name: self.effect([name], []) for name in known}
         for name, one in study["interactions"].items():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paribus.analysis import analyse
-from paribus.analysis.lack_of_fit import with_lack_of_fit
+from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.results import load_results

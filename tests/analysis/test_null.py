@@ -117,10 +117,14 @@ def family_of(rng: np.random.Generator, arms: int, n: int) -> list[Contrast]:
     for arm in range(arms):
         scores = rng.normal(2.5, 0.02, n)
         paired = paired_contrast(baseline, scores, seed=0, margin=0.03, family=arms)
-        made.append(
-            Contrast(f"arm-{arm}", "b", "validation_loss", True, (), paired, "", LOSS, margin=0.03)
-        )
+        made.append(primary_contrast(f"arm-{arm}", paired))
     return adjusted(made, 0.05)
+
+
+def primary_contrast(arm, paired):
+    """Return the contrast of an arm on the loss, not adjusted yet."""
+    about = {"metric": "validation_loss", "primary": True, "declared": LOSS, "margin": 0.03}
+    return Contrast(arm=arm, reference="b", seeds=(), by_run=paired, **about)
 
 
 @pytest.mark.slow
@@ -143,9 +147,7 @@ def test_equivalence_is_held_over_the_family(studies):
             baseline = rng.normal(2.5, 0.01, 5)
             scores = baseline + 0.03 + rng.normal(0, 0.01, 5)
             paired = paired_contrast(baseline, scores, seed=0, margin=0.03, family=2)
-            arms.append(
-                Contrast(f"{arm}", "b", "validation_loss", True, (), paired, "", LOSS, margin=0.03)
-            )
+            arms.append(primary_contrast(f"{arm}", paired))
         claimed += any(c.equivalent(0.05) for c in adjusted(arms, 0.05))
     assert claimed / studies <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / studies)
 

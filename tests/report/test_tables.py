@@ -24,7 +24,9 @@ def contrast(n: int) -> TaskContrast:
     paired = paired_contrast(theirs, ours, seed=0) if n > 1 else None
     seeds = tuple(range(1, n + 1))
     means = sum(theirs) / n, sum(ours) / n
-    return TaskContrast("layernorm", "baseline", "typo", 0.5, seeds, *means, paired, holm_p=0.0123)
+    about = {"arm": "layernorm", "reference": "baseline", "task": "typo", "chance": 0.5}
+    about |= {"baseline": means[0], "treatment": means[1]}
+    return TaskContrast(**about, seeds=seeds, by_run=paired, holm_p=0.0123)
 
 
 def test_five_pairs_are_tested_fewer_described(small_study: Maker, fabricate: Fabricate) -> None:

@@ -22,7 +22,7 @@ def disagreements(results: Path, analysis: dict[str, Any]) -> Iterator[str]:
             yield f"{arm} is compared with {reference}"
         if metric in ("validation_loss", "macro_accuracy") and "pairs" in (one["by_run"] or {}):
             yield from _contrast(records, one)
-    for one in analysis["stability"]:
+    for one in analysis["stabilities"]:
         both, before, after, neither = records.event_counts(one["arm"], one["reference"])
         told = one["any_event"]
         counts = {
@@ -46,7 +46,7 @@ def _contrast(records: headline.Records, one: dict[str, Any]) -> Iterator[str]:
     now = headline.contrast(*compared, choice["error"] if choice and choice["included"] else 0.0)
     then = one["by_run"]
     told = {"n": then["n"], "mean": then["mean"], "sd": then["sd"]}
-    one_sample = one["sampling"]["look"] is None and one["sampling"]["stages"] is None
+    one_sample = one["sampling"]["look"] is None and one["sampling"]["stage_seeds"] is None
     if then["decided"]["test"] == "paired_t" and one_sample:
         told["p"] = then["decided"]["p_value"]
     told |= {side: then["t_interval"][side] for side in ("low", "high")}

@@ -9,50 +9,116 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from paribus.analysis.choice import choice_of
 from paribus.analysis.items import (
     Items,
+    Scores,
     question_scores,
     questions_asked,
     share_step,
     task_accuracy,
 )
-from paribus.analysis.sampling import Sampling, registered
-from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast
+from paribus.analysis.sampling import registered
+from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, TaskContrast, Tested
 from paribus.analysis.score_grid import repeated_scores, score_steps
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
 from paribus.numbers import plural
 from paribus.results.curve_metrics import Needed, needed, target_axis
 from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
     MacroContrast,
     PairedContrast,
+    TTest,
     UnpairedContrast,
+    decided,
     holm,
     macro_contrast,
     paired_contrast,
     unpaired_contrast,
 )
-from paribus.study import Endpoint
+from paribus.study import Endpoint, Study
 from paribus.study.trainer import RUNS, STACKED
 
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
 ENDS = (0.0, 1.0, 100.0)  # of a share, where runs may well be equal
 
+T = TypeVar("T", bound=Tested)
+BySeed = Mapping[int, float]
+
+
+def holm_of(p_values: Iterable[float | None]) -> list[float]:
+    """Return Holm-adjusted p; one that is None, as nothing was tested, counts as p = 1."""
+    values = [1.0 if p is None else p for p in p_values]
+    return holm(values).tolist() if values else []
+
+
+def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
+    """Return differences with their p adjusted in the family, of `size` or as many as these.
+
+    What could not be tested counts as p = 1, so that losing one never makes the others easier. One
+    of fewer than five pairs counts too, and has no adjusted p: it is only described.
+    """
+    raw, adjusted_p = [tested.p_values for tested in family], [dict[str, float]() for _ in family]
+    for name in dict.fromkeys(name for p_values in raw for name in p_values):
+        places = [place for place, p_values in enumerate(raw) if name in p_values]
+        known = [raw[place][name] for place in places]
+        adjusted_here = holm_of([*known, *[None] * (size - len(family))])
+        for place, p in zip(places, adjusted_here, strict=False):
+            adjusted_p[place][name] = p
+    return [
+        replace(tested, **p)
+        if tested.decided is not None and not tested.decided.descriptive_only
+        else tested
+        for tested, p in zip(family, adjusted_p, strict=True)
+    ]
+
+
+def adjusted(contrasts: Sequence[Contrast], alpha: float) -> list[Contrast]:
+    """Return the same contrasts with their p adjusted in their families."""
+    checked = {}
+    for primary in (True, False):
+        family = [c for c in contrasts if c.primary == primary and c.counted]
+        counted = with_holm([c.counting_diverged or c for c in family])
+        for c, again in zip(_with_checks(with_holm(family), alpha), counted, strict=True):
+            counting = again if c.counting_diverged else None
+            checked[c.arm, c.metric] = replace(c, counting_diverged=counting)
+    return [checked.get((c.arm, c.metric), c) for c in contrasts]
+
+
+def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
+    """Return contrasts with what other tests say, each adjusted over the family in the same way.
+
+    A test that could not have rejected at this number of pairs is shown, and is no disagreement.
+    """
+    checks: list[list[Check]] = [[] for _ in family]
+    for name in dict.fromkeys(name for c in family for name in c.others):
+        adjusted_p = holm_of(c.others.get(name) for c in family)
+        for c, p, own in zip(family, adjusted_p, checks, strict=True):
+            if name not in c.others or c.by_run is None:
+                continue
+            is_able = c.tested and c.by_run.floors.get(name, 0.0) * len(family) <= alpha
+            disagrees = is_able and (p <= alpha) != c.significant(alpha)
+            own.append(Check(name, c.others[name], p if c.tested else None, disagrees))
+    return [replace(c, checks=tuple(own)) for c, own in zip(family, checks, strict=True)]
+
+
+def of_items(study: Study, sides: tuple[Scores, Scores], keywords: dict[str, Any]) -> MacroContrast:
+    """Return the inference over seeds, or runs, and items: from scores by task, [seeds, items]."""
+    return macro_contrast(
+        *sides, crossed=study.inference.crossed if study.is_paired else "welch", **keywords
+    )
+
 
 def task_contrasts(table: Table) -> list[TaskContrast]:
     """Every task of every contrast whose controls held; diverged trials are left out.
 
-    What could not be compared stays in the family as p = 1, so that losing a contrast never helps
-    the others.
+    What could not be compared stays in the family as p = 1.
     """
-    study = table.results.study
-    accuracy = task_accuracy(table.results)
+    study, accuracy = table.results.study, task_accuracy(table.results)
     rows = table.results.tasks.select(["task", "chance"]).to_pylist() if accuracy else []
     chances = {row["task"]: row["chance"] for row in rows}
     family = len(study.contrasts) * len(chances)
@@ -60,53 +126,37 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
     for arm, reference in study.contrasts:
         if table.broken(arm):
             continue
-        sampled, arms = table.sampling(arm), (arm, reference)
+        sampled, arms = table.sampling(arm), (reference, arm)
         usable = [s for s in sampled.seeds if not any(table.why_diverged(a, s) for a in arms)]
         for task, chance in chances.items():
             seeds = tuple(s for s in usable if all((a, s, task) in accuracy for a in arms))
             if not seeds:
                 continue
-            ours, theirs = ([accuracy[a, s, task] for s in seeds] for a in arms)
+            theirs, ours = ([accuracy[a, s, task] for s in seeds] for a in arms)
             contrast = TaskContrast(
-                *(arm, reference, task, chance, seeds),
+                arm=arm,
+                reference=reference,
+                task=task,
+                chance=chance,
+                seeds=seeds,
                 baseline=float(np.mean(theirs)),
                 treatment=float(np.mean(ours)),
-                paired=None,
+                why_not=sampled.why_not(seeds),
             )
-            if not sampled.why_not(seeds):
+            if not contrast.why_not:
                 keywords = registered(study) | {
                     "family": family,
                     "resolution": 1 / questions_asked(table, arm, seeds[0], task),
                     "design": sampled.design(seeds),
                 }
-                contrast = replace(
-                    contrast,
-                    paired=paired_contrast(theirs, ours, **keywords),
-                    items=_task_items(table, contrast, keywords),
-                )
+                contrast = replace(contrast, by_run=paired_contrast(theirs, ours, **keywords))
+                baseline, treatment = (question_scores(table, a, seeds, task) for a in arms)
+                are_shared = [t.shape for t in baseline] == [t.shape for t in treatment]
+                if study.inference.of_new_questions and baseline and are_shared:
+                    items = of_items(study, (baseline, treatment), keywords)
+                    contrast = replace(contrast, items=items)
             contrasts.append(contrast)
-    p_values = [c.decided.p_value if c.decided else None for c in contrasts]
-    adjusted_p = holm_of([*p_values, *[None] * (family - len(contrasts))])
-    return [
-        replace(c, holm_p=p) if len(c.seeds) >= DESCRIPTIVE_BELOW else c
-        for c, p in zip(contrasts, adjusted_p, strict=False)
-    ]
-
-
-def _task_items(
-    table: Table, contrast: TaskContrast, keywords: dict[str, Any]
-) -> MacroContrast | None:
-    """Paired by seed and by question, where claims are about new ones and the arms share these."""
-    inference = table.results.study.inference
-    if not inference.of_new_questions:
-        return None
-    baseline, treatment = (
-        question_scores(table, arm, contrast.seeds, contrast.task)
-        for arm in (contrast.reference, contrast.arm)
-    )
-    if not baseline or [task.shape for task in baseline] != [task.shape for task in treatment]:
-        return None
-    return macro_contrast(baseline, treatment, crossed=inference.crossed, **keywords)
+    return with_holm(contrasts, family)
 
 
 def contrast_of(
@@ -116,57 +166,93 @@ def contrast_of(
 
     `tried` are the tuning trials behind the table (`tried_before`).
     """
-    study, declared = table.results.study, table.results.metrics[endpoint.metric]
-    metric, sampled = endpoint.metric, table.sampling(arm, endpoint.metric)
+    study, metric = table.results.study, endpoint.metric
+    declared, sampled = table.results.metrics[metric], table.sampling(arm, metric)
     ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
     if declared.of_pair:
         theirs = dict.fromkeys(theirs, 1.0)
-    if study.is_paired:
-        seeds = tuple(seed for seed in sampled.seeds if seed in ours and seed in theirs)
-        why_not = sampled.why_not(seeds)
-    else:
-        seeds = tuple(seed for seed in sampled.seeds if seed in ours or seed in theirs)
-        why_not = _too_few(arm, ours) or _too_few(reference, theirs)
+    both = ours.keys() & theirs.keys() if study.is_paired else ours.keys() | theirs.keys()
+    seeds = tuple(seed for seed in sampled.seeds if seed in both)
     left_out = [
-        LeftOut(arm, reference, metric, seed, "; ".join(filter(None, why)))
+        LeftOut(arm, reference, metric, seed, "; ".join(why))
         for seed in sampled.seeds
-        if any(why := _why_left_out(table, arm, reference, seed, metric))
+        if (why := list(_why_left_out(table, (reference, arm), seed, metric)))
     ]
-    broken, incomparable = table.broken(arm), _why_incomparable(table, arm, reference, metric)
-    if broken:
+    incomparable = _why_incomparable(table, arm, reference, metric)
+    if broken := table.broken(arm):
         why_not = f"controls broken: {', '.join(control.name for control in broken)}"
     elif incomparable:
         why_not, left_out = incomparable, []
     elif not table.is_measured(metric):
         why_not, left_out = f"{metric} was not measured in this study", []
-    elif not why_not:
-        why_not = _equal_runs(table, metric, {reference: theirs, arm: ours})
-    crossings = _to_target(table, arm, reference, metric, seeds)
-    ours = ours | {seed: crossing.restricted[0] for seed, crossing in crossings.items()}
-    theirs = theirs | {seed: crossing.restricted[1] for seed, crossing in crossings.items()}
-    if crossings:
-        needs = [(crossing.ours, crossing.theirs) for crossing in crossings.values()]
-        censored = tuple(side.count(math.inf) for side in zip(*needs, strict=True))
+    elif study.is_paired:
+        why_not = sampled.why_not(seeds)
     else:
-        censored = tuple(_never(table, name, metric) for name in (arm, reference))
+        why_not = _too_few(arm, ours) or _too_few(reference, theirs)
+    why_not = why_not or _equal_runs(table, metric, {reference: theirs, arm: ours})
+    censored = _never(table, arm, metric), _never(table, reference, metric)
+    if crossings := _to_target(table, arm, reference, metric, seeds):
+        ours = ours | {seed: crossing.restricted[0] for seed, crossing in crossings.items()}
+        theirs = theirs | {seed: crossing.restricted[1] for seed, crossing in crossings.items()}
+        never = [(math.isinf(c.ours), math.isinf(c.theirs)) for c in crossings.values()]
+        censored = sum(our for our, _ in never), sum(their for _, their in never)
+    smallest, margin = endpoint.smallest_effect, endpoint.margin
     contrast = Contrast(
-        *(arm, reference, metric, endpoint.primary, seeds, None, why_not),
+        arm=arm,
+        reference=reference,
+        metric=metric,
+        primary=endpoint.primary,
+        seeds=seeds,
+        why_not=why_not,
         declared=declared,
-        margin=_change(table, endpoint, endpoint.margin),
-        smallest_effect=_change(table, endpoint, endpoint.smallest_effect),
+        margin=None if margin is None else declared.change(margin),
+        smallest_effect=None if smallest is None else declared.change(smallest),
         counted=table.is_measured(metric) and not incomparable,
         sampling=sampled,
-        censored=(censored[0], censored[1]),
+        censored=censored,
     )
     if not why_not:
         choice = choice_of(table, tried, {reference: -1.0, arm: 1.0}, metric)
         contrast = replace(contrast, choice=choice)
-        by_run = _infer(table, sampled, endpoint, theirs, ours, contrast.choice_error)
-        contrast = _with_items(table, replace(contrast, by_run=by_run), endpoint)
-        contrast = replace(
-            contrast, counting_diverged=_counting_diverged(table, endpoint, contrast)
-        )
+        contrast = replace(contrast, by_run=_infer(table, contrast, endpoint, theirs, ours))
+        contrast = _with_items(table, contrast, endpoint)
+        counting = _counting_diverged(table, contrast, endpoint)
+        contrast = replace(contrast, counting_diverged=counting)
     return contrast, left_out
+
+
+def _infer(
+    table: Table, contrast: Contrast, endpoint: Endpoint, theirs: BySeed, ours: BySeed
+) -> PairedContrast | UnpairedContrast:
+    """Return the registered inference over the seeds of a contrast; over all runs of both arms,
+    where they are no pairs."""
+    study, compared = table.results.study, contrast.declared.compared
+    keywords = _keywords(table, contrast, endpoint)
+    if study.trainer == RUNS and contrast.declared.scale == "linear":
+        # Scores of other programs are as they were printed: the arm with the coarser grid sets the
+        # step, unless the study states it.
+        printed = [list(arm.values()) for arm in (theirs, ours) if arm]
+        step = keywords["resolution"] or max(score_steps(printed))
+        keywords |= {"resolution": step, "rounded": True}
+    if not study.is_paired:
+        sides = ([compared(value) for value in arm.values()] for arm in (theirs, ours))
+        return unpaired_contrast(*sides, **keywords)
+    sides = ([compared(arm[seed]) for seed in contrast.seeds] for arm in (theirs, ours))
+    return paired_contrast(*sides, **keywords)
+
+
+def _keywords(table: Table, contrast: Contrast, endpoint: Endpoint) -> dict[str, Any]:
+    """Return what a contrast is tested by."""
+    study, metric = table.results.study, contrast.metric
+    keywords = registered(study) | {
+        "margin": contrast.margin,
+        "family": _family_size(table, endpoint),
+        "resolution": share_step(table, metric),
+    }
+    if study.is_paired:
+        design = table.sampling(contrast.arm, metric).design(contrast.seeds)
+        keywords |= {"design": design, "choice": contrast.choice_error}
+    return keywords
 
 
 def _with_items(table: Table, contrast: Contrast, endpoint: Endpoint) -> Contrast:
@@ -184,17 +270,7 @@ def _with_items(table: Table, contrast: Contrast, endpoint: Endpoint) -> Contras
         if isinstance(scores, str):
             why_not = scores
         else:
-            design = table.sampling(contrast.arm, contrast.metric).design(contrast.seeds)
-            macro = macro_contrast(
-                *scores,
-                **registered(study),
-                margin=contrast.margin,
-                family=_family_size(table, endpoint),
-                resolution=share_step(table, contrast.metric),
-                choice=contrast.choice_error,
-                design=design if study.is_paired else None,
-                crossed=study.inference.crossed if study.is_paired else "welch",
-            )
+            macro = of_items(study, scores, _keywords(table, contrast, endpoint))
     sampled = items.text(macro.n_items) if macro else ""
     return replace(
         contrast,
@@ -206,7 +282,7 @@ def _with_items(table: Table, contrast: Contrast, endpoint: Endpoint) -> Contras
     )
 
 
-def _counting_diverged(table: Table, endpoint: Endpoint, contrast: Contrast) -> Contrast | None:
+def _counting_diverged(table: Table, contrast: Contrast, endpoint: Endpoint) -> Contrast | None:
     """Return the contrast with diverged runs counted at the worst finite score of both arms.
 
     None without a diverged run, for a secondary endpoint, and for a metric that only a pair of
@@ -231,39 +307,33 @@ def _counting_diverged(table: Table, endpoint: Endpoint, contrast: Contrast) -> 
         seeds = tuple(seed for seed in seeds if seed in ours and seed in theirs)
         if sampled.why_not(seeds):
             return None
-    else:
-        seeds = contrast.seeds
-    by_run = _infer(table, sampled, endpoint, theirs, ours, contrast.choice_error)
-    return replace(contrast, items=None, seeds=seeds, by_run=by_run)
+        contrast = replace(contrast, seeds=seeds)
+    by_run = _infer(table, contrast, endpoint, theirs, ours)
+    return replace(contrast, items=None, by_run=by_run)
 
 
-def _why_left_out(
-    table: Table, arm: str, reference: str, seed: int, metric: str
-) -> tuple[str, ...]:
-    """Return of both arms why a seed is left out; of runs that are no pairs, a seed that an arm has
-    no run of is not missed."""
+def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -> Iterable[str]:
+    """Yield why arms leave a seed out; of runs that are no pairs, a seed that an arm has no run of
+    is not missed."""
     study = table.results.study
-    return tuple(
-        table.why_unusable(name, seed, metric)
-        if study.is_paired or seed not in study.arm_facts(name).absent
-        else ""
-        for name in (reference, arm)
-    )
+    for arm in arms:
+        why = table.why_unusable(arm, seed, metric)
+        if why and (study.is_paired or seed not in study.arm_facts(arm).absent):
+            yield why
 
 
-def _too_few(arm: str, values: Mapping[int, float]) -> str:
+def _too_few(arm: str, values: BySeed) -> str:
     """Return why so few runs of an arm cannot be tested; empty where they can."""
     if len(values) >= 2:
         return ""
     return f"{arm} has {plural(len(values), 'comparable run')}; inference needs two of each arm"
 
 
-def _equal_runs(table: Table, metric: str, values: Mapping[str, Mapping[int, float]]) -> str:
+def _equal_runs(table: Table, metric: str, values: Mapping[str, BySeed]) -> str:
     """Return that runs of an arm have one score, all or more than chance gives two of a continuous
     one; empty where it may be so: of whole numbers, where a score says its resolution, and of our
     own trainer, whose seeds are proven to matter."""
-    study = table.results.study
-    if study.trainer == STACKED or share_step(table, metric):
+    if table.results.study.trainer == STACKED or share_step(table, metric):
         return ""
     scores = {arm: list(by_seed.values()) for arm, by_seed in values.items()}
     are_counts = all(value == round(value) for arm in scores.values() for value in arm)
@@ -288,10 +358,9 @@ def _equal_runs(table: Table, metric: str, values: Mapping[str, Mapping[int, flo
 
 def _never(table: Table, arm: str, metric: str) -> int:
     """Return in how many runs of other programs `arm` never came to the target of the metric."""
-    trials = table.results.trials.items()
     return sum(
         metric in record.get("facts", {}).get("censored", ())
-        for (name, _), record in trials
+        for (name, _), record in table.results.trials.items()
         if name == arm
     )
 
@@ -334,106 +403,31 @@ def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> st
     return ""
 
 
-def _change(table: Table, endpoint: Endpoint, change: float | None) -> float | None:
-    """Return a change that the study states, as the endpoint is compared."""
-    return None if change is None else table.results.metrics[endpoint.metric].change(change)
+def with_lack_of_fit(analysis: Analysis) -> Analysis | None:
+    """Return `analysis` with the lack of fit of its parabolas in the error of every contrast, p
+    adjusted again.
 
-
-def _resolution(table: Table, metric: str, arms: Sequence[Mapping[int, float]]) -> dict[str, Any]:
-    """Return the resolution of a score, and whether it is one of rounding.
-
-    The scores of runs of other programs are as they were printed: the arm with the coarser grid
-    sets the step, unless the study states it.
+    Studies registered with `inference.choice = "propagated"` left this part of the error out. Their
+    registered numbers decide; these stand beside them. Interactions keep their registered errors.
+    Return None if the registered errors contain lack of fit, or if no parabola was fitted.
     """
-    step = share_step(table, metric)
-    is_linear = table.results.metrics[metric].scale == "linear"
-    if table.results.study.trainer != RUNS or not is_linear:
-        return {"resolution": step}
-    if step is None:
-        step = max(score_steps([list(arm.values()) for arm in arms if arm]))
-    return {"resolution": step, "rounded": True}
+    contrasts = [_widened(contrast, analysis.study) for contrast in analysis.contrasts]
+    if contrasts == list(analysis.contrasts):
+        return None
+    alpha = analysis.study.inference.alpha
+    return replace(analysis, contrasts=tuple(adjusted(contrasts, alpha)))
 
 
-def _infer(
-    table: Table,
-    sampled: Sampling,
-    endpoint: Endpoint,
-    baseline: Mapping[int, float],
-    treatment: Mapping[int, float],
-    choice: float,
-) -> PairedContrast | UnpairedContrast:
-    """Return the registered inference over the seeds that both have; over the runs of both, where
-    they are no pairs."""
-    study, compared = table.results.study, table.results.metrics[endpoint.metric].compared
-    keywords = {
-        **registered(study),
-        "margin": _change(table, endpoint, endpoint.margin),
-        "family": _family_size(table, endpoint),
-        **_resolution(table, endpoint.metric, (baseline, treatment)),
-    }
-    if not study.is_paired:
-        theirs, ours = (list(map(compared, arm.values())) for arm in (baseline, treatment))
-        return unpaired_contrast(theirs, ours, **keywords)
-    seeds = [seed for seed in sampled.seeds if seed in baseline and seed in treatment]
-    theirs, ours = ([compared(arm[seed]) for seed in seeds] for arm in (baseline, treatment))
-    return paired_contrast(theirs, ours, **keywords, design=sampled.design(seeds), choice=choice)
-
-
-def holm_of(p_values: Iterable[float | None]) -> list[float]:
-    """Return Holm-adjusted p; one that is None, as nothing was tested, counts as p = 1."""
-    values = [1.0 if p is None else p for p in p_values]
-    adjusted_p: list[float] = holm(values).tolist() if values else []
-    return adjusted_p
-
-
-def adjusted(contrasts: list[Contrast], alpha: float) -> list[Contrast]:
-    """Return the same contrasts with their p adjusted in their families."""
-    checked = {}
-    for primary in (True, False):
-        family = [c for c in contrasts if c.primary == primary and c.counted]
-        counted = _adjusted([c.counting_diverged or c for c in family], alpha)
-        for c, again in zip(_adjusted(family, alpha), counted, strict=True):
-            checked[c.arm, c.metric] = replace(
-                c, counting_diverged=again if c.counting_diverged else None
-            )
-    return [checked.get((c.arm, c.metric), c) for c in contrasts]
-
-
-def _adjusted(family: list[Contrast], alpha: float) -> list[Contrast]:
-    tested = holm_of(c.decided.p_value if c.decided else None for c in family)
-    with_margin = [c for c in family if c.margin is not None]
-    # Of a trial that was censored nobody knows how far it is from the other: no equality is shown.
-    known = [None if any(c.censored) else c for c in with_margin]
-    equal = holm_of(c.decided.equivalence_p if c and c.decided else None for c in known)
-    not_worse = holm_of(c.not_worse_p if c else None for c in known)
-    of_margin = dict(zip(with_margin, zip(equal, not_worse, strict=True), strict=True))
-    with_p = []
-    for c, p, checks in zip(family, tested, _checks(family, tested, alpha), strict=True):
-        if c.decided is not None and c.decided.descriptive_only:
-            c = replace(c, checks=tuple(replace(check, holm_p=None) for check in checks))
-        elif c.decided is not None:
-            equal_p, not_worse_p = of_margin.get(c, (None, None))
-            c = replace(
-                c, holm_p=p, checks=checks, equivalence_holm_p=equal_p, not_worse_holm_p=not_worse_p
-            )
-        with_p.append(c)
-    return with_p
-
-
-def _checks(family: list[Contrast], decided: list[float], alpha: float) -> list[tuple[Check, ...]]:
-    """Return what other tests say of each contrast, each adjusted over the family in the same
-    way.
-
-    A test that could not have rejected at this number of pairs is shown, and is no disagreement.
-    """
-    by_contrast: list[list[Check]] = [[] for _ in family]
-    for name in dict.fromkeys(name for c in family for name in c.others):
-        adjusted_p = holm_of(c.others.get(name) for c in family)
-        for c, p, of_test, checks in zip(family, adjusted_p, decided, by_contrast, strict=True):
-            if name not in c.others:
-                continue
-            able = c.decided is not None and not c.decided.descriptive_only
-            able = able and c.floor(name) * len(family) <= alpha
-            disagrees = able and (p <= alpha) != (of_test <= alpha)
-            checks.append(Check(name, c.others[name], p, disagrees))
-    return [tuple(checks) for checks in by_contrast]
+def _widened(contrast: Contrast, study: Study) -> Contrast:
+    choice, test, says = contrast.choice, contrast.test, contrast.decided
+    if choice is None or choice.fit_included or not choice.lack_of_fit or says is None:
+        return contrast
+    # Not of an interim analysis, whose outermost error is not that of the choice.
+    if type(test) is not TTest or not test.choice:
+        return contrast
+    test = replace(test, choice=math.hypot(test.choice, choice.lack_of_fit))
+    asked = study.inference.model_dump(include={"alpha", "power"})
+    wider = decided(test, says.test, margin=says.margin, family=says.family, **asked)
+    kind = "by_run" if contrast.items is None else "items"
+    inference: Any = getattr(contrast, kind)
+    return replace(contrast, **{kind: replace(inference, test=test, decided=wider)})

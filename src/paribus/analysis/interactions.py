@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from paribus.analysis.choice import choice_of
-from paribus.analysis.contrasts import holm_of
-from paribus.analysis.items import Items, share_step
+from paribus.analysis.contrasts import of_items, with_holm
+from paribus.analysis.items import Items, Scores, share_step
 from paribus.analysis.sampling import registered
 from paribus.analysis.schema import Contrast, Interacting
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
-from paribus.statistics import macro_contrast, paired_contrast
+from paribus.statistics import paired_contrast
 from paribus.study import Interaction, Study
 
 
@@ -33,19 +32,18 @@ def interactions_of(
     Args: contrasts: those of the study. tried: its tuning trials.
     """
     study = table.results.study
-    by_name = {(c.arm, c.metric): c for c in contrasts}
-    interactions = [
-        _interaction(
-            table,
-            name,
-            spec,
-            {arm: by_name[arm, endpoint.metric] for arm in (*spec.of, *spec.than)},
-            tried,
-        )
-        for endpoint in study.judged
-        for name, spec in study.interactions.items()
-    ]
-    return _adjusted(interactions)
+    effects = {(c.arm, c.metric): c for c in contrasts}
+    return with_holm(
+        [
+            _interaction(
+                *(table, name, spec),
+                {arm: effects[arm, endpoint.metric] for arm in (*spec.of, *spec.than)},
+                tried,
+            )
+            for endpoint in study.judged
+            for name, spec in study.interactions.items()
+        ]
+    )
 
 
 def weights_of(study: Study, spec: Interaction) -> dict[str, float]:
@@ -69,38 +67,43 @@ def _interaction(
     shared = set.intersection(*(set(effect.seeds) for effect in effects.values()))
     sampled = table.sampling(first.arm, first.metric)
     seeds = tuple(seed for seed in sampled.seeds if seed in shared)
-    declared, weights = first.declared, weights_of(study, spec)
     why_not = next((effect.why_not for effect in effects.values() if effect.why_not), "")
     interaction = Interacting(
-        *(name, spec.title or name, spec.of, spec.than, first.metric, seeds, None),
+        name=name,
+        title=spec.title or name,
+        of=spec.of,
+        than=spec.than,
+        metric=first.metric,
+        seeds=seeds,
         why_not=why_not or sampled.why_not(seeds),
         margin=first.margin,
-        declared=declared,
+        declared=first.declared,
     )
     if interaction.why_not:
         return interaction
+    weights = weights_of(study, spec)
     choice = choice_of(table, tried, weights, first.metric)
-    keywords: dict[str, Any] = registered(study) | {
+    keywords = registered(study) | {
         "margin": first.margin,
         "family": len(study.interactions) * len(study.judged),
         "resolution": share_step(table, first.metric),
         "design": sampled.design(seeds),
         "choice": choice.error if choice and choice.included else 0.0,
     }
-    scores = _item_scores(table, effects, seeds)
-    if scores is None:
-        values = {
-            arm: np.array([declared.compared(table.values[arm, s, first.metric]) for s in seeds])
-            for arm in weights
-        }
-        decided = paired_contrast(*_sides(weights, values), **keywords).decided
-    else:
-        tasks = range(len(next(iter(scores.values()))))
-        sides = [_sides(weights, {arm: scores[arm][k] for arm in weights}) for k in tasks]
-        baseline, treatment = zip(*sides, strict=True)
-        crossed = study.inference.crossed
-        decided = macro_contrast(baseline, treatment, crossed=crossed, **keywords).decided
-    return replace(interaction, decided=decided, choice=choice)
+    interaction = replace(interaction, choice=choice)
+    if scores := _item_scores(table, effects, seeds):
+        by_task = [
+            _sides(weights, dict(zip(scores, task, strict=True)))
+            for task in zip(*scores.values(), strict=True)
+        ]
+        baseline, treatment = map(list, zip(*by_task, strict=True))
+        return replace(interaction, items=of_items(study, (baseline, treatment), keywords))
+    compared, values = first.declared.compared, table.values
+    by_arm = {
+        arm: np.array([compared(values[arm, seed, first.metric]) for seed in seeds])
+        for arm in weights
+    }
+    return replace(interaction, by_run=paired_contrast(*_sides(weights, by_arm), **keywords))
 
 
 def _sides(
@@ -117,30 +120,13 @@ def _sides(
 
 def _item_scores(
     table: Table, effects: Mapping[str, Contrast], seeds: tuple[int, ...]
-) -> dict[str, list[np.ndarray]] | None:
+) -> dict[str, Scores] | None:
     """Return the scores of every arm by task, [seeds, items]; None where no claim is about new
     items."""
-    by_name: dict[str, list[np.ndarray]] = {}
+    by_name: dict[str, Scores] = {}
     for arm, effect in effects.items():
         scores = Items(table, replace(effect, seeds=seeds)).scores() if effect.items else ""
         if isinstance(scores, str):
             return None
         by_name[effect.reference], by_name[arm] = scores
     return by_name
-
-
-def _adjusted(interactions: list[Interacting]) -> list[Interacting]:
-    """Return them with p adjusted; one that cannot be tested stays in the family as p = 1."""
-    says = [interaction.decided for interaction in interactions]
-    tested = holm_of(decided.p_value if decided else None for decided in says)
-    equal = holm_of(decided.equivalence_p if decided else None for decided in says)
-    return [
-        replace(
-            interaction,
-            holm_p=p,
-            equivalence_holm_p=equal_p if interaction.margin is not None else None,
-        )
-        if interaction.decided and not interaction.decided.descriptive_only
-        else interaction
-        for interaction, p, equal_p in zip(interactions, tested, equal, strict=True)
-    ]

@@ -10,7 +10,7 @@ stage: the seeds of both.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from paribus.results.look_record import GOES_ON, OPEN, look_of, resolved_at
@@ -57,7 +57,7 @@ class Sampling(Result):
         stage_seeds: of `seeds`, those of the first stage; None where there is one stage.
     """
 
-    study: Study
+    study: Study = field(repr=False)
     seeds: tuple[int, ...]
     look: int | None = None
     decision: str = ""
@@ -84,16 +84,6 @@ class Sampling(Result):
         if self.stage_seeds is not None:
             texts.append(f"two stages of {' and '.join(map(str, self.study.stages))} seeds")
         return "; ".join(texts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {
-            "seeds": list(self.seeds),
-            "look": self.look,
-            "looks": list(self.study.plan.looks) if self.study.plan else None,
-            "decision": self.decision or None,
-            "stages": list(self.study.stages) if self.stage_seeds is not None else None,
-        }
 
     def design(self, seeds: Collection[int]) -> Design:
         """Of pairs of these seeds, which are some of `self.seeds`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -54,10 +54,6 @@ class Summary(Result):
     def sd(self) -> float | None:
         """Sample SD (n - 1); None for fewer than two trials."""
         return float(np.std(list(self.values.values()), ddof=1)) if self.n > 1 else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return super().to_dict() | {"n": self.n, "mean": self.mean, "sd": self.sd}
 
 
 BudgetState = Literal["within", "over", "not shown"]
@@ -169,71 +165,32 @@ class OtherText(Result):
     about: str
 
 
-@dataclass(frozen=True, eq=False)
-class Contrast(Result):
-    """One metric of an arm against its reference.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tested(Result):
+    """A difference that is tested as registered, or cannot be.
 
     Attributes:
         seeds: those of the pairs, in the order of `by_run.pairs`; where runs are no pairs, those of
             either arm.
         by_run: the inference over seed pairs, or over runs that are no pairs; None where it does
             not exist, and `why_not` says why.
-        declared: the metric's label, unit, direction and digits.
+        items: where claims are about new items: paired by seed and by question, document or block.
+            It then decides.
         margin: within which a difference is too small to matter.
-        counted: whether it is a hypothesis of its family; not where nobody measured the metric.
-        holm_p: p of the test that decides, adjusted over the contrast's family: the primary
-            endpoint in every contrast, or the secondary endpoints in every contrast. None for fewer
-            than five pairs, which are only described; so are the other two.
-        equivalence_holm_p: of two one-sided tests against the margin, adjusted over the family.
-        not_worse_holm_p: of the one that excludes a loss of the margin's size, adjusted in the same
-            way.
-        smallest_effect: the smallest change worth detecting; None where none is registered.
-        checks: what other tests say.
-        items: where claims are about new items: paired by seed and by question, document or window.
-        items_about: which items these are, `40 documents`; empty without.
-        other_text: of a primary endpoint whose claim is of this text; None without.
-        target: what is claimed of besides new seeds, `this text`; empty where nothing else is.
-        items_why_not: why a claim about new items could not be judged by them; empty where it was,
-            and where none was registered.
-        counting_diverged: of a primary endpoint: the same contrast with diverged runs counted at
-            the worst finite score of both arms; None if no run diverged or no score is finite.
-        sampling: which seeds count for it, and the look or the stages that they were sampled by.
-        censored: in how many seeds (arm, reference) never came to the target of the metric.
-        choice: what choosing the values of both arms adds to the error; None where none was chosen.
+        choice: what choosing the values of the arms adds to the error; None where none was chosen.
+        holm_p: p of the test that decides, adjusted over its family. None for fewer than five
+            pairs, which are only described.
+        equivalence_holm_p: of two one-sided tests against the margin, adjusted in the same way.
     """
 
-    arm: str
-    reference: str
-    metric: str
-    primary: bool = field(repr=False)
     seeds: tuple[int, ...]
-    by_run: PairedContrast | UnpairedContrast | None
-    why_not: str
-    declared: Metric = field(repr=False)
+    by_run: PairedContrast | UnpairedContrast | None = None
+    items: MacroContrast | None = None
+    why_not: str = ""
     margin: float | None = field(default=None, repr=False)
-    smallest_effect: float | None = None
-    counted: bool = field(default=True, repr=False)
+    choice: Choice | None = None
     holm_p: float | None = None
     equivalence_holm_p: float | None = None
-    not_worse_holm_p: float | None = None
-    checks: tuple[Check, ...] = ()
-    items: MacroContrast | None = None
-    items_about: str = ""
-    items_why_not: str = ""
-    other_text: OtherText | None = None
-    target: str = field(default="", repr=False)
-    counting_diverged: Contrast | None = field(default=None, repr=False)
-    sampling: Sampling | None = None
-    censored: tuple[int, int] = (0, 0)
-    choice: Choice | None = None
-
-    def __repr__(self) -> str:
-        says, text = self.decided, self.why_not
-        if says:
-            low, high = says.interval.low, says.interval.high
-            text = f"{self.declared.delta_text(says.mean, low, high)}, n = {says.n}"
-            text += f", p {numbers.p_value(self.p)}" if self.tested else ""
-        return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {text})"
 
     @property
     def paired(self) -> PairedContrast | None:
@@ -246,31 +203,25 @@ class Contrast(Result):
         return self.by_run if isinstance(self.by_run, UnpairedContrast) else None
 
     @property
-    def deciding(self) -> MacroContrast | PairedContrast | UnpairedContrast | None:
-        """The inference that decides: over seeds and items, or over runs; None without any."""
-        return self.items or self.by_run
-
-    @property
     def decided(self) -> Decided | None:
         """What the registered test for the registered target says: all that readers state."""
-        return self.deciding.decided if self.deciding else None
+        deciding = self.items or self.by_run
+        return deciding.decided if deciding else None
 
     @property
     def test(self) -> DecidingTest | None:
         """The test that decided, for what else is asked of it."""
-        return self.deciding.test if self.deciding else None
+        deciding = self.items or self.by_run
+        return deciding.test if deciding else None
 
     @property
-    def others(self) -> dict[str, float]:
-        """p by the tests that did not decide."""
-        if self.by_run is None or self.items is None:
-            return self.by_run.others if self.by_run else {}
-        t = "paired t" if self.paired else "Welch's t"
-        return {f"{t} on these items alone": self.by_run.decided.p_value}
-
-    def floor(self, test: str) -> float:
-        """Return the least p that `test` could have given with so many pairs."""
-        return self.by_run.floors.get(test, 0.0) if self.by_run else 0.0
+    def p_values(self) -> dict[str, float | None]:
+        """What is adjusted over the family, by the field that it is adjusted in."""
+        says = self.decided
+        p_values = {"holm_p": says.p_value if says else None}
+        if self.margin is not None:
+            p_values["equivalence_holm_p"] = says.equivalence_p if says else None
+        return p_values
 
     @property
     def tested(self) -> bool:
@@ -290,18 +241,95 @@ class Contrast(Result):
         """Return whether the difference is shown to lie inside the margin, in its family."""
         return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
 
-    def not_worse(self, alpha: float) -> bool:
-        """Tell whether it is shown, in its family, to be worse by less than the margin at most."""
-        return self.not_worse_holm_p is not None and self.not_worse_holm_p <= alpha
+    def in_words(self, metric: Metric) -> str:
+        """Return the change with its interval, n and p; or why there is none."""
+        if (says := self.decided) is None:
+            return self.why_not
+        text = metric.delta_text(says.mean, says.interval.low, says.interval.high)
+        p = f", p {numbers.p_value(self.p)}" if self.tested else ""
+        return f"{text}, n = {says.n}{p}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as in analysis.json."""
+        return super().to_dict() | {"decided": self.decided.to_dict() if self.decided else None}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Contrast(Tested):
+    """One metric of an arm against its reference.
+
+    Its family is the primary endpoints in every contrast, or the secondary endpoints in every
+    contrast.
+
+    Attributes:
+        declared: the metric's label, unit, direction and digits.
+        counted: whether it is a hypothesis of its family; not where nobody measured the metric.
+        not_worse_holm_p: of the test that excludes a loss of the margin's size, adjusted.
+        smallest_effect: the smallest change worth detecting; None where none is registered.
+        checks: what other tests say.
+        items_about: which items are paired, `40 documents`; empty without.
+        items_why_not: why a claim about new items could not be judged by them; empty where it was,
+            and where none was registered.
+        other_text: of a primary endpoint whose claim is of this text; None without.
+        target: what is claimed of besides new seeds, `this text`; empty where nothing else is.
+        counting_diverged: of a primary endpoint: the same contrast with diverged runs counted at
+            the worst finite score of both arms; None if no run diverged or no score is finite.
+        sampling: which seeds count for it, and the look or the stages that they were sampled by.
+        censored: in how many seeds (arm, reference) never came to the target of the metric.
+    """
+
+    arm: str
+    reference: str
+    metric: str
+    primary: bool
+    declared: Metric = field(repr=False)
+    smallest_effect: float | None = None
+    counted: bool = field(default=True, repr=False)
+    not_worse_holm_p: float | None = None
+    checks: tuple[Check, ...] = ()
+    items_about: str = ""
+    items_why_not: str = ""
+    other_text: OtherText | None = None
+    target: str = field(default="", repr=False)
+    counting_diverged: Contrast | None = field(default=None, repr=False)
+    sampling: Sampling | None = None
+    censored: tuple[int, int] = (0, 0)
+
+    def __repr__(self) -> str:
+        words = self.in_words(self.declared)
+        return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {words})"
 
     @property
-    def not_worse_p(self) -> float | None:
-        """p against a loss of the margin's size or more; None without a margin or a direction."""
+    def others(self) -> dict[str, float]:
+        """p by the tests that did not decide."""
+        if self.by_run is None or self.items is None:
+            return self.by_run.others if self.by_run else {}
+        t = "paired t" if self.paired else "Welch's t"
+        return {f"{t} on these items alone": self.by_run.decided.p_value}
+
+    @property
+    def p_values(self) -> dict[str, float | None]:
+        """What is adjusted over the family. Of a trial that was censored nobody knows how far it is
+        from the other: no equality is shown."""
+        p_values = super().p_values
+        if self.margin is not None:
+            p_values["not_worse_holm_p"] = self._not_worse_p
+            if any(self.censored):
+                p_values |= {"equivalence_holm_p": None, "not_worse_holm_p": None}
+        return p_values
+
+    @property
+    def _not_worse_p(self) -> float | None:
+        """p against a loss of the margin's size or more; None without a direction."""
         better = self.declared.better
         if self.test is None or self.margin is None or better == "neither":
             return None
         higher = better == "higher"
         return self.test.one_sided_p(-self.margin if higher else self.margin, greater=higher)
+
+    def not_worse(self, alpha: float) -> bool:
+        """Tell whether it is shown, in its family, to be worse by less than the margin at most."""
+        return self.not_worse_holm_p is not None and self.not_worse_holm_p <= alpha
 
     @property
     def choice_error(self) -> float:
@@ -340,26 +368,13 @@ class Contrast(Result):
             return False
         return says.detectable > self.smallest_effect
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        return super().to_dict() | {
-            "family": "primary" if self.primary else "secondary",
-            "decided": self.decided.to_dict() if self.decided else None,
-        }
 
-
-@dataclass(frozen=True, eq=False)
-class Interacting(Result):
-    """A difference between effects, on one primary endpoint.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Interacting(Tested):
+    """A difference between effects, on one primary endpoint; its family is all of them.
 
     Attributes:
         of, than: the arms whose mean effect is compared with that of the others.
-        seeds: those that all of their trials can be compared at.
-        decided: what the registered test says of it; None where it cannot be tested, and `why_not`
-            says why.
-        holm_p: p by Holm's method over interactions x primary endpoints; None for fewer than five
-            seeds. So is `equivalence_holm_p`, of two one-sided tests against the margin.
-        choice: what choosing the values of the arms adds to the error; None where none was chosen.
     """
 
     name: str
@@ -367,68 +382,28 @@ class Interacting(Result):
     of: tuple[str, ...]
     than: tuple[str, ...]
     metric: str
-    seeds: tuple[int, ...]
-    decided: Decided | None
-    why_not: str
-    margin: float | None
     declared: Metric = field(repr=False)
-    holm_p: float | None = None
-    equivalence_holm_p: float | None = None
-    choice: Choice | None = None
 
     def __repr__(self) -> str:
-        says, text = self.decided, self.why_not
-        if says:
-            text = self.declared.delta_text(says.mean, says.interval.low, says.interval.high)
-            text += f", n = {says.n}"
-            text += f", p {numbers.p_value(self.holm_p)} (Holm)" if self.holm_p is not None else ""
-        return f"Interacting('{self.name}', {self.metric}: {text})"
-
-    def differs(self, alpha: float) -> bool:
-        """Return whether the effects are shown to differ, in the family."""
-        return self.holm_p is not None and self.holm_p <= alpha
-
-    def alike(self, alpha: float) -> bool:
-        """Return whether the difference is shown to lie inside the margin, in the family."""
-        return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
+        return f"Interacting('{self.name}', {self.metric}: {self.in_words(self.declared)})"
 
 
-@dataclass(frozen=True)
-class TaskContrast(Result):
-    """The accuracy of an arm on one task against its reference's.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TaskContrast(Tested):
+    """The accuracy of an arm on one task against its reference's; its family is all tasks of all
+    contrasts.
 
     Attributes:
         chance: accuracy of a guess.
-        seeds: those that both have.
-        baseline, treatment: mean accuracy over these seeds.
-        paired: the inference over seed pairs; None for fewer than two.
-        items: by seed and by question, where claims are about new ones: it then decides.
-        holm_p: p of the test that decides, adjusted over all tasks and contrasts of the study; None
-            for fewer than five pairs.
+        baseline, treatment: mean accuracy over the seeds.
     """
 
     arm: str
     reference: str
     task: str
     chance: float
-    seeds: tuple[int, ...]
     baseline: float
     treatment: float
-    paired: PairedContrast | None
-    items: MacroContrast | None = None
-    holm_p: float | None = None
-
-    @property
-    def decided(self) -> Decided | None:
-        """Return what the registered test for the registered target says."""
-        if self.items is not None:
-            return self.items.decided
-        return self.paired.decided if self.paired else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
-        decided = self.decided.to_dict() if self.decided else None
-        return super().to_dict() | {"decided": decided}
 
 
 @dataclass(frozen=True)
@@ -460,11 +435,11 @@ class Analysis(Shown, Result):
     missing: tuple[str, ...]
     unregistered: str
     late_seeds: tuple[int, ...]
-    controls: tuple[Control, ...] = field(repr=False)
+    controls: tuple[Control, ...]
     summaries: tuple[Summary, ...]
     contrasts: tuple[Contrast, ...]
-    events: dict[tuple[str, int], StabilityEvents] = field(repr=False)
-    stabilities: tuple[Stabilities, ...] = field(repr=False)
+    events: dict[tuple[str, int], StabilityEvents]
+    stabilities: tuple[Stabilities, ...]
     costs: tuple[Costs, ...]
     tasks: tuple[TaskContrast, ...]
     left_out: tuple[LeftOut, ...]
@@ -476,7 +451,7 @@ class Analysis(Shown, Result):
     tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()
     along: tuple[Along, ...] = ()
-    reuse: Reuse | None = field(default=None, repr=False)
+    reuse: Reuse | None = None
     runs: RunsRecord | None = field(default=None, repr=False)
     interactions: tuple[Interacting, ...] = ()
     excluded: dict[str, int] = field(default_factory=dict)
@@ -569,24 +544,6 @@ class Analysis(Shown, Result):
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: the content of `analysis.json`."""
         # The files may move, and what is inferred from them stays: runs.json has their digests.
-        read = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else {}
-        read = {"runs": read} if read else {}
-        return (
-            {
-                key: value
-                for key, value in super().to_dict().items()
-                if value or key != "interactions"
-            }
-            | read
-            | {
-                "study": self.study.digest,
-                "metrics": {name: metric.about for name, metric in self.metrics.items()},
-                "controls": [asdict(control) for control in self.controls],
-                "events": [
-                    {"arm": arm, "seed": seed} | events.to_dict()
-                    for (arm, seed), events in self.events.items()
-                ],
-                "stability": [item.to_dict() for item in self.stabilities],
-                "reuse": self.reuse.model_dump(mode="json") if self.reuse else None,
-            }
-        )
+        runs = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else None
+        metrics = {name: metric.about for name, metric in self.metrics.items()}
+        return super().to_dict() | {"study": self.study.digest, "metrics": metrics, "runs": runs}

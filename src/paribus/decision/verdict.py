@@ -132,10 +132,10 @@ class Verdicts(Shown, list[Verdict]):
             word = "INVALID"
         elif says is None or says.descriptive_only:
             word = "DESCRIPTIVE"
-        elif interacting.alike(alpha):
+        elif interacting.equivalent(alpha):
             word = "SAME"
         else:
-            word = "DIFFERS" if interacting.differs(alpha) else "UNRESOLVED"
+            word = "DIFFERS" if interacting.significant(alpha) else "UNRESOLVED"
         return Depends(
             name=interacting.name,
             title=interacting.title,

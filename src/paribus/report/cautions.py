@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, extension_in_words
-from paribus.analysis.lack_of_fit import with_lack_of_fit
+from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import Verdict, word_of
 from paribus.decision.evidence import gather, losses_elsewhere, quality_shown
 from paribus.decision.verdict import is_of_text

@@ -43,8 +43,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dict of JSON types; what is not finite (an unbounded interval) becomes None."""
-        shown = [f.name for f in dataclasses.fields(self) if f.repr]  # type: ignore[arg-type]
-        return {name: _json_types(getattr(self, name)) for name in shown}
+        return _fields(self)
 
 
 @dataclass(frozen=True)
@@ -135,11 +134,21 @@ def checked_resamples(resamples: int) -> int:
     return checked_count(resamples, "resamples", RESAMPLES, "a p-value needs that many")
 
 
+def _fields(value: Any) -> dict[str, Any]:
+    shown = [f.name for f in dataclasses.fields(value) if f.repr]
+    return {name: _json_types(getattr(value, name)) for name in shown}
+
+
 def _json_types(value: Any) -> Any:
-    if isinstance(value, Result):
+    if hasattr(value, "to_dict"):
         return value.to_dict()
+    if hasattr(value, "model_dump"):  # of pydantic
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value):
+        return _fields(value)
     if isinstance(value, dict):
-        return {str(key): _json_types(item) for key, item in value.items()}
+        keys = ["/".join(map(str, key)) if isinstance(key, tuple) else str(key) for key in value]
+        return dict(zip(keys, map(_json_types, value.values()), strict=True))
     if isinstance(value, (list, tuple)):
         return [_json_types(item) for item in value]
     if isinstance(value, np.generic):
