@@ -44,7 +44,7 @@ def test_both_computations_agree(small_study, fabricate):
     (loss, *_) = (one for one in told["contrasts"] if one["metric"] == "validation_loss")
     loss["by_run"]["t_interval"]["low"] += 1e-5
     assert any("low is" in line for line in disagreements(results.path, told))
-    told["stability"][0]["any_event"]["both"] -= 1
+    told["stabilities"][0]["any_event"]["both"] -= 1
     assert any("events of" in line for line in disagreements(results.path, told))
 
 
