@@ -50,12 +50,16 @@ ENVIRONMENT = {
 }
 
 
-def require_runnable(study: Study, folder: ResultsFolder) -> None:
-    """Raise ParibusError for problems that are known before a worker is started."""
+def require_runnable(study: Study, folder: ResultsFolder) -> Study:
+    """Return the study as it is registered in its folder, with the iterations of every arm.
+
+    Raises ParibusError for problems that are known before a worker is started.
+    """
     study = start.as_registered(start.settled_budgets(study), folder)
     folder.require_same(study)
     require_comparison(study)
     start.require_sealed(study, folder)
+    return study
 
 
 class EngineRunner(Runner):
@@ -108,7 +112,6 @@ class EngineRunner(Runner):
 
     def go_through(self, study: Study, folder: ResultsFolder) -> None:
         """Go through all stages of a study, or only register it."""
-        study = start.settled_budgets(study)
         with listening(lambda what, n: self.say(f"{what}: {n / 1e6:,.0f} MB" if n else what)):
             if self.settings["registers_only"]:
                 self.register(self.open(study, folder), folder)
@@ -130,9 +133,7 @@ class EngineRunner(Runner):
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
         """Return the study as it is registered in its folder; its text is read."""
-        study = start.as_registered(study, folder)
-        folder.require_same(study)
-        start.require_sealed(study, folder)
+        study = require_runnable(study, folder)
         self._datasets = start.read_data(study)
         require_fresh(study, {"data": self._data(study)}, folder)
         return study

@@ -23,15 +23,33 @@ STEP_METRICS = (*METRICS, OBJECTIVE, *LOSS_SCALING)  # a trainer may measure the
 
 
 def declarations(
-    study: Study, probes: Iterable[tuple[Probe, str]], columns: Iterable[str], *, tasks: bool
+    study: Study,
+    probes: Iterable[tuple[Probe, str]],
+    columns: Iterable[str],
+    *,
+    tasks: bool,
+    curve: bool,
+    in_turn: Sequence[Metric] = (),
 ) -> dict[str, Metric]:
     """Return the metrics that trials declare, by name.
 
-    `probes` come with their first columns, `columns` are those of every step, and `tasks` tells
-    whether the study has tasks. Raises ParibusError if two metrics have the same name.
+    `probes` come with their first columns, `columns` are those of every step; `tasks` and `curve`
+    tell whether there are any. Raises ParibusError if two metrics have the same name.
     """
-    curve = study.evaluation.every is not None
-    return by_name(_by_owner(study, probes, columns, tasks=tasks, curve=curve))
+    own = own_measures(study.evaluation.own, study.folder)
+    observed = [(probe.is_own, probe.metric(first)) for probe, first in probes]
+    by_owner = {
+        "the arms that take turns": in_turn,
+        "the held-out measures": [BITS_PER_BYTE, *(measure.metric for measure in all_measures())],
+        "the tasks": [*HEADLINE.values(), TASK_ACCURACY] if tasks else [],
+        "the held-out curve": [*CURVE_METRICS] if curve else [],
+        "the trainer": [metric for metric in STEP_METRICS if metric.name in columns],
+        "the probes": [metric for is_own, metric in observed if not is_own],
+        # User-defined metrics come last, so that they are refused.
+        "evaluation.own": [measure.metric for measure in own],
+        "probes.own": [metric for is_own, metric in observed if is_own],
+    }
+    return by_name(by_owner)
 
 
 def possible(study: Study) -> dict[str, Metric]:
@@ -42,30 +60,7 @@ def possible(study: Study) -> dict[str, Metric]:
     columns = probe_columns(study)
     probes = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
     names = [metric.name for metric in STEP_METRICS]
-    owners = _by_owner(study, probes, names, tasks=True, curve=True)
-    return by_name({"the arms that take turns": IN_TURN} | owners)
-
-
-def _by_owner(
-    study: Study,
-    probes: Iterable[tuple[Probe, str]],
-    columns: Iterable[str],
-    *,
-    tasks: bool,
-    curve: bool,
-) -> dict[str, list[Metric]]:
-    """Return metrics by their owner. User-defined metrics come last, so that they are refused."""
-    own = own_measures(study.evaluation.own, study.folder)
-    observed = [(probe.is_own, probe.metric(first)) for probe, first in probes]
-    return {
-        "the held-out measures": [BITS_PER_BYTE, *(measure.metric for measure in all_measures())],
-        "the tasks": [*HEADLINE.values(), TASK_ACCURACY] if tasks else [],
-        "the held-out curve": [*CURVE_METRICS] if curve else [],
-        "the trainer": [metric for metric in STEP_METRICS if metric.name in columns],
-        "the probes": [metric for is_own, metric in observed if not is_own],
-        "evaluation.own": [measure.metric for measure in own],
-        "probes.own": [metric for is_own, metric in observed if is_own],
-    }
+    return declarations(study, probes, names, tasks=True, curve=True, in_turn=IN_TURN)
 
 
 def probe_columns(study: Study) -> dict[str, list[str]]:

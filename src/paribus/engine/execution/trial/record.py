@@ -73,7 +73,10 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
     for column in trainer.probe_columns:
         first.setdefault(column.probe, column.name)
     probes = [(probe, first[probe.name]) for probe in trainer.probes if probe.name in first]
-    metrics = declarations(study, probes, tuple(trainer.columns), tasks=tasks is not None)
+    has_curve = study.evaluation.every is not None
+    metrics = declarations(
+        study, probes, tuple(trainer.columns), tasks=tasks is not None, curve=has_curve
+    )
     trial = {
         "arm": folder.arm,
         "seed": folder.seed,
