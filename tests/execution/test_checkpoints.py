@@ -39,7 +39,7 @@ def states(t: int) -> list[dict[str, np.ndarray]]:
 def write(results: Path, *steps: int) -> StackCheckpoints:
     stack = StackCheckpoints(results, TRIALS)
     for t in steps:
-        stack.write(t, states(t), identity=IDENTITY, about={"seconds": 1.5 * t})
+        stack.write(t, states(t), identity=IDENTITY, state={"seconds": 1.5 * t})
     return stack
 
 
@@ -61,7 +61,7 @@ def test_what_was_written_is_read_and_two_are_kept(tmp_path):
     stack = write(tmp_path, 10, 200, 300)
     assert usable(stack) == [300, 200]
     assert begun_stacks(tmp_path) == {TRIALS: 300}
-    assert stack.read(stack.paths()[0], IDENTITY).about == {"seconds": 450.0}
+    assert stack.read(stack.paths()[0], IDENTITY).state == {"seconds": 450.0}
     write(tmp_path, 300)  # again, such as after the run went on from the one before
     assert usable(stack) == [300, 200]
     stack.remove_after(200)

@@ -199,7 +199,7 @@ def test_foreign_states_are_never_loaded(case, whole):
     for path, change in zip(checkpoints.paths(), (rename, transpose), strict=True):
         saved = read_checkpoint(path)
         states = [change(state) for state in saved.states()]
-        checkpoints.write(saved.t, states, identity=saved.identity, about=saved.about)
+        checkpoints.write(saved.t, states, identity=saved.identity, state=saved.state)
     assert case.train()
     assert case.from_steps == [0, 0]
     assert "exp_avg/" in case.words[0]

@@ -105,7 +105,7 @@ class Finder:
 
 
 def loosened(pattern: str) -> re.Pattern[str] | None:
-    """Return a pattern with any word in the place of its number; None where that has no use.
+    """Return a pattern that takes any word as its number; None where that would not help.
 
     The place is the group `value`, or else the first group; it may have no group within.
     """
@@ -128,7 +128,7 @@ def clean_line(line: bytes) -> str:
 
 
 def number(text: Any) -> float | None:
-    """Return a text or JSON value as a number, which may be NaN; None where it is none.
+    """Return the number in a text or JSON value; it may be NaN, and is None where there is none.
 
     A comma is read between thousands only: 0,985 may be a decimal one.
     """

@@ -214,7 +214,7 @@ class EngineRunner(Runner):
     def _fitting(
         self, study: Study, size: int, sharing: int, recorded: Any
     ) -> tuple[list[list[Trial]], list[str]]:
-        """Return all trials as stacks of `size`, or of as many replicas as a device holds.
+        """Return stacks of all trials, each of `size` or of as many replicas as a device holds.
 
         `sharing` workers share the memory. Returns what to warn of, too. A stack that was begun and
         does not fit any more starts again in a smaller one; beside trials that were finished in a
@@ -297,7 +297,7 @@ class EngineRunner(Runner):
         keep_stacks(folder.path, [])
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-        """Evaluate on the sealed test text, describe the text, and time the arms in turn."""
+        """Judge the sealed test text, describe the text, and time the arms in turn."""
         if self.settings["open_test"] and self._datasets[study.data].test is not None:
             self._judge_test_text(study, folder, trials)
         if tasks := self._describing(folder):

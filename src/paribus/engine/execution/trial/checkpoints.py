@@ -47,7 +47,7 @@ class Checkpoint(Record):
         trials: (arm, seed) of each replica.
         t: steps done.
         identity: what has to be the same for a run that resumes: study, software ...
-        about: state that is not an array, such as `seconds`.
+        state: what is not an array, such as `seconds`.
         shards: for each replica, the SHA-256 of each file.
     """
 
@@ -55,7 +55,7 @@ class Checkpoint(Record):
     trials: list[Trial]
     t: int
     identity: dict[str, Any]
-    about: dict[str, Any]
+    state: dict[str, Any]
     shards: list[dict[str, str]]
     path: Path = Path()
 
@@ -91,7 +91,7 @@ class StackCheckpoints:
         states: Iterable[Arrays],
         *,
         identity: Mapping[str, Any],
-        about: Mapping[str, Any],
+        state: Mapping[str, Any],
     ) -> None:
         """Write the checkpoint of step t, with `states` by replica, and remove older ones."""
         target = self.path / f"step-{t}{self._suffix}"
@@ -103,7 +103,7 @@ class StackCheckpoints:
                 "t": t,
                 "identity": dict(identity),
                 "shards": [_write_shards(folder, r, arrays) for r, arrays in enumerate(states)],
-                "about": dict(about),  # complete once all `states` were asked for
+                "state": dict(state),  # complete once all `states` were asked for
             }
             write_plain_json(folder / ABOUT, record | {"sha256": digest(record)})
         for old in self.paths()[KEPT:]:

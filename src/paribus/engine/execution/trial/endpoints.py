@@ -53,7 +53,7 @@ def declarations(
 
 
 def possible(study: Study) -> dict[str, Metric]:
-    """Return every metric that some trial of `study` could measure, or that is timed in turn.
+    """Return every metric that a trial of `study` could measure, and those that are timed in turn.
 
     Raises ParibusError if two metrics have the same name.
     """

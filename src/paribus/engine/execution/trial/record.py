@@ -130,7 +130,7 @@ def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:
 
 
 def _drawings(study: Study, trainer: Trainer, heldout: Evaluation) -> Iterator[Drawing]:
-    """Yield the drawings of what a trial recorded: steps, probes and measures."""
+    """Yield the drawings of the steps, probes and measures that a trial recorded."""
     columns = [*trainer.columns, *(column.name for column in trainer.probe_columns)]
     columns += [f"{row.measure}/{row.part}" for row in heldout.rows]
     drawings = [*DRAWINGS, *map(auxiliary_drawing, trainer.replicas.auxiliaries)]

@@ -134,7 +134,7 @@ class Stack:
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint. Raises ParibusError if it does not fit."""
-        saved = checkpoint.about
+        saved = checkpoint.state
         self.trainer.restore(
             [
                 ReplicaState(checkpoint.t, arrays, state["batch_digest"], state["diverged_at"])
@@ -170,7 +170,7 @@ class Stack:
             "curve": self.curve.points,
             "machines": [*self.earlier_machines, self._here],
         }
-        self.checkpoints.write(trainer.t, states(), identity=self._identity, about=saved)
+        self.checkpoints.write(trainer.t, states(), identity=self._identity, state=saved)
 
     def run(self, on_progress: OnProgress, leaving: Leaving) -> None:
         """Train, evaluate and record the trials.
