@@ -42,8 +42,8 @@ ARMS: dict[str, Any] = {
 
 def write_texts(folder: Path) -> None:
     (folder / "texts").mkdir()
-    words = small_text(18000).split(" ")  # none of it twice
-    sizes = np.random.default_rng(0).integers(100, 600, size=40)
+    words = small_text(9000).split(" ")  # none of it twice
+    sizes = np.random.default_rng(0).integers(100, 600, size=20)
     at = 0
     for i, size in enumerate(sizes.tolist()):
         (folder / "texts" / f"{i:02}").write_text(" ".join(words[at : at + size]), encoding="utf-8")
@@ -76,7 +76,7 @@ def results(tmp_path_factory):
     """All four arms, trained once, with questions."""
     folder = tmp_path_factory.mktemp("treatment")
     write_texts(folder)
-    tables = {"tasks": {"names": ["next_word"], "shots": [0], "items": 8}}
+    tables = {"tasks": {"names": ["next_word"], "shots": [0], "items": 4}}
     tables |= {"evaluation": {"overlap": 0.5}}
     data = SMALL["data"] | {"path": "texts", "seq_len": 48}
     data |= {"sources": {"upper": {"path": "upper.txt"}}, "validation_fraction": 0.3}
