@@ -29,6 +29,8 @@ from paribus.verification import verify
 
 from ..tools import git, is_alive, texts, verb
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 # Seeds give other noise, and lr an effect; what it is told to do wrong is in `do`.
 PROGRAM = """
 import os, random, sys
@@ -508,7 +510,7 @@ def test_a_program_that_ignores_its_seed_is_asked_and_not_tested(folder, caplog)
     study = changed(folder, ('"well"', '"seedless"'), ("set.lr = 0.03", 'set.do = "well"'))
     analysis = paribus.analyse(paribus.run(study, "r"))
     asked = [one.getMessage() for one in caplog.records if "read its seed" in one.getMessage()]
-    assert len(asked) == 1 and "all 2 seeds of baseline give 1.25" in asked[0]
+    assert "all 2 seeds of baseline give 1.25" in asked[0]
     assert [one.state for one in analysis.controls if one.name == "seed"] == ["broken"]
     assert [verdict.word for verdict in paribus.decide(analysis)] == ["INVALID"]
 
