@@ -5,20 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from paribus.cli.watch import watch
 from paribus.results import Results
 from paribus.runs import trackers
 from paribus.runs.queue import Order, Queue
 from paribus.runs.standing import read_progress
 
+from ..tools import verb
+
 
 def shown(folder: Path) -> str:
-    console = Console(width=80, record=True, force_terminal=False, quiet=False, no_color=True)
-    with console.capture() as captured:
-        watch(folder, console)
-    return captured.get()
+    code, out, _ = verb("status", folder, "--follow")
+    assert code == 0
+    return out
 
 
 def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(trained):
@@ -38,7 +37,6 @@ def test_a_run_is_followed_by_tensorboard_and_leaves_no_live_file(trained):
     assert read_progress(results.path) is None
     seen = shown(results.path)
     assert "9/9 trials" in seen
-    assert "✓ batches" in seen
 
 
 def queue_of(results: Results) -> Queue:
@@ -62,7 +60,7 @@ def test_a_study_under_way_is_shown(small_study, fabricate):
     assert "5/9 trials" in seen
     assert "left" in seen
     line = next(line for line in seen.splitlines() if line.strip().startswith("rmsnorm"))
-    assert line.split() == ["rmsnorm", "1/3", "1", "5", "2.500"]
+    assert line.split() == ["rmsnorm/seed-2", "step", "5", "loss", "2.500"]
     assert max(map(len, seen.splitlines())) <= 80
     queue.remove()
     assert "no run is under way" in shown(results.path)

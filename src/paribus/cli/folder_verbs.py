@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +29,13 @@ from paribus.cli.options import (
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from paribus.results import ResultsFolder
     from paribus.runs.standing import JobRow
+
+WATCH_SECONDS = 2.0
+LONG_AGO = 60  # seconds after which the age of the last message is shown
 
 
 def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
@@ -40,14 +48,14 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
     from paribus.results import ResultsFolder, load_results
     from paribus.runs.queue import Queue
 
+    home = ResultsFolder(folder)
     if follow:
-        from paribus.cli.watch import watch
-
         if json:
             raise ParibusError("--follow shows a run to people; remove it, or --json")
-        watch(folder, console)
+        with contextlib.suppress(KeyboardInterrupt):  # which ends this, and not the run
+            _watch(home)
         return
-    home, job_rows = ResultsFolder(folder), running_jobs(folder)
+    job_rows = _running_jobs(folder)
     if not home.exists and Queue.of(folder).exists and not job_rows:
         raise ParibusError(f"the run in {folder} is starting: nothing is registered yet; try again")
     # The job that registers a study may be waiting.
@@ -62,6 +70,60 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
         counts = f"{len(results.finished)} of {results.n_trials} trials are finished"
         show(tables.trials(results), counts, tables.standing(results, home))
     show(tables.jobs(job_rows))
+
+
+def _watch(home: ResultsFolder) -> None:
+    """Show a study until it is finished, also one that is to come; once if there is no terminal."""
+    from rich.live import Live
+
+    from paribus.cli import tables
+
+    def is_to_come() -> bool:
+        path = home.path
+        if home.exists or path.is_file():
+            return False
+        return not path.exists() or all(entry.name[0] == "." for entry in path.iterdir())
+
+    if is_to_come():
+        show_path(f"waiting for a study in {home.path}; Ctrl-C ends this")
+        show(tables.jobs(_running_jobs(home.path)))
+    while is_to_come():
+        time.sleep(WATCH_SECONDS / 4)
+    shown, is_done = _picture(home)
+    if not console.is_terminal:
+        console.print(shown)
+        return
+    with Live(shown, console=console, refresh_per_second=2) as live:
+        while not is_done:
+            time.sleep(WATCH_SECONDS)
+            shown, is_done = _picture(home)
+            live.update(shown)
+
+
+def _picture(home: ResultsFolder) -> tuple[RenderableType, bool]:
+    """Return the state of the study, or of its tuning trials, and whether it is done."""
+    from rich.console import Group
+
+    from paribus.cli import tables
+    from paribus.numbers import duration
+    from paribus.results import load_results
+    from paribus.runs.bar import picture
+    from paribus.runs.standing import read_progress
+    from paribus.study import is_untuned
+
+    is_tuning = is_untuned(home.read_study())
+    current = home.tuning_trials if is_tuning and home.tuning_trials.exists else home
+    results, live = load_results(current.path), read_progress(home.path)
+    parts: list[RenderableType] = [f"[bold]{escape(results.study.title or results.study.name)}[/]"]
+    if live:
+        parts.append(picture(live))
+        age = time.time() - live.heard
+        parts += [f"[yellow]last heard of {duration(age)} ago[/]"] if age > LONG_AGO else []
+    else:
+        under_way = "; no run is under way" if results.unfinished else ""
+        parts.append(f"{len(results.finished)}/{results.n_trials} trials{under_way}")
+    parts += [tables.standing(results, home).rstrip(), tables.jobs(_running_jobs(home.path))]
+    return Group(*parts), not (is_tuning or results.unfinished or live)
 
 
 def cancel(
@@ -81,7 +143,7 @@ def cancel(
     show_path("finished trials and checkpoints are kept: run the study again to continue")
 
 
-def running_jobs(folder: Path) -> list[JobRow]:
+def _running_jobs(folder: Path) -> list[JobRow]:
     """Return the jobs of a results folder; one line of warning where their scheduler cannot be
     asked."""
     from paribus.runs.standing import job_rows

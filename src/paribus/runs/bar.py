@@ -53,7 +53,7 @@ def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterato
         return
     starting = Spinner("dots", "starting workers, trying one step of every arm")
     with Live(starting, console=console, refresh_per_second=4, transient=True) as live:
-        yield after(lambda progress: live.update(_picture(progress)))
+        yield after(lambda progress: live.update(picture(progress)))
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def _in_notebook() -> Watch:
     def show(progress: Progress) -> None:
         console = Console(width=80, force_jupyter=False, color_system=None)
         with console.capture() as drawn:
-            console.print(_picture(progress))
+            console.print(picture(progress))
         handle.update({"text/plain": drawn.get()}, raw=True)
 
     return _seldom(show, NOTEBOOK_SECONDS)
@@ -115,7 +115,8 @@ def _summary(progress: Progress) -> str:
     return ", ".join([*parts, doing] if doing else parts)
 
 
-def _picture(progress: Progress) -> Group:
+def picture(progress: Progress) -> Group:
+    """Return a bar, a line of counts and the trials that are being trained."""
     running = Table.grid(padding=(0, 2))
     for label, (t, loss) in list(progress.running.items())[:MOST_TRIALS_SHOWN]:
         running.add_row(f"  {escape(label)}", f"step {t}", f"loss {numbers.fixed(loss, 3)}")
