@@ -224,7 +224,7 @@ def test_planning(way, costed):
     )
     planned = plan("--pilot", results)
     assert planned.returncode == 0, planned.stderr
-    for words in ("tokens in all", "FLOPs per trial", "device-hours", "2 seed pairs detect"):
+    for words in ("tokens in all", "FLOPs in all", "device-hours", "2 seed pairs detect"):
         assert words in planned.stdout
     assert "pilot" in planned.stdout
     assert "warning" in plan("--sd", "1.0").stdout

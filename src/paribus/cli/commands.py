@@ -121,7 +121,7 @@ def _cost(
 
     measured = where.stated(workers=workers, stack=stack)
     if study.trainer != STACKED:
-        _require_used(study, measured)
+        _require_used(study, measured + (["--tflops"] if where.tflops else []))
         return study, None
     if where.tflops is None:
         if where.utilisation is not None or where.count is not None:
@@ -236,9 +236,8 @@ def _list_examples() -> None:
 
     show(*tables.shipped(shipped_groups(), shipped_studies()))
     show(
-        "Takes: training, on two cores with bfloat16; `paribus plan STUDY` measures it here. No "
-        "example needs a GPU but those that say so: `paribus plan STUDY --tflops 989`. Network: "
-        "whether its text is downloaded, once.",
+        "Takes: training, on two cores; `paribus plan STUDY` measures it here. Network: whether its "
+        "text is downloaded.",
         "Begin with: paribus run quickstart",
     )
 
@@ -424,37 +423,30 @@ def analysed(results: Results) -> Report:
     from paribus.results.opened_texts import note
     from paribus.study.trainer import RUNS
 
+    home, log = ResultsFolder(results.path), logging.getLogger("paribus")
     if not results.finished:
         raise ParibusError(
             f"no trial in {results.path} is finished; run the study first", code="unfinished"
         )
-    if changed := judged_files.changed(ResultsFolder(results.path)):
-        logging.getLogger("paribus").warning("%s: this is the verdict on what they were", changed)
+    if changed := judged_files.changed(home):
+        log.warning("%s: this is the verdict on what they were", changed)
     if results.study.trainer == RUNS:
         from paribus.trainers.runs import added_later
 
-        if added := added_later(ResultsFolder(results.path)):
-            logging.getLogger("paribus").warning("%s: the verdict is on the others", added)
+        if added := added_later(home):
+            log.warning("%s: the verdict is on the others", added)
     analysis = analyse_results(results)
     report = build_report(decide(analysis))
     write_json(results.path / "analysis.json", analysis.to_dict())
     write_json(results.path / "verdict.json", verdict_record(report))
-    note(ResultsFolder(results.path), is_known=True)
+    note(home, is_known=True)
     return report
 
 
 def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -> int:
     """Analyse, decide, write page and PDF, print the card; returns the exit code."""
-    results, written = results.standing, list[str]()
-    if page:
-        report, written = _draw(results, pdf=pdf)
-    else:
-        report = analysed(results)
-    return give(report, answer, written)
-
-
-def _draw(results: Results, *, pdf: bool) -> tuple[Report, list[str]]:
-    """Analyse and decide, and write the page and the PDF; returns lines on what was written."""
+    if not page:
+        return give(analysed(results.standing), answer)
     from paribus.files import sweep
     from paribus.report.figures import draw
     from paribus.report.page import prepare, write_report
@@ -465,16 +457,17 @@ def _draw(results: Results, *, pdf: bool) -> tuple[Report, list[str]]:
     prepare()
     sweep(results.path)
     with doing(console, "analysing"):
+        results = results.standing
         _ = results.trial_probes  # whole, because figures and tables need them: read once for all
         report = analysed(results)
         write_tables(results)
     with doing(console, "drawing the page and the PDF" if pdf else "drawing the page"):
-        results, analysis = results.judged, report.verdicts.analysis
-        drawn = draw(results, analysis)
-        written = [f"page: {write_report(results, analysis, report.verdicts, drawn)}"]
+        shown = (results.judged, report.verdicts.analysis)
+        shown = (*shown, report.verdicts, draw(*shown))
+        written = [f"page: {write_report(*shown)}"]
         if pdf:
-            written.append(f"PDF: {write_pdf(results, analysis, report.verdicts, drawn)}")
-    return report, written
+            written.append(f"PDF: {write_pdf(*shown)}")
+    return give(report, answer, written)
 
 
 def give(report: Report, answer: Answer, written: Sequence[str] = ()) -> int:

@@ -129,7 +129,7 @@ def arms(study: Study, cost: Cost | None) -> Table:
         differs = [f"{key}\n  {a} → {b}" for key, (a, b) in study.differences(arm).items()]
         size = (f"{cost.arms[arm].parameters:,}", f"{cost.arms[arm].flops:.3g}") if cost else ()
         rows.append((arm, study.reference(arm) or "", "\n".join(differs) or "(nothing)", *size))
-    sizes = ("parameters", "FLOPs") if cost else ()
+    sizes = ("parameters", "FLOPs per trial") if cost else ()
     return table("arms", ("arm", "against", "differs in", *sizes), rows)
 
 
@@ -188,48 +188,33 @@ def costs(study: Study, cost: Cost | None) -> Table:
     trials += f", and {n_tuning} that tune before them" if n_tuning else ""
     if cost is None:
         return table("", ("", " "), [("training", trials)])
-    base, flops = cost.arms[study.baseline], [arm.flops for arm in cost.arms.values()]
+    base, rate = cost.arms[study.baseline], cost.rate
     assumed = " (assumed, GPT-2's)" if cost.vocabulary_is_assumed else ""
     values = {
         "vocabulary": f"{cost.vocabulary:,}{assumed}",
         "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} a parameter)",
         "tokens in all": f"{cost.tokens:,}",
-        "FLOPs per trial": " to ".join(dict.fromkeys(f"{f:.3g}" for f in (min(flops), max(flops)))),
         "FLOPs in all": f"{cost.flops:.4g}",
     }
-    if len({arm.iterations for arm in cost.arms.values()}) > 1:
+    if rate is None or cost.hours is None or cost.device_hours is None:
+        values["time"] = "not measured, a step here takes long: --tflops X plans for a device"
+    else:
+        device = "worker" if rate.step else "device"
+        if rate.step:
+            values["one step, measured"] = f"{_amount(rate.step.seconds * 1e3)} ms"
         values |= {
-            f"trial of {name}": f"{arm.iterations:,} iterations, {arm.tokens:,} tokens"
-            for name, arm in cost.arms.items()
+            f"FLOPs per second, a {device}": f"{rate.flops_per_second:.4g}",
+            "device-hours": _amount(cost.device_hours),
+            f"time, {numbers.plural(rate.places, device)}": numbers.duration(cost.hours * 3600),
         }
-    values |= _times(cost)
+    if cost.price is not None:
+        values["price"] = _amount(cost.price)
     memories = {arm: own.memory for arm, own in cost.arms.items() if own.memory}
     if memories:
         arm, memory = max(memories.items(), key=lambda item: item[1].total)
         parts = ", ".join(f"{name} {_amount(n / MIB)}" for name, n in asdict(memory).items())
         values[f"MiB of a trial of {arm}"] = f"{_amount(memory.total / MIB)} ({parts})"
     return table(f"{trials}; training alone", ("", " "), values.items())
-
-
-def _times(cost: Cost) -> dict[str, str]:
-    rate = cost.rate
-    if rate is None or cost.hours is None or cost.device_hours is None:
-        return {"time": "not measured, a step here takes long: --tflops X plans for a device"}
-    device, values = "device", dict[str, str]()
-    if rate.step is not None:
-        device, side = "worker", f" of {rate.step.stack} trials side by side"
-        label = f"one step{side if rate.step.stack > 1 else ''}, measured"
-        values[label] = f"{_amount(rate.step.seconds * 1e3)} ms"
-    elapsed = f"{cost.hours / 24:,.1f} days"
-    if cost.hours < 24:
-        seconds = cost.hours * 3600
-        elapsed = numbers.duration(seconds) if seconds >= 1 else f"{_amount(seconds)} s"
-    values |= {
-        f"FLOPs per second, a {device}": f"{rate.flops_per_second:.4g}",
-        "device-hours": _amount(cost.device_hours),
-        f"time, {numbers.plural(rate.places, device)}": elapsed,
-    }
-    return values | ({} if cost.price is None else {"price": _amount(cost.price)})
 
 
 def _amount(value: float) -> str:
