@@ -236,7 +236,7 @@ def _list_examples() -> None:
 
     show(*tables.shipped(shipped_groups(), shipped_studies()))
     show(
-        "Takes: training, on two cores; `paribus plan STUDY` measures it here. Network: whether its "
+        "Takes: training, on two cores; `paribus plan STUDY` measures it. Network: whether its "
         "text is downloaded.",
         "Begin with: paribus run quickstart",
     )
