@@ -58,23 +58,24 @@ CONTROLS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Job:
-    """A trial that is under way.
+    """A trial that a program runs.
 
     Attributes:
         home: its folder in `runs`, with `out`, which is `{folder}`.
+        config: the path and the text of its configuration file, if it has one.
         controls: the evidence by control.
         environment: the content of machine.json.
         finders: by metric, the values in its output.
         attempts: the ends of all attempts.
     """
 
-    arm: str
-    seed: int
-    setting: sections.CommandSetting
+    study: Study
+    trial: Trial
     home: Path
-    command: list[str] = field(default_factory=list)
-    config: str = ""
-    controls: dict[str, str] = field(default_factory=dict)
+    command: list[str]
+    env: dict[str, str]
+    config: tuple[Path, str] | None
+    controls: dict[str, str]
     environment: dict[str, Any] = field(default_factory=dict)
     finders: dict[str, Finder] = field(default_factory=dict)
     attempts: list[dict[str, Any]] = field(default_factory=list)
@@ -82,7 +83,7 @@ class Job:
     @property
     def label(self) -> str:
         """`trial <arm>/seed-<seed>`."""
-        return f"trial {self.arm}/seed-{self.seed}"
+        return f"trial {self.trial[0]}/seed-{self.trial[1]}"
 
 
 class Command:
@@ -151,17 +152,17 @@ class Command:
         program = study.program
         limit = sections.seconds(program.timeout) or None
         for trial in trials:
-            job = self._job(study, *trial)
+            job = self._job(study, trial)
             self._report("resumed", trials=[trial], t=0)
-            ending = self._start(study, job, limit)
+            ending = self._start(job, limit)
             while ending.is_failed and len(job.attempts) <= program.retries:
                 LOGGER.warning(
                     "%s failed (%s); started again, %d of %d times",
                     *(job.label, ending, len(job.attempts), program.retries),
                 )
-                ending = self._start(study, job, limit)
+                ending = self._start(job, limit)
             try:
-                record = self._record(study, job, ending, accept=program.failure == "exclude")
+                record = _record(job, ending, accept=program.failure == "exclude")
             except ParibusError as error:
                 raise ParibusError(
                     f"{error}; all it printed is in {job.home / LOG}; finished trials are kept: "
@@ -180,14 +181,14 @@ class Command:
             return dict.fromkeys(study.arms, "not started (trainer.check is 0)")
         seen: dict[str, str] = {}
         for arm in study.arms:
-            job = self._job(study, arm, study.seeds[0])
-            ending = self._start(study, job, limit)
+            job = self._job(study, (arm, study.seeds[0]))
+            ending = self._start(job, limit)
             if ending.timed_out:
                 names = ", ".join(name for name, finder in job.finders.items() if finder.n)
                 metrics = f"{names} seen" if names else "no metric seen yet"
                 seen[arm] = f"still running after {limit:g} s, and ended; {metrics}"
             else:
-                values = self._record(study, job, ending).scores.items()
+                values = _record(job, ending).scores.items()
                 text = ", ".join(f"{name} {value:g}" for name, value in values)
                 seen[arm] = f"ended by itself after {ending.seconds:.3g} s; {text}"
         remove_folder(self._copies)
@@ -223,8 +224,29 @@ class Command:
         if self._context is not None:
             self._context.report(event, **content)
 
-    def _job(self, study: Study, arm: str, seed: int) -> Job:
-        return Job(arm, seed, study.setting(arm), self._job_home(arm, seed))
+    def _job(self, study: Study, trial: Trial) -> Job:
+        """Return a trial with its command, values put in."""
+        (arm, seed), home = trial, self._job_home(*trial)
+        setting, program = study.setting(arm), study.setting(arm).program
+        path = home / f"config{Path(program.config).suffix}"
+        values = setting.values(arm, str(seed), str(home / scores.OUT), str(path))
+        # Of what two trials of a study differ in anyway, the names.
+        common = values | {name: f"{{{name}}}" for name in ("seed", "arm", "folder", "config")}
+        config, controls = None, dict[str, str]()
+        if program.config:
+            template = _template(study, setting)
+            config = path, sections.fill(template, values)
+            controls["configuration"] = digest(sections.fill(template, common))
+        alike, env = (
+            {name: sections.fill(text, texts) for name, text in program.env.items()}
+            for texts in (common, values)
+        )
+        words = [shlex.join(setting.argv(common)), *(f"{k}={alike[k]}" for k in sorted(alike))]
+        controls["command"] = " ".join(words)
+        if evidence := self._source(study, arm).evidence:
+            controls["source"] = evidence
+        env = os.environ | env | {TRIAL_FOLDER: str(home), TRIAL_SEED: str(seed)}
+        return Job(study, trial, home, setting.argv(values), env, config, controls)
 
     def _job_home(self, arm: str, seed: int) -> Path:
         return self._folder.path.absolute() / OUTPUTS / arm / f"seed-{seed}"
@@ -238,10 +260,16 @@ class Command:
             self._sources[key] = sources.find_source(study, arm, record.get("commit", ""))
         return self._sources[key]
 
-    def _start(self, study: Study, job: Job, timeout: float | None) -> Ending:
+    def _start(self, job: Job, timeout: float | None) -> Ending:
         """Run the program of a trial once. Raises ParibusError where it cannot be started."""
-        folder, env = self._prepare(study, job)
-        slot, reported = 0 if self._context is None else self._context.slot, time.monotonic()
+        study, program, reported = job.study, job.study.program, time.monotonic()
+        source = self._source(study, job.trial[0])
+        folder = sources.prepare_folder(study, job.trial[0], source, self._copies)
+        remove_folder(job.home)
+        (job.home / scores.OUT).mkdir(parents=True)
+        if job.config:
+            job.config[0].write_text(job.config[1], encoding="utf-8")
+        job.finders = scores.finders_of(study)
 
         def listen(line: str) -> None:
             for finder in job.finders.values():
@@ -251,21 +279,21 @@ class Command:
             nonlocal reported
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
-                finder = job.finders.get(TRAIN_LOSS) or job.finders.get(study.primary.metric)
-                step, value = (finder.step, finder.value) if finder else (None, None)
+                shown = job.finders.get(TRAIN_LOSS) or job.finders.get(study.primary.metric)
+                step, value = (shown.step, shown.value) if shown else (None, None)
                 losses = [value if value is None or math.isfinite(value) else None]
-                trials = [(job.arm, job.seed)]
-                self._report("trained", trials=trials, t=int(step or 0), losses=losses)
+                self._report("trained", trials=[job.trial], t=int(step or 0), losses=losses)
 
         try:
-            if (gpus := study.program.gpus) is not None:
-                env[machine.VISIBLE] = machine.share_gpus(gpus, slot)
-            job.environment = machine.describe(job.command, folder, env)
+            if program.gpus is not None:
+                slot = 0 if self._context is None else self._context.slot
+                job.env[machine.VISIBLE] = machine.share_gpus(program.gpus, slot)
+            job.environment = machine.describe(job.command, folder, job.env)
             ending = run_program(
                 job.command,
                 folder=folder,
-                env=env,
-                output=Output(job.home / LOG, study.program.log_mib * MIB, listen),
+                env=job.env,
+                output=Output(job.home / LOG, program.log_mib * MIB, listen),
                 timeout=timeout,
                 tick=tick,
                 end_others=partial(end_children, children()),
@@ -275,91 +303,56 @@ class Command:
         job.attempts.append({"ended": str(ending), "seconds": round(ending.seconds, 3)})
         return ending
 
-    def _prepare(self, study: Study, job: Job) -> tuple[Path, dict[str, str]]:
-        """Make the folder of a trial; return the working directory and environment."""
-        setting, program = job.setting, job.setting.program
-        source = self._source(study, job.arm)
-        folder = sources.prepare_folder(study, job.arm, source, self._copies)
-        remove_folder(job.home)
-        out, config = job.home / scores.OUT, job.home / f"config{Path(program.config).suffix}"
-        out.mkdir(parents=True)
-        values = setting.values(job.arm, str(job.seed), str(out), str(config))
-        # Of what two trials of a study differ in anyway, the names.
-        common = values | {name: f"{{{name}}}" for name in ("seed", "arm", "folder", "config")}
-        if program.config:
-            template = _template(study, setting)
-            job.config = sections.fill(template, values)
-            config.write_text(job.config, encoding="utf-8")
-            job.controls["configuration"] = digest(sections.fill(template, common))
-        job.command, job.finders = setting.argv(values), scores.finders_of(study)
-        alike, env = (
-            {name: sections.fill(text, texts) for name, text in program.env.items()}
-            for texts in (common, values)
-        )
-        words = [shlex.join(setting.argv(common)), *(f"{k}={alike[k]}" for k in sorted(alike))]
-        job.controls["command"] = " ".join(words)
-        if evidence := source.evidence:
-            job.controls["source"] = evidence
-        env = os.environ | env | {TRIAL_FOLDER: str(job.home), TRIAL_SEED: str(job.seed)}
-        return folder, env
 
-    def _record(
-        self, study: Study, job: Job, ending: Ending, *, accept: bool = False
-    ) -> TrialRecord:
-        """Return the record of a trial that has ended.
+def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
+    """Return the record of a trial that has ended.
 
-        Raises ParibusError for missing values, and unless `accept` for a program that failed.
-        """
-        if ending.is_failed and not accept:
-            raise ParibusError(f"{job.label} failed: {ending};{_printed(ending)}", code="own_code")
-        report = scores.read_report(job.home)
-        finders = {} if ending.is_failed else _values(study, job, ending, report)
-        losses = finders[TRAIN_LOSS].points if TRAIN_LOSS in finders else []
-        record = {
-            "command": job.command,
-            "config": job.config,
-            "attempts": job.attempts,
-            "failed": str(ending) if ending.is_failed else "",
-            "deciding": study.primary.metric,
-            "printed": {"bytes": ending.n_bytes, "left_out": ending.n_left_out},
-            "last_steps": {n: f.step for n, f in finders.items() if f.step is not None},
-            "labels": {name: finder.label for name, finder in finders.items()},
-            "files": scores.file_digests(study, job.home / scores.OUT),
-            "batches": sorted(map(list, report.batches.items())),
-            "initial": report.initial,
-        }
-        files = {
-            MACHINE: canonical_json(stamped(job.environment)).encode(),
-            LOG: read_bytes(job.home / LOG, 2048 * MIB),
-        }
-        if is_regular(job.home / REPORTED):
-            files[REPORTED] = read_bytes(job.home / REPORTED, RECORD_BYTES)
-        values = {name: f.value for name, f in finders.items() if f.value is not None}
-        return TrialRecord(
-            scores={name: values.get(name, math.nan) for name in scores.metrics_of(study)},
-            losses=[value for _, value in losses],
-            steps=[round(step) for step, _ in losses],
-            controls=job.controls,
-            seconds=ending.seconds,
-            curves={name: finder.points for name, finder in finders.items() if finder.points},
-            about=record,
-            files=files,
-        )
+    Raises ParibusError for missing values, and unless `accept` for a program that failed.
+    """
+    if ending.is_failed and not accept:
+        raise ParibusError(f"{job.label} failed: {ending};{_printed(ending)}", code="own_code")
+    report = scores.read_report(job.home)
+    finders = {} if ending.is_failed else _values(job, ending, report)
+    losses = finders[TRAIN_LOSS].points if TRAIN_LOSS in finders else []
+    record = {
+        "command": job.command,
+        "config": job.config[1] if job.config else "",
+        "attempts": job.attempts,
+        "failed": str(ending) if ending.is_failed else "",
+        "deciding": job.study.primary.metric,
+        "printed": {"bytes": ending.n_bytes, "left_out": ending.n_left_out},
+        "last_steps": {n: f.step for n, f in finders.items() if f.step is not None},
+        "labels": {name: finder.label for name, finder in finders.items()},
+        "files": scores.file_digests(job.study, job.home / scores.OUT),
+        "batches": sorted(map(list, report.batches.items())),
+        "initial": report.initial,
+    }
+    files = {
+        MACHINE: canonical_json(stamped(job.environment)).encode(),
+        LOG: read_bytes(job.home / LOG, 2048 * MIB),
+    }
+    if is_regular(job.home / REPORTED):
+        files[REPORTED] = read_bytes(job.home / REPORTED, RECORD_BYTES)
+    values = {name: f.value for name, f in finders.items() if f.value is not None}
+    return TrialRecord(
+        scores={name: values.get(name, math.nan) for name in scores.metrics_of(job.study)},
+        losses=[value for _, value in losses],
+        steps=[round(step) for step, _ in losses],
+        controls=job.controls,
+        seconds=ending.seconds,
+        curves={name: finder.points for name, finder in finders.items() if finder.points},
+        about=record,
+        files=files,
+    )
 
 
-def _template(study: Study, setting: sections.CommandSetting) -> str:
-    path = study.folder / setting.program.config
-    missing = f"trainer.config: no file {path}; it is relative to the study file"
-    return read_text(path, CODE_BYTES, missing=missing)
-
-
-def _values(study: Study, job: Job, ending: Ending, report: scores.Report) -> dict[str, Finder]:
+def _values(job: Job, ending: Ending, report: scores.Report) -> dict[str, Finder]:
     """Return the values of a trial that ended well. Raises ParibusError if a metric has none."""
     finders: dict[str, Finder] = {}
-    for name, (source, better) in scores.sources_of(study).items():
-        finder = job.finders.get(name) or scores.find_values(
-            f"{job.label}: metrics.{name}", name, source, better, job.home / scores.OUT, report
-        )
+    for name, (source, better) in scores.sources_of(job.study).items():
+        where, out = f"{job.label}: metrics.{name}", job.home / scores.OUT
+        finder = job.finders.get(name)
+        finder = finder or scores.find_values(where, name, source, better, out, report)
         if not finder.n:
             place = source.stdout or source.file or source.path or "a call of paribus.trial.report"
             unread = (
@@ -374,7 +367,7 @@ def _values(study: Study, job: Job, ending: Ending, report: scores.Report) -> di
             LOGGER.warning(
                 "%s: in the place of %s, %s was passed over; %g counts",
                 *(job.label, name, finder.passed, finder.value),
-                extra={"once": f"passed {job.arm} {name}"},
+                extra={"once": f"passed {job.trial[0]} {name}"},
             )
         finders[name] = finder
     return finders
@@ -385,3 +378,9 @@ def _printed(ending: Ending) -> str:
     if not ending.last:
         return " it printed nothing"
     return f" its last lines: {' | '.join(line[-160:] for line in ending.last)}"
+
+
+def _template(study: Study, setting: sections.CommandSetting) -> str:
+    path = study.folder / setting.program.config
+    missing = f"trainer.config: no file {path}; it is relative to the study file"
+    return read_text(path, CODE_BYTES, missing=missing)
