@@ -24,7 +24,7 @@ from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order, results_folder
 from paribus.study import Study
 
-from ..tools import eventually
+from ..tools import eventually, in_one_process
 from .conftest import processes, records, study_in
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -45,6 +45,14 @@ def start(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
 def sealed(folder: Path) -> list[Path]:
     """Return the manifests of finished trials."""
     return sorted((folder / "r" / "trials").glob("*/*/manifest.json"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return the records of a run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    with in_one_process():
+        return records(paribus.run(study_in(folder), folder / "r"))
 
 
 def test_results_are_beside_the_study_file(
@@ -78,7 +86,8 @@ def test_a_run_seals_every_trial_and_leaves_no_queue(study: Study, tmp_path: Pat
 
 
 def test_running_again_runs_nothing(study: Study, tmp_path: Path) -> None:
-    paribus.run(study, tmp_path / "r")
+    with in_one_process():
+        paribus.run(study, tmp_path / "r")
     before = {path: path.stat().st_mtime_ns for path in sealed(tmp_path)}
     (tmp_path / "train.py").rename(tmp_path / "train.py.away")
     (tmp_path / "train.py").write_text((tmp_path / "train.py.away").read_text())
@@ -86,10 +95,8 @@ def test_running_again_runs_nothing(study: Study, tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in sealed(tmp_path)} == before
 
 
-def test_workers_change_no_record(study: Study, tmp_path: Path) -> None:
-    one = paribus.run(study, tmp_path / "one")
-    three = paribus.run(study, tmp_path / "three", workers=3)
-    assert records(one) == records(three)
+def test_workers_change_no_record(study: Study, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    assert records(paribus.run(study, tmp_path / "three", workers=3)) == whole
 
 
 @LINUX
@@ -167,10 +174,11 @@ def test_a_child_that_dies_while_it_decides_what_comes_next_is_begun_again(
 
 @LINUX
 @pytest.mark.parametrize("victim", ["command", "worker", "asked worker", "program"])
-def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_path: Path) -> None:
+def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(
+    victim: str, tmp_path: Path, whole: dict[str, bytes]
+) -> None:
     study = study_in(tmp_path)
-    whole = records(paribus.run(study, tmp_path / "whole"))
-    run = start(tmp_path, STEP_SECONDS="0.3")
+    run = start(tmp_path, STEP_SECONDS="0.2")
     eventually(lambda: len(sealed(tmp_path)) >= 2)
     eventually(lambda: processes(tmp_path, "train.py"))
     before = {path: path.read_bytes() for path in sealed(tmp_path)}
@@ -189,7 +197,8 @@ def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(victim: str, tmp_
     eventually(lambda: not processes(tmp_path, "train.py"))
     eventually(lambda: not processes(tmp_path, "paribus.runs.worker"))
     assert {path: path.read_bytes() for path in before} == before
-    assert records(paribus.run(study, tmp_path / "r")) == whole
+    with in_one_process():
+        assert records(paribus.run(study, tmp_path / "r")) == whole
 
 
 @LINUX
@@ -237,9 +246,8 @@ def opened(tmp_path: Path) -> Callable[..., Queue]:
 
 
 def test_workers_need_no_command(
-    study: Study, tmp_path: Path, opened: Callable[..., Queue]
+    study: Study, tmp_path: Path, opened: Callable[..., Queue], whole: dict[str, bytes]
 ) -> None:
-    whole = records(paribus.run(study, tmp_path / "whole"))
     queue = opened(study)
     workers = [worker(queue, f"w{k}", tmp_path) for k in range(2)]
     assert [one.wait(120) for one in workers] == [0, 0] and queue.is_finished
@@ -248,10 +256,9 @@ def test_workers_need_no_command(
 
 @LINUX
 def test_a_stopped_worker_is_replaced_and_may_go_on(
-    tmp_path: Path, opened: Callable[..., Queue]
+    tmp_path: Path, opened: Callable[..., Queue], whole: dict[str, bytes]
 ) -> None:
     study = study_in(tmp_path)
-    whole = records(paribus.run(study, tmp_path / "whole"))
     queue = opened(study, stale_seconds=1.0)
     first = worker(queue, "first", tmp_path)
     eventually(lambda: len(sealed(tmp_path)) >= 1)
