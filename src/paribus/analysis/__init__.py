@@ -1,7 +1,7 @@
 """From records to inference, as the study registered it. No torch."""
 
 from paribus.analysis.along import Along, Ratio
-from paribus.analysis.analyse import analyse, analyse_table
+from paribus.analysis.analyse import analyse
 from paribus.analysis.detectable import Detectable, detectable, sights
 from paribus.analysis.looks import (
     PlannedLooks,
@@ -33,7 +33,6 @@ __all__ = [
     "Tried",
     "Tuned",
     "analyse",
-    "analyse_table",
     "boundaries",
     "detectable",
     "events_in",

@@ -2,16 +2,12 @@
 
 The unit is the seed pair: treatment minus baseline at the same seed. Families of hypotheses are
 fixed at registration, each adjusted by Holm: the primary endpoints in every contrast, that they lie
-inside their margins, that they are no worse, and the secondary endpoints. A contrast that could not
-be analysed stays in its family as p = 1, so that losing one never makes the others easier. One of
-fewer than five pairs counts in its family, and has no adjusted p: it is only described.
+inside their margins, that they are no worse, and the secondary endpoints.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from typing import Any
 
 from paribus.analysis.along import along
 from paribus.analysis.choice import tried_before
@@ -42,45 +38,15 @@ def analyse(results: Results) -> Analysis:
     Where the second of two stages cannot be judged, it is the first one's analysis (`standing`).
     Raises ParibusError where a record is missing or was changed.
     """
-    folder = ResultsFolder(results.path)
-    results = results.standing
-    earlier = bool(results.later_stage)
-    why = why_unregistered(folder, results.study, results.trials, earlier=earlier)
+    folder, results = ResultsFolder(results.path), results.standing
     table = Table.of(results.judged)
+    study, tuning, tried = results.study, tuned(table.results), tried_before(table)
+    is_earlier = bool(results.later_stage)
+    unregistered = why_unregistered(folder, study, results.trials, earlier=is_earlier)
     if results.looks:  # taken at the validation text, and the verdict may be of the test part
         taken = table if results.judged is results else Table.of(results)
-        why = why or why_not_these_looks(taken)
-    analysis = analyse_table(
-        table,
-        unregistered=why,
-        text=judged_text(results),
-        untested=why_not_tested(results),
-        late_seeds=_late_seeds(folder),
-        own_rule=registered_rule(folder),
-    )
-    runs = folder.read_runs()
-    return replace(
-        analysis,
-        reuse=read_reuse(folder),
-        runs=runs,
-        edited=results.edited,
-        excluded=dict(runs.excluded if runs else analysis.excluded),
-    )
-
-
-def analyse_table(
-    table: Table,
-    *,
-    unregistered: str = "",
-    late_seeds: tuple[int, ...] = (),
-    own_rule: dict[str, Any] | None = None,
-    text: str = "",
-    untested: str = "",
-) -> Analysis:
-    """Return the same of scores that have been read; the others are as `Analysis` has them."""
-    study, tuning = table.results.study, tuned(table.results)
-    metrics = {name: table.results.metrics[name] for name in study.metrics}
-    contrasts, left_out, tried = [], [], tried_before(table)
+        unregistered = unregistered or why_not_these_looks(taken)
+    contrasts, left_out = [], []
     for endpoint in study.endpoints:
         for arm, reference in study.contrasts:
             try:
@@ -89,37 +55,36 @@ def analyse_table(
                 raise ParibusError(f"{endpoint.metric} of {arm}: {error}") from None
             contrasts.append(contrast)
             left_out += out
-    tested = adjusted(contrasts, study.inference.alpha)
+    contrasts = adjusted(contrasts, study.inference.alpha)
+    runs = folder.read_runs()
     return Analysis(
         study=study,
-        missing=tuple(folder.label for folder in table.results.unfinished),
+        missing=tuple(trial.label for trial in table.results.unfinished),
         unregistered=unregistered or why_not_these_values(study, tuning),
-        late_seeds=late_seeds,
+        late_seeds=tuple((read_registration(folder) or {}).get("seeds_added_after_results", ())),
         controls=table.controls,
         summaries=tuple(
             Summary(arm, metric, table.usable(arm, metric))
-            for metric in metrics
+            for metric in study.metrics
             for arm in study.arms
         ),
-        contrasts=tuple(tested),
-        interactions=tuple(interactions_of(table, tested, tried)),
+        contrasts=tuple(contrasts),
+        interactions=tuple(interactions_of(table, contrasts, tried)),
         events=table.events,
         stabilities=tuple(stabilities_of(table)),
         costs=tuple(costs(table)),
         tasks=tuple(task_contrasts(table)),
         left_out=tuple(left_out),
-        metrics=metrics,
-        own_rule=own_rule or {},
-        later_stage=table.results.later_stage,
-        text=text,
-        untested=untested,
+        metrics={name: table.results.metrics[name] for name in study.metrics},
+        own_rule=registered_rule(folder),
+        later_stage=results.later_stage,
+        text=judged_text(results),
+        untested=why_not_tested(results),
         tuned=tuning,
         looks=table.looks,
         along=tuple(along(table)),
-        excluded=Counter(arm for arm, _ in table.failed),
+        reuse=read_reuse(folder),
+        runs=runs,
+        edited=results.edited,
+        excluded=dict(runs.excluded if runs else Counter(arm for arm, _ in table.failed)),
     )
-
-
-def _late_seeds(folder: ResultsFolder) -> tuple[int, ...]:
-    registered = read_registration(folder) or {}
-    return tuple(registered.get("seeds_added_after_results", ()))

@@ -64,48 +64,43 @@ def next_look(table: Table) -> Entry | None:
     missing."""
     results, study, looks = table.results, table.results.study, table.looks
     needed = needed_trials(study, looks) if looks_left(study, looks) else []
-    if not needed or any(trial not in results.trials for trial in needed):
+    if study.plan is None or not needed or any(trial not in results.trials for trial in needed):
         return None
-    controls = tuple(results.controls_among(needed))
-    entry = decided_now(replace(table, controls=controls))
-    return entry | {"trials": trials_digest(ResultsFolder(results.path), needed)}
-
-
-def decided_now(table: Table) -> Entry:
-    """Return what the look after those of `table` decides; its trials exist."""
-    study, looks, alpha = table.results.study, table.looks, table.results.study.inference.alpha
-    assert study.plan is not None
-    number, before = len(looks), looks[-1]["contrasts"] if looks else {}
+    before = looks[-1]["contrasts"] if looks else {}
     opened = {arm: before.get(arm, {"decision": GOES_ON}) for arm, _ in study.contrasts}
     # Those that stopped before stay what they were; all others are seen at this look.
-    at_look = replace(table, looks=(*looks, {"contrasts": opened}))
-    tried = tried_before(at_look)
+    controls = tuple(results.controls_among(needed))
+    table = replace(table, controls=controls, looks=(*looks, {"contrasts": opened}))
+    alpha, tried = study.inference.alpha, tried_before(table)
     contrasts = [
-        contrast_of(at_look, arm, reference, endpoint, tried)[0]
+        contrast_of(table, arm, reference, endpoint, tried)[0]
         for endpoint in study.judged
         for arm, reference in study.contrasts
     ]
     contrasts = adjusted(contrasts, alpha)
-    left = sum(not c.significant(alpha) for c in contrasts)
-    events = {rates.arm: rates for rates in stabilities_of(at_look)}
-    entries = {
-        arm: _seen(at_look, [c for c in contrasts if c.arm == arm], number, left, events[arm])
-        if entry["decision"] == GOES_ON
-        else before[arm]
-        for arm, entry in opened.items()
+    # Hypotheses that are not rejected share the level by Holm.
+    shared = alpha / max(1, sum(not c.significant(alpha) for c in contrasts))
+    events = {rates.arm: rates for rates in stabilities_of(table)}
+    return {
+        "look": len(looks) + 1,
+        "seeds": study.plan.looks[len(looks)],
+        "contrasts": {
+            arm: _seen(table, [c for c in contrasts if c.arm == arm], events[arm], shared)
+            if entry["decision"] == GOES_ON
+            else entry
+            for arm, entry in opened.items()
+        },
+        "trials": trials_digest(ResultsFolder(results.path), needed),
     }
-    return {"look": number + 1, "seeds": study.plan.looks[number], "contrasts": entries}
 
 
-def _seen(
-    table: Table, contrasts: list[Contrast], look: int, left: int, events: Stabilities
-) -> Entry:
+def _seen(table: Table, contrasts: list[Contrast], events: Stabilities, level: float) -> Entry:
     """Return what is seen at a look of an open contrast, on every primary endpoint, and decide.
 
-    Args: left: hypotheses of the family that are not rejected, which share the level by Holm.
+    Args: level: what predictions are made at.
     """
     study, alpha = table.results.study, table.results.study.inference.alpha
-    plan = plan_of(study)
+    plan, look = plan_of(study), len(table.looks) - 1
     assert study.plan is not None and plan is not None
     endpoints: dict[str, Entry] = {}
     hopeful, resolved = 0, set()
@@ -114,19 +109,23 @@ def _seen(
         if earlier.decision in RESOLVED:
             resolved.add(earlier.decision)
             continue
-        chance = _chance(plan, c, look, alpha / max(left, 1))
+        chance = _chance(plan, c, look, level)
         # What is said for good of an endpoint; None where it is open.
-        shown = "effect" if c.significant(alpha) else None
-        shown = "equivalence" if c.equivalent(alpha) else shown
+        shown = "equivalence" if c.equivalent(alpha) else None
+        shown = shown or ("effect" if c.significant(alpha) else None)
         endpoints[c.metric] = _record(c) | {"predictive_power": chance, "resolved": shown}
         if shown:
             resolved.add(shown)
         else:
             hopeful += chance >= study.plan.futility
     is_last = look == len(plan.pairs) - 1
+    # An arm that diverged in every seed is not shown to be harmful by few seeds; more can show it.
+    rates = events.any_event
+    has_events = rates.baseline_events + rates.treatment_events > 0
+    are_events_open = has_events and (events.holm_p is None or events.holm_p > alpha)
     if table.broken(contrasts[0].arm):
         decision = BROKEN
-    elif not is_last and _events_open(events, alpha):
+    elif not is_last and are_events_open:
         decision = GOES_ON
     elif resolved and not hopeful:
         decision = "effect" if "effect" in resolved else "equivalence"
@@ -137,26 +136,15 @@ def _seen(
     return {"look": look + 1, "endpoints": endpoints, "decision": decision}
 
 
-def _events_open(events: Stabilities, alpha: float) -> bool:
-    """Return whether runs had events that are not shown to be harm or a cure.
-
-    An arm that diverged in every seed is not shown to be harmful by few seeds; more can show it.
-    """
-    rates = events.any_event
-    if not rates.baseline_events + rates.treatment_events:
-        return False
-    return events.holm_p is None or events.holm_p > alpha
-
-
 def _record(contrast: Contrast) -> Entry:
     says = contrast.decided
     if says is None:
         return {"pairs": len(contrast.seeds), "why_not": contrast.why_not}
-    ends = says.interval.low, says.interval.high
+    interval = says.interval.to_dict()
     return {
         "pairs": len(contrast.seeds),
         "mean": says.mean,
-        "interval": [end if math.isfinite(end) else None for end in ends],
+        "interval": [interval["low"], interval["high"]],
         "p": says.p_value,
         "holm_p": contrast.holm_p,
         "equivalence_holm_p": contrast.equivalence_holm_p,
