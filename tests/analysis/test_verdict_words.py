@@ -1,12 +1,13 @@
 """A verdict follows from its test: counts of events, caveats, budgets, the target that decides."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from paribus.analysis import analyse
-from paribus.analysis.side_effects import _cost, budget_state
+from paribus.analysis import analyse, sampling_of
+from paribus.analysis.side_effects import budget_state, cost_of
 from paribus.decision import Verdicts, decide, find_rule
 from paribus.decision.reach import dead_rows, why_no_events
 from paribus.results import load_results
@@ -137,7 +138,10 @@ def test_a_budget_is_judged_on_its_bound(low, high, state):
 
 def test_no_more_than_all_of_a_speed_can_be_lost(small_study):
     """Ratios on the log scale; two pairs of 1000 against 100 and 900 tokens per second."""
-    cost = _cost(small_study(), [1000.0, 1000.0], [100.0, 900.0], 0.05, None, as_ratio=True)
+    table = SimpleNamespace(results=SimpleNamespace(study=small_study(seeds=[1, 2])))
+    table.sampling = lambda arm: sampling_of(table.results.study, (), arm)
+    speeds = {("a", 1): 100.0, ("a", 2): 900.0, ("b", 1): 1000.0, ("b", 2): 1000.0}
+    cost = cost_of(table, ("a", "b"), speeds, 0.05, as_ratio=True)
     assert cost.mean == pytest.approx(1 - math.sqrt(0.1 * 0.9))  # one less the geometric mean
     assert cost.interval.high <= 1
     assert cost.state == "not shown"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -15,26 +15,13 @@ from paribus.analysis.table import Table
 from paribus.results.record_format import parameters, training_flops
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
-    Design,
     Interval,
-    StabilityEvents,
     event_rates,
     paired_contrast,
     unpaired_contrast,
 )
-from paribus.study import Study
 
-
-def any_event(events: StabilityEvents) -> bool:
-    """Return whether a trial diverged or spiked."""
-    return events.diverged or events.spiked
-
-
-KINDS: tuple[Callable[[StabilityEvents], bool], ...] = (
-    lambda events: events.diverged,
-    lambda events: events.spiked,
-    any_event,
-)
+Values = Mapping[tuple[str, int], Any]  # by (arm, seed)
 
 
 def stabilities_of(table: Table) -> list[Stabilities]:
@@ -51,129 +38,119 @@ def stabilities_of(table: Table) -> list[Stabilities]:
             sides = [[e for (name, _), e in events.items() if name == whose] for whose in arms]
         if not all(sides):
             continue
-        struck = [[list(map(kind, side)) for side in sides] for kind in KINDS]
-        rates = [event_rates(*both, paired=is_paired) for both in struck]
+        diverged, spiked, struck = (
+            [[is_struck(run) for run in side] for side in sides]
+            for is_struck in (
+                lambda run: run.diverged,
+                lambda run: run.spiked,
+                lambda run: run.diverged or run.spiked,
+            )
+        )
+        rates = [event_rates(*kind, paired=is_paired) for kind in (diverged, spiked, struck)]
         design = sampled.design(seeds) if is_paired else None
-        stabilities.append(Stabilities(arm, reference, *rates))  # type: ignore[arg-type]
-        p_values.append(design.of_events(*struck[-1]) if design else rates[-1].p_value)
+        p_values.append(design.of_events(*struck) if design else rates[-1].p_value)
+        stabilities.append(Stabilities(arm, reference, *rates))
     return [
         replace(s, holm_p=p) if s.any_event.n >= DESCRIPTIVE_BELOW else s
         for s, p in zip(stabilities, holm_of(p_values), strict=True)
     ]
 
 
-AS_TRAINED = "as trained"  # a kind of throughput
-
-# Tokens per second by (kind, arm, seed).
-Speeds = dict[tuple[str, str, int], float]
-# Bytes that training holds by (arm, seed).
-Memory = dict[tuple[str, int], float]
-
-
-def _sizes(table: Table, memory: Memory, arm: str, reference: str) -> dict[str, float | None]:
-    """Return by what share an arm has more parameters, training FLOPs and memory of training than
-    its reference."""
-    trials = table.results.trials
-    sizes: dict[str, Callable[[tuple[str, int]], float | None]] = {
-        "more_parameters": lambda key: parameters(trials[key]),
-        "more_flops": lambda key: training_flops(trials[key]),
-        "more_memory": memory.get,
-    }
-    shares: dict[str, float | None] = {}
-    for name, size in sizes.items():
-        ours, theirs = (
-            [n for key in trials if key[0] == each and (n := size(key))]
-            for each in (arm, reference)
-        )
-        shares[name] = fmean(ours) / fmean(theirs) - 1 if ours and theirs else None
-    return shares
-
-
 def costs(table: Table) -> list[Costs]:
     """Return what every contrast costs."""
-    in_turn = table.results.throughput.to_pylist()
-    speeds = _speeds(table, in_turn)
-    memory = {(row["arm"], row["seed"]): row["bytes"] for row in in_turn if row["bytes"]}
+    trials = table.results.trials
+    speeds: dict[str, dict[tuple[str, int], float]] = {}
+    memory: dict[tuple[str, int], int] = {}
+    for row in table.results.throughput.to_pylist():
+        trial = row["arm"], row["seed"]
+        if trial in trials:  # one that is gone has left its time in turn behind
+            speeds.setdefault(row["kind"], {})[trial] = row["tokens"] / row["seconds"]
+        memory[trial] = row["bytes"] or memory.get(trial)
+    as_trained = {
+        trial: trials[trial].get("tokens", 1) / timing["training_seconds"]
+        for trial, timing in table.results.timing.items()
+        if trial in trials
+    }
     return [
-        _costs(table, speeds, memory, arm, reference)
-        for arm, reference in table.results.study.contrasts
+        _costs(table, pair, speeds | {"as trained": as_trained}, memory)
+        for pair in table.results.study.contrasts
     ]
 
 
-def _costs(table: Table, speeds: Speeds, memory: Memory, arm: str, reference: str) -> Costs:
-    study, trials, sampled = table.results.study, table.results.trials, table.sampling(arm)
-    arms, in_bytes = (reference, arm), not study.share_tokens(arm, reference)
-
-    def cost(
-        values: list[Mapping[int, float]], budget: float | None, *, as_ratio: bool
-    ) -> Cost | None:
-        """Compare what is measured of the reference and of the arm, by seed."""
-        if not study.is_paired:
-            few = min(map(len, values)) < 2
-            theirs, ours = (list(side.values()) for side in values)
-            return None if few else _cost(study, theirs, ours, budget, None, as_ratio=as_ratio)
-        shared = [seed for seed in sampled.seeds if all(seed in side for side in values)]
-        if sampled.why_not(shared):
-            return None
-        theirs, ours = ([side[seed] for seed in shared] for side in values)
-        return _cost(study, theirs, ours, budget, sampled.design(shared), as_ratio=as_ratio)
+def _costs(
+    table: Table, pair: tuple[str, str], speeds: Mapping[str, Values], memory: Values
+) -> Costs:
+    study, trials = table.results.study, table.results.trials
+    in_bytes = not study.share_tokens(*pair)
 
     def lost(kind: str, budget: float | None = None) -> Cost | None:
-        values: list[Mapping[int, float]] = [
-            {
-                seed: speeds[kind, name, seed]
-                * (trials[name, seed]["data"]["bytes_per_token"] if in_bytes else 1.0)
-                for seed in study.seeds
-                # A trial that is gone has left its time in turn behind.
-                if (kind, name, seed) in speeds and (name, seed) in trials
-            }
-            for name in arms
-        ]
-        return cost(values, budget, as_ratio=True)
+        values = speeds.get(kind, {})
+        if in_bytes:
+            values = {t: v * trials[t]["data"]["bytes_per_token"] for t, v in values.items()}
+        return cost_of(table, pair, values, budget, as_ratio=True)
 
-    limits = study.decision
-    in_turn = lost("training", limits.throughput_budget)
-    rise = None
+    limit, rise = study.decision.throughput_budget, None
+    in_turn = lost("training", limit)
     if study.is_paired:
-        errors: list[Mapping[int, float]] = [table.usable(n, "calibration_error") for n in arms]
-        rise = cost(errors, limits.calibration_budget, as_ratio=False)
+        usable = {arm: table.usable(arm, "calibration_error") for arm in pair}
+        errors = {(arm, seed): value for arm in pair for seed, value in usable[arm].items()}
+        rise = cost_of(table, pair, errors, study.decision.calibration_budget)
     return Costs(
-        arm,
-        reference,
+        *pair,
         calibration=rise,
-        throughput=in_turn or lost(AS_TRAINED, limits.throughput_budget),
+        throughput=in_turn or lost("as trained", limit),
         in_turn=in_turn is not None,
         prefill=lost("prefill"),
         decoding=lost("decoding"),
         in_bytes=in_bytes,
-        **_sizes(table, memory, arm, reference),
+        more_parameters=_more(pair, {t: parameters(record) for t, record in trials.items()}),
+        more_flops=_more(pair, {t: training_flops(record) for t, record in trials.items()}),
+        more_memory=_more(pair, {trial: memory.get(trial) for trial in trials}),
     )
 
 
-def _cost(
-    study: Study,
-    theirs: Sequence[float],
-    ours: Sequence[float],
+def _more(pair: tuple[str, str], sizes: Values) -> float | None:
+    """Return by what share an arm is larger than its reference; None where that is unknown."""
+    ours, theirs = ([n for (arm, _), n in sizes.items() if arm == name and n] for name in pair)
+    return fmean(ours) / fmean(theirs) - 1 if ours and theirs else None
+
+
+def cost_of(
+    table: Table,
+    pair: tuple[str, str],
+    values: Values,
     budget: float | None,
-    design: Design,
     *,
-    as_ratio: bool,
-) -> Cost:
+    as_ratio: bool = False,
+) -> Cost | None:
     """Return the rise of a score; of ratios, the share that is lost, 1 - arm / reference, from the
-    mean logarithm of ratios (where runs are no pairs, the difference of mean logarithms)."""
+    mean logarithm of ratios (where runs are no pairs, the difference of mean logarithms).
+
+    None for fewer than two pairs, or runs of an arm. `pair` are an arm and its reference.
+    """
+    study, sampled = table.results.study, table.sampling(pair[0])
     keywords = registered(study)
-    if as_ratio:
-        theirs, ours = ([math.log(x) for x in side] for side in (theirs, ours))
+    by_arm = [[seed for seed in study.seeds if (name, seed) in values] for name in pair]
     if study.is_paired:
-        says = paired_contrast(theirs, ours, design=design, **keywords).decided
-    else:
-        says = unpaired_contrast(theirs, ours, **keywords).decided
-    mean, intervals = says.mean, (says.interval, says.equivalence_interval)
+        seeds = [seed for seed in sampled.seeds if all(seed in own for own in by_arm)]
+        if sampled.why_not(seeds):
+            return None
+        by_arm, keywords["design"] = [seeds, seeds], sampled.design(seeds)
+    elif min(map(len, by_arm)) < 2:
+        return None
+    infer = paired_contrast if study.is_paired else unpaired_contrast
+    scale = math.log if as_ratio else float
+    ours, theirs = (
+        [scale(values[name, seed]) for seed in own] for name, own in zip(pair, by_arm, strict=True)
+    )
+    says = infer(theirs, ours, **keywords).decided
+    mean, interval, bounds = says.mean, says.interval, says.equivalence_interval
     if as_ratio:
         mean = _lost(mean)
-        intervals = tuple(Interval(_lost(i.high), _lost(i.low), i.level) for i in intervals)
-    state = budget_state(says.n, intervals[1], budget)
-    return Cost(mean, intervals[0], intervals[1], state)
+        interval, bounds = (
+            Interval(_lost(i.high), _lost(i.low), i.level) for i in (interval, bounds)
+        )
+    return Cost(mean, interval, bounds, budget_state(says.n, bounds, budget))
 
 
 def _lost(log_ratio: float) -> float:
@@ -187,17 +164,3 @@ def budget_state(n: int, bounds: Interval, budget: float | None) -> BudgetState 
     if n >= DESCRIPTIVE_BELOW and bounds.high <= budget:
         return "within"
     return "over" if n >= DESCRIPTIVE_BELOW and bounds.low > budget else "not shown"
-
-
-def _speeds(table: Table, rows: Sequence[Mapping[str, Any]]) -> Speeds:
-    """Tokens per second by (kind, arm, seed): measured in turn, and as timed while training."""
-    trials = table.results.trials
-    as_trained = {
-        (AS_TRAINED, *trial): trials[trial].get("tokens", 1) / timing["training_seconds"]
-        for trial, timing in table.results.timing.items()
-        if trial in trials
-    }
-    in_turn = {
-        (row["kind"], row["arm"], row["seed"]): row["tokens"] / row["seconds"] for row in rows
-    }
-    return as_trained | in_turn
