@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paribus.analysis import analyse, detectable
-from paribus.analysis.spreads import like
+from paribus.analysis.detectable import like
 from paribus.errors import ParibusError
 from paribus.statistics import holm, minimum_detectable_effect, paired_contrast
 

@@ -1,22 +1,70 @@
-"""Before a run: the smallest effect that a design can detect, and whether it sees what matters."""
+"""Before a run: the smallest effect that a design can detect, and whether it sees what matters.
+
+A study without a pilot is planned by SDs that earlier ones measured: `spreads.json` was computed
+from the studies in commit 846b38b8; studies/README.md lists them.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
+from pathlib import Path
+
+import numpy as np
 
 from paribus.analysis.choice import Choice
 from paribus.analysis.looks import least_effect
 from paribus.analysis.schema import Analysis
-from paribus.analysis.spreads import Spread, like
 from paribus.errors import ParibusError
-from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
-    Result,
-    required_pairs,
-)
+from paribus.statistics import DESCRIPTIVE_BELOW, Result, required_pairs
 from paribus.study import Endpoint, Study
+from paribus.study.trainer import STACKED
+
+FILE = Path(__file__).with_name("spreads.json")
+Pair = tuple[str, str]  # an arm and its reference
+
+
+@dataclass(frozen=True)
+class Spread:
+    """SDs of paired differences that kept studies measured for one metric and kind of change.
+
+    Attributes:
+        kind: the sections of the study that the arms changed.
+        sds: of each contrast, ascending, in the unit of its changes.
+        pairs: the fewest and the most seed pairs of a contrast.
+        studies: those with such a contrast.
+    """
+
+    metric: str
+    kind: tuple[str, ...]
+    sds: tuple[float, ...]
+    pairs: tuple[int, int]
+    studies: tuple[str, ...]
+
+
+@cache
+def _spreads() -> dict[tuple[str, tuple[str, ...]], Spread]:
+    rows = json.loads(FILE.read_text("utf-8"))["spreads"]
+    lists = ("kind", "sds", "pairs", "studies")
+    spreads = [Spread(**row | {name: tuple(row[name]) for name in lists}) for row in rows]
+    return {(spread.metric, spread.kind): spread for spread in spreads}
+
+
+def like(study: Study, arm: str, metric: str) -> Spread | None:
+    """Return the SDs of kept contrasts that change the same sections, whatever is tuned; None where
+    there are none. The optimizer counts as one section.
+
+    Of another trainer's study there are none: nobody knows that its metrics are the same.
+    """
+    if study.trainer != STACKED:
+        return None
+    sections, tuned = set(), study.tuning.keys if study.tuning else ()
+    for key in study.differences(arm).keys() - set(tuned):
+        head, *rest = key.split(".")
+        sections.add("optimizer" if rest[:1] == ["optimizer"] else head)
+    return _spreads().get((metric, tuple(sorted(sections))))
 
 
 @dataclass(frozen=True)
@@ -25,16 +73,16 @@ class Detectable(Result):
 
     Attributes:
         sd: of the paired differences, and `source` says from where.
-        kept: SDs of like contrasts in the kept studies, where `sd` is their median.
         effect: the least difference detected at the registered power with the study's seeds.
         pairs_for_margin: seed pairs that would detect a difference as large as the margin; None
             where no number would, as the choice of tuned values is too uncertain.
-        instead: what would detect such a difference where no number of pairs does, "more tuning
-            seeds" or "a finer grid around the optimum"; empty otherwise.
         smallest_effect: worth detecting; None where none is registered.
         choice: SD of the difference from choosing tuned values, with the study's tuning seeds.
         one_more: the effect with one more verdict seed, and with one more tuning seed; None where
             nothing is tuned.
+        kept: SDs of like contrasts in the kept studies, where `sd` is their median.
+        instead: what would detect such a difference where no number of pairs does, "more tuning
+            seeds" or "a finer grid around the optimum"; empty otherwise.
     """
 
     metric: str
@@ -44,11 +92,11 @@ class Detectable(Result):
     effect: float
     margin: float
     pairs_for_margin: int | None
-    smallest_effect: float | None = None
-    choice: float = 0.0
-    one_more: tuple[float, float] | None = None
-    kept: Spread | None = None
-    instead: str = ""
+    smallest_effect: float | None
+    choice: float
+    one_more: tuple[float, float] | None
+    kept: Spread | None
+    instead: str
 
     @property
     def exceeds_margin(self) -> bool:
@@ -95,9 +143,10 @@ def detectable(
     per contrast of the first endpoint, from a stated `sd`; or, with neither, for each contrast of
     which the kept studies have a like one, from the median of those.
 
-    Of the registered test, at the level of Holm's first step: alpha over the family. A contrast
-    that the pilot lacks takes the largest SD among those it has. Raises ParibusError where the SD
-    is not positive, or the pilot measured no difference of a primary endpoint.
+    Of the registered test, at the level of Holm's first step: alpha over the family, which a
+    contrast must reach whatever the others do. A contrast that the pilot lacks takes the largest SD
+    among those it has. Raises ParibusError where the SD is not positive, or the pilot measured no
+    difference of a primary endpoint.
     """
     if len(study.seeds) < 2:
         raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
@@ -105,25 +154,22 @@ def detectable(
         raise ParibusError(f"sd = {sd} must be a number greater than 0")
     if not study.contrasts:
         raise ParibusError("the study has one arm; a contrast needs two")
-    # Holm's first step: the level that a contrast must reach whatever the others do.
-    row = partial(_row, study, least_effect(study, study.inference.alpha / study.family))
-    if sd is not None:
-        return [row(study.primary, pair, sd, "stated") for pair in study.contrasts]
-    rows = []
-    for endpoint in study.judged:
+    least, rows = least_effect(study, study.inference.alpha / study.family), []
+    for endpoint in study.judged if sd is None else [study.primary]:
         sds, choices = ({}, {}) if pilot is None else _of_pilot(study, pilot, endpoint)
         largest = max(choices.values(), key=lambda choice: choice.error, default=None)
         for pair in study.contrasts:
-            if pilot is not None:
+            choice = choices.get(pair, largest)
+            if sd is not None:
+                rows.append(_row(study, least, endpoint, pair, sd, "stated"))
+            elif pilot is not None:
                 source = "pilot" if pair in sds else "pilot's largest"
-                pair_sd, choice = sds.get(pair, max(sds.values())), choices.get(pair, largest)
-                rows.append(row(endpoint, pair, pair_sd, source, choice=choice))
+                pair_sd = sds.get(pair, max(sds.values()))
+                rows.append(_row(study, least, endpoint, pair, pair_sd, source, choice=choice))
             elif kept := like(study, pair[0], endpoint.metric):
-                rows.append(row(endpoint, pair, kept.median, "kept studies", kept=kept))
+                median = float(np.median(kept.sds))
+                rows.append(_row(study, least, endpoint, pair, median, "kept studies", kept=kept))
     return rows
-
-
-Pair = tuple[str, str]
 
 
 def _of_pilot(
@@ -168,6 +214,10 @@ def _row(
         # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
         return least * math.sqrt(n) * math.hypot(sd / math.sqrt(pairs), error)
 
+    one_more = None
+    if choice:
+        tuned_more = choice.with_seeds(choice.n_seeds + 1).error
+        one_more = effect(n + 1, chosen), effect(n, tuned_more)
     return Detectable(
         metric=endpoint.metric,
         contrast=contrast,
@@ -178,12 +228,7 @@ def _row(
         pairs_for_margin=pairs,
         smallest_effect=endpoint.smallest_effect,
         choice=chosen,
-        one_more=(
-            effect(n + 1, chosen),
-            effect(n, choice.with_seeds(choice.n_seeds + 1).error),
-        )
-        if choice
-        else None,
+        one_more=one_more,
         kept=kept,
         instead=choice.remedy if choice and pairs is None else "",
     )

@@ -127,20 +127,18 @@ class Items:
             return self.contrast.seeds
         return tuple(self.table.usable(arm, self.contrast.metric, self.contrast.seeds))
 
-    @property
-    def _first(self) -> tuple[str, int]:
-        return self.contrast.arm, self.seeds_of(self.contrast.arm)[0]
+    def _first(self, arm: str) -> tuple[str, int]:
+        return arm, self.seeds_of(arm)[0]
 
     @property
     def _blocks(self) -> Mapping[str, Any]:
         """What is recorded of the blocks of the held-out text: `kind`, `items`, `blocks`."""
-        record: Mapping[str, Any] = self.table.results.trials[self._first]["blocks"]
-        return record
+        return self.table.results.trials[self._first(self.contrast.arm)]["blocks"]
 
     @property
     def _recorded(self) -> int:
         """How many blocks have recorded sums: fewer than of the text, where not all were kept."""
-        return len(self.table.results.trial_blocks[self._first])
+        return len(self.table.results.trial_blocks[self._first(self.contrast.arm)])
 
     @property
     def n_blocks(self) -> int | None:
@@ -156,21 +154,17 @@ class Items:
         """Whether the held-out text is too short to say how much contiguous blocks differ."""
         return self.n_blocks is not None and self.n_blocks < DESCRIPTIVE_BELOW
 
-    def why_other_blocks(self) -> str:
-        """Return why both arms share no blocks of text; empty where they do."""
-        results = self.table.results
-        trials = [
-            (arm, self.seeds_of(arm)[0]) for arm in (self.contrast.reference, self.contrast.arm)
-        ]
+    def _share_blocks(self) -> bool:
+        """Return whether both arms have the same blocks of text."""
+        results, arms = self.table.results, (self.contrast.reference, self.contrast.arm)
+        trials = [self._first(arm) for arm in arms]
         kinds = {results.trials[trial]["blocks"]["kind"] for trial in trials}
         # The same text has the same characters in each of its blocks, whatever its tokens are; but
         # the first token, which no token predicts, is longer in one tokenizer than in another.
         start = 1 if kinds == {"document"} else 0
         column = records_of(results.study).aligned_by
         lengths = [_column(self.table, *trial, column)[start:] for trial in trials]
-        if len(kinds) == 1 and np.array_equal(lengths[0], lengths[1]):
-            return ""
-        return "the arms read the validation text in windows of other lengths"
+        return len(kinds) == 1 and np.array_equal(*lengths)
 
     def scores(self) -> tuple[Scores, Scores] | str:
         """Return scores of the reference and of the arm, [seeds, items] by task; or why the arms
@@ -181,19 +175,18 @@ class Items:
             return f"{contrast.declared.label} is no ratio of sums over items"
         if isinstance(over, str):
             task = contrast.declared.task
-            baseline, treatment = (
-                question_scores(table, arm, self.seeds_of(arm), task) for arm in arms
-            )
+            sides = [question_scores(table, arm, self.seeds_of(arm), task) for arm in arms]
+        elif not self._share_blocks():
+            return "the arms read the validation text in windows of other lengths"
+        elif self.is_short:
+            text = plural(self._recorded, "window")
+            blocks = f"{DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
+            return f"a text of {text} is too short for {blocks}"
         else:
-            if why := self.why_other_blocks():
-                return why
-            if self.is_short:
-                text = plural(self._recorded, "window")
-                blocks = f"{DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
-                return f"a text of {text} is too short for {blocks}"
-            baseline, treatment = (
+            sides = [
                 [block_scores(table, over, arm, self.seeds_of(arm), self.n_blocks)] for arm in arms
-            )
+            ]
+        baseline, treatment = sides
         if [task.shape[1] for task in baseline] != [task.shape[1] for task in treatment]:
             return "the arms were not asked the same questions"
         if all(task.shape[1] < 2 for task in baseline):
@@ -207,9 +200,8 @@ class Items:
             return f"{n:,} questions"
         if self.n_blocks is not None:
             return f"{n:,} contiguous blocks of text"
-        blocks = self._blocks
-        counted = f"{blocks['items']:,} {blocks['kind']}s"
-        return counted if blocks["items"] == n else f"{n:,} blocks of {counted}"
+        counted = f"{self._blocks['items']:,} {self._blocks['kind']}s"
+        return counted if self._blocks["items"] == n else f"{n:,} blocks of {counted}"
 
     def target(self, sampled: str) -> str:
         """Return what is claimed of besides new seeds, where `sampled` are the items that are
@@ -242,10 +234,9 @@ class Items:
             return None
         scores = self.scores()
         if not isinstance(scores, str):
-            n_items = sum(task.shape[1] for task in scores[0])
             error = crossed_components(item_deltas(*scores)).item_error
-            return OtherText(error, self.text(n_items))
+            return OtherText(error, self.text(scores[0][0].shape[1]))
         if not self.is_short:
             return None
-        n = _column(self.table, *self._first, items.count).sum()
+        n = _column(self.table, *self._first(self.contrast.arm), items.count).sum()
         return OtherText(None, f"{n:,.0f} {ITEMS.get(items.count, items.count)}")
