@@ -16,6 +16,8 @@ from paribus.runs import ask
 from paribus.runs.queue import Task
 from paribus.study import load_study, null_studies, require_trust
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 CODE = """
 from pathlib import Path
 (Path(__file__).parent / "it-ran").write_text("")
