@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import pkgutil
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -176,10 +176,7 @@ class EngineRunner(Runner):
         metrics = endpoint_metrics(study)
         if len(recorded.done) < len(study.trials):
             warnings += start.device_warnings(study, machine)
-            large: Set[str] = set()
-            if is_brief and machine["device"] == "cpu":
-                large = start.large_arms(study, self._datasets)
-            warnings += self._check(study, max(map(len, planned)), large)
+            warnings += self._check(study, max(map(len, planned)), is_brief=is_brief)
             if not is_brief:
                 n_workers = settings["workers"] or machine["workers"]
                 sharing = math.ceil(n_workers / machine["devices"])
@@ -196,7 +193,7 @@ class EngineRunner(Runner):
             self.context.report("warning", words=words, once=words)
         return planned
 
-    def _check(self, study: Study, size: int, large: Set[str]) -> list[str]:
+    def _check(self, study: Study, size: int, *, is_brief: bool) -> list[str]:
         """Let workers try a step of every arm; returns what to warn of.
 
         Arms that could share a stack, or differ in warmup besides, run the same code, and are tried
@@ -206,7 +203,7 @@ class EngineRunner(Runner):
         replicas = min(size, 2)  # two replicas go the way of any more
         for arm, *_ in stacks.sharing_arms(study):
             doing = f"in the dry run of arm '{arm}'"
-            options = {"stack": replicas, "by_shapes": arm in large}
+            options = {"stack": replicas, "is_brief": is_brief}
             task = _task_on_step("check", study, arm, doing, **options)
             tasks.setdefault(task.id, task)
         return [line for lines in self.queue.ask(list(tasks.values())) for line in lines]

@@ -26,14 +26,6 @@ from paribus.runs.run import Device, ask
 from paribus.study import Study, first_stage, parse_study, require_trust, with_choice
 from paribus.study.bounds import MOST_STEPS
 
-DRY_ROWS = 2 * 6  # windows of a dry run: two in each of six passes
-
-
-def large_arms(study: Study, datasets: dict[Data, Dataset]) -> set[str]:
-    """Return the arms whose dry run on a CPU would take minutes."""
-    vocab_size = {arm: datasets[study.setting(arm).data].vocab_size for arm in study.arms}
-    return {arm for arm in study.arms if is_large(study.setting(arm), vocab_size[arm], DRY_ROWS)}
-
 
 def step_identity(study: Study, arm: str) -> str:
     """Return a digest of a step of `arm`. Arms with equal digests share a dry run."""

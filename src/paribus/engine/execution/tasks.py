@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus.engine.check import check_arm, repeat_steps
+from paribus.engine.cost import is_large
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.execution.start import described, read_data
 from paribus.engine.execution.throughput import time_in_turn
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
     from paribus.engine.training.ranks import Ranks
     from paribus.runs.worker import Context
+
+DRY_ROWS = 2 * 6  # windows of a dry run: two in each of six passes
 
 
 def devices_per_trial(study: Study) -> int:
@@ -106,7 +109,9 @@ def _execute(task: Task, context: Context) -> Any:
     dataset = read_text(study, study.setting(arm).data)
     match kind:
         case "check":
-            by_shapes = arguments["by_shapes"]
+            # A step of a large model on a CPU takes minutes.
+            by_shapes = arguments["is_brief"] and device.type == "cpu"
+            by_shapes = by_shapes and is_large(study.setting(arm), dataset.vocab_size, DRY_ROWS)
             return check_arm(study, arm, dataset, device, stack, graphs=graphs, by_shapes=by_shapes)
         case "memory":
             workers = arguments["workers"]
