@@ -9,12 +9,11 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from paribus.cli.options import (
-    HERE,
+    CREW,
+    Crew,
     Json,
     Overrides,
     StudyName,
-    Where,
-    Workers,
     console,
     parse_overrides,
     print_json,
@@ -67,8 +66,7 @@ def try_(
     name: str,
     *,
     set_: Overrides = None,
-    workers: Workers = None,
-    where: Where = HERE,
+    where: Crew = CREW,
     json: Json = False,
 ) -> int:
     """Screen an idea and, if it passes, confirm it on fresh seeds; exit code 0 if it is kept, 10
@@ -81,7 +79,7 @@ def try_(
 
     campaign = open_campaign(folder)
     console.stderr = console.stderr or json
-    idea = try_idea(campaign, name, parse_overrides(set_) or None, **_runners(workers, where))
+    idea = try_idea(campaign, name, parse_overrides(set_) or None, **_runners(where))
     _show(campaign, [idea], json=json)
     return 0 if idea.state == "kept" else EXIT_NOT_KEPT
 
@@ -94,29 +92,29 @@ def status(folder: CampaignPath, *, json: Json = False) -> None:
     _show(campaign, list(campaign.ideas.values()), json=json)
 
 
-def end(
-    folder: CampaignPath, *, workers: Workers = None, where: Where = HERE, json: Json = False
-) -> None:
+def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None:
     """Judge the kept ideas on the sealed test part, opened once; no idea can follow."""
     from paribus.campaign import end as end_campaign
     from paribus.campaign import open_campaign
 
     campaign = open_campaign(folder)
     console.stderr = console.stderr or json
-    end_campaign(campaign, **_runners(workers, where))
+    end_campaign(campaign, **_runners(where))
     _show(campaign, list(campaign.ideas.values()), json=json)
 
 
-def _runners(workers: int | None, where: Where) -> dict[str, Any]:
-    require_positive(workers=workers)
-    from paribus.cli.commands import options_of, train
+def _runners(where: Crew) -> dict[str, Any]:
+    require_positive(workers=where.workers)
+    from paribus.cli.commands import train
     from paribus.runs import register as register_study
 
     def run(study: Study, folder: Path, *, open_test: bool = True) -> Results:
-        return train(study, folder, workers, where, None, open_test=open_test)
+        return train(study, folder, where, open_test=open_test)
 
     def register(study: Study, folder: Path) -> Path:
-        return register_study(study, folder, **options_of(study, where))
+        options = where.options(study)
+        del options["workers"]
+        return register_study(study, folder, **options)
 
     return {"run": run, "register": register}
 

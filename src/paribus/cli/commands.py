@@ -12,22 +12,23 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from paribus.cli.options import (
-    HERE,
     PLAIN,
     PLANNED,
+    TRAINING,
+    TRYING,
     Answer,
-    Eager,
+    Crew,
     Folder,
     Json,
     Overrides,
     Pdf,
     Planned,
     ResultsPath,
-    StackSize,
     StudyName,
+    Training,
     Trust,
+    Trying,
     Where,
-    Workers,
     console,
     parse_overrides,
     print_json,
@@ -44,18 +45,13 @@ if TYPE_CHECKING:
     from paribus.results import Results
     from paribus.study import Study
 
-# Options that a program takes, and a trainer of the user's own.
-TAKEN = ("--workers", "--backend", "--backend-option")
-
 
 def plan(
     study: StudyName,
     *,
     pilot: Path | None = None,
     sd: float | None = None,
-    workers: Workers = None,
     where: Planned = PLANNED,
-    stack: StackSize = None,
     set_: Overrides = None,
     json: Json = False,
     trust: Trust = False,
@@ -71,7 +67,7 @@ def plan(
     from paribus.cli import tables
     from paribus.results import load_results
 
-    loaded, cost = _cost(loaded, workers, where, stack)
+    loaded, cost = _cost(loaded, where)
     metrics = _metrics(loaded)
     earlier = analyse(load_results(pilot)) if pilot else None
     rows = []
@@ -113,25 +109,23 @@ def _question(study: Study) -> list[str]:
     return [f"[bold]{escape(study.title or study.name)}[/]", escape(study.question)]
 
 
-def _cost(
-    study: Study, workers: int | None, where: Planned, stack: int | None
-) -> tuple[Study, Cost | None]:
+def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
     """Return a study with settled budgets, and its cost; None if another program trains it."""
     from paribus.study.trainer import STACKED
 
-    measured = where.stated(workers=workers, stack=stack)
+    options = where.options(study)
     if study.trainer != STACKED:
-        _require_used(study, measured + (["--tflops"] if where.tflops else []))
         return study, None
+    stated_alone = {name: options.pop(name) for name in ("tflops", "utilisation", "count")}
     if where.tflops is None:
-        if where.utilisation is not None or where.count is not None:
+        if stated_alone.keys() & set(where.stated):
             raise ParibusError("--utilisation and --count need --tflops, the peak of a device")
-        from paribus.engine.execution.start import estimate, settled_budgets
+        from paribus.engine.execution.estimate import estimate
+        from paribus.engine.execution.start import settled_budgets
 
-        options = {**where.chosen(), "workers": workers, "stack": stack, "price": where.price}
         return settled_budgets(study), estimate(study, **options)
-    if measured:
-        raise ParibusError(f"{measured[0]} is of a measured step, and --tflops measures none")
+    if measured := set(where.stated) - {*stated_alone, "price"}:
+        raise ParibusError(f"--{min(measured)} is of a measured step, and --tflops measures none")
     from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 
     share = UTILISATION if where.utilisation is None else where.utilisation
@@ -164,8 +158,7 @@ def check(
     all_: Annotated[
         bool, Parameter(name="--all", help="Every key, not only those that are set.")
     ] = False,
-    where: Where = HERE,
-    eager: Eager = False,
+    where: Trying = TRYING,
     set_: Overrides = None,
     json: Json = False,
     trust: Trust = False,
@@ -189,13 +182,13 @@ def check(
     from paribus.runs import try_briefly
     from paribus.study.trainer import COMMAND, STACKED, require_stacked
 
-    _require_used(loaded, where.stated(eager=eager))
+    options = where.options(loaded)
     if parameters:
         require_stacked(loaded, "`paribus check --parameters`")
     is_ours = loaded.trainer == STACKED
     with tempfile.TemporaryDirectory() as folder, unrecorded():
         home = Path(folder) / "results"
-        register_study(loaded, home, **options_of(loaded, where, eager=eager))
+        register_study(loaded, home, **options)
         tried = try_briefly(loaded, home) if loaded.trainer == COMMAND else {}
     cost, rows = None, {}
     if is_ours:
@@ -242,19 +235,11 @@ def _list_examples() -> None:
     )
 
 
-def options_of(study: Study, where: Where, *, eager: bool = False) -> dict[str, Any]:
-    """Return the options of `register` that the trainer of a study takes."""
-    from paribus.study.trainer import STACKED
-
-    return {**where.chosen(), "eager": eager} if study.trainer == STACKED else {}
-
-
 def register(
     study: StudyName,
     *,
     results: ResultsPath = None,
-    where: Where = HERE,
-    eager: Eager = False,
+    where: Trying = TRYING,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> None:
@@ -263,8 +248,7 @@ def register(
     from paribus.cli import tables
     from paribus.runs import register as register_study
 
-    _require_used(loaded, where.stated(eager=eager))
-    path = register_study(loaded, results, **options_of(loaded, where, eager=eager))
+    path = register_study(loaded, results, **where.options(loaded))
     show(tables.design(loaded, only_warnings=True))
     show_path(f"registered: {path}")
 
@@ -273,11 +257,7 @@ def run(
     study: StudyName,
     *,
     results: ResultsPath = None,
-    workers: Workers = None,
-    where: Where = HERE,
-    stack: StackSize = None,
-    eager: Eager = False,
-    log: list[str] | None = None,
+    where: Training = TRAINING,
     pdf: Pdf = True,
     null: int | None = None,
     tuning: Annotated[bool, Parameter(negative="--no-tuning")] = True,
@@ -288,7 +268,6 @@ def run(
     """Train, evaluate, decide, report; run it again to continue.
 
     Args:
-        log: A tracker to write to as well: tensorboard, wandb.
         null: Measure error rates instead: so many studies of the baseline against itself.
         tuning: With --null: tune every replicate of a tuned study too, on seeds of its own.
     """
@@ -296,7 +275,7 @@ def run(
         raise ParibusError("--no-tuning is of error rates; add --null N, or remove it")
     loaded = _load(study, set_, trust, where)
     if null is not None:
-        _run_null(loaded, null, results, workers, where, tuned=tuning, json=answer.json)
+        _run_null(loaded, null, results, where, tuned=tuning, json=answer.json)
         return 0
     from paribus.cli import tables
     from paribus.results import extended
@@ -304,16 +283,14 @@ def run(
 
     staged = extended(loaded, results_folder(loaded, results))
     warnings = tables.design(staged, only_warnings=True)
-    done = train(loaded, results, workers, where, stack, log or [], eager=eager, before=warnings)
-    return _finish(done, answer, pdf=pdf)
+    return _finish(train(loaded, results, where, before=warnings), answer, pdf=pdf)
 
 
 def _run_null(
     study: Study,
     replicates: int,
     results: Path | None,
-    workers: int | None,
-    where: Where,
+    where: Training,
     *,
     tuned: bool,
     json: bool,
@@ -329,7 +306,7 @@ def _run_null(
     every = []
     for number, null in enumerate(null_studies(study, replicates, tuned=tuned), start=1):
         console.print(f"replicate {number} of {replicates}")
-        every.append(train(null, home / f"replicate-{number}", workers, where, None))
+        every.append(train(null, home / f"replicate-{number}", where))
     calibration = calibrate(every)
     write_json(home / "null.json", asdict(calibration))
     if json:
@@ -357,12 +334,8 @@ def report(
 def train(
     study: Study,
     results: Path | None,
-    workers: int | None,
-    where: Where,
-    stack: int | None,
-    log: Sequence[str] = (),
+    where: Crew,
     *,
-    eager: bool = False,
     before: str = "",
     open_test: bool = True,
 ) -> Results:
@@ -370,29 +343,11 @@ def train(
     printed once nothing refuses it any more."""
     from paribus.runs import run as run_study
     from paribus.runs.bar import watching
-    from paribus.study.trainer import STACKED
 
-    _require_used(study, where.stated(workers=workers, stack=stack, eager=eager, log=log))
-    options: dict[str, Any] = {"workers": workers, "backend": where.chosen()["backend"]}
-    if study.trainer == STACKED:
-        options |= {**where.chosen(), "stack": stack, "eager": eager, "log": log}
-        options["open_test"] = open_test
+    options = where.options(study)
+    log = options.pop("log", None) or ()
     with watching(console, before.splitlines()) as watch:
-        return run_study(study, results, watch=watch, **options)
-
-
-def _require_used(study: Study, stated: list[str]) -> None:
-    """Raise ParibusError for an option that the study's trainer would never hear of."""
-    from paribus.study.trainer import COMMAND, STACKED
-
-    if study.trainer == COMMAND or ":" in study.trainer:
-        stated = [option for option in stated if option not in TAKEN]
-    if study.trainer != STACKED and stated:
-        raise ParibusError(
-            f"'{study.name}' is run by trainer '{study.trainer}', which takes no "
-            f"{' or '.join(stated)}; leave it out, or make it a key of the trainer's own section",
-            code="conflict",
-        )
+        return run_study(study, results, watch=watch, log=log, open_test=open_test, **options)
 
 
 def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:

@@ -12,14 +12,14 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from paribus.cli.options import (
-    HERE,
+    CREW,
     AverageLast,
+    Crew,
     Folder,
     Json,
     Step,
     Trust,
     Where,
-    Workers,
     console,
     print_stamped,
     show,
@@ -138,7 +138,7 @@ def cancel(
     from paribus.runs.standing import cancel as cancel_study
 
     named = Where(backend=backend, backend_option=backend_option) if backend else None
-    for line in cancel_study(folder, named.chosen()["backend"] if named else None):
+    for line in cancel_study(folder, named.options()["backend"] if named else None):
         show_path(line)
     show_path("finished trials and checkpoints are kept: run the study again to continue")
 
@@ -184,8 +184,7 @@ def evaluate(
     data: Path | None = None,
     step: Step = None,
     average_last: AverageLast = 1,
-    workers: Workers = None,
-    where: Where = HERE,
+    where: Crew = CREW,
     json: Json = False,
     trust: Trust = False,
 ) -> None:
@@ -215,8 +214,7 @@ def evaluate(
         data=data,
         step=step,
         average_last=average_last,
-        workers=workers,
-        **where.chosen(),
+        **where.options(),
         trust=trust,
     )
     rows = answered.tasks.to_pylist()

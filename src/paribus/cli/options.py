@@ -19,6 +19,7 @@ from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
     from paribus.report.table_model import Table
+    from paribus.study import Study
 
 StudyName = Annotated[
     str, Parameter(help="The name of an example (`paribus check` lists them), or a TOML file.")
@@ -34,28 +35,20 @@ ResultsPath = Annotated[
         help="The results folder; by default results/<study> beside the study file.",
     ),
 ]
-Workers = Annotated[int | None, Parameter(help="Worker processes; by default one per core or GPU.")]
-StackSize = Annotated[
-    int | None,
-    Parameter(help="Trials trained together in a worker; by default 1, on a GPU all that fit."),
-]
 Step = Annotated[
     int | None, Parameter(help="Weights kept after this step (training.keep) in place of the last.")
 ]
 AverageLast = Annotated[
     int, Parameter(help="Average this many kept sets of weights, up to that step.")
 ]
-Eager = Annotated[
-    bool,
-    Parameter(
-        help="Launch GPU kernels one by one: slower, for modules that read a tensor's value."
-    ),
-]
 Trust = Annotated[
     bool, Parameter(help="Run the custom code that a results folder names; read that code first.")
 ]
 Json = Annotated[bool, Parameter(help="Print the same as JSON, on standard output alone.")]
 Pdf = Annotated[bool, Parameter(negative="--no-pdf", help="Write the PDF too.")]
+
+
+TAKEN = ("workers", "backend", "backend_option")  # by a program, and a trainer of the user's own
 
 
 @Parameter(name="*")
@@ -89,33 +82,90 @@ class Where:
 
             warm_up()
 
-    def chosen(self) -> dict[str, Any]:
-        """Return the same as functions take it. Raises ParibusError for an unknown backend."""
+    @property
+    def stated(self) -> list[str]:
+        """The names of the options that are not what they are by default."""
+        return [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+
+    def options(self, study: Study | None = None) -> dict[str, Any]:
+        """Return these options as functions take them, as far as the trainer of `study` does.
+
+        Raises ParibusError for an unknown backend, and for one that the trainer never hears of.
+        """
         from paribus.runs.executors import find_backend
+        from paribus.study.trainer import COMMAND, STACKED
 
-        options = parse_overrides(self.backend_option)
-        return {"device": self.device, "backend": find_backend(self.backend, options)}
-
-    def stated(self, **others: Any) -> list[str]:
-        """Return which of these options are not what they are by default, and which `others`."""
-        own = {f.name: getattr(self, f.name) for f in fields(Where)}
-        usual = {f.name: f.default for f in fields(Where)}
-        given = {k: value for k, value in own.items() if value != usual[k]} | others
-        return [f"--{k.replace('_', '-')}" for k, value in given.items() if value]
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        own = parse_overrides(values.pop("backend_option"))
+        values["backend"] = find_backend(values["backend"], own)
+        del values["cpu_kernels"]
+        if study is None or study.trainer == STACKED:
+            return values
+        takes = TAKEN if study.trainer == COMMAND or ":" in study.trainer else ()
+        if unused := [f"--{k.replace('_', '-')}" for k in self.stated if k not in takes]:
+            raise ParibusError(
+                f"'{study.name}' is run by trainer '{study.trainer}', which takes no "
+                f"{' or '.join(unused)}; leave it out, or make it a key of the trainer's own "
+                "section",
+                code="conflict",
+            )
+        return {name: value for name, value in values.items() if name in TAKEN}
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Planned(Where):
+class Trying(Where):
+    """Where one step of every arm is tried.
+
+    Attributes:
+        eager: Launch GPU kernels one by one: slower, for modules that read a tensor's value.
+    """
+
+    eager: bool = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Crew(Where):
+    """Where workers run, and how many.
+
+    Attributes:
+        workers: Worker processes; by default one per core or GPU.
+    """
+
+    workers: int | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Training(Crew):
+    """Where and how trials are trained.
+
+    Attributes:
+        stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
+        eager: Launch GPU kernels one by one: slower, for modules that read a tensor's value.
+        log: A tracker to write to as well: tensorboard, wandb.
+    """
+
+    stack: int | None = None
+    eager: bool = False
+    log: list[str] | None = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Planned(Crew):
     """Where a plan measures a step, or the devices that it plans for instead.
 
     Attributes:
+        stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
         tflops: Do not measure: a device's peak of 10^12 dense FLOPs per second (data sheet).
         utilisation: With --tflops: the share of the peak that training reaches; by default 0.4.
         count: With --tflops: the number of devices.
         price: The price of a device for an hour.
     """
 
+    stack: int | None = None
     tflops: float | None = None
     utilisation: float | None = None
     count: int | None = None
@@ -131,8 +181,8 @@ class Answer:
         verbose: Print every test, control and caution too.
         json: Print verdict.json in place of the card; all else goes to stderr.
         markdown: Print the card as Markdown, for a pull request; the rest to stderr.
-        exit_verdict: Exit with a code for the word, of several for the last of: BETTER 0, SAME 12,
-            DESCRIPTIVE 14, UNRESOLVED 13, WORSE 11, INVALID 3.
+        exit_verdict: Exit with a code for the word; of several words for the last of these:
+            BETTER 0, SAME 12, DESCRIPTIVE 14, UNRESOLVED 13, WORSE 11, INVALID 3.
     """
 
     verbose: bool = False
@@ -148,7 +198,8 @@ class Answer:
             console.stderr = True
 
 
-HERE, PLANNED, PLAIN = Where(), Planned(), Answer()
+TRYING, CREW, TRAINING = Trying(), Crew(), Training()
+PLANNED, PLAIN = Planned(), Answer()
 # The styles of words.
 THEME = Theme({"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"})
 console = Console(highlight=False, soft_wrap=False, theme=THEME)
