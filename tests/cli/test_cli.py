@@ -315,7 +315,7 @@ def test_json_answers_have_one_form(way, folder, costed, tmp_path):
         (["run", "quickstrt"], "did you mean 'quickstart'"),
         (["run", "quickstart", "--arms", "x"], "run has no option --arms: known: backend,"),
         (["plan", "--prices", "3"], "plan has no option --prices: did you mean 'price'?"),
-        (["run", "quickstart", "--workers"], "run needs --workers: Worker processes"),
+        (["run", "quickstart", "--workers"], "run needs --workers"),
         (["export", "results", "out"], "export needs --trial"),
         (["rn"], "Unknown command"),
         (["run", "quickstart", "--set", "training.iteratons=3"], "did you mean 'iterations'"),

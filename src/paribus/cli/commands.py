@@ -120,8 +120,7 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
     if where.tflops is None:
         if stated_alone.keys() & set(where.stated):
             raise ParibusError("--utilisation and --count need --tflops, the peak of a device")
-        from paribus.engine.execution.estimate import estimate
-        from paribus.engine.execution.start import settled_budgets
+        from paribus.engine.execution.start import estimate, settled_budgets
 
         return settled_budgets(study), estimate(study, **options)
     if measured := set(where.stated) - {*stated_alone, "price"}:
