@@ -130,29 +130,35 @@ def running(*command: str) -> set[int]:
     return found
 
 
-class Here:
-    """Workers that do a run's tasks in the process of the test, one at each look at them."""
+def work_here(queue: Queue) -> None:
+    """Do the next task of a run in the process of the test, or find out what comes next."""
+    order = queue.read_order()
+    runner = runner_of(order.trainer)(Context(queue, order, "here", 0))
+    names = queue.names()
+    task = queue.read_task(names[0]) if names else None
+    try:
+        if task is None:
+            runner.advance()
+            return
+        answer = runner.execute(task)
+    except ParibusError as error:
+        queue.fail(str(error))
+        return
+    if answer is not None:
+        queue.answer(task.id, answer)
+    queue.finish(task)
 
-    def __init__(self, queue: Queue) -> None:
-        order = queue.read_order()
-        self.queue, self.runner = queue, runner_of(order.trainer)
-        self.context = Context(queue, order, "here", 0)
+
+class Here(Local):
+    """A run's tasks are done in the process of the test, one at each look at them."""
+
+    def start(self, queue: Queue, *sizes: int) -> None:
+        """Start nothing."""
+        self._queue = queue
 
     def check(self) -> None:
-        """Do the next task, or find out what comes next."""
-        names = self.queue.names()
-        task = self.queue.read_task(names[0]) if names else None
-        try:
-            if task is None:
-                self.runner(self.context).advance()
-                return
-            answer = self.runner(self.context).execute(task)
-        except ParibusError as error:
-            self.queue.fail(str(error))
-            return
-        if answer is not None:
-            self.queue.answer(task.id, answer)
-        self.queue.finish(task)
+        """Do the next task."""
+        work_here(self._queue)
 
     def stop(self) -> None:
         """Nothing has been started."""
@@ -162,4 +168,5 @@ class Here:
 
 def in_one_process() -> Any:
     """Return a context in which runs start no process: their tasks are done by whoever waits."""
-    return patch.object(Local, "start", lambda backend, queue, *sizes: Here(queue))
+    methods = {name: vars(Here)[name] for name in ("start", "check", "stop", "leave")}
+    return patch.multiple(Local, **methods)

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from paribus.readers import Run as Run
     from paribus.readers import Source as Source
     from paribus.readers import reader as reader
-    from paribus.runs.executors import Backend as Backend
     from paribus.runs.executors import backend as backend
     from paribus.runs.executors.jobs import JobBackend as JobBackend
     from paribus.runs.executors.jobs import JobOptions as JobOptions
@@ -70,7 +69,7 @@ _HOMES = {
         "paribus.engine.training": "Moment Taken Update average loss optimizer schedule",
         "paribus.metric": "ItemSums Metric",
         "paribus.readers": "Run Source reader",
-        "paribus.runs.executors": "Backend backend",
+        "paribus.runs.executors": "backend",
         "paribus.runs.executors.jobs": "JobBackend JobOptions JobState",
         "paribus.runs.trackers": "EachTrial",
         "paribus.study": "Study",

@@ -56,9 +56,6 @@ class Processes(JobBackend):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(path.read_text()), signal.SIGTERM)
 
-    def log(self, scratch: Path, number: int) -> Path:
-        return scratch / f"{number}.log"
-
     def _note(self, line: str) -> None:
         with (Path(self.options.home) / "asked").open("a") as file:
             file.write(line + "\n")

@@ -20,16 +20,15 @@ def test_backends_are_found_by_name():
 
 
 OWN = """
-from paribus.extend import Backend, Options, backend
+from paribus.extend import JobBackend, JobOptions, backend
 
-class Wanted(Options):
+class Wanted(JobOptions):
     partition: str
     nodes: int = 1
 
 @backend("cluster", options=Wanted)
-class Cluster(Backend):
-    def start(self, queue, n_trials, devices_per_trial):
-        raise OSError(f"no partition {self.options.partition}")
+class Cluster(JobBackend):
+    pass
 
 class NoBackend:
     pass

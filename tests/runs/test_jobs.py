@@ -14,7 +14,7 @@ import paribus
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs.executors import jobs
-from paribus.runs.executors.jobs import JobBackend, JobOptions, Jobs, JobState
+from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState
 from paribus.runs.executors.slurm import Slurm, SlurmOptions
 from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order
@@ -68,53 +68,52 @@ def queue(tmp_path: Path) -> Queue:
 def processes_backend(tmp_path: Path) -> Processes:
     home = tmp_path / "scheduler"
     home.mkdir()
-    made = Processes(ProcessOptions(home=str(home), jobs=2))
-    made.name = "processes"
-    return made
+    return Processes(ProcessOptions(home=str(home), jobs=2))
 
 
 def test_three_hundred_trials_are_a_few_jobs(queue: Queue) -> None:
     backend = Scripted(JobState("1", "running"))
-    Jobs(backend, queue, 300, 1)
+    backend.start(queue, 300, 1)
     assert backend.submitted == [16]
     backend = Scripted(None, workers=4)
     (queue.path / jobs.SUBMITTED).unlink()
-    Jobs(backend, queue, 8, 1)
+    backend.start(queue, 8, 1)
     assert backend.submitted == [2]
 
 
 def test_jobs_that_end_too_early_are_submitted_again_and_then_end_the_run(queue: Queue) -> None:
     backend = Scripted(JobState("7_0", "ended", "FAILED"), retries=2)
-    at_work = Jobs(backend, queue, 1, 1)
-    at_work.check()
-    at_work.check()
+    backend.start(queue, 1, 1)
+    backend.check()
+    backend.check()
     with pytest.raises(ParibusError, match="FAILED"):
-        at_work.check()
+        backend.check()
     assert backend.submitted == [1, 1, 1]
 
 
 def test_a_cancelled_job_ends_the_run(queue: Queue) -> None:
     backend = Scripted(JobState("7_0", "ended", "CANCELLED", is_cancelled=True))
+    backend.start(queue, 1, 1)
     with pytest.raises(ParibusError, match="7_0 was cancelled"):
-        Jobs(backend, queue, 1, 1).check()
+        backend.check()
 
 
 def test_a_scheduler_that_does_not_answer_for_a_while_ends_nothing(
     queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = Scripted(JobState("1", "running"))
-    at_work = Jobs(backend, queue, 1, 1)
+    backend.start(queue, 1, 1)
 
     def silent(names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
         raise ParibusError("slurmctld: connection refused")
 
     monkeypatch.setattr(backend, "states", silent)
-    at_work.check()
-    at_work.check()
+    backend.check()
+    backend.check()
     assert len(caplog.records) == 1
     monkeypatch.setattr(jobs, "SILENT_SECONDS", -1.0)
     with pytest.raises(ParibusError, match="connection refused"):
-        at_work.check()
+        backend.check()
 
 
 def test_jobs_leave_the_records_of_a_run_here(tmp_path: Path, processes_backend: Processes) -> None:
@@ -132,7 +131,6 @@ import paribus
 from tests.execution.job_backend import Options, Processes
 here = Path(sys.argv[1])
 backend = Processes(Options(home=str(here / "scheduler"), jobs=2))
-backend.name = "processes"
 paribus.run(paribus.load_study(here / "study.toml"), here / "r", backend=backend)
 """
 
@@ -167,7 +165,7 @@ def test_jobs_go_on_without_the_command_and_the_next_one_joins_them(
 
 
 def job_rows_of(folder: Path, backend: Processes, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr("paribus.runs.standing.shipped", lambda kind, options: backend)
+    monkeypatch.setattr("paribus.runs.standing._recorded_backend", lambda queue: backend)
     rows = job_rows(folder / "r")
     return len(rows) == 2 and all(row.state == "running" for row in rows)
 
@@ -179,7 +177,7 @@ def test_cancel_ends_the_jobs_of_a_study(
     monkeypatch.setenv("STEP_SECONDS", "30")
     queue = Queue.of(folder.path)
     queue.open(_order(study, folder, Options(), processes_backend))
-    Jobs(processes_backend, queue, 6, 1)
+    processes_backend.start(queue, 6, 1)
     eventually(lambda: processes(tmp_path, "train.py"))
     (line,) = cancel(tmp_path / "r", processes_backend)
     assert "were cancelled" in line

@@ -20,7 +20,7 @@ from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.opened_texts import note
 from paribus.results.registration import FILE, registered_retries
 from paribus.runs.bar import bar
-from paribus.runs.executors import Backend, Workers, find_backend
+from paribus.runs.executors import Backend, find_backend
 from paribus.runs.processes import ending_children
 from paribus.runs.progress import Tracker, Watch
 from paribus.runs.queue import Order, Queue, Task
@@ -178,7 +178,8 @@ def ask(
         queue = Queue(Path(name).absolute() / "queue")
         queue.open(_order(study, ResultsFolder(results), options, backend, stages=False))
         queue.put(tasks)
-        _wait(queue, backend.start(queue, len(tasks), _devices(study)))
+        backend.start(queue, len(tasks), _devices(study))
+        _wait(queue, backend)
         return [queue.read_answer(task.id) for task in tasks]
 
 
@@ -202,8 +203,8 @@ def _follow(
             TrainerRunner(None, find_trainer(study, folder, **options_here)).open(study, folder)
         trackers = Trackers(log, study, folder.path)
         try:
-            workers = backend.start(queue, _most_trials(study), _devices(study))
-            _wait(queue, workers, watch, trackers)
+            backend.start(queue, _most_trials(study), _devices(study))
+            _wait(queue, backend, watch, trackers)
         finally:
             trackers.tell("close")
     except (ParibusError, KeyboardInterrupt) as error:
@@ -225,20 +226,20 @@ def _order(
         )
     registered = registered_retries(folder) if folder.exists else None
     settings = asdict(options) | {
-        "retries": backend.retries if registered is None else registered,
+        "retries": backend.options.retries if registered is None else registered,
         "recorded": is_recording(),
         "is_here": backend.is_here,
         "environment": {k: v for k, v in os.environ.items() if k == "PARIBUS_LEDGER"},
     }
-    if not backend.is_here and options.workers is None:
-        settings["workers"] = backend.workers(_devices(study))  # type: ignore[attr-defined]
+    if options.workers is None:
+        settings["workers"] = backend.workers(_devices(study))
     return Order(
         study=study.model_dump(mode="json"),
         folder=str(study.folder.absolute()),
         results=str(folder.path.absolute()),
         trainer=study.trainer,
         settings=settings,
-        executor=backend.record,
+        executor={"backend": backend.name, "options": backend.options.model_dump(mode="json")},
         software={} if backend.is_here else software(study),
         cwd=os.getcwd(),
         search=own_folders(),
@@ -267,14 +268,14 @@ def _join_or_open(queue: Queue, order: Order, folder: ResultsFolder) -> None:
 
 
 def _wait(
-    queue: Queue, workers: Workers, watch: Watch | None = None, trackers: Trackers | None = None
+    queue: Queue, backend: Backend, watch: Watch | None = None, trackers: Trackers | None = None
 ) -> None:
     """Follow a run to its end. Raises ParibusError if it fails."""
     order, tracker = queue.read_order(), Tracker(queue)
     try:
         while not queue.is_over and (order.stages or queue.names()):
             _tell(tracker, watch, trackers)
-            workers.check()
+            backend.check()
             time.sleep(POLL_SECONDS)
         _tell(tracker, watch, trackers)
         if failure := queue.failure():
@@ -287,11 +288,11 @@ def _wait(
         if isinstance(error, ParibusError) and queue.exists:
             queue.fail(str(error))
         else:
-            workers.stop()
+            backend.stop()
         if not isinstance(error, KeyboardInterrupt) or order.settings["is_here"]:
-            workers.leave()
+            backend.leave()
         raise
-    workers.leave()
+    backend.leave()
 
 
 def _tell(tracker: Tracker, watch: Watch | None, trackers: Trackers | None) -> None:

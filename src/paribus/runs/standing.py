@@ -9,9 +9,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from paribus.declared import declared
 from paribus.errors import ParibusError
 from paribus.results.lock import holder
-from paribus.runs.executors import Backend, shipped
+from paribus.runs.executors import PACKAGE, Backend, BackendClass, find_backend
 from paribus.runs.executors.jobs import JobBackend, JobState, read_submissions, scratch_folder
 from paribus.runs.processes import tail
 from paribus.runs.progress import Progress, Tracker
@@ -26,7 +27,7 @@ class JobRow:
     """A job, as tables show it.
 
     Attributes:
-        state: queued, running, requeued, done, failed, cancelled or unknown.
+        state: queued, running, done, failed, cancelled or unknown.
         reason: the scheduler's words.
         doing: the tasks that it has claimed.
         log: its last lines, the last one first.
@@ -125,7 +126,8 @@ def _recorded_backend(queue: Queue, backend: Backend | None = None) -> JobBacken
     executor = queue.read_order().executor
     kind = str(executor["backend"])
     if backend is None or backend.name != kind:
-        backend = shipped(kind, executor["options"])
+        ships = kind in declared(PACKAGE, BackendClass)
+        backend = find_backend(kind, executor["options"]) if ships else None
     if not isinstance(backend, JobBackend):
         raise ParibusError(f"its jobs are of backend '{kind}': name it with --backend")
     return backend

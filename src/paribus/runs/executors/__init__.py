@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -23,7 +23,6 @@ from paribus.untrusted_io import STUDY_BYTES, is_regular, parse_toml, read_text
 if TYPE_CHECKING:
     from paribus.runs.queue import Queue
 
-RETRIES = 2
 PACKAGE = "paribus.runs.executors"
 WORD = "--backend"
 
@@ -31,28 +30,12 @@ WORD = "--backend"
 class Retrying(Options):
     """Options of every executor."""
 
-    retries: Annotated[int, Field(ge=0, le=100)] = RETRIES
+    retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often a trial is begun again whose worker died; the first run registers it."""
 
 
-class Workers(Protocol):
-    """The workers of one run, seen from the command that follows it."""
-
-    def check(self) -> None:
-        """See whether they are well; start others for those that died. Raises ParibusError."""
-        ...
-
-    def stop(self) -> None:
-        """End the workers that end with the command; called when it fails or is interrupted."""
-        ...
-
-    def leave(self) -> None:
-        """Wait until they have left; called when the run is over."""
-        ...
-
-
 class Backend(ABC):
-    """Starts the workers of a run, lists them, and cancels them.
+    """Starts the workers of a run, and follows them.
 
     Attributes:
         name: how users call it.
@@ -60,46 +43,50 @@ class Backend(ABC):
         is_here: whether workers run on this machine, and end with the command.
     """
 
-    name: str = ""
+    name = "own"
     is_here = False
 
     def __init__(self, options: Any) -> None:
         self.options = options
-        self.retries = getattr(options, "retries", RETRIES)
 
     @abstractmethod
-    def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> Workers:
+    def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> None:
         """Start workers for a queue, or find those that an earlier command has started."""
 
-    @property
-    def record(self) -> dict[str, Any]:
-        """Name and options, as backend.json has them; they count in no digest."""
-        dump = getattr(self.options, "model_dump", None)
-        return {"backend": self.name, "options": dump(mode="json") if dump else {}}
+    @abstractmethod
+    def check(self) -> None:
+        """Start other workers for those that died. Raises ParibusError if that is too often."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask workers to leave that end with the command, which failed or was interrupted."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Wait until workers have left: the run is over."""
+
+    def workers(self, devices_per_trial: int) -> int | None:
+        """Return how many trials a worker runs at the same time; None leaves it to the machine."""
+        return None
 
 
 @dataclass(frozen=True)
 class BackendClass:
-    """A class of backends, as a file declares it.
-
-    Attributes:
-        name: how users call it.
-        options: the class of its options.
-        make: the class; called with the options.
-    """
+    """A class of backends, its name and the class of its options."""
 
     name: str
-    options: type[Options]
+    options: type[Retrying]
     make: type[Backend]
 
 
 B = TypeVar("B", bound=Backend)
 
 
-def backend(name: str, *, options: type[Options] = Options) -> Callable[[type[B]], type[B]]:
-    """Declare a subclass of `Backend`, so that it is found by its name."""
+def backend(name: str, *, options: type[Retrying] = Retrying) -> Callable[[type[B]], type[B]]:
+    """Declare a backend, so that it is found by its name."""
 
     def declare(make: type[B]) -> type[B]:
+        make.name = name
         setattr(make, DECLARED, BackendClass(name, options, make))
         return make
 
@@ -117,39 +104,24 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
     made.
     """
     if isinstance(chosen, Backend):
-        chosen.name = chosen.name or type(chosen).__name__
         return chosen
-    where, options = f"{WORD} {chosen}", dict(options or {})
-    kind, named, given_by = str(chosen), WORD, f"{WORD}-option"
+    where, kind, given = f"{WORD} {chosen}", chosen, dict(options or {})
+    named, given_by = WORD, f"{WORD}-option"
     if chosen.endswith(".toml"):
-        file = _configured(Path(chosen), where)
-        given_by = f"{where}: options" if not options else f"{where} with {given_by}: options"
-        kind, options, named = file.pop("kind"), file | options, where
+        _require_own(Path(chosen), where)
+        content = parse_toml(read_text(Path(chosen), STUDY_BYTES), chosen)
+        kind, given, named = content.pop("kind", None), content | given, where
+        given_by = f"{where}: options"
+        if not isinstance(kind, str):
+            raise ParibusError(f'{where}: it has no kind; write kind = "slurm" in its first line')
     if ":" in kind:
         declaration = _own(kind, where)
     else:
         known = declared(PACKAGE, BackendClass)
         declaration = require_declared(kind, known, named, "backend", PACKAGE)
-    values = read_options(declaration.options, options, given_by, kind)
+    values = read_options(declaration.options, given, given_by, kind)
     with blamed(where):  # it may be the user's code
-        made = declaration.make(values)
-    made.name = declaration.name
-    return made
-
-
-def shipped(kind: str, options: Mapping[str, Any]) -> Backend | None:
-    """Return the shipped backend of that name; None for any other name."""
-    is_shipped = kind in declared(PACKAGE, BackendClass)
-    return find_backend(kind, options) if is_shipped else None
-
-
-def _configured(file: Path, where: str) -> dict[str, Any]:
-    """Return what a file of the user's own says of a backend: its kind and options."""
-    _require_own(file, where)
-    content = parse_toml(read_text(file, STUDY_BYTES), str(file))
-    if not isinstance(content.get("kind"), str):
-        raise ParibusError(f'{where}: it has no kind; write kind = "slurm" in its first line')
-    return content
+        return declaration.make(values)
 
 
 def _own(path: str, where: str) -> BackendClass:
@@ -159,8 +131,8 @@ def _own(path: str, where: str) -> BackendClass:
     declaration = vars(made).get(DECLARED)
     if not (isinstance(declaration, BackendClass) and issubclass(made, Backend)):
         raise ParibusError(
-            f"{where}: {made.__name__} is no backend: it must be a subclass of {PACKAGE}.Backend "
-            'under @backend("name")'
+            f"{where}: {made.__name__} is no backend: it must be a subclass of "
+            f'{PACKAGE}.jobs.JobBackend under @backend("name")'
         )
     return declaration
 

@@ -1,4 +1,4 @@
-"""Executors whose workers are jobs of a scheduler: they wait in its queue and outlive the command.
+"""Backends whose workers are jobs of a scheduler: they wait in its queue and outlive the command.
 
 A job is the command line of a worker. A scheduler needs `submit`, `states` and `cancel`. If all
 jobs end before the run is over, they are submitted again, also by the next command.
@@ -31,7 +31,7 @@ from paribus.search_path import shared_folders
 from paribus.untrusted_io import is_regular, read_json
 
 Count = Annotated[int, Field(ge=1)]
-Phase = Literal["queued", "running", "requeued", "ended"]
+Phase = Literal["queued", "running", "ended"]
 ASK_SECONDS = 2.0  # between two questions to the scheduler
 WAIT_SECONDS = 10.0  # a job waits before the reason is shown
 UNKNOWN_SECONDS = 30.0  # a scheduler may not list a new job
@@ -76,7 +76,11 @@ States = Mapping[tuple[str, int], JobState]
 
 
 class JobBackend(Backend):
-    """Submits arrays of jobs, each under a name that is never used again."""
+    """Submits arrays of jobs, each under a name that is never used again.
+
+    Attributes:
+        submissions: the number of jobs of each submission of the run, by name.
+    """
 
     options: Any  # `JobOptions`, or a subclass of it
 
@@ -95,11 +99,11 @@ class JobBackend(Backend):
     def cancel(self, names: Collection[str]) -> None:
         """End all jobs of these submissions, queued or running, and no others."""
 
-    def log(self, scratch: Path, number: int) -> Path | None:
-        """Return the file with a job's standard error; None before it exists."""
-        return None
+    def log(self, scratch: Path, number: int) -> Path:
+        """Return the file with a job's standard error; it may not exist yet."""
+        return scratch / f"{number}.log"
 
-    def workers(self, devices_per_trial: int = 1) -> int | None:
+    def workers(self, devices_per_trial: int) -> int | None:
         """Return how many trials a job runs at the same time; None leaves it to the machine.
 
         By default one for the devices of a trial: GPUs of a job, or else its cores. Raises
@@ -117,27 +121,13 @@ class JobBackend(Backend):
             return options.workers
         return max(int(gpus or cpus or 1) // devices_per_trial, 1)
 
-    def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> Jobs:
+    def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> None:
         """Submit jobs, or find those that an earlier command has submitted."""
-        return Jobs(self, queue, n_trials, devices_per_trial)
-
-
-class Jobs:
-    """The jobs of a run, seen from the command that follows it. They do not depend on it.
-
-    Attributes:
-        submissions: the number of jobs of each submission, by name.
-    """
-
-    def __init__(
-        self, backend: JobBackend, queue: Queue, n_trials: int, devices_per_trial: int
-    ) -> None:
-        self._backend, self._queue = backend, queue
-        workers = backend.workers(devices_per_trial) or 1
-        self._n_jobs = min(backend.options.jobs, math.ceil(max(n_trials, 1) / workers))
+        self._queue = queue
+        workers = self.workers(devices_per_trial) or 1
+        self._n_jobs = min(self.options.jobs, math.ceil(n_trials / workers))
         self._asked = -ASK_SECONDS
         self._answered = self._last_alive = time.monotonic()
-        self._is_silent = False
         self._resubmissions = 0
         self._waiting: dict[str, float] = {}
         self.submissions = read_submissions(queue)
@@ -148,7 +138,7 @@ class Jobs:
         """Ask the scheduler, and submit jobs again if all have ended. Raises ParibusError."""
         if time.monotonic() - self._asked < ASK_SECONDS:
             return
-        states = self._states()
+        states = self._ask()
         if states is None or self._queue.is_over:
             return
         self._warn_about_waiting(states)
@@ -162,10 +152,7 @@ class Jobs:
             self._submit_again(next(iter(states.values()), None))
 
     def stop(self) -> None:
-        """Cancel the jobs if the run has failed; otherwise they go on."""
-        if self._queue.failure() is not None:
-            self._backend.cancel(list(self.submissions))
-            return
+        """Say that jobs go on, whatever becomes of the command."""
         LOGGER.warning(
             "jobs go on without this command; `paribus cancel %s` ends them",
             self._queue.path.parent,
@@ -176,11 +163,11 @@ class Jobs:
         began, is_cancelled = time.monotonic(), False
         while (waited := time.monotonic() - began) < END_SECONDS:
             time.sleep(max(self._asked + ASK_SECONDS - time.monotonic(), 0))
-            states = self._states()
+            states = self._ask()
             if states is not None and all(state.phase == "ended" for state in states.values()):
                 return
             if waited > CANCEL_SECONDS and not is_cancelled:  # such as one that is queued again
-                self._backend.cancel(list(self.submissions))
+                self.cancel(list(self.submissions))
                 is_cancelled = True
 
     def _submit(self) -> None:
@@ -191,8 +178,7 @@ class Jobs:
         worker += [str(self._queue.path), "--token", token, "--name"]
         scratch = scratch_folder(self._queue, name)
         scratch.mkdir(parents=True, exist_ok=True)
-        commands = [[*worker, f"{name}-{k}"] for k in range(self._n_jobs)]
-        self._backend.submit(name, commands, scratch)
+        self.submit(name, [[*worker, f"{name}-{k}"] for k in range(self._n_jobs)], scratch)
         self.submissions[name] = self._n_jobs
         write_bytes(self._queue.path / SUBMITTED, json.dumps(self.submissions).encode())
         self._last_alive = time.monotonic()
@@ -204,10 +190,10 @@ class Jobs:
                 f"job {last.id} was cancelled; run again to continue", code="unfinished"
             )
         self._resubmissions += 1
-        log = self._backend.log(scratch_folder(self._queue, list(self.submissions)[-1]), 0)
-        reason = "".join(f": {line}" for line in tail(log)[:1])
+        log = self.log(scratch_folder(self._queue, list(self.submissions)[-1]), 0)
         words = f"the jobs ended ({last.words if last else 'gone from the queue'})"
-        if self._resubmissions > self._backend.retries:
+        reason = "".join(f": {line}" for line in tail(log)[:1])
+        if self._resubmissions > self.options.retries:
             has_begun = any(True for _ in self._queue.events({}))
             hint = "" if has_begun else f"; does every machine see {self._queue.path}?"
             raise ParibusError(
@@ -218,24 +204,23 @@ class Jobs:
         LOGGER.warning("%s%s; others are submitted", words, reason)
         self._submit()
 
-    def _states(self) -> States | None:
+    def _ask(self) -> States | None:
         """Return what the scheduler reports; None while it does not answer."""
-        self._asked = time.monotonic()
+        before, self._asked = self._asked, time.monotonic()
         try:
-            states = self._backend.states(list(self.submissions))
+            states = self.states(list(self.submissions))
         except ParibusError as error:
-            if time.monotonic() - self._answered >= SILENT_SECONDS:
+            if self._asked - self._answered >= SILENT_SECONDS:
                 raise
-            if not self._is_silent:
+            if self._answered >= before:  # it has answered the question before this one
                 LOGGER.warning("%s; it is asked again", error)
-            self._is_silent = True
             return None
-        self._answered, self._is_silent = time.monotonic(), False
+        self._answered = time.monotonic()
         return states
 
     def _warn_about_waiting(self, states: States) -> None:
         """Warn once why jobs wait, in the scheduler's words."""
-        queued = [state.words for state in states.values() if state.phase in ("queued", "requeued")]
+        queued = [state.words for state in states.values() if state.phase == "queued"]
         now = time.monotonic()
         for words, n in Counter(queued).items():
             since = self._waiting.setdefault(words, now)

@@ -48,7 +48,7 @@ class Ray(JobBackend):
                 "submit_job",
                 entrypoint=f"exec {shlex.join(command)} 2> {log}",
                 submission_id=f"{name}_{number}",
-                entrypoint_num_cpus=self.options.cpus or self.workers(),
+                entrypoint_num_cpus=self.options.cpus or self.workers(1),
                 entrypoint_num_gpus=self.options.gpus,
                 entrypoint_resources=self.options.resources or None,
             )
@@ -73,10 +73,6 @@ class Ray(JobBackend):
         for (name, number), state in self.states(names).items():
             if state.phase != "ended":
                 self._call("stop_job", f"{name}_{number}")
-
-    def log(self, scratch: Path, number: int) -> Path:
-        """Return what the job wrote to its standard error."""
-        return scratch / f"{number}.log"
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the cluster's client. Raises ParibusError in its words."""

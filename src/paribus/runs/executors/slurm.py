@@ -28,8 +28,12 @@ from paribus.runs.executors.jobs import Count, JobBackend, JobOptions, JobState,
 ASK_SECONDS = 60  # how long a program of SLURM may take to answer
 MOST_TIMEOUTS = 10_000  # a job is requeued after its time, and goes on from a checkpoint
 FIELDS = "%j|%F|%K|%T|%r|%N|%A"
-RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING"}
-QUEUED = {"PENDING", "CONFIGURING", "REQUEUE_FED", "REQUEUE_HOLD", "REQUEUED", "RESIZING"}
+PHASES: dict[str, Phase] = {
+    **dict.fromkeys(("PENDING", "CONFIGURING", "RESIZING"), "queued"),
+    **dict.fromkeys(("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"), "queued"),
+    **dict.fromkeys(("RUNNING", "COMPLETING", "STAGE_OUT"), "running"),
+    **dict.fromkeys(("SUSPENDED", "STOPPED", "SIGNALING"), "running"),
+}
 
 
 def _minutes(value: Any) -> Any:
@@ -161,13 +165,10 @@ class Slurm(JobBackend):
             if len(fields) != len(FIELDS.split("|")) or fields[0] not in names:
                 continue
             name, array, number, state, reason, node, job = fields
-            phase: Phase = "running" if state in RUNNING else "ended"
-            if state in QUEUED:  # "BeginTime": SLURM delays a job that was requeued
-                phase = "requeued" if reason == "BeginTime" else "queued"
             is_array = number.isdecimal()
             states[name, int(number) if is_array else 0] = JobState(
                 f"{array}_{number}" if is_array else job,
-                phase,
+                PHASES.get(state, "ended"),
                 state if reason in ("None", "") else f"{state}: {reason}",
                 node,
                 is_cancelled=state == "CANCELLED",
@@ -179,10 +180,10 @@ class Slurm(JobBackend):
         for name in names:
             _ask("scancel", "-u", getpass.getuser(), "-n", name)
 
-    def log(self, scratch: Path, number: int) -> Path | None:
+    def log(self, scratch: Path, number: int) -> Path:
         """Return the standard error of a job's last attempt."""
         logs = [*scratch.glob(f"*_{number}_0_log.err"), *scratch.glob("*_0_log.err")]
-        return logs[0] if logs else None
+        return logs[0] if logs else scratch / "none"
 
 
 def _require_slurm() -> None:
