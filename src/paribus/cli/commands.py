@@ -375,7 +375,6 @@ def analysed(results: Results) -> Report:
     from paribus.results import ResultsFolder, judged_files
     from paribus.results.formats import write_json
     from paribus.results.opened_texts import note
-    from paribus.study.trainer import RUNS
 
     home, log = ResultsFolder(results.path), logging.getLogger("paribus")
     if not results.finished:
@@ -384,11 +383,6 @@ def analysed(results: Results) -> Report:
         )
     if changed := judged_files.changed(home):
         log.warning("%s: this is the verdict on what they were", changed)
-    if results.study.trainer == RUNS:
-        from paribus.trainers.runs import added_later
-
-        if added := added_later(home):
-            log.warning("%s: the verdict is on the others", added)
     analysis = analyse_results(results)
     report = build_report(decide(analysis))
     write_json(results.path / "analysis.json", analysis.to_dict())

@@ -5,7 +5,6 @@ A path is kept relative to the results folder, so that both may move together.
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from pathlib import Path
 
 from paribus.files import file_digest
 from paribus.numbers import plural
-from paribus.results.records import RunsRecord
 from paribus.results.store import ResultsFolder
 from paribus.untrusted_io import is_regular
 
@@ -46,31 +44,6 @@ def now(judged: Mapping[str, str], home: Path) -> Now:
     changed = [file for name, file in present.items() if file_digest(file) != judged[name]]
     shown = tuple(os.path.relpath(file) for file in changed)
     return Now(len(present) - len(changed), shown, len(judged) - len(present))
-
-
-def given_now(record: RunsRecord, home: Path) -> list[str]:
-    """Return the files, folders and patterns that were named when `home` was judged."""
-    root = str(home.absolute())
-    paths = []
-    for name in record.given:
-        path = os.path.normpath(os.path.join(root, name))
-        is_pattern = not os.path.lexists(path) and glob.has_magic(name)
-        paths.append(
-            os.path.normpath(os.path.join(glob.escape(root), name)) if is_pattern else path
-        )
-    return paths
-
-
-def not_judged(record: RunsRecord, files: Iterable[str], home: Path) -> list[str]:
-    """Return those of `files` that were not looked at when `home` was judged, as paths from here;
-    what lies in `home` itself is no run."""
-    known = {*record.sha256, *record.unread}
-    names = {file: name_of(file, home) for file in files}
-    return [
-        os.path.relpath(file)
-        for file, name in names.items()
-        if name not in known and name.startswith("../")
-    ]
 
 
 def changed(folder: ResultsFolder) -> str:

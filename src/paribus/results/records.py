@@ -123,8 +123,6 @@ class RunsRecord(Record):
         copy_of: one of them, and what it is a copy of.
         notes: what else a reader must know: pairs of a code and a sentence.
         sha256: of the files that were read, by path from the results folder.
-        given: the files, folders and patterns that were named, as such paths.
-        unread: the files that were refused or skipped, as such paths.
     """
 
     exploratory: str = ""
@@ -136,8 +134,6 @@ class RunsRecord(Record):
     copy_of: list[str] = []
     notes: list[list[str]] = []
     sha256: dict[str, str] = {}
-    given: list[str] = []
-    unread: list[str] = []
 
 
 _Tested = form(trials=dict[str, dict[str, str]])

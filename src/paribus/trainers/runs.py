@@ -23,7 +23,6 @@ from paribus.readers import (
     check_units,
     check_values,
     files_at,
-    is_known,
     list_facts,
 )
 from paribus.readers.facts import Fact
@@ -38,9 +37,8 @@ from paribus.readers.select import (
     split_label,
     table_columns,
 )
-from paribus.results import ResultsFolder
 from paribus.results.curves import LossCurve
-from paribus.results.judged_files import digests, given_now, known_before, name_of, not_judged
+from paribus.results.judged_files import digests, known_before, name_of
 from paribus.results.records import RunsRecord
 from paribus.results.registration import FILES
 from paribus.study import Study
@@ -143,21 +141,13 @@ class Runs:
         paths = [path for reading in self.read for path in reading.paths]
         sha256 = digests(paths, self.home) if self.is_kept else {}
         asked = [path for path in paths if self._added is None or path in self._added]
-        kept = self.read if self.is_kept else []
         findings = [
-            *_find_gone(registered, self.home),
             *(Finding("file", note) for reading in self.read for note in reading.notes),
             *self.findings,
         ]
         return RunsRecord(
             exploratory=_why_exploratory(registered, asked, sha256, self.home, self.replaced),
             sha256=sha256,
-            given=[name_of(path, self.home) for reading in kept for path in reading.given],
-            unread=[
-                name_of(path, self.home)
-                for reading in kept
-                for path, _ in (*reading.refused, *reading.skipped)
-            ],
             files=sum(reading.files for reading in self.read),
             excluded=self.excluded,
             refused=[list(pair) for reading in self.read for pair in reading.refused],
@@ -240,20 +230,6 @@ def check_runs(
     return check_facts(arms, facts_of_runs(arms, section, scores, rows), scores[0])
 
 
-def added_later(folder: ResultsFolder) -> str:
-    """Return which files of runs lie beside those that were judged, and were not looked at then, in
-    words; empty where none does."""
-    record = folder.read_runs()
-    if record is None or not record.given:
-        return ""
-    files = files_at(given_now(record, folder.path))
-    new = [file for file in not_judged(record, files, folder.path) if is_known(file)]
-    if not new:
-        return ""
-    were = "file was" if len(new) == 1 else "files were"
-    return f"{len(new)} {were} added after {folder.path} was judged, such as {new[0]}"
-
-
 def _why_exploratory(
     registered: Mapping[str, Any] | None,
     paths: Iterable[str],
@@ -278,20 +254,6 @@ def _why_exploratory(
         f"{len(early)} of {plural(len(files), 'file')} {was} there before the study was "
         f"registered, such as {early[0]}"
     )
-
-
-def _find_gone(registered: Mapping[str, Any] | None, home: Path) -> list[Finding]:
-    """Say which files that existed at registration do not exist any more: under another name and
-    with other bytes they may be among those that are judged."""
-    listed = (registered or {}).get(FILES, {})
-    gone = [name for name in listed if not os.path.lexists(os.path.join(home, name))]
-    if not gone:
-        return []
-    text = (
-        f"{len(gone)} of {plural(len(listed), 'file')} of the registration no longer exist, such "
-        f"as {os.path.relpath(os.path.join(home, gone[0]))}: are their runs among these?"
-    )
-    return [Finding("gone", text)]
 
 
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:

@@ -187,10 +187,6 @@ def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
     if not record.sha256:
         checked.append("no files of runs: their digests were not recorded")
         return
-    from paribus.trainers.runs import added_later
-
-    if added := added_later(ResultsFolder(results.path)):
-        checked.append(f"no files of runs but those that were judged: {added}")
     now = judged_files.now(record.sha256, results.path)
     checked.append(
         f"{now.same} of {plural(len(record.sha256), 'file')} of runs as they were judged"
