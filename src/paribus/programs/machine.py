@@ -30,21 +30,26 @@ print(json.dumps({"python": sys.version.split()[0], "packages": packages}))
 
 def describe(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the machine, the devices and the packages of a program, by its environment."""
-    processor = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                processor = line.partition(":")[2].strip()
-                break
     visible = env.get(VISIBLE)
     indices = gpus() if visible is None else visible.split(",")
     devices = [gpus()[index] for index in indices if index in gpus()]
-    record = {"processor": processor, "system": platform.platform(), "python": "", "packages": {}}
+    record = {"processor": processor("model name"), "system": platform.platform()}
+    record |= {"python": "", "packages": {}}
     record |= {"gpus": list(gpus().values()), "device": ", ".join(devices) or "cpu"}
     python = interpreter(argv, folder, env)
     with contextlib.suppress(ValueError):  # it tells nothing
         record |= json.loads(_output([python, "-c", PACKAGES], cwd=folder, env=env))
     return record
+
+
+def processor(*names: str) -> str:
+    """Return what the system tells of the processor under the first of these names."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in names:
+                return value.strip()
+    return platform.processor() or platform.machine()
 
 
 @cache

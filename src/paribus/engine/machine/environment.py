@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,6 +13,7 @@ from paribus.engine.machine.memory import keep_freed
 from paribus.engine.ops import identity
 from paribus.engine.records import PACKAGES
 from paribus.errors import ParibusError
+from paribus.programs.machine import processor
 from paribus.results import package_versions
 
 
@@ -24,7 +24,7 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
         "packages": dict(_versions()),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor("model name"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
@@ -100,16 +100,6 @@ def _has_bfloat16(device: torch.device) -> bool:
 def _versions() -> dict[str, str]:
     """Return what is installed; it stays while a process runs."""
     return package_versions(PACKAGES)
-
-
-def _processor() -> str:
-    """Return the processor's model name, as far as the system tells it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 KEPT = "finished trials and checkpoints are kept"

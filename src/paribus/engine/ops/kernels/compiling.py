@@ -23,6 +23,7 @@ from pathlib import Path
 from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.files import cache_folder
+from paribus.programs.machine import processor
 
 SWITCH = "PARIBUS_CPU_KERNELS"
 SOURCES = Path(__file__).parent  # *.cpp and *.h
@@ -169,7 +170,8 @@ def _compiled() -> Path:
     flags = [*compiler[1:], *FLAGS, *WIDE.get(platform.machine(), ())]
     sources = sorted(SOURCES.glob("*.cpp"))
     texts = {path.name: path.read_text("utf-8") for path in (*sources, *SOURCES.glob("*.h"))}
-    key = [texts, flags, _run(*compiler, "--version"), platform.machine(), _processor()]
+    key = [texts, flags, _run(*compiler, "--version"), platform.machine()]
+    key.append(processor("flags", "Features"))  # machines may share a cache
     # Of several users, nobody loads another's code.
     folder = cache_folder() / f"kernels-{os.getuid() if hasattr(os, 'getuid') else ''}"
     path = folder / f"{digest(key)[:16]}.so"
@@ -238,15 +240,6 @@ def _run(*command: str) -> str:
         lines = process.stderr.strip().splitlines() or [""]
         raise _NoLibraryError(f"{command[0]} failed: {lines[0]}")
     return process.stdout
-
-
-def _processor() -> str:
-    """Return the features of the processor, because machines may share a cache."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
-            if line.startswith(("flags", "Features")):
-                return line
-    return platform.processor()
 
 
 def _loads(path: Path) -> bool:
