@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import RESAMPLES, Floats, finite_array
+from .conventions import RESAMPLES, Floats
 from .t_test import mean_and_sd
 
 LEAST_TUNING_SEEDS = 3  # with fewer, the spread of tuning means is not known well enough
@@ -34,61 +34,42 @@ LEAST_TUNING_SEEDS = 3  # with fewer, the spread of tuning means is not known we
 
 @dataclass(frozen=True)
 class Parabola:
-    """Through three points, in units of their mean distance from the one in the middle.
+    """Through three points with ascending `x`: middle + slope (x - x[1]) + curvature (x - x[1])^2.
 
-    Attributes:
-        x: the three places.
-        slope, curvature: value(u) = middle + slope u + curvature u^2, u = (x - x[1]) / unit.
+    `slope` and `curvature` have an entry for each such parabola.
     """
 
-    x: tuple[float, float, float]
-    slope: float
-    curvature: float
+    x: Sequence[float]
+    slope: Floats
+    curvature: Floats
 
     @property
-    def unit(self) -> float:
-        """Mean distance of the outer places from the one in the middle."""
-        return (self.x[2] - self.x[0]) / 2
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The outer places, in units."""
-        return (self.x[0] - self.x[1]) / self.unit, (self.x[2] - self.x[1]) / self.unit
+    def offset(self) -> Floats:
+        """How far from the middle place it is least, between the outer ones."""
+        low, high = self.x[0] - self.x[1], self.x[2] - self.x[1]
+        bent = self.curvature > 0
+        inside = np.clip(-self.slope / (2 * np.where(bent, self.curvature, 1.0)), low, high)
+        # Without a least value inside, the better end; the middle where nothing slopes.
+        outermost = np.where(self.slope > 0, low, np.where(self.slope < 0, high, 0.0))
+        return np.where(bent, inside, outermost)
 
     @property
     def vertex(self) -> float:
-        """Where it is least between its outer places, as an x."""
-        u = _least(np.array([self.slope]), np.array([self.curvature]), self.ends)
-        return min(max(self.x[1] + float(u[0]) * self.unit, self.x[0]), self.x[2])
+        """Where a single one is least between its outer places."""
+        return float(np.clip(self.x[1] + self.offset, self.x[0], self.x[2]))
 
-    def rise(self, x: float) -> float:
-        """Return the parabola's value at `x` minus its value at the middle place."""
-        u = (x - self.x[1]) / self.unit
-        return self.slope * u + self.curvature * u**2
+    def rise(self, offset: Floats) -> Floats:
+        """Return its value so far from the middle place minus its value there."""
+        return self.slope * offset + self.curvature * offset**2
 
 
-def parabola(x: Sequence[float], y: Sequence[float]) -> Parabola:
-    """Return the parabola through three points with ascending `x`."""
-    slope, curvature = (float(part[0]) for part in _fitted(x, np.asarray(y, dtype=float)[None]))
-    return Parabola((float(x[0]), float(x[1]), float(x[2])), slope, curvature)
-
-
-def _fitted(x: Sequence[float], y: Floats) -> tuple[Floats, Floats]:
-    """Slope and curvature at the middle of each row of `y` [..., 3], in units of `Parabola`."""
-    unit = (x[2] - x[0]) / 2
-    a, b = (x[1] - x[0]) / unit, (x[2] - x[1]) / unit
+def parabola(x: Sequence[float], y: ArrayLike) -> Parabola:
+    """Return the parabolas through values `y` [..., 3] at three places."""
+    y = np.asarray(y, dtype=float)
+    a, b = x[1] - x[0], x[2] - x[1]
     left, right = (y[..., 0] - y[..., 1]) / a, (y[..., 2] - y[..., 1]) / b
     curvature = (left + right) / (a + b)
-    return right - curvature * b, curvature
-
-
-def _least(slope: Floats, curvature: Floats, ends: tuple[float, float]) -> Floats:
-    """Return where slope u + curvature u^2 is least between `ends`."""
-    bent = curvature > 0
-    inside = np.clip(-slope / (2 * np.where(bent, curvature, 1.0)), *ends)
-    # Without a least value inside, the better end; the middle where nothing slopes.
-    outermost = np.where(slope > 0, ends[0], np.where(slope < 0, ends[1], 0.0))
-    return np.where(bent, inside, outermost)
+    return Parabola(x, right - curvature * b, curvature)
 
 
 @dataclass(frozen=True)
@@ -102,8 +83,8 @@ class TunedArm:
     """
 
     x: Sequence[float]
-    chooses: ArrayLike
-    judged: ArrayLike
+    chooses: Floats
+    judged: Floats
 
 
 def residual_variance(scores: Floats) -> float:
@@ -129,34 +110,23 @@ def vertex_error(
             combination of these, which may be chosen where the redrawn means are better.
         weights: part for each arm; by default the second minus the first.
     """
-    fitted = [
-        [
-            (
-                part,
-                finite_array(part.chooses, "chooses", 2, 3),
-                finite_array(part.judged, "judged", 2, 3).mean(1),
-            )
-            for part in slices
-        ]
-        for slices in arms
-    ]
     rng = np.random.default_rng([seed, 20_261_124])
-    variances = [residual_variance(slices[0][1]) for slices in fitted]
-    pooled = math.sqrt(sum(variances) / len(variances))
+    pooled = math.sqrt(np.mean([residual_variance(slices[0].chooses) for slices in arms]))
     lost = np.zeros(draws)
-    for weight, slices in zip(weights, fitted, strict=True):
-        chooses = np.stack([scores.mean(1) for _, scores, _ in slices])
-        n_seeds, home = slices[0][1].shape[1], slices[0][2][1]
+    for weight, slices in zip(weights, arms, strict=True):
+        chooses = np.stack([part.chooses.mean(1) for part in slices])
+        n_seeds, home = slices[0].chooses.shape[1], slices[0].judged.mean(1)[1]
         noise = rng.standard_normal((draws, len(slices), 3)) * pooled / math.sqrt(n_seeds)
         drawn = chooses + noise
         best, read = drawn.min(2).argmin(1), np.empty(draws)
-        for k, (part, _, judged) in enumerate(slices):
-            is_best = best == k
+        for k, part in enumerate(slices):
+            is_best, judged = best == k, part.judged.mean(1)
             fit = parabola(part.x, judged)
-            u = _least(*_fitted(part.x, drawn[is_best, k]), fit.ends)
-            # Where what chose has no least value inside, it is read as a line.
-            bend = max(fit.curvature, 0.0) if part.judged is part.chooses else fit.curvature
-            read[is_best] = judged[1] - home + fit.slope * u + bend * u * u
+            if part.judged is part.chooses:
+                # Where what chose has no least value inside, it is read as a line.
+                fit = replace(fit, curvature=np.maximum(fit.curvature, 0.0))
+            at = parabola(part.x, drawn[is_best, k]).offset
+            read[is_best] = judged[1] - home + fit.rise(at)
         lost += weight * read
     return mean_and_sd(lost)[1]
 
@@ -169,14 +139,11 @@ def lack_of_fit(arms: Sequence[TunedArm], weights: Sequence[float] = (-1.0, 1.0)
 
     Args: arms: what each arm's vertex was fitted to. weights: as in `vertex_error`.
     """
-    gains = []
-    for arm in arms:
-        chooses, judged = (
-            parabola(arm.x, finite_array(scores, name, 2, 3).mean(1))
-            for name, scores in (("chooses", arm.chooses), ("judged", arm.judged))
-        )
-        gains.append(-judged.rise(chooses.vertex))
-    return math.hypot(*(w * gain for w, gain in zip(weights, gains, strict=True)))
+    gains = [
+        parabola(arm.x, arm.judged.mean(1)).rise(parabola(arm.x, arm.chooses.mean(1)).offset)
+        for arm in arms
+    ]
+    return math.hypot(*(w * float(gain) for w, gain in zip(weights, gains, strict=True)))
 
 
 def redrawn_error(
