@@ -62,7 +62,6 @@ RULE = {"smoothing_steps": 2, "median_steps": 3, "mad_multiplier": 4, "spike_ste
         lambda: st.minimum_detectable_effect(5, power=0.04),
         lambda: st.crossed_components([TASK, np.zeros((2, 4))]),
         lambda: st.item_deltas([TASK], [np.zeros((3, 5))]),
-        lambda: st.stability_events([[1.0, 2.0]], **RULE),
     ],
 )
 def test_bad_parameters_raise_one_line(call):

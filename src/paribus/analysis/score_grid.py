@@ -31,13 +31,10 @@ def score_steps(arms: Sequence[Sequence[float]]) -> list[float]:
     values = [value for arm in arms for value in arm]
     if all(value == round(value) for value in values):
         return [1.0] * len(arms)
-    decimals = [decimal_step(arm) if arm else 0.0 for arm in arms]
-    scored = [(arm, step) for arm, step in zip(arms, decimals, strict=True) if arm]
-    shared = _share_step([arm for arm, _ in scored], [step for _, step in scored])
-    if shared:
-        return [shared] * len(arms)
+    decimals = [decimal_step(arm) for arm in arms]
+    shared = _share_step(arms, decimals)
     return [
-        (_share_step([arm], [step]) or step) if arm else 0.0
+        shared or _share_step([arm], [step]) or step
         for arm, step in zip(arms, decimals, strict=True)
     ]
 
@@ -48,27 +45,12 @@ def decimal_step(values: Sequence[float]) -> float:
     Scores stored in 32 bits have the decimals that this type can show. Errors of arithmetic, as in
     0.30000000000000004, are no decimals.
     """
-    last = min(0, *map(_last_decimal, values))
     with np.errstate(over="ignore"):
         stored = np.asarray(values, dtype=np.float64).astype(np.float32)
-    if np.isfinite(stored).all() and (stored.astype(np.float64) == values).all():
-        shorter = min(0, *(_exponent(str(value)) for value in stored))
-        if shorter > last:
-            return max(10.0**shorter, float(np.spacing(np.abs(stored).max())))
-    return 10.0**last
-
-
-def _exponent(text: str) -> int:
-    return int(Decimal(text).normalize().as_tuple().exponent)
-
-
-def _last_decimal(value: float) -> int:
-    """Return the exponent of ten of a score's last decimal, but for errors of arithmetic."""
-    exponent = _exponent(repr(float(value)))
-    digits = 14 - math.floor(math.log10(abs(value))) if value else 0
-    short = round(value, digits)
-    is_artefact = abs(short - value) <= ARTEFACT * math.ulp(value)
-    return max(exponent, _exponent(repr(short))) if is_artefact else exponent
+    is_single = bool((stored == np.asarray(values)).all())
+    texts = map(str, stored) if is_single else (f"{value:.15g}" for value in values)
+    last = min(0, *(int(Decimal(text).normalize().as_tuple().exponent) for text in texts))
+    return max(10.0**last, float(np.spacing(np.abs(stored).max())) if is_single else 0.0)
 
 
 def _share_step(arms: Sequence[Sequence[float]], decimals: Sequence[float]) -> float | None:
@@ -119,6 +101,7 @@ def repeated_scores(arms: Mapping[str, Sequence[float]]) -> dict[str, tuple[floa
     r / (2 sqrt(pi) s). The SD is robust, because an outlier makes equal values elsewhere no less
     likely. An arm whose scores are all equal has the largest SD of the other arms.
     """
+    arms = {name: arm for name, arm in arms.items() if arm}
     spreads = {name: _robust_sd(sorted(set(arm))) for name, arm in arms.items()}
     largest = max(spreads.values(), default=0.0)
     if not 0 < largest < math.inf:

@@ -69,7 +69,7 @@ def noncentrality_interval(t: float, df: float, level: float) -> tuple[float, fl
 
 def t_power(df: float, ncp: float, alpha: float) -> float:
     """Return the probability that a two-sided t rejects, of noncentrality `ncp`: both tails."""
-    critical = float(scipy.special.stdtrit(df, 1 - checked_fraction(alpha, "alpha") / 2))
+    critical = float(scipy.special.stdtrit(df, 1 - alpha / 2))
     return noncentral_t_cdf(-critical, df, ncp) + 1 - noncentral_t_cdf(critical, df, ncp)
 
 

@@ -37,7 +37,6 @@ from .conventions import (
     Floats,
     Interval,
     Result,
-    checked_fraction,
     checked_resamples,
     checked_scores,
     sums,
@@ -161,7 +160,6 @@ class PairedBootstrap:
     def studentized_interval(self, level: float = 1 - ALPHA) -> Interval:
         """Return the null means with p above 1 - level (bootstrap-t; Efron and Tibshirani 1993,
         12.5)."""
-        level = checked_fraction(level, "level")
         if self.t.constant:
             return self.t.interval(level)
         low, high = self._bounds(self._statistics, (1 - level) / 2)
@@ -170,7 +168,7 @@ class PairedBootstrap:
 
     def percentile_interval(self, level: float = 1 - ALPHA) -> Interval:
         """Percentile interval (Efron 1979). Descriptive: covers 84% at n = 5 when asked for 95%."""
-        low, high = self._bounds(self._shifts, (1 - checked_fraction(level, "level")) / 2)
+        low, high = self._bounds(self._shifts, (1 - level) / 2)
         return Interval(self.t.mean + self.sd * low, self.t.mean + self.sd * high, level)
 
 

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import scipy
 
-from .conventions import ALPHA, Interval, Result, checked_fraction
+from .conventions import ALPHA, Interval, Result
 from .power import root
 from .t_test import LEAST, TestOf, TTest
 
@@ -31,7 +31,6 @@ NEAREST_TO_ONE = 1 - 1e-15
 
 def stage_weights(first: float) -> tuple[float, float]:
     """Return the weights of two stages, where `first` is the square of the first one's."""
-    first = checked_fraction(first, "first")
     return math.sqrt(first), math.sqrt(1 - first)
 
 
@@ -60,7 +59,7 @@ def combined_mcnemar(stages: Sequence[tuple[int, int]], weights: Sequence[float]
 
 def error_of_either(weights: tuple[float, float], alpha: float = ALPHA) -> float:
     """Return the chance of a false claim at the first stage or of both, each tested at `alpha`."""
-    z, (first, second) = -float(scipy.special.ndtri(checked_fraction(alpha, "alpha") / 2)), weights
+    z, (first, second) = -float(scipy.special.ndtri(alpha / 2)), weights
 
     def neither(x: float) -> float:
         low, high = scipy.special.ndtr([(-z - first * x) / second, (z - first * x) / second])
@@ -124,7 +123,7 @@ class InverseNormal:
         Each end lies between the estimate and the outermost end of the stages' own intervals,
         because the weights sum to at least 1.
         """
-        z, mean = -float(scipy.special.ndtri((1 - checked_fraction(level, "level")) / 2)), self.mean
+        z, mean = -float(scipy.special.ndtri((1 - level) / 2)), self.mean
         stages = [test.interval(level) for test in self.tests]
         low = self._crossing(-z, min(stage.low for stage in stages), mean)
         high = self._crossing(z, mean, max(stage.high for stage in stages))

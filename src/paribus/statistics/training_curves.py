@@ -16,9 +16,6 @@ from numpy.typing import ArrayLike
 from .conventions import (
     ALPHA,
     Result,
-    StatisticsError,
-    checked_fraction,
-    finite_array,
 )
 from .proportions import mcnemar
 from .t_test import paired_t
@@ -62,14 +59,11 @@ def stability_events(
     0) any rise above them counts. There are no defaults: a study registers its own.
 
     A curve that starts non-finite diverged at step 0, and one without steps has no events. One that
-    is too short for these windows has no spike, and its final loss is the mean of all of it. Raises
-    StatisticsError where it is no list of numbers.
+    is too short for these windows has no spike, and its final loss is the mean of all of it.
     """
     curve = np.asarray(losses, dtype=np.float64)
-    if curve.shape == (0,) or (curve.ndim == 1 and not np.isfinite(curve[0])):
+    if not curve.size or not np.isfinite(curve[0]):
         return StabilityEvents(bool(curve.size), 0 if curve.size else None, math.nan, None, ())
-    if curve.ndim != 1:
-        raise StatisticsError(f"losses has shape {curve.shape}; a curve has shape (T,)")
     nonfinite = np.flatnonzero(~np.isfinite(curve))
     first_nonfinite = int(nonfinite[0]) if nonfinite.size else None
     last = curve[-smoothing_steps:]
@@ -125,15 +119,10 @@ class CurveContrast(Result):
 def curve_contrast(budget: ArrayLike, deltas: ArrayLike, *, alpha: float = ALPHA) -> CurveContrast:
     """Paired t at every point of shape-(S, P) differences, S >= 2, and where their mean crosses 0.
 
-    `budget` has shape (P,) and ascends. Raises StatisticsError for anything else.
+    `budget` has shape (P,) and ascends.
     """
-    level = 1 - checked_fraction(alpha, "alpha")
-    at, values = finite_array(budget, "budget"), finite_array(deltas, "deltas", ndim=2, least=2)
-    if values.shape[1] != at.size or (np.diff(at) <= 0).any():
-        raise StatisticsError(
-            f"budget has {at.size} points and deltas {values.shape[1]}: pass one ascending budget "
-            "for all pairs"
-        )
+    level = 1 - alpha
+    at, values = np.asarray(budget), np.asarray(deltas)
     tests = [paired_t(column) for column in values.T]
     bounds = [test.interval(level) for test in tests]
     mean = np.array([test.mean for test in tests])
@@ -188,20 +177,8 @@ class First(Result):
 
 
 def which_first(baseline: ArrayLike, treatment: ArrayLike) -> First:
-    """Compare what two arms needed to a target, of shape (S,), infinite where it was not reached.
-
-    Raises StatisticsError for NaN or unequal lengths.
-    """
+    """Compare what arms needed to a target, of shape (S,), infinite where it was not reached."""
     theirs, ours = (np.asarray(values, dtype=np.float64) for values in (baseline, treatment))
-    if (
-        theirs.shape != ours.shape
-        or theirs.ndim != 1
-        or np.isnan(theirs).any() | np.isnan(ours).any()
-    ):
-        raise StatisticsError(
-            f"what arms needed has shapes {theirs.shape} and {ours.shape}, or is no number: pass "
-            "one number for each pair, infinite where the target was not reached"
-        )
     reached_t, reached_o = np.isfinite(theirs), np.isfinite(ours)
     ahead, behind = int((ours < theirs).sum()), int((ours > theirs).sum())
     return First(
