@@ -101,7 +101,7 @@ def repeated_scores(arms: Mapping[str, Sequence[float]]) -> dict[str, tuple[floa
     r / (2 sqrt(pi) s). The SD is robust, because an outlier makes equal values elsewhere no less
     likely. An arm whose scores are all equal has the largest SD of the other arms.
     """
-    arms = {name: arm for name, arm in arms.items() if arm}
+    arms = {name: arm for name, arm in arms.items() if len(arm)}
     spreads = {name: _robust_sd(sorted(set(arm))) for name, arm in arms.items()}
     largest = max(spreads.values(), default=0.0)
     if not 0 < largest < math.inf:
