@@ -36,7 +36,7 @@ def of(study: Study, name: str) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize(
     ("wrong", "right", "folder"),
     [
-        ("rule 'equivalance'", "equivalence", "decision/rules.py"),
+        ("rule 'equivalance'", "equivalence", "decision"),
         ("corpus 'shakespear'", "shakespeare", "engine/data/corpora"),
         ("task 'typoo'", "typo", "engine/tasks/generators"),
         ("norm 'layer_norm'", "layernorm", "engine/model/norms"),
