@@ -119,7 +119,7 @@ class _Arm:
     def check_course(self) -> None:
         """Ask schedules and the average for every step of the run."""
         setting, folder = self.setting, self.study.folder
-        rows_of(setting, self.study.resources.devices_per_trial or 1)
+        rows_of(setting, self.study.resources.devices)
         Schedules.require(setting, folder)
         average, steps = find_average(setting.training.average, folder), setting.iterations
         if average is None or steps > MOST_AVERAGED:

@@ -200,7 +200,7 @@ def stated_rate(
 
     Raises ParibusError for a value that is out of range.
     """
-    devices = study.resources.devices_per_trial or 1
+    devices = study.resources.devices
     count = devices if count is None else count
     require_positive(count=count)
     if not 0 < tflops < math.inf:
@@ -293,7 +293,7 @@ def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
     parameters, flops = model_size(setting, V, study.folder)
     most = None
     if has_formula(setting):
-        devices, checkpointing = resources.devices_per_trial or 1, resources.checkpoint_activations
+        devices, checkpointing = resources.devices, resources.checkpoint_activations
         most = memory(setting, V, study.folder, devices=devices, checkpointing=checkpointing)
     if flops is None:
         flops = 6 * parameters  # each is used once

@@ -182,6 +182,11 @@ class Resources(Spec):
     """Whether blocks keep their inputs alone and compute the rest again in the backward pass: less
     memory, and a third more operations (Chen et al. 2016). Needs devices_per_trial."""
 
+    @property
+    def devices(self) -> int:
+        """How many devices train a trial."""
+        return self.devices_per_trial or 1
+
     @model_validator(mode="after")
     def _checkpoints_train_alone(self) -> Self:
         if self.checkpoint_activations and self.devices_per_trial is None:

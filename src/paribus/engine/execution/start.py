@@ -216,7 +216,7 @@ def estimate(
     [machine] = ask(study, Path(), [Task("machine", "machine", "at the start", "")], **place)
     if is_open(study):
         study = with_precision(study, machine["precision"])
-    n_workers = workers or max(machine["workers"] // (study.resources.devices_per_trial or 1), 1)
+    n_workers = workers or max(machine["workers"] // study.resources.devices, 1)
     size = stack or default_size(study, machine["device"], machine["devices"])
     size = max(map(len, plan_stacks(study, size)))
     if size > 1:

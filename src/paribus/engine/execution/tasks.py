@@ -39,14 +39,9 @@ if TYPE_CHECKING:
 DRY_ROWS = 2 * 6  # windows of a dry run: two in each of six passes
 
 
-def devices_per_trial(study: Study) -> int:
-    """Return how many devices train one trial of a study."""
-    return study.resources.devices_per_trial or 1
-
-
 def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
     """Return the device of a child process, ready for use; each slot of a worker has its own."""
-    size = devices_per_trial(study)
+    size = study.resources.devices
     device = environment.choose_device(context.order.settings["device"], context.slot * size + rank)
     environment.prepare(device)
     return device
@@ -123,7 +118,7 @@ def _execute(task: Task, context: Context) -> Any:
             return evaluate_heldout_part(study, results, dataset, device, trial)
         case "answer":
             return answer_request(study, results, dataset, device, arguments)
-        case "again" if devices_per_trial(study) > 1:
+        case "again" if study.resources.devices > 1:
             # The order in which gradients are added depends on the number of devices.
             return {"elsewhere": ["way of training: one trial over several devices"]}
         case "again":
@@ -147,7 +142,7 @@ def train(study: Study, task: Task, context: Context) -> None:
 
     Raises Left if the process was asked to leave before the end.
     """
-    size = devices_per_trial(study)
+    size = study.resources.devices
     if size == 1:
         train_stack(study, task, context)
         return

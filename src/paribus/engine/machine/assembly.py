@@ -42,6 +42,6 @@ def build_stack(
         strict=strict,
         graphs=graphs,
         ranks=ranks,
-        devices=study.resources.devices_per_trial or 1,
+        devices=study.resources.devices,
         checkpointing=study.resources.checkpoint_activations,
     )
