@@ -424,7 +424,7 @@ def _kind(annotation: Any) -> str:
 
 def columns() -> str:
     """Return columns of Parquet files that readers rely on."""
-    from paribus.results.columns import COLUMNS
+    from paribus.results.formats import COLUMNS
 
     rows = ((f"`{name}`", ", ".join(f"`{one}`" for one in of)) for name, of in COLUMNS.items())
     return table(("file", "has at least the columns"), rows)

@@ -16,7 +16,7 @@ from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.results.tidy import turns
+from paribus.results.read import turns
 from paribus.verification.scores import score_findings
 
 from .conftest import SEEDS

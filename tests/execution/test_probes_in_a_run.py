@@ -10,7 +10,7 @@ import torch
 import paribus
 from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
-from paribus.results.tidy import tidy_probes
+from paribus.results.read import tidy_probes
 from paribus.study import Study
 
 from ..conftest import studies_in

@@ -110,11 +110,9 @@ def test_trials_are_summed_up_and_errors_named(large, analysis):
     assert len(trials(large, analysis).rows) == 2 * len(SEEDS)
 
 
-def test_tables_in_turn_are_the_tidy_ones(large, monkeypatch):
-    monkeypatch.setattr("paribus.results.formats.GROUP_ROWS", 50)
+def test_tables_in_turn_are_the_tidy_ones(large):
     write_tables(large)
     for name in ("probes", "evaluation", "blocks", "items"):
         written = pq.ParquetFile(large.path / "tables" / f"{name}.parquet")
-        assert written.num_row_groups > 1 or name == "items"
         wanted = getattr(large, name)
         assert written.read().to_pylist() == wanted.to_pylist()

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from paribus.results.curve_metrics import speedup, to_target
-from paribus.results.curves import LossCurve
+from paribus.results.curves import LossCurve, speedup, to_target
 from paribus.statistics import paired_t
 
 

@@ -12,8 +12,7 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.results import ResultsFolder, load_results
 from paribus.results.formats import write_json
-from paribus.results.record_format import known_records
-from paribus.results.records import require
+from paribus.results.records import known_records, require
 from paribus.verification import verify
 
 from ..build import write_results

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from paribus.results import ResultsFolder
 from paribus.results.formats import write_table
-from paribus.results.trial_records import read_answers
+from paribus.results.read import read_answers
 
 
 def test_answers_are_the_share_of_shots_in_the_order_asked(tmp_path):

@@ -139,7 +139,7 @@ def test_huge_tables_are_not_read(tmp_path, monkeypatch):
     folder.write_columns("steps.parquet", {k: np.ones(99) for k in "ab"}, {"a": "1", "b": "1"})
     for limit, most in (("TABLE_ROWS", 98), ("TABLE_COLUMNS", 1), ("TABLE_MEMORY", 9)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"paribus.results.columns.{limit}", most)
+            patch.setattr(f"paribus.results.formats.{limit}", most)
             with pytest.raises(ParibusError, match=r"99 rows, 2 columns.*delete it and run again"):
                 folder.read_columns("steps.parquet")
 

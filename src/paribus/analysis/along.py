@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paribus.analysis.table import Table
-from paribus.results.curve_metrics import ROUNDING, needed, speedup
-from paribus.results.curves import AXES, Axis, LossCurve
+from paribus.results.curves import AXES, ROUNDING, Axis, LossCurve, needed, speedup
 from paribus.statistics import (
     CurveContrast,
     First,

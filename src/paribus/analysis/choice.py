@@ -12,7 +12,7 @@ from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried, place, tried_in, windows
 from paribus.metric import Metric
 from paribus.numbers import plural
-from paribus.results.curve_metrics import target_axis
+from paribus.results.curves import target_axis
 from paribus.statistics import (
     LEAST_TUNING_SEEDS,
     Result,

@@ -28,7 +28,7 @@ from paribus.analysis.score_grid import repeated_scores, score_steps
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
 from paribus.numbers import plural
-from paribus.results.curve_metrics import Needed, needed, target_axis
+from paribus.results.curves import Needed, needed, target_axis
 from paribus.statistics import (
     MacroContrast,
     PairedContrast,

@@ -19,7 +19,7 @@ from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, ItemSums
 from paribus.numbers import plural
 from paribus.results import Results
-from paribus.results.record_format import records_of
+from paribus.results.records import records_of
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     LEAST_IN_BLOCK,

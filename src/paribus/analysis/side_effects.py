@@ -12,7 +12,7 @@ from paribus.analysis.contrasts import holm_of
 from paribus.analysis.sampling import registered
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
 from paribus.analysis.table import Table
-from paribus.results.record_format import parameters, training_flops
+from paribus.results.records import parameters, training_flops
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Interval,

@@ -14,8 +14,7 @@ from paribus.engine.controls import CHECKS, StackedEvidence, evidence_of
 from paribus.engine.setting import CORPUS, Data, Setting
 from paribus.ledger import TextPart
 from paribus.results.controls import Checks
-from paribus.results.record_format import RecordFormat
-from paribus.results.records import Count, Empty, Record, form
+from paribus.results.records import Count, Empty, Record, RecordFormat, form
 from paribus.results.trial_folder import MEASURED, REQUIRED, TrialFolder
 from paribus.study import Study
 

@@ -41,7 +41,7 @@ from paribus.readers.port import (
     reader,
     seed_in,
 )
-from paribus.study.bounds import MOST_SEEDS
+from paribus.study.base import MOST_SEEDS
 from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, parse_json, regular_path
 
 pc: Any = pyarrow.compute  # its functions are made at import, unseen by type checkers

@@ -13,11 +13,11 @@ from typing import Any
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, from_records
 from paribus.results.formats import read_json, write_study
-from paribus.results.record_format import records_of
+from paribus.results.records import records_of
 from paribus.results.registration import FILE, from_study, supersede
 from paribus.results.store import TEST, ResultsFolder
 from paribus.study import Study, first_stage, parse_study
-from paribus.study.bounds import MOST_SEEDS
+from paribus.study.base import MOST_SEEDS
 
 LEAST_SEEDS = 2  # of a stage: inference needs two pairs
 

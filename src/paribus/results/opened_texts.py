@@ -32,8 +32,7 @@ from paribus.ledger import (
 from paribus.metric import from_records
 from paribus.results.formats import read_as, read_json
 from paribus.results.look_record import read_looks
-from paribus.results.record_format import records_of
-from paribus.results.records import FirstUse, Reuse
+from paribus.results.records import FirstUse, Reuse, records_of
 from paribus.results.registration import FILE, read_registration, utc_now
 from paribus.results.store import CAMPAIGN, IDEAS, LEDGER, ResultsFolder
 from paribus.study import Study

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from paribus.digests import canonical_json
 from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
-from paribus.results.columns import COLUMNS
 from paribus.results.controls import Control, Evidence, check_controls
-from paribus.results.curve_metrics import curve_values
-from paribus.results.curves import LossCurve, curve_table, read_curves, timed_in_turn
-from paribus.results.formats import joined, write_tables_in_turn
+from paribus.results.curves import (
+    LossCurve,
+    curve_table,
+    curve_values,
+    read_curves,
+    timed_in_turn,
+)
+from paribus.results.formats import (
+    COLUMNS,
+    joined,
+    not_what_was_written,
+    require,
+    write_tables_in_turn,
+)
 from paribus.results.heldout_part import Tested, judged, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
-from paribus.results.record_format import records_of
-from paribus.results.registered_words import as_registered, edited_words
-from paribus.results.registration import read_registration
+from paribus.results.records import Trial, distinct, records_of
+from paribus.results.registration import as_registered, edited_words, read_registration
 from paribus.results.store import (
     CAMPAIGN,
     DATA,
@@ -35,28 +47,10 @@ from paribus.results.store import (
     ResultsFolder,
     root_digest,
 )
-from paribus.results.tidy import (
-    by_task,
-    last_row,
-    of_each,
-    of_no_trial,
-    of_trial,
-    read_probes,
-    tidy_probes,
-    turns,
-)
 from paribus.results.trial_folder import TrialFolder
-from paribus.results.trial_records import (
-    Answers,
-    distinct,
-    read_answers,
-    read_trials,
-    require_choice,
-    require_own,
-)
-from paribus.results.views import shared_property, standing
 from paribus.shown import Shown
-from paribus.study import Study
+from paribus.study import Study, changed_sources, first_stage
+from paribus.study.custom_code import Sources
 from paribus.untrusted_io import is_regular
 
 SERIES = "series.parquet"
@@ -66,6 +60,20 @@ WHOLE = ("scores", "steps", "curve", "tasks", "sampling", "throughput")
 BY_TRIAL = ("probes", "evaluation", "blocks", "items")
 TABLES = (*WHOLE, *BY_TRIAL)
 READINGS = 5  # of a folder that changes meanwhile, before that is said
+
+
+if TYPE_CHECKING:
+    shared_property = cached_property
+else:
+
+    class shared_property(cached_property):  # noqa: N801 - it stands where `cached_property` does
+        """A cached property that a view takes from what it is a view of."""
+
+        def __get__(self, instance, owner=None):
+            """Return the value; of a view (its `source` is not None) its source's."""
+            if instance is None or instance.source is None:
+                return super().__get__(instance, owner)
+            return getattr(instance.source, self.attrname)
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +88,7 @@ class Results(Shown):
         looks: those that were taken, of a study that has some.
         tested: where what trials gave on the sealed test part is; empty before it was opened.
         held: where held-out scores are read, if not in a trial's own records (`judged`).
-        source: of a view, what it is a view of (`judged`, `of_seeds`, `standing`).
+        source: of a view of other held-out scores, what it is a view of (`judged`).
         later_stage: of the first stage alone, why the second one does not count; else empty.
         edited: keys of texts in study.json that are not the registered ones, which `study` has.
     """
@@ -452,3 +460,207 @@ def write_tables(results: Results) -> None:
         in_turn = name in BY_TRIAL and results.finished
         tables = results.parts(name) if in_turn else [getattr(results, name)]
         write_tables_in_turn(folder / f"{name}.parquet", tables)
+
+
+Read = TypeVar("Read")
+
+LABELS = ("probe", "part", "statistic", "unit")  # of its columns
+
+
+def last_row(table: pa.Table) -> dict[str, Any]:
+    """Return the last row; empty where there is none."""
+    return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
+
+
+def of_trial(folder: TrialFolder, table: pa.Table) -> pa.Table:
+    """Return the table of one trial with its arm and seed in front."""
+    n = len(table)
+    table = table.add_column(0, "seed", pa.repeat(pa.scalar(folder.seed, pa.int64()), n))
+    return table.add_column(0, "arm", pa.repeat(pa.scalar(folder.arm, pa.string()), n))
+
+
+def of_no_trial(*columns: str) -> pa.Table:
+    """Return an empty table with arm, seed and these columns."""
+    return pa.table({name: pa.nulls(0) for name in ("arm", "seed", *columns)})
+
+
+def of_each(
+    read: Callable[[TrialFolder], Read], trials: Iterable[TrialFolder]
+) -> dict[tuple[str, int], Read]:
+    """Return what `read` gives of every trial, by (arm, seed), with a thread for each core.
+
+    A Parquet file is opened and read where other threads may run meanwhile.
+    """
+    folders = list(trials)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        tables = list(pool.map(read, folders))
+    return {(f.arm, f.seed): table for f, table in zip(folders, tables, strict=True)}
+
+
+def read_probes(folder: TrialFolder, names: list[str] | None = None) -> pa.Table:
+    """Return what the probes of a trial measured, a column each; no row where it was not kept."""
+    table = folder.read_columns("probes.parquet", names)
+    for column in table.drop_columns(["step"]).schema:
+        why = "" if set(LABELS) <= _labels(column).keys() else "has no labels"
+        why = why if pa.types.is_floating(column.type) else "holds no numbers"
+        if why:
+            raise not_what_was_written(folder.path / "probes.parquet", f"'{column.name}' {why}")
+    return table
+
+
+def tidy_probes(table: pa.Table) -> pa.Table:
+    """Return a row for each value: step, probe, part, statistic, value, unit."""
+    step, table = table["step"].to_numpy(), table.drop_columns(["step"])
+    columns = [column.to_numpy() for column in table.columns]
+    values = np.array(columns, np.float32).reshape(table.num_columns, len(step))
+    at, row = np.nonzero(~np.isnan(values))
+    labels = [_labels(field) for field in table.schema]
+    tidy = {"step": pa.array(step[row], pa.int32())}
+    for name in LABELS:
+        words = pa.array([of_column[name] for of_column in labels], pa.string())
+        tidy[name] = words.dictionary_encode().take(pa.array(at))
+    return pa.table({**tidy, "value": pa.array(values[at, row])}).select(
+        ["step", *LABELS[:-1], "value", "unit"]
+    )
+
+
+def _labels(field: pa.Field) -> dict[str, str]:
+    return {key.decode(): word.decode() for key, word in (field.metadata or {}).items()}
+
+
+def by_task(cells: pa.Table) -> dict[str, float]:
+    """Accuracy by task, of one trial: the mean over its numbers of shots."""
+    accuracies: dict[str, list[float]] = {}
+    for row in cells.select(["task", "accuracy"]).to_pylist():
+        accuracies.setdefault(row["task"], []).append(row["accuracy"])
+    return {task: math.fsum(values) / len(values) for task, values in accuracies.items()}
+
+
+def turns(throughput: pa.Table) -> dict[tuple[str, int], dict[str, float | None]]:
+    """By (arm, seed), what arms took turns for: speeds, and the memory of training."""
+    by_trial: dict[tuple[str, int], dict[str, float | None]] = {}
+    for row in throughput.to_pylist():
+        scores = by_trial.setdefault((row["arm"], row["seed"]), {})
+        scores[f"{row['kind']}/tokens per second"] = row["tokens"] / row["seconds"]
+        n_bytes = row.get("bytes")
+        scores[f"{row['kind']}/MiB"] = n_bytes / 2**20 if n_bytes else None
+    return by_trial
+
+
+def read_trials(study: Study, finished: Iterable[TrialFolder]) -> dict[Trial, dict[str, Any]]:
+    """trial.json by (arm, seed). Raises ParibusError where one is damaged."""
+    records: dict[Trial, dict[str, Any]] = {}
+    known: dict[str, Any] = {}
+    form = records_of(study).trial_form
+    for folder in finished:
+        record = folder.read_json("trial.json")
+        require(folder.path / "trial.json", record, {"trial.json": form})
+        # Settings, declarations and descriptions of the data, most of a record, are the same in all
+        # trials of an arm: they are in memory once.
+        records[folder.arm, folder.seed] = {
+            key: known.setdefault(canonical_json(value), value)
+            if isinstance(value, dict | list)
+            else value
+            for key, value in record.items()
+        }
+    return records
+
+
+def require_own(
+    study: Study, finished: Iterable[TrialFolder], records: Mapping[Trial, dict[str, Any]]
+) -> None:
+    """Raise ParibusError where a trial's records are those of another arm, seed or setting, or
+    where trials of one arm were trained with different custom code."""
+    dumped = {arm: study.setting(arm).model_dump(mode="json") for arm in study.arms}
+    kept = {arm: list(getattr(study.setting(arm), "kept_steps", ())) for arm in study.arms}
+    code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
+    for folder in finished:
+        trial = records[folder.arm, folder.seed]
+        expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[folder.arm]}
+        for name, value in expected.items():
+            if trial[name] != value:
+                raise folder.error(f"its records are of another {name}")
+        if folder.sealed_steps != kept[folder.arm]:
+            raise folder.error("it has weights of other steps than training.keep names")
+        first, sources = code.setdefault(folder.arm, (folder, trial["own_modules"]))
+        if changed := changed_sources(sources, trial["own_modules"]):
+            names = ", ".join(sorted(changed))
+            raise folder.error(f"it was trained with another version of {names} than {first.label}")
+
+
+def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:
+    """Raise ParibusError where a study's arms have other values than tuning.json, `record`, says.
+
+    A study that is not tuned yet has chosen nothing.
+    """
+    stated = study.tuning.chosen if study.tuning else {}
+    sealed = {arm: chosen["values"] for arm, chosen in record.get("chosen", {}).items()}
+    if stated and stated != sealed:
+        raise ParibusError(
+            f"{folder}: study.json has other values for its arms than tuning.json chose; restore "
+            "it",
+            code="changed",
+        )
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of one trial to one task.
+
+    Attributes:
+        right: [I] of each question, in the order in which they were first asked, the share of the
+            numbers of shots at which it was answered right.
+        asked: how many answers there are, every number of shots counted.
+    """
+
+    right: np.ndarray
+    asked: int
+
+
+def read_answers(folder: TrialFolder) -> dict[str, Answers]:
+    """Return the answers of a trial by task, in the order of its record. Raises ParibusError."""
+    table = folder.read_columns("items.parquet", ["task", "item", "correct"])
+    tasks = table["task"].combine_chunks().dictionary_encode()
+    codes, words = tasks.indices.to_numpy(), tasks.dictionary.to_pylist()
+    items = table["item"].to_numpy()
+    correct = table["correct"].to_numpy(zero_copy_only=False).astype(np.float64)
+    by_code = {}
+    for code, word in enumerate(words):
+        rows = codes == code
+        _, first, place = np.unique(items[rows], return_index=True, return_inverse=True)
+        right = np.bincount(place, correct[rows]) / np.bincount(place)
+        by_code[word] = Answers(right[np.argsort(first)], int(rows.sum()))
+    return by_code
+
+
+def standing(results: Results) -> Results:
+    """`results` as far as they can be judged: of a study whose second stage is not finished, or
+    breaks a control that its first one kept, the first stage alone."""
+    study = results.study
+    if not study.stages:
+        # Between the two files that `extend` writes: the study is still that of the first stage.
+        registered = read_registration(ResultsFolder(results.path)) or {}
+        stages = (registered.get("stages") or {}).get("seeds")
+        begun = stages and registered["seeds"][: stages[0]] == list(study.seeds)
+        why = "its registration was interrupted; run `paribus extend` again"
+        return replace(results, later_stage=why) if begun else results
+    first = first_stage(study)
+    seeds = set(first.seeds)
+    missing = sum(trial.seed not in seeds for trial in results.unfinished)
+    why = f"{missing} of its trials are not finished" if missing else ""
+    part = replace(
+        results,
+        study=first,
+        finished=tuple(trial for trial in results.finished if trial.seed in seeds),
+        unfinished=tuple(trial for trial in results.unfinished if trial.seed in seeds),
+        trials={trial: record for trial, record in results.trials.items() if trial[1] in seeds},
+        tested={trial: home for trial, home in results.tested.items() if trial[1] in seeds},
+    )
+    if not why:
+        broken, before = (
+            {(control.name, control.arm) for control in group.controls if control.state == "broken"}
+            for group in (results, part)
+        )
+        if broken - before:
+            why = f"it breaks {', '.join(sorted({name for name, _ in broken - before}))}"
+    return replace(part, later_stage=why) if why else results

@@ -24,11 +24,9 @@ from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
 from paribus.numbers import some
 from paribus.results.formats import read_json, write_json
-from paribus.results.record_format import TRAINER, records_of
-from paribus.results.registered_words import WORDS, edited_words, words_of
+from paribus.results.records import TRAINER, distinct, records_of
 from paribus.results.software import package_differences
 from paribus.results.store import ResultsFolder
-from paribus.results.trial_records import distinct
 from paribus.rng import key
 from paribus.study import (
     MEASURING,
@@ -40,6 +38,7 @@ from paribus.study import (
     own_digests,
     rule_record,
 )
+from paribus.study.allowed_text import require_plain
 from paribus.study.custom_code import SOURCES, own_files, source_name
 from paribus.study.importing import EXAMPLES
 from paribus.study.tuning import CHOSEN
@@ -389,3 +388,46 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
                 f"{arm}/seed-{seed} was trained with; restore it",
                 code="changed",
             )
+
+
+WORDS = "words"  # key of registration.json
+OF_STUDY = ("title", "question")
+OF_PARTS = {"arms": ("title", "description"), "interactions": ("title",)}
+
+
+def words_of(study: Study) -> dict[str, Any]:
+    """Return the texts that only describe `study`, as registration.json has them."""
+    words: dict[str, Any] = {key: getattr(study, key) for key in OF_STUDY}
+    for kind, keys in OF_PARTS.items():
+        parts = getattr(study, kind).items()
+        words[kind] = {name: {key: getattr(part, key) for key in keys} for name, part in parts}
+    return words
+
+
+def edited_words(study: Study, registered: dict[str, Any]) -> tuple[str, ...]:
+    """Return the keys of texts that differ from the registered ones, such as `arms.new.title`.
+
+    A text that the registration lacks counts as edited: every registration is written with all.
+
+    Args: registered: registration.json.
+    """
+    return tuple(changes(registered.get(WORDS, {}), words_of(study)))
+
+
+def as_registered(study: Study, registered: dict[str, Any]) -> Study:
+    """Return `study` with the registered texts, as far as the registration has them."""
+    texts = registered.get(WORDS, {})
+    require_plain(texts)
+
+    def with_texts(part: Any, keys: Iterable[str], texts: Mapping[str, str]) -> Any:
+        known = {key: texts[key] for key in keys if key in texts}
+        return part.model_copy(update=known)
+
+    tables = {
+        kind: {
+            name: with_texts(part, keys, texts.get(kind, {}).get(name, {}))
+            for name, part in getattr(study, kind).items()
+        }
+        for kind, keys in OF_PARTS.items()
+    }
+    return with_texts(study.model_copy(update=tables), OF_STUDY, texts)

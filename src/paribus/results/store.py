@@ -31,8 +31,7 @@ import numpy as np
 from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import file_digest, sweep
-from paribus.results.columns import Folder
-from paribus.results.formats import read_as, read_json, write_json, write_study
+from paribus.results.formats import Folder, read_as, read_json, write_json, write_study
 from paribus.results.lock import hold
 from paribus.results.records import RunsRecord
 from paribus.results.records_archive import ARCHIVE, records_of

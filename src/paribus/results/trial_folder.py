@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
-from paribus.results.columns import COLUMNS, Folder
-from paribus.results.formats import read_json, write_json
+from paribus.results.formats import COLUMNS, Folder, read_json, write_json
 from paribus.untrusted_io import WEIGHTS_BYTES, is_regular, regular_path
 
 CANONICAL = (

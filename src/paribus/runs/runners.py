@@ -18,7 +18,7 @@ from paribus.errors import ParibusError
 from paribus.numbers import some
 from paribus.results import ResultsFolder, extended, package_versions, read_registration
 from paribus.results.opened_texts import note, open_in_ledger, parts_of, require_fresh
-from paribus.results.record_format import TRAINER, records_of
+from paribus.results.records import TRAINER, records_of
 from paribus.results.registration import registration, settle
 from paribus.results.store import LEDGER
 from paribus.runs import records

@@ -2,7 +2,6 @@
 
 from paribus.explain import explain
 from paribus.study.custom_code import changed_sources, own_digests
-from paribus.study.kept import changed_files
 from paribus.study.load import (
     load_study,
     parse_override,
@@ -22,6 +21,7 @@ from paribus.study.seed_plan import Plan
 from paribus.study.study import LEARNING_RATE, Study, first_stage
 from paribus.study.trust import (
     MEASURING,
+    changed_files,
     custom_code,
     measuring_record,
     require_trust,

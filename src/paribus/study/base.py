@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+# How large a study may be: far more than anybody trains, far less than what hangs it.
+MOST_STEPS = 10**7
+MOST_SEEDS = 100_000
+MOST_ARMS = 256
+MOST_ENTRIES = 1_000  # of any other list or table
+MOST_RESAMPLES = 10**6
+
+Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]
+# Keys of random streams, which records keep as 64-bit numbers.
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Spec(BaseModel):

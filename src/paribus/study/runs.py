@@ -15,8 +15,7 @@ from pydantic import Field, ValidationError
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.metric import LONGEST, Metric, readable
-from paribus.study.base import Part, TrialSetting
-from paribus.study.bounds import MOST_ENTRIES, MOST_SEEDS, Seed
+from paribus.study.base import MOST_ENTRIES, MOST_SEEDS, Part, Seed, TrialSetting
 from paribus.study.trainer import ArmFacts, StudyFacts, StudyFormat
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 
 from paribus.metric import LONGEST, QUESTIONS, Metric
 from paribus.study.allowed_text import Name, Prose, Title
-from paribus.study.base import Spec
-from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_RESAMPLES, Seed, Steps
+from paribus.study.base import MOST_ARMS, MOST_ENTRIES, MOST_RESAMPLES, Seed, Spec, Steps
 
 MOST_RULE = 1_000  # characters of a rule's name or import path
 Outcomes = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]

@@ -16,8 +16,7 @@ from pydantic import Field, ValidationError
 
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
-from paribus.study.base import Spec
-from paribus.study.bounds import MOST_SEEDS
+from paribus.study.base import MOST_SEEDS, Spec
 
 LEAST_PAIRS = 5  # fewer are described and not tested (`paribus.statistics.DESCRIPTIVE_BELOW`)
 MOST_LOOKS = 50

@@ -21,8 +21,7 @@ from paribus.metric import LONGEST
 from paribus.schema import stamped
 from paribus.shown import Shown
 from paribus.study.allowed_text import Name, Prose, Title, require_plain
-from paribus.study.base import Spec
-from paribus.study.bounds import MOST_ARMS, MOST_SEEDS, Seed
+from paribus.study.base import MOST_ARMS, MOST_SEEDS, Seed, Spec
 from paribus.study.sections import (
     Arm,
     Decision,

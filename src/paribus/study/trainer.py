@@ -30,7 +30,7 @@ STACKED, RUNS, COMMAND = "stacked", "runs", "command"
 
 class BuiltIn(NamedTuple):
     """Where the parts of a built-in trainer are defined; each is imported when it is needed: its
-    `StudyFormat`, its `paribus.results.record_format.RecordFormat` and its class."""
+    `StudyFormat`, its `paribus.results.records.RecordFormat` and its class."""
 
     format: str
     records: str
@@ -45,7 +45,7 @@ BUILT_IN = {
     ),
     RUNS: BuiltIn(
         "paribus.study.runs:FORMAT",
-        "paribus.results.record_format:RUNS_RECORDS",
+        "paribus.results.records:RUNS_RECORDS",
         "paribus.trainers.runs:Runs",
     ),
     COMMAND: BuiltIn(

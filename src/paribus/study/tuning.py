@@ -22,8 +22,7 @@ from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.metric import LONGEST
 from paribus.study.allowed_text import Name
-from paribus.study.base import Part
-from paribus.study.bounds import MOST_ARMS, MOST_ENTRIES, MOST_SEEDS, Seed, Steps
+from paribus.study.base import MOST_ARMS, MOST_ENTRIES, MOST_SEEDS, Part, Seed, Steps
 
 MOST_WHOLE = 2**53  # up to which every whole number is one in floating point
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from paribus.results.record_format import DECLARED
+from paribus.results.records import DECLARED
 from paribus.results.trial_folder import TrialFolder
 
 # Sums of the same numbers in another order; the records keep float64.

@@ -35,7 +35,7 @@ from paribus.results import (
     why_not_tested,
 )
 from paribus.results.formats import read_json
-from paribus.results.record_format import records_of
+from paribus.results.records import records_of
 from paribus.results.registration import FILES, from_study
 from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import TrialFolder

@@ -20,8 +20,8 @@ from paribus.engine.tasks import SHOTS, WrittenSuite, read_suite
 from paribus.errors import ParibusError, require_positive
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
+from paribus.results.read import of_trial
 from paribus.results.registration import require_same_sources
-from paribus.results.tidy import of_trial
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.queue import Task

@@ -24,7 +24,7 @@ from paribus.runs.executors import Backend, find_backend
 from paribus.runs.queue import Task
 from paribus.runs.run import Device, ask
 from paribus.study import Study, first_stage, parse_study, require_trust, with_choice
-from paribus.study.bounds import MOST_STEPS
+from paribus.study.base import MOST_STEPS
 
 
 def step_identity(study: Study, arm: str) -> str:

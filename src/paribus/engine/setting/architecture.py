@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 
 from paribus.engine.setting.bounds import MOST_MLP_RATIO, Layers, SeqLen, Width
 from paribus.engine.setting.presets import with_preset
-from paribus.study.base import Spec
-from paribus.study.bounds import Seed
+from paribus.study.base import Seed, Spec
 
 
 class Embedding(Spec):

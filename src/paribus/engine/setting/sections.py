@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.engine.setting.bounds import MOST_SHOTS, MOST_TOKENS
-from paribus.study.base import Spec
-from paribus.study.bounds import MOST_ENTRIES, MOST_STEPS, Seed, Steps
+from paribus.study.base import MOST_ENTRIES, MOST_STEPS, Seed, Spec, Steps
 
 Paths = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
 Every = Annotated[int, Field(ge=0, le=MOST_STEPS)]

@@ -17,8 +17,7 @@ from paribus.engine.setting.batches import BatchSize, Ramp, step_with, total_ste
 from paribus.engine.setting.bounds import MOST_KEPT, MOST_TOKENS_PER_STEP, Batch, Tokens
 from paribus.engine.setting.data import Data
 from paribus.errors import ParibusError
-from paribus.study.base import Grown, Part, TrialSetting
-from paribus.study.bounds import MOST_STEPS, Steps
+from paribus.study.base import MOST_STEPS, Grown, Part, Steps, TrialSetting
 
 Option = bool | int | float | str | list[int | float | str]
 Options = dict[str, Option]  # the file of an optimizer or a loss declares its options

@@ -11,8 +11,7 @@ from paribus.numbers import some
 from paribus.results import TrialFolder
 from paribus.results import controls as checked
 from paribus.results.controls import Check, Finding, State
-from paribus.results.record_format import TRAINER, RecordFormat
-from paribus.results.records import Record, Table, TrialJson
+from paribus.results.records import TRAINER, Record, RecordFormat, Table, TrialJson
 from paribus.results.software import differences
 
 LOG, REPORTED, MACHINE = "output.log", "trial.jsonl", "machine.json"

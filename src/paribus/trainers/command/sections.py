@@ -18,8 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.metric import LONGEST, Better, Metric, Scale, readable
-from paribus.study.base import Part, TrialSetting
-from paribus.study.bounds import MOST_ENTRIES
+from paribus.study.base import MOST_ENTRIES, Part, TrialSetting
 from paribus.study.study import Study
 from paribus.study.trainer import COMMAND, StudyFacts, StudyFormat
 

@@ -23,7 +23,7 @@ from paribus.programs import machine
 from paribus.programs.process import Ending, Output, run_program
 from paribus.programs.values import Finder
 from paribus.results import ResultsFolder, read_registration
-from paribus.results.record_format import TRAINER
+from paribus.results.records import TRAINER
 from paribus.results.store import OUTPUTS
 from paribus.runs.processes import children, end_children
 from paribus.schema import stamped
