@@ -160,13 +160,11 @@ class Here(Local):
         """Do the next task."""
         work_here(self._queue)
 
-    def stop(self) -> None:
+    def leave(self, *, is_interrupted: bool) -> None:
         """Nothing has been started."""
-
-    leave = stop
 
 
 def in_one_process() -> Any:
     """Return a context in which runs start no process: their tasks are done by whoever waits."""
-    methods = {name: vars(Here)[name] for name in ("start", "check", "stop", "leave")}
+    methods = {name: vars(Here)[name] for name in ("start", "check", "leave")}
     return patch.multiple(Local, **methods)

@@ -8,8 +8,8 @@ import pytest
 
 from paribus.results import Results
 from paribus.runs import trackers
+from paribus.runs.progress import read_progress
 from paribus.runs.queue import Order, Queue
-from paribus.runs.standing import read_progress
 
 from ..tools import verb
 

@@ -341,7 +341,7 @@ def train(
     """Run a study, with our own engine up to its sealed test part or through it; `before` is
     printed once nothing refuses it any more."""
     from paribus.runs import run as run_study
-    from paribus.runs.bar import watching
+    from paribus.runs.progress import watching
 
     options = where.options(study)
     log = options.pop("log", None) or ()
@@ -400,7 +400,7 @@ def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -
     from paribus.report.page import prepare, write_report
     from paribus.report.pdf import write_pdf
     from paribus.results import write_tables
-    from paribus.runs.bar import doing
+    from paribus.runs.progress import doing
 
     prepare()
     sweep(results.path)

@@ -107,8 +107,7 @@ def _picture(home: ResultsFolder) -> tuple[RenderableType, bool]:
     from paribus.cli import tables
     from paribus.numbers import duration
     from paribus.results import load_results
-    from paribus.runs.bar import picture
-    from paribus.runs.standing import read_progress
+    from paribus.runs.progress import picture, read_progress
     from paribus.study import is_untuned
 
     is_tuning = is_untuned(home.read_study())

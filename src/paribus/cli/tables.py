@@ -325,7 +325,7 @@ def _begun(results: Results) -> dict[str, int]:
         stacks = begun_stacks(results.path).items()
         pairs = chain.from_iterable(((trial, n) for trial in stack) for stack, n in stacks)
         return {f"{arm}/seed-{seed}": n for (arm, seed), n in pairs}
-    from paribus.runs.standing import read_progress
+    from paribus.runs.progress import read_progress
 
     progress = read_progress(results.path)
     return {label: t for label, (t, _) in progress.running.items()} if progress else {}

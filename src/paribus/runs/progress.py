@@ -1,51 +1,81 @@
-"""Progress of a run, from the events that workers report; it changes no result."""
+"""Progress of a run, from the events that workers report, and how it is shown.
+
+In a terminal or a notebook that is a bar and the trials under way; elsewhere, plain lines.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+
+from paribus import numbers
 from paribus.results import ResultsFolder, needed_trials, read_looks
 from paribus.runs.queue import Queue
 from paribus.study.trainer import STACKED, Trial
 
 MOST_NAMED = 3  # trials of a stack that a line of news names
+MOST_TRIALS_SHOWN = 12
+PLAIN_SECONDS, NOTEBOOK_SECONDS = 15.0, 0.5
 
 
-@dataclass
 class Progress:
-    """The progress of a run.
+    """The progress of a study, or of the round of its tuning that is under way.
 
     Attributes:
-        n_trials, n_finished: trials of the study, and those that are finished.
-        tokens, tokens_done: training tokens of the study, and those that have been trained on.
-        tokens_before: those of `tokens_done` that earlier runs had done.
-        began, heard: when the stage began, and the last event came (seconds since the epoch).
+        home: its results folder.
         unit: what is counted: "tokens", or "trials" of a trainer that counts no tokens.
+        began, heard: when the stage began, and the last event came (seconds since the epoch).
         running: steps done and last training loss (nats/token) of each trial under way, by label.
         news: what has just happened, if worth a line.
         doing: what is done once every token has been trained on; empty before.
     """
 
-    n_trials: int
-    n_finished: int
-    tokens: int
-    tokens_done: int
-    tokens_before: int
-    running: dict[str, tuple[int, float | None]] = field(default_factory=dict)
-    news: str = ""
-    doing: str = ""
-    unit: str = "tokens"
-    began: float = field(default_factory=time.time)
-    heard: float = field(default_factory=time.time)
+    def __init__(self, home: ResultsFolder, at: float) -> None:
+        self.home, self._study = home, home.read_study()
+        self.unit = "tokens" if self._study.trainer == STACKED else "trials"
+        self.began = self.heard = at
+        self.running: dict[str, tuple[int, float | None]] = {}
+        self.news = self.doing = ""
+        self._totals: dict[Trial, int] = {}
+        self._done: dict[Trial, int] = {}
+        self._before = 0
+        """Tokens that earlier runs have trained on."""
+        self._finished: set[Trial] = set()
+
+    @property
+    def n_trials(self) -> int:
+        """Trials up to the next look."""
+        return len(self._totals)
+
+    @property
+    def n_finished(self) -> int:
+        """Those of them that are finished."""
+        return len(self._finished)
+
+    @property
+    def tokens(self) -> int:
+        """Training tokens of all trials."""
+        return sum(self._totals.values())
+
+    @property
+    def tokens_done(self) -> int:
+        """Those that have been trained on."""
+        return sum(self._done.values())
 
     @property
     def tokens_per_second(self) -> float:
         """Training tokens per second over this run."""
-        return (self.tokens_done - self.tokens_before) / max(time.time() - self.began, 1e-9)
+        return (self.tokens_done - self._before) / max(time.time() - self.began, 1e-9)
 
     @property
     def seconds_left(self) -> float | None:
@@ -53,106 +83,58 @@ class Progress:
         speed = self.tokens_per_second
         return (self.tokens - self.tokens_done) / speed if speed > 0 else None
 
-
-Watch = Callable[[Progress], None]
-
-
-class Tracker:
-    """Adds up events of a run: of the study, or of the round of tuning that is under way.
-
-    Attributes:
-        progress: how far the stage under way is; None before the first.
-        home: the results folder of the stage under way.
-    """
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue, self._read = queue, dict[str, int]()
-        self._done: dict[Trial, int] = {}
-        """Tokens done of each trial that is not finished."""
-        self._seen: set[str] = set()
-        self.progress: Progress | None = None
-        self.home: ResultsFolder | None = None
-
-    def update(self) -> Iterator[dict[str, Any]]:
-        """Read new events, and yield each in the order of time once it is added up."""
-        for event in sorted(self._queue.events(self._read), key=lambda event: event.get("at", 0.0)):
-            once = event.get("once")
-            if once and once in self._seen:
+    def count_trials(self) -> None:
+        """Count the trials up to the next look that are not counted yet."""
+        for trial in needed_trials(self._study, read_looks(self.home)):
+            if trial in self._totals:
                 continue
-            self._seen.add(once or "")
-            if event["event"] == "stage":
-                self._begin_stage(ResultsFolder(Path(event["home"])), event["at"])
-            elif self.progress is not None:
-                self._add(self.progress, event)
-            yield event
+            self._totals[trial] = total = self._tokens(trial)
+            self._done[trial] = 0
+            if self.home.trial(*trial).is_finished:
+                self._finished.add(trial)
+                self._done[trial] = total
+                self._before += total
 
-    def _begin_stage(self, home: ResultsFolder, at: float) -> None:
-        """Count the trials of a stage; those of another stage are counted no more."""
-        self._study = home.read_study()
-        unit = "tokens" if self._study.trainer == STACKED else "trials"
-        progress = self.progress
-        if progress is None or self.home is None or self.home.path != home.path:
-            self.progress = progress = Progress(0, 0, 0, 0, 0, unit=unit, began=at)
-            self._counted: set[Trial] = set()
-            self._done = {}
-        self.home = home
-        for trial in needed_trials(self._study, read_looks(home)):
-            if trial in self._counted:
-                continue
-            self._counted.add(trial)
-            total = self._tokens(trial)
-            progress.n_trials += 1
-            progress.tokens += total
-            if home.trial(*trial).is_finished:
-                progress.n_finished += 1
-                progress.tokens_done += total
-                progress.tokens_before += total
-            else:
-                self._done[trial] = 0
-
-    def _tokens(self, trial: Trial, t: int | None = None) -> int:
-        """Return the tokens of a trial, or of its first t steps; 1 trial for other trainers."""
-        if self._study.trainer != STACKED:
-            return 1 if t is None else 0
-        setting = self._study.setting(trial[0])
-        return setting.tokens if t is None else setting.tokens_before(t)
-
-    def _add(self, progress: Progress, event: dict[str, Any]) -> None:
+    def add(self, event: dict[str, Any]) -> None:
+        """Add what a worker has reported."""
         kind, t = event["event"], event.get("t")
-        progress.news, progress.heard = "", event.get("at", time.time())
+        self.news, self.heard = "", event["at"]
         if kind == "say":
-            progress.doing = progress.news = event["words"]
+            self.doing = self.news = event["words"]
         if kind not in ("resumed", "trained", "finished"):
             return
         trials = [(arm, seed) for arm, seed in event["trials"]]
         losses = dict(zip(trials, event.get("losses", ()), strict=False))
-        left = [trial for trial in trials if trial in self._done]
+        left = [trial for trial in trials if trial in self._totals and trial not in self._finished]
         for trial in left:
             label, done = _label(trial), self._tokens(trial, t)
-            progress.tokens_done += done - self._done[trial]
             if kind == "resumed":
-                progress.tokens_before += done - self._done[trial]
+                self._before += done - self._done[trial]
             self._done[trial] = done
-            if kind == "trained" or (kind == "resumed" and progress.unit == "trials"):
-                progress.running[label] = (t or 0, losses.get(trial))
-            elif kind == "finished":
-                del self._done[trial]
-                progress.running.pop(label, None)
-                progress.n_finished += 1
-        if kind == "finished":
-            progress.doing = "" if progress.n_finished == progress.n_trials else progress.doing
-            progress.news = self._news(progress, left)
-        all_trained = progress.tokens_done >= progress.tokens
-        if kind == "trained" and left and all_trained and progress.unit == "tokens":
-            progress.doing = "evaluating the last trials"
+            if kind == "finished":
+                self._finished.add(trial)
+                self.running.pop(label, None)
+            elif kind == "trained" or self.unit == "trials":
+                self.running[label] = (t or 0, losses.get(trial))
+        if kind == "finished" and left:
+            self.doing = "" if self.n_finished == self.n_trials else self.doing
+            self.news = self._news(left)
+        all_trained = self.tokens_done >= self.tokens
+        if kind == "trained" and left and all_trained and self.unit == "tokens":
+            self.doing = "evaluating the last trials"
 
-    def _news(self, progress: Progress, trials: list[Trial]) -> str:
+    def _tokens(self, trial: Trial, t: int | None = None) -> int:
+        """Return the tokens of a trial, or of its first t steps; 1 trial for other trainers."""
+        if self.unit == "trials":
+            return 1 if t is None else 0
+        setting = self._study.setting(trial[0])
+        return setting.tokens if t is None else setting.tokens_before(t)
+
+    def _news(self, trials: list[Trial]) -> str:
         """Return a line on finished trials; with the score of a trial that counts no tokens."""
-        if not trials:
-            return ""
         names = ", ".join(map(_label, trials[:MOST_NAMED]))
         rest = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
-        if progress.unit == "tokens" or self.home is None:
+        if self.unit == "tokens":
             return f"{names}{rest} finished"
         folder, name = self.home.trial(*trials[0]), self._study.primary.metric
         value = folder.read_json("evaluation.json").get(name)
@@ -165,3 +147,142 @@ class Tracker:
 
 def _label(trial: Trial) -> str:
     return f"{trial[0]}/seed-{trial[1]}"
+
+
+Watch = Callable[[Progress], None]
+
+
+class Tracker:
+    """Adds up events of a run.
+
+    Attributes:
+        progress: how far the stage under way is; None before the first.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue, self._read = queue, dict[str, int]()
+        self._seen: set[str] = set()
+        self.progress: Progress | None = None
+
+    def update(self) -> Iterator[dict[str, Any]]:
+        """Read new events, and yield each in the order of time once it is added up."""
+        for event in sorted(self._queue.events(self._read), key=lambda event: event["at"]):
+            if (once := event.get("once")) and once in self._seen:
+                continue
+            self._seen.add(once or "")
+            if event["event"] == "stage":
+                home = ResultsFolder(Path(event["home"]))
+                if self.progress is None or self.progress.home.path != home.path:
+                    self.progress = Progress(home, event["at"])
+                self.progress.count_trials()
+            elif self.progress is not None:
+                self.progress.add(event)
+            yield event
+
+
+def read_progress(results: Path) -> Progress | None:
+    """Return the progress of the run in a results folder; None if none is under way."""
+    tracker = Tracker(Queue.of(results))
+    for _ in tracker.update():
+        pass
+    return tracker.progress
+
+
+@contextmanager
+def bar(wanted: bool | None) -> Iterator[Watch | None]:
+    """Yield what shows progress if it is `wanted`: by default, in a terminal or a notebook."""
+    console = Console()
+    if not (console.is_terminal or console.is_jupyter if wanted is None else wanted):
+        yield None
+        return
+    with watching(console) as watch:
+        yield watch
+
+
+@contextmanager
+def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterator[Watch]:
+    """Yield a `watch` for `paribus.run`; its first call prints `before`."""
+    waiting = iter(before)
+
+    def after(show: Watch) -> Watch:
+        def watch(progress: Progress) -> None:
+            for part in waiting:
+                console.print(part)
+            show(progress)
+
+        return watch
+
+    if console.is_jupyter:
+        yield after(_seldom(_in_notebook(), NOTEBOOK_SECONDS))
+    elif not console.is_terminal:
+        yield after(_seldom(lambda progress: _print_line(console, progress), PLAIN_SECONDS))
+    else:
+        starting = Spinner("dots", "starting workers, trying one step of every arm")
+        with Live(starting, console=console, refresh_per_second=4, transient=True) as live:
+            yield after(lambda progress: live.update(picture(progress)))
+
+
+@contextmanager
+def doing(console: Console, what: str) -> Iterator[None]:
+    """Say `what` is done while it is; a line where there is no terminal."""
+    if console.is_terminal:
+        with console.status(what):
+            yield
+        return
+    console.print(what)
+    yield
+
+
+def _in_notebook() -> Watch:
+    """Return what writes one output anew; rich's own live display needs ipywidgets for that."""
+    from IPython.display import display  # pyright: ignore[reportMissingImports]
+
+    handle: Any = display({"text/plain": "starting"}, raw=True, display_id=True)
+
+    def show(progress: Progress) -> None:
+        console = Console(width=80, force_jupyter=False, color_system=None)
+        with console.capture() as drawn:
+            console.print(picture(progress))
+        handle.update({"text/plain": drawn.get()}, raw=True)
+
+    return show
+
+
+def _print_line(console: Console, progress: Progress) -> None:
+    fresh = progress.news not in ("", progress.doing)
+    news = f"{progress.news}; " if fresh else ""
+    console.print(escape(f"{news}{_summary(progress)}"), soft_wrap=True)
+
+
+def _seldom(show: Watch, seconds: float) -> Watch:
+    """Return `show`, called if there are news, or was not called for some seconds."""
+    last = time.monotonic()
+
+    def watch(progress: Progress) -> None:
+        nonlocal last
+        if progress.news or time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            show(progress)
+
+    return watch
+
+
+def _summary(progress: Progress) -> str:
+    left, doing = progress.seconds_left, progress.doing
+    if not doing and left is not None and progress.tokens_done < progress.tokens:
+        doing = f"{numbers.duration(left)} left"
+    parts = [f"{progress.n_finished}/{progress.n_trials} trials"]
+    if progress.unit == "tokens":
+        parts.append(f"{progress.tokens_done / max(progress.tokens, 1):.0%} of tokens")
+        parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
+    return ", ".join([*parts, doing] if doing else parts)
+
+
+def picture(progress: Progress) -> Group:
+    """Return a bar, a line of counts and the trials that are being trained."""
+    running = Table.grid(padding=(0, 2))
+    for label, (t, loss) in list(progress.running.items())[:MOST_TRIALS_SHOWN]:
+        running.add_row(f"  {escape(label)}", f"step {t}", f"loss {numbers.fixed(loss, 3)}")
+    bar = Table.grid()  # a bar alone does not end its line
+    bar.add_row(ProgressBar(total=progress.tokens, completed=progress.tokens_done, width=72))
+    return Group(bar, _summary(progress), running)

@@ -6,12 +6,12 @@ import logging
 import math
 import shutil
 import traceback
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import Any
 
 import numpy as np
 
@@ -23,19 +23,8 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import measuring_digests
 from paribus.study.importing import load_own
-from paribus.study.trainer import (
-    BUILT_IN,
-    COMMAND,
-    RUNS,
-    Declaration,
-    Trainer,
-    Trial,
-    TrialRecord,
-)
+from paribus.study.trainer import BUILT_IN, Declaration, Trainer, Trial, TrialRecord
 from paribus.study.trust import require_trust
-
-if TYPE_CHECKING:
-    from paribus.runs.worker import Context
 
 OWN_CONTROLS = ("setting", "repeatable")  # every study has them
 COUNT = "count"
@@ -43,19 +32,15 @@ REPEATS = "repeats"
 ITEMS, STEPS, SERIES = "item_scores.parquet", "steps.parquet", "series.parquet"
 
 
-def find_trainer(
-    study: Study, folder: ResultsFolder, context: Context | None = None, **options: Any
-) -> Trainer:
+def find_trainer(study: Study, folder: ResultsFolder, **options: Any) -> Trainer:
     """Return the trainer that `study` names, which may be custom code.
 
-    Built-in trainers are called with the results folder, the `context` of a child process and
-    `options`. Raises ParibusError if the trainer cannot be created.
+    Built-in trainers are called with the results folder and `options`. Raises ParibusError if the
+    trainer cannot be created.
     """
     require_trust(study)
-    if study.trainer == COMMAND:
-        return resolve_name(BUILT_IN[COMMAND].trainer)(folder.path, context=context, **options)
-    if study.trainer == RUNS:
-        return resolve_name(BUILT_IN[RUNS].trainer)(folder.path, **options)
+    if study.trainer in BUILT_IN:
+        return resolve_name(BUILT_IN[study.trainer].trainer)(folder.path, **options)
     where = f"trainer = '{study.trainer}'"
     trainer = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
     if not isinstance(trainer, type):
@@ -70,42 +55,46 @@ def _is_trainer(value: object) -> bool:
 
 def declared_by(study: Study, trainer: Trainer) -> Declaration:
     """Return a trainer's declaration. Raises ParibusError if it is invalid."""
-    try:
+    name = f"trainer '{study.trainer}'"
+    with _blaming(f"{name} declares nothing"):
         declaration = trainer.declare(study)
+        if not isinstance(declaration, Declaration):
+            raise TypeError(f"{declaration!r:.60} is no paribus.extend.Declaration")
+    known = by_name({"the trainer": list(declaration.metrics)})
+    finite = declaration.must_be_finite
+    for metric in (*study.metrics, *sorted(declaration.by_item), *([finite] if finite else [])):
+        if metric not in known:
+            raise ParibusError(
+                f"metric '{metric}' is not declared by {name}: {nearest(metric, known)}"
+            )
+    deciding = [endpoint.metric for endpoint in study.judged]
+    for metric in [*deciding, *([study.tuning.select] if study.tuning else [])]:
+        if known[metric].better == "neither":
+            raise ParibusError(
+                f"'{metric}' cannot be primary or choose among values: neither more nor less of "
+                "it is better"
+            )
+    if taken := set(OWN_CONTROLS) & set(declaration.controls):
+        raise ParibusError(
+            f"{name} declares a control '{min(taken)}', which every study has; give it another name"
+        )
+    return declaration
+
+
+@contextmanager
+def _blaming(what: str, advice: str = "") -> Iterator[None]:
+    """Raise ParibusError with the line where a trainer fails in the body."""
+    try:
+        yield
     except ParibusError:
         raise
     except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
         raise ParibusError(
-            f"trainer '{study.trainer}' declares nothing: line {line_of(error)}: "
-            f"{type(error).__name__}: {error}"
+            f"{what}, in line {Path(last.filename).name}:{last.lineno}: {type(error).__name__}: "
+            f"{error}{advice}",
+            code="own_code",
         ) from error
-    where = f"trainer '{study.trainer}' declares"
-    if not isinstance(declaration, Declaration):
-        raise ParibusError(
-            f"{where} {declaration!r:.60}; return a paribus.extend.Declaration", code="own_code"
-        )
-    known = by_name({"the trainer": list(declaration.metrics)})
-    finite = declaration.must_be_finite
-    for name in (*study.metrics, *sorted(declaration.by_item), *([finite] if finite else [])):
-        if name not in known:
-            raise ParibusError(
-                f"metric '{name}' is not declared by trainer '{study.trainer}': "
-                f"{nearest(name, known)}"
-            )
-    deciding = [endpoint.metric for endpoint in study.judged]
-    deciding += [study.tuning.select] if study.tuning else []
-    for name in deciding:
-        if known[name].better == "neither":
-            raise ParibusError(
-                f"'{name}' cannot be primary or choose among values: neither more nor less of it "
-                "is better"
-            )
-    for name in OWN_CONTROLS:
-        if name in declaration.controls:
-            raise ParibusError(
-                f"{where} a control '{name}', which every study has; give it another name"
-            )
-    return declaration
 
 
 def metrics_of(declaration: Declaration) -> dict[str, Metric]:
@@ -140,46 +129,28 @@ def text_of(declaration: Declaration) -> dict[str, Any]:
     return {"test": {"reuse": text.pop("reuse"), "text": text}}
 
 
-def line_of(error: BaseException) -> str:
-    """Return the place where custom code raised an error: `file.py:12`."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{Path(last.filename).name}:{last.lineno}"
-
-
 def trainer_records(
     study: Study, trainer: Trainer, todo: Sequence[Trial]
-) -> Generator[tuple[Trial, TrialRecord]]:
-    """Yield the records of `todo` as they are finished, and close the trainer's generator.
+) -> Iterator[tuple[Trial, TrialRecord]]:
+    """Yield the records of `todo` as they are finished.
 
     Raises ParibusError if the trainer fails, or returns anything else.
     """
     missing, name = list(todo), f"trainer '{study.trainer}'"
     records = iter(trainer.run(study, todo) if todo else ())
-    with closing(records) if isinstance(records, Generator) else nullcontext():
-        while True:
-            try:
-                trial, record = next(records)
-                if not isinstance(record, TrialRecord):
-                    raise TypeError(f"{record!r:.60} is no paribus.extend.TrialRecord")
-            except StopIteration:
-                break
-            except ParibusError:
-                raise
-            except Exception as error:
-                arm, seed = missing[0] if missing else todo[-1]
-                raise ParibusError(
-                    f"{name} failed on {arm}/seed-{seed}, in line {line_of(error)}: "
-                    f"{type(error).__name__}: {error}; finished trials are kept: fix it and run "
-                    "again"
-                ) from error
-            if trial not in missing:
-                raise ParibusError(
-                    f"{name} gave a record of {trial!r:.80}, which it was not asked for, or gave "
-                    f"twice; asked for: {', '.join(map(str, todo[:3]))} ...",
-                    code="own_code",
-                )
-            missing.remove(trial)
-            yield trial, record
+    advice = "; finished trials are kept: fix it and run again"
+    while True:
+        where = "on {}/seed-{}".format(*missing[0]) if missing else "after its last trial"
+        with _blaming(f"{name} failed {where}", advice):
+            trial, record = next(records, (None, None))
+            if trial is not None and trial not in missing:
+                raise ValueError(f"a record of {trial!r:.80} was not asked for, or given twice")
+            if trial is not None and not isinstance(record, TrialRecord):
+                raise TypeError(f"{record!r:.60} is no paribus.extend.TrialRecord")
+        if trial is None or record is None:
+            break
+        missing.remove(trial)
+        yield trial, record
     if missing:
         raise ParibusError(
             f"{name} gave no record of {len(missing)} of {len(todo)} trials, such as "
@@ -269,32 +240,32 @@ def _checked(
 
     Raises ParibusError for anything that was not declared or is inconsistent.
     """
-    n_steps, at = len(record.losses), record.diverged_at
-    if at is not None and not (at >= 0 and (at < n_steps or not n_steps)):
-        raise ParibusError(f"{where} diverged at step {at} of {n_steps}; diverged_at counts from 0")
-    if record.seconds is not None and not 0 <= record.seconds < math.inf:
-        raise ParibusError(f"{where} took {record.seconds} seconds; give a number")
+    metrics = [metric.name for metric in declaration.metrics]
+    for names, declared, what in (
+        (record.scores, metrics, "scores of"),
+        (record.items, declaration.by_item, "items, not in by_item, of"),
+        (record.controls, declaration.controls, "control"),
+    ):
+        for name in names:
+            if name not in declared:
+                known = nearest(name, list(declared))
+                raise ParibusError(f"{where}: {what} '{name}', which is not declared: {known}")
     for endpoint in study.judged:
         if endpoint.metric not in record.scores:
             raise ParibusError(
                 f"{where} has no score of '{endpoint.metric}', which is primary; a trial that "
                 "diverged has NaN"
             )
-    metrics = [metric.name for metric in declaration.metrics]
-    _require_declared(record.scores, metrics, f"{where}: scores of")
-    _require_declared(record.items, declaration.by_item, f"{where}: items, not in by_item, of")
-    _require_declared(record.controls, declaration.controls, f"{where}: control")
-    for name, value in record.scores.items():
-        if isinstance(value, bool | str) or not isinstance(value, SupportsFloat):
-            raise ParibusError(f"{where}: the score of '{name}' is {value!r:.40}, and no number")
-    scores = {name: float(value) for name, value in record.scores.items()}
-    items = {name: np.asarray(values, np.float64) for name, values in record.items.items()}
-    sizes = sorted({values.shape for values in items.values()})
-    if len(sizes) > 1 or any(len(size) != 1 for size in sizes):
-        raise ParibusError(
-            f"{where}: items of {', '.join(sorted(items))} are no lists of one length ({sizes}); "
-            "all metrics by item are of the same items"
-        )
+    n_steps, at = len(record.losses), record.diverged_at
+    if at is not None and not (at >= 0 and (at < n_steps or not n_steps)):
+        raise ParibusError(f"{where} diverged at step {at} of {n_steps}; diverged_at counts from 0")
+    with blamed(where, "scores, seconds and items are numbers, items of one length"):
+        scores = {name: float(value) for name, value in record.scores.items()}
+        items = {name: np.asarray(v, np.float64) for name, v in record.items.items()}
+        if items and np.stack(list(items.values())).ndim != 2:
+            raise ValueError("an item has no list of scores, but one")
+        if not math.isfinite(record.seconds or 0.0):
+            raise ValueError(f"it took {record.seconds} seconds")
     for name, values in items.items():
         score, mean = scores.get(name, math.nan), values.mean() if values.size else math.nan
         if not math.isclose(score, mean, rel_tol=1e-9, abs_tol=1e-12):
@@ -303,11 +274,3 @@ def _checked(
                 "in by_item, as their mean"
             )
     return {k: v if math.isfinite(v) else None for k, v in scores.items()}, items
-
-
-def _require_declared(names: Iterable[str], declared: Iterable[str], what: str) -> None:
-    """Raise ParibusError for a name that is not declared."""
-    declared = list(declared)
-    for name in names:
-        if name not in declared:
-            raise ParibusError(f"{what} '{name}', which is not declared: {nearest(name, declared)}")

@@ -19,10 +19,9 @@ from paribus.ledger import is_recording
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.opened_texts import note
 from paribus.results.registration import FILE, registered_retries
-from paribus.runs.bar import bar
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.processes import ending_children
-from paribus.runs.progress import Tracker, Watch
+from paribus.runs.progress import Tracker, Watch, bar
 from paribus.runs.queue import Order, Queue, Task
 from paribus.runs.records import find_trainer
 from paribus.runs.runners import TrainerRunner, software
@@ -271,9 +270,9 @@ def _wait(
     queue: Queue, backend: Backend, watch: Watch | None = None, trackers: Trackers | None = None
 ) -> None:
     """Follow a run to its end. Raises ParibusError if it fails."""
-    order, tracker = queue.read_order(), Tracker(queue)
+    has_stages, tracker, is_interrupted = queue.read_order().stages, Tracker(queue), False
     try:
-        while not queue.is_over and (order.stages or queue.names()):
+        while not queue.is_over and (has_stages or queue.names()):
             _tell(tracker, watch, trackers)
             backend.check()
             time.sleep(POLL_SECONDS)
@@ -284,15 +283,14 @@ def _wait(
                 error.add_note(failure["trace"])
             raise error
         queue.note_finished()
-    except BaseException as error:
-        if isinstance(error, ParibusError) and queue.exists:
-            queue.fail(str(error))
-        else:
-            backend.stop()
-        if not isinstance(error, KeyboardInterrupt) or order.settings["is_here"]:
-            backend.leave()
+    except ParibusError as error:
+        queue.fail(str(error))
         raise
-    backend.leave()
+    except BaseException:
+        is_interrupted = True
+        raise
+    finally:
+        backend.leave(is_interrupted=is_interrupted)
 
 
 def _tell(tracker: Tracker, watch: Watch | None, trackers: Trackers | None) -> None:
@@ -305,9 +303,9 @@ def _tell(tracker: Tracker, watch: Watch | None, trackers: Trackers | None) -> N
         if trackers is not None and kind == "trained":
             for (arm, seed), loss in zip(event["trials"], event["losses"], strict=True):
                 trackers.tell("progress", arm, seed, event["t"], loss)
-        elif trackers is not None and kind == "finished" and tracker.home is not None:
+        elif trackers is not None and kind == "finished" and tracker.progress is not None:
             for arm, seed in event["trials"]:
-                trackers.tell("finished", tracker.home.trial(arm, seed))
+                trackers.tell("finished", tracker.progress.home.trial(arm, seed))
         if watch is not None and tracker.progress is not None:
             watch(tracker.progress)
             tracker.progress.news = ""

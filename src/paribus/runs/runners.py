@@ -76,7 +76,8 @@ class TrainerRunner(Runner):
         self.run_trials(study, folder, task.trials)
 
     def _declare(self, study: Study, folder: ResultsFolder) -> None:
-        self.trainer: Any = self.trainer or records.find_trainer(study, folder, self.context)
+        options = {"context": self.context} if study.trainer == COMMAND else {}
+        self.trainer: Any = self.trainer or records.find_trainer(study, folder, **options)
         self.declaration = records.declared_by(study, self.trainer)
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:

@@ -15,7 +15,6 @@ from paribus.results.lock import holder
 from paribus.runs.executors import PACKAGE, Backend, BackendClass, find_backend
 from paribus.runs.executors.jobs import JobBackend, JobState, read_submissions, scratch_folder
 from paribus.runs.processes import tail
-from paribus.runs.progress import Progress, Tracker
 from paribus.runs.queue import Queue
 
 LOG_LINES = 2
@@ -39,17 +38,6 @@ class JobRow:
     node: str
     doing: str
     log: tuple[str, ...] = ()
-
-
-def read_progress(results: Path) -> Progress | None:
-    """Return the progress of the run in a results folder; None if none is under way."""
-    queue = Queue.of(results)
-    if not queue.exists:
-        return None
-    tracker = Tracker(queue)
-    for _ in tracker.update():
-        pass
-    return tracker.progress
 
 
 def job_rows(results: Path) -> list[JobRow]:

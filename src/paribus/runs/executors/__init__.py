@@ -58,12 +58,8 @@ class Backend(ABC):
         """Start other workers for those that died. Raises ParibusError if that is too often."""
 
     @abstractmethod
-    def stop(self) -> None:
-        """Ask workers to leave that end with the command, which failed or was interrupted."""
-
-    @abstractmethod
-    def leave(self) -> None:
-        """Wait until workers have left: the run is over."""
+    def leave(self, *, is_interrupted: bool) -> None:
+        """Wait until workers have left: the run is over, or the command was interrupted."""
 
     def workers(self, devices_per_trial: int) -> int | None:
         """Return how many trials a worker runs at the same time; None leaves it to the machine."""

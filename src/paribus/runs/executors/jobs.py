@@ -151,15 +151,14 @@ class JobBackend(Backend):
         elif states or time.monotonic() - self._last_alive >= UNKNOWN_SECONDS:
             self._submit_again(next(iter(states.values()), None))
 
-    def stop(self) -> None:
-        """Say that jobs go on, whatever becomes of the command."""
-        LOGGER.warning(
-            "jobs go on without this command; `paribus cancel %s` ends them",
-            self._queue.path.parent,
-        )
-
-    def leave(self) -> None:
-        """Wait until all jobs have left; cancel those that do not."""
+    def leave(self, *, is_interrupted: bool) -> None:
+        """Wait until all jobs have left, and cancel those that do not; after Ctrl-C they go on."""
+        if is_interrupted:
+            LOGGER.warning(
+                "jobs go on without this command; `paribus cancel %s` ends them",
+                self._queue.path.parent,
+            )
+            return
         began, is_cancelled = time.monotonic(), False
         while (waited := time.monotonic() - began) < END_SECONDS:
             time.sleep(max(self._asked + ASK_SECONDS - time.monotonic(), 0))

@@ -60,14 +60,14 @@ class WorkerProcess:
             self._process.stdin.write(os.fsencode(f"{queue.path}\n"))
             self._process.stdin.flush()
 
-    def stop(self) -> None:
-        """Let it write checkpoints and end."""
-        if not self._is_idle:
-            self._process.terminate()
+    def keep(self, *, is_interrupted: bool = False) -> None:
+        """Keep it for the next run of this process, once it is idle.
 
-    def keep(self) -> None:
-        """Keep it for the next run of this process, once it is idle."""
+        If it is interrupted, it writes checkpoints first, and ends.
+        """
         assert self._process.stdout is not None
+        if is_interrupted:
+            self._process.terminate()
         if not self._is_idle:
             readable, _, _ = select.select([self._process.stdout], [], [], LEAVE_SECONDS)
             self._is_idle = bool(readable) and bool(self._process.stdout.readline())
@@ -154,10 +154,6 @@ class Local(Backend):
         self._worker = WorkerProcess(order.trainer)
         self._worker.begin(queue)
 
-    def stop(self) -> None:
-        """Let the worker write checkpoints and leave."""
-        self._worker.stop()
-
-    def leave(self) -> None:
+    def leave(self, *, is_interrupted: bool) -> None:
         """Wait until the worker has left the queue."""
-        self._worker.keep()
+        self._worker.keep(is_interrupted=is_interrupted)
