@@ -500,7 +500,9 @@ def of_each(
 def read_probes(folder: TrialFolder, names: list[str] | None = None) -> pa.Table:
     """Return what the probes of a trial measured, a column each; no row where it was not kept."""
     table = folder.read_columns("probes.parquet", names)
-    for column in table.drop_columns(["step"]).schema:
+    for column in table.schema:
+        if column.name == "step":
+            continue
         why = "" if set(LABELS) <= _labels(column).keys() else "has no labels"
         why = why if pa.types.is_floating(column.type) else "holds no numbers"
         if why:
