@@ -96,8 +96,7 @@ def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
     at, trained, tmp_path, monkeypatch, caplog
 ):
     broken, sound = Broken(at), Broken("never")
-    monkeypatch.setattr(trackers, "known_trackers", lambda names: [broken, sound])
-    followers = trackers.Trackers(["broken", "sound"], trained.study, tmp_path)
+    followers = trackers.Trackers({"broken": broken, "sound": sound}, trained.study, tmp_path)
     trial = trained.results.finished[0]
     followers.tell("progress", "baseline", 1, 2, 3.0)
     followers.tell("finished", trial)

@@ -53,7 +53,6 @@ RANKS = b"--multiprocessing-fork"  # a rank is a spawned process
 @pytest.fixture(scope="module", autouse=True)
 def slurm(tmp_path_factory):
     """A SLURM that answers."""
-    pytest.importorskip("submitit")
     if shutil.which("sinfo") and not subprocess.run(["sinfo"], capture_output=True).returncode:
         yield
         return
@@ -145,7 +144,7 @@ def test_a_job_goes_on(trained, tmp_path, what):
         until(lambda: any(row.doing for row in job_rows(results)))
         (row,) = [row for row in job_rows(results) if row.doing]
         if what == "its time is over":
-            subprocess.run(["scancel", "--signal", "USR2", row.job], check=True)
+            subprocess.run(["scancel", "--batch", "--signal", "USR2", row.job], check=True)
         elif what == "it is preempted":
             all_of_it = ["-p", URGENT, "-N", "2", "--exclusive", "--wrap", "sleep 5"]
             subprocess.run(["sbatch", *all_of_it], cwd=tmp_path, check=True)

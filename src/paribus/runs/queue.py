@@ -94,6 +94,9 @@ class Task:
         return [(arm, seed) for arm, seed in self.arguments.get("trials", [])]
 
 
+ORDER, TASK = TypeAdapter(Order), TypeAdapter(Task)
+
+
 class Missing(Exception):  # noqa: N818 - no error: what has to be done first
     """Raised when the next stage needs tasks that are not done."""
 
@@ -127,7 +130,7 @@ class Queue:
         """Return the order. Raises ParibusError if it is missing or damaged."""
         path = self.path / "order.json"
         with contextlib.suppress(ValidationError):
-            return TypeAdapter(Order).validate_python(read_json(path))
+            return ORDER.validate_python(read_json(path))
         raise ParibusError(f"{path} was changed; remove {self.path} and run again", code="changed")
 
     def remove(self) -> None:
@@ -138,11 +141,15 @@ class Queue:
         if self.exists:
             write_bytes(self.path / name, json.dumps(content).encode())
 
+    def _read(self, name: str) -> Any:
+        """Return the content of a file; None if it is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            return json.loads((self.path / name).read_bytes())
+        return None
+
     def _names(self, folder: str, suffix: str = "") -> list[str]:
-        with contextlib.suppress(OSError):
-            names = [name for name in os.listdir(self.path / folder) if name[0] != "."]
-            return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
-        return []
+        names = (path.name for path in (self.path / folder).glob(f"[!.]*{suffix}"))
+        return sorted(name.removesuffix(suffix) for name in names)
 
     # Tasks
 
@@ -157,10 +164,8 @@ class Queue:
 
     def read_task(self, name: str) -> Task | None:
         """Return a task; None if it is done."""
-        with contextlib.suppress(ParibusError, ValidationError, OSError):
-            task = read_json(self.path / "tasks" / f"{name}.json")
-            return TypeAdapter(Task).validate_python(task)
-        return None
+        task = self._read(f"tasks/{name}.json")
+        return None if task is None else TASK.validate_python(task)
 
     def finish(self, task: Task) -> None:
         """Remove a task that is done."""
@@ -172,8 +177,8 @@ class Queue:
 
     def read_answer(self, name: str) -> Any:
         """Return an answer; None if the task is not answered."""
-        path = self.path / "answers" / f"{name}.json"
-        return read_json(path)[0] if is_regular(path) else None
+        [answer] = self._read(f"answers/{name}.json") or [None]
+        return answer
 
     def ask(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the answers of tasks. Raises Missing for those that are not answered."""
@@ -198,14 +203,12 @@ class Queue:
 
     def claims(self) -> dict[str, dict[str, Any]]:
         """Return who works on what: by name, the record of the claiming process."""
-        records = {name: self._read_claim(name) for name in self._names("claims")}
-        return {name: record for name, record in records.items() if record}
+        return {name: self._read_claim(name) for name in self._names("claims")}
 
     def _read_claim(self, name: str) -> dict[str, Any]:
         """Return who has claimed a task; {} if nobody has, or is just writing it."""
-        with contextlib.suppress(OSError, ValueError):
-            record = json.loads((self.path / "claims" / name).read_bytes())
-            return record if isinstance(record, dict) else {}
+        with contextlib.suppress(ValueError):
+            return self._read(f"claims/{name}") or {}
         return {}
 
     def touch(self, name: str, worker: str) -> None:
@@ -218,36 +221,33 @@ class Queue:
         """Return whether a claim is of a dead process of this host, or was not touched for `stale`
         seconds by the clock of the file system."""
         claims = self.path / "claims"
-        if is_dead(self._read_claim(name)):
-            return True
-        try:
+        with contextlib.suppress(FileNotFoundError):
             clock = claims / f".{worker}"
             clock.touch()
-            return clock.stat().st_mtime - (claims / name).stat().st_mtime > stale
-        except FileNotFoundError:
-            return False
+            age = clock.stat().st_mtime - (claims / name).stat().st_mtime
+            return age > stale or is_dead(self._read_claim(name))
+        return False
 
-    def release(self, name: str, worker: str = "", *, died: str = "") -> None:
-        """Remove a claim: that of `worker`, or of whoever holds it; `died` says how it ended."""
-        path = self.path / "claims" / name
+    def release(self, name: str, worker: str = "") -> bool:
+        """Remove a claim: that of `worker`, or of whoever holds it; return whether it was there."""
         if worker and self._read_claim(name).get("worker") != worker:
-            return
-        aside = path.with_name(f".{name}.{secrets.token_hex(4)}")
-        try:
-            path.rename(aside)  # only one of those who see it abandoned succeeds
-        except FileNotFoundError:
-            return
-        aside.unlink(missing_ok=True)
-        if died and self.exists:
-            (self.path / "deaths").mkdir(exist_ok=True)
-            add_line(self.path / "deaths" / name, died)
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "claims" / name).unlink()  # only one of those who see it succeeds
+            return True
+        return False
 
-    def deaths(self, name: str) -> list[str]:
-        """Return how workers died that had claimed a task, the first one first."""
-        try:
-            return (self.path / "deaths" / name).read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            return []
+    def release_dead(self, name: str, worker: str, how: str) -> int:
+        """Release the claim of a dead worker, and return how many died on this task.
+
+        Return 0 if somebody else has released it.
+        """
+        deaths = self.path / "deaths" / name
+        if not self.release(name, worker) or not self.exists:
+            return 0
+        deaths.parent.mkdir(exist_ok=True)
+        add_line(deaths, how)
+        return len(deaths.read_text(encoding="utf-8").splitlines())
 
     # The end
 
@@ -258,8 +258,7 @@ class Queue:
 
     def failure(self) -> dict[str, str] | None:
         """Return why the run cannot go on; None if it can."""
-        path = self.path / "failure.json"
-        return read_json(path) if is_regular(path) else None
+        return self._read("failure.json")
 
     def note_finished(self) -> None:
         """Record that nothing is left to do."""

@@ -6,10 +6,11 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import Any, Literal
 
 from paribus.engine import INSTALL, has_engine
@@ -25,7 +26,7 @@ from paribus.runs.progress import Tracker, Watch, bar
 from paribus.runs.queue import Order, Queue, Task
 from paribus.runs.records import find_trainer
 from paribus.runs.runners import TrainerRunner, software
-from paribus.runs.trackers import Trackers, known_trackers
+from paribus.runs.trackers import Trackers, load_trackers
 from paribus.search_path import own_folders
 from paribus.study import Study, require_trust
 from paribus.study.study import substance
@@ -111,12 +112,12 @@ def run(
         return resolve_name("paribus.trainers.recording:judge_runs")(study, results)
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
-    known_trackers(log)
+    trackers = load_trackers(log)
     folder = results_folder(study, results)
     folder.require_home()
     options = Options(workers, device, stack, eager, checkpoint_seconds, open_test)
     with folder.lock(swept=backend.is_here), bar(progress if watch is None else False) as shown:
-        _follow(study, folder, options, backend, watch or shown, log)
+        _follow(study, folder, options, backend, watch or shown, trackers)
     return load_results(folder.path)
 
 
@@ -188,7 +189,7 @@ def _follow(
     options: Options,
     backend: Backend,
     watch: Watch | None = None,
-    log: Sequence[str] = (),
+    log: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Start workers for a run, or find them, and follow them to its end."""
     require_trust(study)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -66,51 +66,52 @@ class EachTrial(ABC):
             self.write(self._open[arm, seed], step, known)
 
 
-def known_trackers(names: Sequence[str]) -> list[Callable[[Study, Path], Any]]:
+def load_trackers(names: Sequence[str]) -> dict[str, Any]:
     """Return what opens the trackers of these names.
 
     Raises ParibusError for an unknown name, and where what it needs is not installed.
     """
     known = {point.name: point for point in entry_points(group=GROUP)}
-    classes = []
+    loaded = {}
     for name in names:
         if name not in known:
             raise ParibusError(
                 f"--log {name}: no such tracker: {nearest(name, known)}", code="unknown"
             )
         try:
-            classes.append(known[name].load())
+            loaded[name] = known[name].load()
         except ImportError as error:
             raise ParibusError(
                 f"--log {name} needs a package that is not installed ({error}); "
                 f"pip install 'paribus[{name}]'",
                 code="not_installed",
             ) from None
-    return classes
+    return loaded
 
 
 class Trackers:
-    """Trackers, opened by name. One that raises is dropped with a warning; the run goes on."""
+    """Trackers of a run. One that raises is dropped with a warning; the run goes on."""
 
-    def __init__(self, names: Sequence[str], study: Study, results: Path) -> None:
-        self._open: dict[str, Any] = {}
-        for name, tracker in zip(names, known_trackers(names), strict=True):
-            if (opened := self._call(name, tracker, study, results)) is not None:
-                self._open[name] = opened
+    def __init__(self, loaded: Mapping[str, Any], study: Study, results: Path) -> None:
+        self._open = dict(loaded)
+        for name, tracker in loaded.items():
+            self._open[name] = self._call(name, tracker, study, results)
 
     def tell(self, method: str, *arguments: Any) -> None:
         """Call a method of each: `progress`, `finished` or `close`."""
         for name, tracker in [*self._open.items()]:
-            self._call(name, getattr(tracker, method), *arguments)
+            if tracker is not None:
+                self._call(name, getattr(tracker, method), *arguments)
 
     def _call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return function(*arguments)
         except Exception as error:
-            self._open.pop(name, None)
+            self._open[name] = None
             logging.getLogger("paribus").warning(
                 "--log %s: the tracker failed (%s: %s) and is dropped; the run goes on",
                 name,
                 type(error).__name__,
                 " ".join(str(error).split()),
             )
+        return None

@@ -108,13 +108,12 @@ class Worker:
     def __init__(self, queue: Queue, name: str, runner: type[Runner], parent: int) -> None:
         self.queue, self.name, self.runner, self.parent = queue, name, runner, parent
         self.order = queue.read_order()
-        self.children: list[Child] = []
         settings = self.order.settings
-        self.retries = int(settings.get("retries", 2))
-        self.stale = float(settings.get("stale_seconds", STALE_SECONDS))
+        self.retries: int = settings["retries"]
+        self.stale: float = settings.get("stale_seconds", STALE_SECONDS)
         self.slots = settings["workers"] or runner(Context(queue, self.order, name, 0)).slots()
+        self.children: list[Child] = []
         self._forks = runner.forks()
-        self._context: Any = multiprocessing.get_context("fork" if self._forks else "spawn")
         self._later = list(runner.later) if self._forks else []
         self._touched = self._looked = self._changed = 0.0
         self._is_stopping = False
@@ -125,7 +124,7 @@ class Worker:
         while not self.queue.is_over:
             if self.parent and os.getppid() != self.parent:
                 raise Stop
-            while len(self.children) < self.slots and (task := self._claimed()):
+            while len(self.children) < self.slots and (task := self._claim()):
                 self._start(task)
             self._wait()
         if self.queue.failure() is not None:
@@ -141,12 +140,11 @@ class Worker:
         deadline = time.monotonic() + LEAVE_SECONDS
         for child in self.children:
             child.process.join(max(deadline - time.monotonic(), 0))
-            if child.process.exitcode is None:
-                child.process.kill()
+            child.process.kill()
         while self.children:
             self._wait()
 
-    def _claimed(self) -> Task | None:
+    def _claim(self) -> Task | None:
         """Claim the next task, or the decision on what comes next."""
         names = self.queue.names()
         for name in names:
@@ -156,35 +154,31 @@ class Worker:
                 self.queue.release(name, self.name)  # another worker has just finished it
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._take_over([*names, ADVANCE])
-        if names or self.children or not self.order.stages:
-            return None
-        if not self.queue.claim(ADVANCE, self.name):
+            self._take_over()
+        is_idle = self.order.stages and not names and not self.children
+        if not is_idle or not self.queue.claim(ADVANCE, self.name):
             return None
         if self.queue.names() or self.queue.is_over:
             self.queue.release(ADVANCE, self.name)  # another worker has decided meanwhile
             return None
         return Task(ADVANCE, ADVANCE, "while the next trials were prepared", "")
 
-    def _take_over(self, names: list[str]) -> None:
+    def _take_over(self) -> None:
         """Release tasks whose worker died or does not respond."""
         own = {child.task.id for child in self.children}
-        for name in names:
-            if name in own or not self.queue.abandoned(name, self.name, self.stale):
-                continue
-            host, task = self.queue.claims().get(name, {}).get("host"), self.queue.read_task(name)
-            how = "a worker died" + (f" on {host}" if host != platform.node() else "")
-            self.queue.release(name, died=how)
-            if task is not None:
-                self._count_deaths(task, how)
+        for name, record in self.queue.claims().items():
+            if name not in own and self.queue.abandoned(name, self.name, self.stale):
+                task, host = self.queue.read_task(name), record.get("host")
+                how = "a worker died" + (f" on {host}" if host != platform.node() else "")
+                self._count_death(name, "", how, task.doing if task else "")
 
     def _start(self, task: Task) -> None:
         slot = min(set(range(len(self.children) + 1)) - {child.slot for child in self.children})
         log = self.queue.path / "logs" / f"{self.name}-{slot}.log"
         log.parent.mkdir(exist_ok=True)
         context = Context(self.queue, self.order, self.name, slot)
-        arguments = (self.runner, context, task, log, os.getpid())
-        process = self._context.Process(target=be_child, args=arguments)
+        start: Any = multiprocessing.get_context("fork" if self._forks else "spawn").Process
+        process = start(target=be_child, args=(self.runner, context, task, log, os.getpid()))
         process.start()
         self.children.append(Child(task, slot, process, log))
         if not self._forks and not self._helpers:  # multiprocessing has started its own
@@ -208,7 +202,7 @@ class Worker:
             self._settle(child)
         if self.children and self._later and now - self._changed > IDLE_SECONDS:
             # A module that children import themselves so far.
-            with _no_garbage(), contextlib.suppress(Exception):  # a child says why it fails
+            with contextlib.suppress(Exception):  # a child says why it fails
                 importlib.import_module(self._later.pop(0))
 
     def _settle(self, child: Child) -> None:
@@ -225,36 +219,25 @@ class Worker:
         how = f"a worker died with {processes.ending(code)}"
         if code == -signal.SIGKILL:
             how += " (out of memory? use fewer --workers)"
-        self.queue.release(task.id, died=how)
-        self._count_deaths(task, how, *processes.tail(child.log)[:1])
+        last = "".join(f": {line}" for line in processes.tail(child.log)[:1])
+        self._count_death(task.id, self.name, how, f"{task.doing}{last}")
 
-    def _count_deaths(self, task: Task, how: str, last: str = "") -> None:
-        """Report the death of a worker; end the run if the task has had too many."""
-        n = len(self.queue.deaths(task.id))
-        words = f"{how} {task.doing}{f': {last}' if last else ''}"
+    def _count_death(self, name: str, worker: str, how: str, doing: str) -> None:
+        """Release a task whose worker died; end the run if it has had too many."""
+        n, words = self.queue.release_dead(name, worker, how), f"{how} {doing}".strip()
         if n > self.retries:
             self.queue.fail(f"{words}; finished trials are kept: run again to continue")
-            return
-        again = f"{words}; begun again ({n} of {self.retries})"
-        self.queue.report(self.name, {"event": "warning", "words": again})
-
-
-@contextlib.contextmanager
-def _no_garbage() -> Any:
-    """Import in the body without looking for garbage, which would take a tenth of the time.
-
-    Looking for it later, in what was imported, would copy the memory that children share.
-    """
-    gc.disable()
-    yield
-    gc.enable()
-    gc.freeze()
+        elif n and doing:
+            again = f"{words}; begun again ({n} of {self.retries})"
+            self.queue.report(self.name, {"event": "warning", "words": again})
 
 
 def be_child(runner: type[Runner], context: Context, task: Task, log: Path, parent: int) -> None:
     """Do a task in a process of its own, which ends here."""
     processes.tie_to(parent)
     processes.adopt_orphans()
+    gc.freeze()
+    gc.enable()
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
@@ -263,9 +246,9 @@ def be_child(runner: type[Runner], context: Context, task: Task, log: Path, pare
             stream.reconfigure(errors="backslashreplace")
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
-    code, queue, leaving = DIED, context.queue, context.leaving
+    code, leaving = DIED, context.leaving
     try:
-        os.environ.update(context.order.settings.get("environment", {}))
+        os.environ.update(context.order.settings["environment"])
         leaving.listen()
         logging.getLogger("paribus").handlers[:] = [Reporting(context)]
         for folder in context.order.search:
@@ -273,27 +256,30 @@ def be_child(runner: type[Runner], context: Context, task: Task, log: Path, pare
         if task.kind == ADVANCE:
             runner(context).advance()
         elif (answer := runner(context).execute(task)) is not None:
-            queue.answer(task.id, answer)
+            context.queue.answer(task.id, answer)
         code = DONE
-    except Left:
-        code = LEFT
-    except Exception as error:
+    except BaseException as error:
         # A library may have put its own words in the place of Left.
-        code = LEFT if leaving.asked else REFUSED
-        if code == REFUSED and isinstance(error, ParibusError):
-            queue.fail(str(error))
-        elif code == REFUSED:
-            queue.fail(
-                f"a worker failed {task.doing}: {type(error).__name__}: {error}; finished trials "
-                "are kept. This is a defect of paribus or of a custom module; "
-                "PARIBUS_TRACEBACK=1 shows where",
-                trace=traceback.format_exc(),
-            )
-    except (SystemExit, KeyboardInterrupt) as error:  # raised by a user's own code
-        code, words = REFUSED, f"{type(error).__name__}: {error}".removesuffix(": ")
-        queue.fail(f"the process of a trial was ended {task.doing}: {words}; run again to continue")
+        if isinstance(error, Left) or leaving.asked:
+            code = LEFT
+        else:
+            context.queue.fail(_failure(task, error), trace=traceback.format_exc())
+            code = REFUSED
     finally:
         processes.leave(code)
+
+
+def _failure(task: Task, error: BaseException) -> str:
+    """Return why a task failed, in one line."""
+    if isinstance(error, ParibusError):
+        return str(error)
+    words = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if not isinstance(error, Exception):  # such as SystemExit, raised by a user's own code
+        return f"the process of a trial was ended {task.doing}: {words}; run again to continue"
+    return (
+        f"a worker failed {task.doing}: {words}; finished trials are kept. This is a defect of "
+        "paribus or of a custom module; PARIBUS_TRACEBACK=1 shows where"
+    )
 
 
 class Reporting(logging.Handler):
@@ -317,6 +303,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runner", default="")
     parser.add_argument("--parent", type=int, default=0)
     options = parser.parse_args(arguments)
+    # Looking for garbage takes a tenth of the time of imports, and would copy what children share.
+    gc.disable()
     processes.adopt_orphans()
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -359,8 +347,7 @@ def run_worker(path: Path, options: argparse.Namespace, runner: type[Runner] | N
         _require_software(order)
         runner = runner or _warm_runner(order.trainer)
         worker = Worker(queue, options.name, runner, options.parent)
-        started = {"event": "begun", "host": platform.node(), "pid": os.getpid()}
-        queue.report(options.name, started)
+        queue.report(options.name, {"event": "begun"})
         worker.work()
     except Stop:
         if worker is not None:
@@ -378,7 +365,7 @@ def _warm_runner(trainer: str) -> type[Runner]:
     from paribus.runs.runners import runner_of
 
     runner = runner_of(trainer)
-    with _no_garbage(), contextlib.suppress(Exception):  # a child reports a failing import
+    with contextlib.suppress(Exception):  # a child reports a failing import
         runner.warm_up()
     return runner
 

@@ -14,8 +14,7 @@ import re
 import sys
 import time
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,9 +32,8 @@ from paribus.untrusted_io import is_regular, read_json
 Count = Annotated[int, Field(ge=1)]
 Phase = Literal["queued", "running", "ended"]
 ASK_SECONDS = 2.0  # between two questions to the scheduler
-WAIT_SECONDS = 10.0  # a job waits before the reason is shown
+WAIT_SECONDS = 10.0  # a job waits, or the scheduler is silent, before that is shown
 UNKNOWN_SECONDS = 30.0  # a scheduler may not list a new job
-SILENT_SECONDS = 600.0  # a scheduler may not answer, such as while it restarts
 END_SECONDS = 300.0  # for jobs to leave when the run is over
 CANCEL_SECONDS = 15.0  # after which they are cancelled
 SUBMITTED = "submitted.json"
@@ -127,9 +125,9 @@ class JobBackend(Backend):
         workers = self.workers(devices_per_trial) or 1
         self._n_jobs = min(self.options.jobs, math.ceil(n_trials / workers))
         self._asked = -ASK_SECONDS
-        self._answered = self._last_alive = time.monotonic()
+        self._last_alive = time.monotonic()
         self._resubmissions = 0
-        self._waiting: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
         self.submissions = read_submissions(queue)
         if not self.submissions:
             self._submit()
@@ -141,11 +139,10 @@ class JobBackend(Backend):
         states = self._ask()
         if states is None or self._queue.is_over:
             return
-        self._warn_about_waiting(states)
         ended = {f"{name}-{k}" for (name, k), state in states.items() if state.phase == "ended"}
         for task, record in self._queue.claims().items():
             if record.get("worker") in ended:
-                self._queue.release(task, died="a job ended")
+                self._queue.release_dead(task, "", "a job ended")
         if len(ended) < len(states):
             self._last_alive = time.monotonic()
         elif states or time.monotonic() - self._last_alive >= UNKNOWN_SECONDS:
@@ -205,27 +202,23 @@ class JobBackend(Backend):
 
     def _ask(self) -> States | None:
         """Return what the scheduler reports; None while it does not answer."""
-        before, self._asked = self._asked, time.monotonic()
+        self._asked = time.monotonic()
         try:
             states = self.states(list(self.submissions))
         except ParibusError as error:
-            if self._asked - self._answered >= SILENT_SECONDS:
-                raise
-            if self._answered >= before:  # it has answered the question before this one
-                LOGGER.warning("%s; it is asked again", error)
+            self._warn([f"{error}; it is asked again"])
             return None
-        self._answered = time.monotonic()
+        queued = {state.words for state in states.values() if state.phase == "queued"}
+        self._warn([f"jobs wait ({words})" for words in queued])
         return states
 
-    def _warn_about_waiting(self, states: States) -> None:
-        """Warn once why jobs wait, in the scheduler's words."""
-        queued = [state.words for state in states.values() if state.phase == "queued"]
-        now = time.monotonic()
-        for words, n in Counter(queued).items():
-            since = self._waiting.setdefault(words, now)
-            if now - since >= WAIT_SECONDS:
-                self._waiting[words] = math.inf
-                LOGGER.warning("%s (%s)", "1 job waits" if n == 1 else f"{n} jobs wait", words)
+    def _warn(self, lines: Iterable[str]) -> None:
+        """Warn once of what has been so for some seconds."""
+        for line in lines:
+            since = self._seen.setdefault(line, self._asked)
+            if self._asked - since >= WAIT_SECONDS:
+                self._seen[line] = math.inf
+                LOGGER.warning("%s", line)
 
 
 def scratch_folder(queue: Queue, name: str) -> Path:

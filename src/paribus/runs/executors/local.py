@@ -131,28 +131,24 @@ class Local(Backend):
         self._worker.begin(queue)
 
     def check(self) -> None:
-        """Start another worker if it ended. Raises ParibusError if that is too often."""
-        code, queue = self._worker.code, self._queue
-        if code is None or queue.is_over:
+        """Start another worker if it ended: that takes its tasks over, and names them.
+
+        Raises ParibusError if that is too often.
+        """
+        if self._worker.code is None or self._queue.is_over:
             return
-        claims = queue.claims()
-        tasks = [task.doing for name in claims if (task := queue.read_task(name))]
-        for name in claims:
-            queue.release(name)
+        order = self._queue.read_order()
         self._deaths += 1
-        order = queue.read_order()
-        words = f"the worker ended with {ending(code)} {', '.join(tasks) or 'between two trials'}"
-        if self._deaths > order.settings["retries"]:
+        if self._deaths > order.settings["retries"] + 1:
             last = self._worker.last_line
             raise ParibusError(
-                f"{words}{last and f': {last}'}; finished trials are kept: run again to continue",
+                f"the worker ended with {ending(self._worker.code)}{last and f': {last}'}; "
+                "finished trials are kept: run again to continue",
                 code="system",
             )
-        again = f"{words}; begun again ({self._deaths} of {order.settings['retries']})"
-        queue.report("command", {"event": "warning", "words": again})
         self._worker.kill()
         self._worker = WorkerProcess(order.trainer)
-        self._worker.begin(queue)
+        self._worker.begin(self._queue)
 
     def leave(self, *, is_interrupted: bool) -> None:
         """Wait until the worker has left the queue."""

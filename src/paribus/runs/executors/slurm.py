@@ -1,19 +1,16 @@
-"""`slurm`: arrays of SLURM jobs, through submitit.
+"""`slurm`: arrays of SLURM jobs.
 
-submitit writes the script and a pickle of the command into a scratch folder of the run. Before a
-job's time is over, or when it is preempted, SLURM signals it: its workers write checkpoints, and it
-is requeued under its own number, without the command that submitted it.
+The script of the array is in a scratch folder of the run. Before a job's time is over, SLURM
+signals it: its worker writes checkpoints, and the job is requeued under its own number, without the
+command that submitted it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import getpass
-import io
-import os
 import re
+import shlex
 import shutil
-import signal
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -22,11 +19,26 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from paribus.errors import ParibusError
+from paribus.files import write_bytes
 from paribus.runs.executors import backend
 from paribus.runs.executors.jobs import Count, JobBackend, JobOptions, JobState, Phase
 
 ASK_SECONDS = 60  # how long a program of SLURM may take to answer
-MOST_TIMEOUTS = 10_000  # a job is requeued after its time, and goes on from a checkpoint
+SCRIPT = """#!/bin/sh
+{setup}
+leave() {{
+    kill -TERM "$worker"
+    wait "$worker"
+    scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
+    exit 0
+}}
+trap leave USR2
+case $SLURM_ARRAY_TASK_ID in
+{commands}
+esac
+worker=$!
+wait "$worker"
+"""
 FIELDS = "%j|%F|%K|%T|%r|%N|%A"
 PHASES: dict[str, Phase] = {
     **dict.fromkeys(("PENDING", "CONFIGURING", "RESIZING"), "queued"),
@@ -84,74 +96,35 @@ class SlurmOptions(JobOptions):
         return self
 
 
-class Attempt:
-    """A command that submitit calls on a node; when told to leave, it ends the command first."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self.command = list(command)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __call__(self) -> int:
-        """Run the command; raise RuntimeError if it fails, so that the job fails too."""
-        self._process = subprocess.Popen(self.command)
-        if code := self._process.wait():
-            raise RuntimeError(f"{self.command[-1]} ended with code {code}")
-        return 0
-
-    def checkpoint(self) -> Any:
-        """Let workers write their checkpoints, and return what submitit queues again."""
-        from submitit.helpers import DelayedSubmission
-
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            # This runs in a signal handler, and the interrupted `wait` holds a lock.
-            with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        return DelayedSubmission(Attempt(self.command))
-
-
 @backend("slurm", options=SlurmOptions)
 class Slurm(JobBackend):
     """Jobs of SLURM."""
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit one array through submitit."""
-        try:
-            import submitit
-        except ImportError:
-            raise ParibusError(
-                "backend 'slurm' submits by submitit, which is not installed; "
-                "pip install 'paribus[slurm]'",
-                code="not_installed",
-            ) from None
-        _require_slurm()
-        executor = submitit.SlurmExecutor(folder=scratch, max_num_timeout=MOST_TIMEOUTS)
+        """Submit one array."""
         options: SlurmOptions = self.options
-        parameters = {
-            "job_name": name,
+        flags = {
+            "job-name": name,
+            "array": f"0-{len(commands) - 1}",
+            "output": scratch / "%a.log",
             "time": options.time,
             "partition": options.partition,
             "account": options.account,
             "qos": options.qos,
             "mem": options.memory,
-            "cpus_per_task": options.cpus or options.workers or options.gpus or 1,
-            "gpus_per_node": options.gpus or None,
+            "cpus-per-task": options.cpus or options.workers or options.gpus or 1,
+            "gpus-per-node": options.gpus or None,
             "nodes": 1,
-            "signal_delay_s": options.checkpoint_seconds_before,
-            "array_parallelism": options.jobs,
-            "setup": list(options.setup) or None,
-            "additional_parameters": {"requeue": True} | options.options,
+            "signal": f"B:USR2@{options.checkpoint_seconds_before}",
+            "requeue": True,
+            **{key.replace("_", "-"): value for key, value in options.options.items()},
         }
-        output = io.StringIO()
-        try:
-            with contextlib.redirect_stderr(output):
-                executor.update_parameters(**{k: v for k, v in parameters.items() if v is not None})
-                with executor.batch():
-                    for command in commands:
-                        executor.submit(Attempt(command))
-        except Exception as error:  # of any class: the message is that of sbatch
-            words = _last_line(str(error) or output.getvalue())
-            raise ParibusError(f"backend 'slurm': {words}") from None
+        given = [
+            f"--{key}" if value is True else f"--{key}={value}"
+            for key, value in flags.items()
+            if value not in (None, False)
+        ]
+        _ask("sbatch", *given, str(write_script(scratch, commands, options.setup)))
 
     def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
         """Ask `squeue` once."""
@@ -180,40 +153,31 @@ class Slurm(JobBackend):
         for name in names:
             _ask("scancel", "-u", getpass.getuser(), "-n", name)
 
-    def log(self, scratch: Path, number: int) -> Path:
-        """Return the standard error of a job's last attempt."""
-        logs = [*scratch.glob(f"*_{number}_0_log.err"), *scratch.glob("*_0_log.err")]
-        return logs[0] if logs else scratch / "none"
 
-
-def _require_slurm() -> None:
-    if shutil.which("sbatch") is None:
-        raise ParibusError(
-            "backend 'slurm': there is no sbatch on this machine; run on a login node of the "
-            "cluster, or leave --backend out",
-            code="not_installed",
-        )
+def write_script(scratch: Path, commands: Sequence[Sequence[str]], setup: Sequence[str]) -> Path:
+    """Write the script of an array, whose jobs run one of `commands` each; returns its path."""
+    cases = [f"{k}) {shlex.join(command)} & ;;" for k, command in enumerate(commands)]
+    script = scratch / "job.sh"
+    write_bytes(script, SCRIPT.format(setup="\n".join(setup), commands="\n".join(cases)).encode())
+    return script
 
 
 def _ask(*command: str) -> str:
     """Return the output of a SLURM program. Raises ParibusError in its words."""
-    _require_slurm()
+    if shutil.which(command[0]) is None:
+        raise ParibusError(
+            f"backend 'slurm': there is no {command[0]} on this machine; run on a login node of "
+            "the cluster, or leave --backend out",
+            code="not_installed",
+        )
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=ASK_SECONDS, check=True
         ).stdout
     except subprocess.TimeoutExpired:
-        raise ParibusError(
-            f"{command[0]} did not answer for {ASK_SECONDS} s; run again", code="system"
-        ) from None
+        why = f"{command[0]} did not answer for {ASK_SECONDS} s"
     except subprocess.CalledProcessError as error:
-        words = _last_line(error.stderr)
-        raise ParibusError(
-            f"backend 'slurm': {words}; run again to continue", code="system"
-        ) from None
-
-
-def _last_line(words: str) -> str:
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    named = [line for line in lines if "error:" in line]
-    return (named or lines or ["it said nothing"])[0].removeprefix("sbatch: error: ")
+        lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
+        named = [line for line in lines if "error:" in line]
+        why = (named or lines or ["it said nothing"])[0].removeprefix("sbatch: error: ")
+    raise ParibusError(f"backend 'slurm': {why}; run again to continue", code="system")
