@@ -143,9 +143,13 @@ class Queue:
 
     def _read(self, name: str) -> Any:
         """Return the content of a file; None if it is not there."""
-        with contextlib.suppress(FileNotFoundError):
-            return json.loads((self.path / name).read_bytes())
-        return None
+        path = self.path / name
+        try:
+            return read_json(path)
+        except ParibusError:
+            if is_regular(path):
+                raise
+            return None  # such as a task that another worker has just finished
 
     def _names(self, folder: str, suffix: str = "") -> list[str]:
         names = (path.name for path in (self.path / folder).glob(f"[!.]*{suffix}"))
@@ -207,7 +211,7 @@ class Queue:
 
     def _read_claim(self, name: str) -> dict[str, Any]:
         """Return who has claimed a task; {} if nobody has, or is just writing it."""
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ParibusError):
             return self._read(f"claims/{name}") or {}
         return {}
 

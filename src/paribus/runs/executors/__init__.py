@@ -101,13 +101,13 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
     """
     if isinstance(chosen, Backend):
         return chosen
-    where, kind, given = f"{WORD} {chosen}", chosen, dict(options or {})
-    named, given_by = WORD, f"{WORD}-option"
+    where, kind, values = f"{WORD} {chosen}", chosen, dict(options or {})
+    named, origin = WORD, f"{WORD}-option"
     if chosen.endswith(".toml"):
         _require_own(Path(chosen), where)
         content = parse_toml(read_text(Path(chosen), STUDY_BYTES), chosen)
-        kind, given, named = content.pop("kind", None), content | given, where
-        given_by = f"{where}: options"
+        kind, values, named = content.pop("kind", None), content | values, where
+        origin = f"{where}: options"
         if not isinstance(kind, str):
             raise ParibusError(f'{where}: it has no kind; write kind = "slurm" in its first line')
     if ":" in kind:
@@ -115,19 +115,19 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
     else:
         known = declared(PACKAGE, BackendClass)
         declaration = require_declared(kind, known, named, "backend", PACKAGE)
-    values = read_options(declaration.options, given, given_by, kind)
+    read = read_options(declaration.options, values, origin, kind)
     with blamed(where):  # it may be the user's code
-        return declaration.make(values)
+        return declaration.make(read)
 
 
 def _own(path: str, where: str) -> BackendClass:
     """Return what a class of the user's own declares."""
     _require_own(Path(path.partition(":")[0]), where)
-    made: type = load_own(path, where, "backend", type, Path.cwd(), "the current folder")
-    declaration = vars(made).get(DECLARED)
-    if not (isinstance(declaration, BackendClass) and issubclass(made, Backend)):
+    cls: type = load_own(path, where, "backend", type, Path.cwd(), "the current folder")
+    declaration = vars(cls).get(DECLARED)
+    if not (isinstance(declaration, BackendClass) and issubclass(cls, Backend)):
         raise ParibusError(
-            f"{where}: {made.__name__} is no backend: it must be a subclass of "
+            f"{where}: {cls.__name__} is no backend: it must be a subclass of "
             f'{PACKAGE}.jobs.JobBackend under @backend("name")'
         )
     return declaration

@@ -213,7 +213,7 @@ class JobBackend(Backend):
         return states
 
     def _warn(self, lines: Iterable[str]) -> None:
-        """Warn once of what has been so for some seconds."""
+        """Warn of each line once, after the scheduler has given it for some seconds."""
         for line in lines:
             since = self._seen.setdefault(line, self._asked)
             if self._asked - since >= WAIT_SECONDS:

@@ -119,12 +119,12 @@ class Slurm(JobBackend):
             "requeue": True,
             **{key.replace("_", "-"): value for key, value in options.options.items()},
         }
-        given = [
+        words = [
             f"--{key}" if value is True else f"--{key}={value}"
             for key, value in flags.items()
             if value not in (None, False)
         ]
-        _ask("sbatch", *given, str(write_script(scratch, commands, options.setup)))
+        _ask("sbatch", *words, str(write_script(scratch, commands, options.setup)))
 
     def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
         """Ask `squeue` once."""
