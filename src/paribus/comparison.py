@@ -1,4 +1,4 @@
-"""Comparison of what was written with what follows from its sources, on any machine.
+"""Compare recorded values with recomputed ones, on any machine.
 
 What is discrete (counts, names, outcomes, digests) must be equal. Numbers in floating point may
 differ by rounding: processors add in other orders, and their exponentials differ in the last bit.

@@ -1,4 +1,4 @@
-"""What parts of your own are written with: one import for every site that a study can name.
+"""Imports for custom parts: models, losses, probes, tasks, trainers and readers.
 
     from paribus.extend import Options, loss, measure, optimizer, probe, schedule, task
 

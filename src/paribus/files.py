@@ -1,4 +1,4 @@
-"""Writing so that a file or a folder is either whole or not there. All that we write goes this way.
+"""Write files and folders atomically: whole, or not at all.
 
 What is written has another name first (`.<name>.<random>.part`); it is brought to the disk, then
 renamed. Its writer holds a lock on it meanwhile, so what a killed process has left can be told from
@@ -132,7 +132,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder with all that it holds; to everyone else it is gone at once.
+    """Remove a folder with its content; for other processes it disappears at once.
 
     Of a link, the link itself: links are not followed, here or below.
     """

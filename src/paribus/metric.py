@@ -36,7 +36,7 @@ SHARE = "share"  # the unit of what is shown as per cent
 
 
 def one_line(text: str) -> str:
-    """Return a text that is a single line of what can be shown. Raises ValueError."""
+    """Return `text` if it is one printable line. Raises ValueError."""
     if not (text + "a").isprintable():
         raise ValueError(f"{text!r:.80} is no line of text")
     return text
@@ -183,7 +183,7 @@ class Metric:
         return numbers.delta(self.shown(mean), self.shown(low), self.shown(high), places)
 
     def stated_text(self, stated: float) -> str:
-        """Return a change as a study states it, such as a margin: `0.02`, `2 percentage points`,
+        """Return a margin or another stated change as text: `0.02`, `2 percentage points`,
         `5%` of what is compared as ratios."""
         if self.scale == "log":
             return f"{100 * stated:.3g}%"
@@ -195,7 +195,7 @@ class Metric:
 
     @property
     def is_share(self) -> bool:
-        """Whether it is shown as per cent."""
+        """Whether values are shown in per cent."""
         return self.unit == SHARE and self.scale == "linear"
 
     @property
@@ -242,7 +242,7 @@ class Metric:
 
 
 def readable(name: str) -> str:
-    """Return the label of what declares none."""
+    """Return a label made of a name."""
     return name.replace("_", " ")
 
 

@@ -23,7 +23,7 @@ def signed(value: float | None, digits: int) -> str:
 
 
 def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:
-    """`3.4567 (0.0123)`; without the SD where there is none."""
+    """Return `3.4567 (0.0123)`, or the mean alone if `sd` is None."""
     return fixed(mean, digits) if sd is None else f"{fixed(mean, digits)} ({fixed(sd, digits)})"
 
 

@@ -1,4 +1,4 @@
-"""The search path of modules: folders of the user's own code come last, and are told apart.
+"""The module search path: folders of the user's own code are appended and listed.
 
 They are added while a process works, when code of theirs is loaded. What was started before, and
 imports nothing of theirs, is not to be started anew for it.

@@ -1,4 +1,4 @@
-"""What a notebook shows of a study, of results, of an analysis and of verdicts."""
+"""Base class of objects with a notebook display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training program says of itself: its numbers, its data and its initial values.
+"""Report a training program's numbers, data and initial values to paribus.
 
     from paribus import trial
 
@@ -177,7 +177,7 @@ def _hugging_face():
     from transformers import TrainerCallback
 
     class HuggingFaceCallback(TrainerCallback):
-        """Says to paribus what a `transformers.Trainer` does: `callbacks=[HuggingFaceCallback()]`.
+        """Report a `transformers.Trainer` to paribus: `callbacks=[HuggingFaceCallback()]`.
 
         Initial values and every training batch by digest, logged losses, and what `evaluate` gives;
         the last evaluation is the result, under its names (`eval_loss`). Without an evaluation it
@@ -241,7 +241,7 @@ def _lightning():
         )
 
     class LightningCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
-        """Says to paribus what a Lightning `Trainer` does: `callbacks=[LightningCallback()]`.
+        """Report a Lightning `Trainer` to paribus: `callbacks=[LightningCallback()]`.
 
         Initial values and every training batch by digest, and what modules log; what validation
         logged last is the result.

@@ -1,4 +1,4 @@
-"""What a campaign prints: its ideas, and what stands so far."""
+"""Print a campaign: its ideas and their verdicts."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _begin(campaign: Campaign, name: str, overrides: Mapping[str, Any], register
 
 @dataclass(frozen=True)
 class _Steps:
-    """What is done with an idea of a campaign."""
+    """The steps of an idea: screening, confirmation, end."""
 
     campaign: Campaign
     run: Run

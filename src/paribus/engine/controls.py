@@ -31,7 +31,7 @@ from paribus.study import changed_sources
 
 @dataclass(frozen=True)
 class StackedEvidence(Evidence):
-    """What the controls look at: trial.json, initial.json and environment.json of one trial.
+    """Records that controls compare: trial.json, initial.json and environment.json of a trial.
 
     `leaks` are shares of the validation text that the training text of the arm has too, from
     data.json: of tokens, word for word; of documents, or of passages if that is more, as near

@@ -66,7 +66,7 @@ def flops_per_token(setting: Setting, vocab_size: int) -> int:
 
 
 def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
-    """Return whether training on so many windows takes one core more than ten seconds; False for
+    """Return True if training on `windows` takes one core more than ten seconds; False for
     user-defined parts."""
     if not has_formula(setting):
         return False
@@ -167,7 +167,7 @@ def activation_bytes_per_token(setting: Setting) -> int:
 
 @dataclass(frozen=True)
 class ArmCost:
-    """Cost of one trial of an arm; `memory` is None if it has user-defined parts."""
+    """Cost of one trial of an arm; `memory` is None for user-defined parts."""
 
     tokens: int
     iterations: int

@@ -48,7 +48,7 @@ DOWNLOADED = ("shakespeare", "tinystories", "wikitext-103", "fineweb-edu", "hugg
 
 
 class StackedFormat(StudyFormat):
-    """How studies of the trainer `stacked` are read."""
+    """Study format of the built-in engine."""
 
     loss = "validation_loss"
     asks = True

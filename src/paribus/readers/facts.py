@@ -259,7 +259,7 @@ def _refuse_multiplied(
 
 
 def _middle(values: Iterable[float | None]) -> float:
-    """Return the median of the finite values, or 0 if there is none."""
+    """Return the median of the finite values; 0 without any."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     return median(finite) if finite else 0.0
 

@@ -1,4 +1,4 @@
-"""Which of the runs that were read are compared: their arms, their seeds, and which count."""
+"""Select the runs to compare: their arms, their seeds, and the runs that count."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MOST_SHOWN = 5
 
 @dataclass
 class Selection:
-    """The runs that are compared, by what their files call the arm.
+    """The selected runs by arm label.
 
     Attributes:
         runs: by label.

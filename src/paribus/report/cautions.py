@@ -67,12 +67,12 @@ class Context:
 
     @property
     def arm(self) -> str:
-        """What the arm is called."""
+        """Title of the arm."""
         return self.called[self.contrast.arm]
 
     @property
     def base(self) -> str:
-        """What its reference is called."""
+        """Title of the reference."""
         return self.called[self.contrast.reference]
 
     @property

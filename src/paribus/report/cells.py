@@ -28,7 +28,7 @@ def join(words: Sequence[str]) -> str:
 
 
 def change_text(contrast: Contrast) -> str:
-    """Return a change with its interval, `-0.0321 [-0.0410, -0.0233]`, or why there is none."""
+    """Return a change with its interval, `-0.0321 [-0.0410, -0.0233]`, or why it is missing."""
     says, digits = contrast.decided, contrast.declared.change_digits
     if says is None:
         return contrast.why_not
@@ -71,7 +71,7 @@ def size_text(analysis: Analysis, arm: str) -> str:
 
 
 def speed_text(analysis: Analysis, arm: str) -> str:
-    """Return `36% slower`, as measured in turn.
+    """Return the measured speed as text, such as `36% slower`.
 
     Empty if speed was not measured, differs by less than 5%, or the interval holds no difference.
     """

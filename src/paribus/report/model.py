@@ -96,7 +96,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """What arms are compared with on one endpoint: its mean over `n` seeds."""
+    """The reference of an endpoint: its mean over `n` seeds."""
 
     label: str
     mean: str
@@ -126,7 +126,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Report:
-    """What a study asked, found and decided.
+    """The report of a study: question, results and verdicts.
 
     Attributes:
         question: the question; with `Exploratory: ` before it if nothing was registered.

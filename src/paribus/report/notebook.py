@@ -1,4 +1,4 @@
-"""What a notebook shows of a study, results, an analysis and verdicts: a card, a figure, a table.
+"""Notebook displays of studies, results, analyses and verdicts: a card, a figure, a table.
 
 Styles hold within what is shown, and a notebook that drops them shows plain tables.
 """

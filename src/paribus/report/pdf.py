@@ -131,7 +131,7 @@ def write_figure(folder: Path, figure: Figure, width: int = 0) -> dict[str, Any]
 
 
 def compile_pdf(source: Path) -> bytes:
-    """Compile a Typst file, whose folder has all that it names. Raises ParibusError."""
+    """Compile a Typst file with the files in its folder. Raises ParibusError."""
     try:
         pdf = typst.Compiler(source, root=source.parent).compile(format="pdf", timestamp=0)
     except typst.TypstError as error:

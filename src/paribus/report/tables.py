@@ -394,7 +394,7 @@ def sampling_method(analysis: Analysis) -> str:
 
 
 def arms(study: Study) -> Table:
-    """Return what every arm is, and exactly what sets it apart."""
+    """Return the description of every arm and its differences from its reference."""
     called, rows = study.called, []
     for name, arm in study.arms.items():
         reference = study.reference(name)

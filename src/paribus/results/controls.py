@@ -33,7 +33,7 @@ COUNT = re.compile(r"([\d,]+) of ([\d,]+) ")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What checks look at of one trial: its trial.json; a trainer's format may add more."""
+    """Records of one trial that checks compare: its trial.json; a trainer's format may add more."""
 
     arm: str
     seed: int
@@ -62,7 +62,7 @@ class Control:
 
     @property
     def sign(self) -> str:
-        """The mark of its state; `~` also where it holds of a part of what is counted."""
+        """Mark of the state; `~` also if only a part of a count holds."""
         count = COUNT.match(self.detail) if self.state == "held" else None
         return "~" if count and count[1] != count[2] else SIGNS[self.state]
 
@@ -236,7 +236,7 @@ def not_recorded(own: Evidence, other: Evidence, declared: Declared) -> Finding:
 
 
 def as_logged(own: Evidence, other: Evidence, declared: Declared) -> Finding:
-    """Return how many steps two runs had, as their logs tell: it shows nothing, and is said."""
+    """Compare the logged steps of two runs; logs prove nothing, so the state is "not proven"."""
     ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, other))
     if ours is None or theirs is None:
         return "not proven", "not recorded"

@@ -144,7 +144,7 @@ def read_curves(
 
 
 def timed_in_turn(trials: Iterable[Trial], turns: Turns) -> bool:
-    """Return whether the training of every trial was timed in turn."""
+    """Return True if every trial's training was timed in turn."""
     return all(turns.get(trial, {}).get(IN_TURN) for trial in trials)
 
 

@@ -38,13 +38,13 @@ def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
 
 
 def is_tested(folder: ResultsFolder, trial: TrialFolder) -> bool:
-    """Tell whether it was evaluated with the weights that it has; tested.json is written last."""
+    """Return True if the trial's present weights were evaluated; tested.json is written last."""
     home = heldout_folder(folder, trial.arm, trial.seed)
     return is_regular(home.path / FILES[0]) and home.read_json(FILES[0])["trial"] == trial.seal
 
 
 def seal_heldout(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
-    """Write and seal test.json: the digests of what every trial gave."""
+    """Write and seal test.json: the digests of every trial's files."""
     sealed = {}
     for trial in trials:
         home = heldout_folder(folder, trial.arm, trial.seed)
@@ -134,7 +134,7 @@ def judged_text(results: Results) -> str:
 
 
 def _by_others(folder: ResultsFolder) -> str:
-    """Say of a folder that asked a ledger whether another study had opened the text before."""
+    """Describe the ledger's answer: whether another study had opened the text before."""
     reuse = folder.read_sealed(LEDGER)
     if not reuse:
         return ""

@@ -18,7 +18,7 @@ from paribus.untrusted_io import is_regular
 
 @dataclass(frozen=True)
 class Now:
-    """What has become of files that were judged.
+    """Present state of the judged files.
 
     Attributes:
         same: how many are as they were.

@@ -84,7 +84,7 @@ def _remove(path: Path, dead: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return the content of a lock file, {} if it is not readable, or None if there is none."""
+    """Return the content of a lock file: {} if unreadable, None if missing."""
     try:
         with path.open("rb") as file:
             record = json.loads(file.read(MOST_BYTES))

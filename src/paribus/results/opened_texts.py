@@ -1,4 +1,4 @@
-"""What the ledger is told of a results folder, and what it says of the folder's test text.
+"""Record a results folder in the ledger, and look up its test text there.
 
 All that is recorded follows from the folder's own records (`events_of`). What the ledger said of a
 test text when it was opened is kept in the folder, sealed: `ledger.json`. A verdict rests on that,
@@ -128,7 +128,7 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
 
 
 def note(folder: ResultsFolder, *, is_begun: bool = False, is_known: bool = False) -> None:
-    """Tell the ledger what it does not hold of this folder yet.
+    """Add the missing events of this folder to the ledger.
 
     One that cannot be written is warned of once, and the run goes on.
 
@@ -234,8 +234,7 @@ def read_reuse(folder: ResultsFolder) -> Reuse | None:
 
 
 def campaign_of(folder: ResultsFolder) -> Path | None:
-    """Return the campaign of which a results folder is a stage of an idea; None where it is
-    none."""
+    """Return the campaign that a results folder belongs to, or None."""
     ideas = folder.path.resolve().parent.parent
     return ideas.parent if ideas.name == IDEAS and is_regular(ideas.parent / CAMPAIGN) else None
 

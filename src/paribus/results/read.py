@@ -114,8 +114,7 @@ class Results(Shown):
 
     @cached_property
     def standing(self) -> Results:
-        """View of what can be judged: the first of two stages where the second is not finished, or
-        broke a control."""
+        """View for the verdict: one stage if the second is unfinished or broke a control."""
         return standing(self)
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
@@ -150,7 +149,7 @@ class Results(Shown):
 
     @cached_property
     def _registered(self) -> dict[str, Any]:
-        """The registration in force; empty where there is none."""
+        """The current registration, or {}."""
         return read_registration(ResultsFolder(self.path)) or {}
 
     @cached_property
@@ -177,7 +176,7 @@ class Results(Shown):
 
     @cached_property
     def trial_series(self) -> dict[tuple[str, int], pa.Table]:
-        """What other programs measured along training, by (arm, seed): metric, step and value."""
+        """Curves of other programs by (arm, seed): metric, step and value."""
         folders = [folder for folder in self.finished if is_regular(folder.path / SERIES)]
         return of_each(lambda folder: folder.read_columns(SERIES), folders)
 
@@ -237,7 +236,7 @@ class Results(Shown):
 
     @cached_property
     def curves_in_turn(self) -> bool:
-        """True if the seconds of curves follow from speeds that were measured in turn."""
+        """True if the seconds of curves come from speeds measured in turn."""
         return timed_in_turn(self.trials, self._turns)
 
     @cached_property
@@ -322,7 +321,7 @@ class Results(Shown):
 
     @shared_property
     def drawings(self) -> list[Drawing]:
-        """Drawings of what the trials recorded while training, as they declared it."""
+        """Drawings of the columns that trials recorded during training."""
         return together(
             drawing
             for (arm, seed), drawings in distinct(self.trials, "drawings")
@@ -379,18 +378,18 @@ class Results(Shown):
 
     @cached_property
     def has_blocks(self) -> bool:
-        """Tell if there are sums of blocks of every trial: tuning trials are kept without."""
+        """True if every trial has sums of blocks; tuning trials have none."""
         name = records_of(self.study).blocks
         return all(is_regular(self.held_out(f).path / name) for f in self.finished)
 
     @cached_property
     def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:
-        """Measurements in turn, by (arm, seed): speeds, and the memory of training."""
+        """Speeds and training memory measured in turn, by (arm, seed)."""
         return turns(self.throughput)
 
     @cached_property
     def throughput(self) -> pa.Table:
-        """Speed measured in turn: arm, seed, kind, tokens, seconds, bytes; no row before that."""
+        """Table of speeds measured in turn: arm, seed, kind, tokens, seconds, bytes."""
         folder = ResultsFolder(self.path)
         if not folder.has_timed(self.trials):
             return of_no_trial("kind", "tokens", "seconds")

@@ -149,7 +149,7 @@ def settle(
     retries: int | None = None,
     there: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
-    """Register `study` in its folder, or continue under the registration that is there.
+    """Register `study` in its folder, or continue under its registration.
 
     `retries` is how often a trial is begun again whose worker died; what was registered stands.
     `there` gives FILES of other programs' runs: digests of those that are there already.
@@ -310,7 +310,7 @@ def why_unregistered(
     *,
     earlier: bool = False,
 ) -> str:
-    """Why the records in `folder` are not those of what was registered; empty where they are.
+    """Return why the records in `folder` contradict the registration; "" if they agree.
 
     `trials` is trial.json by (arm, seed): their text and sources must be the registered ones.
     `earlier` is whether they are held against what was registered before a second stage was.
@@ -344,7 +344,7 @@ def why_unregistered(
 
 
 def registered_rule(folder: ResultsFolder) -> dict[str, Any]:
-    """Return the table of the user's own rule, as registered; empty where there is none."""
+    """Return the registered table of the user's own rule, or {}."""
     return (read_registration(folder) or {}).get(RULE, {}).get("rule", {})
 
 

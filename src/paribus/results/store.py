@@ -1,4 +1,4 @@
-"""The results folder of a study: layout, writing, and the integrity of what was written.
+"""The results folder of a study: layout, writing and integrity.
 
 docs/reference/files.md lists the files of a folder and of a trial. manifest.json of the folder
 seals `OF_THE_STUDY`; that of a trial is written last: the trial is finished. Not in that list are
@@ -69,27 +69,27 @@ class ResultsFolder(Folder):
 
     @property
     def is_archive(self) -> bool:
-        """Whether `paribus archive` wrote it. It then has no weights, and is read only."""
+        """Whether `paribus archive` wrote the folder; then it has no weights and is read only."""
         return is_regular(self.path / ARCHIVE)
 
     @property
     def records(self) -> Path:
-        """Where trials/, tuning/, test/, tasks/ and sources/ are (see `records_archive`)."""
+        """Folder of trials/, tuning/, test/, tasks/ and sources/ (see `records_archive`)."""
         return records_of(self.path)
 
     @property
     def is_tuning(self) -> bool:
-        """Whether it is of tuning trials, whose weights nobody needs once a trial is sealed."""
+        """Whether the trials are tuning trials, whose weights are not kept."""
         return self.path.name == TUNING_FOLDER and ResultsFolder(self.path.parent).exists
 
     @property
     def exists(self) -> bool:
-        """Whether it holds a study."""
+        """Whether the folder has a study."""
         return is_regular(self.path / "study.json")
 
     @property
     def tuning_trials(self) -> ResultsFolder:
-        """Where the tuning trials are, or will be."""
+        """The folder of the tuning trials."""
         return ResultsFolder(self.records / TUNING_FOLDER)
 
     def _sealed(self) -> dict[str, str]:
@@ -148,14 +148,14 @@ class ResultsFolder(Folder):
         }
 
     def timed_trials(self) -> set[tuple[str, int]]:
-        """Return the trials that have been timed in turn; none before that."""
+        """Return the trials that have been timed in turn."""
         if not self.has_sealed(THROUGHPUT):
             return set()
         table = self.read_columns(THROUGHPUT, ["arm", "seed"])
         return set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
     def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
-        """Return whether all these trials have been timed in turn."""
+        """Return True if all `trials` have been timed in turn."""
         timed = self.timed_trials()
         return bool(timed) and set(trials) <= timed
 
@@ -188,7 +188,7 @@ class ResultsFolder(Folder):
             self.seal(TEST_PART, opened)
 
     def read_study(self, *, trust: bool = False) -> Study:
-        """Return the study whose results these are. Raises ParibusError where there is none."""
+        """Return the study of the folder. Raises ParibusError without one."""
         if not self.exists:
             raise ParibusError(
                 f"{self.path} is no results folder: it has no study.json", code="missing"

@@ -1,4 +1,4 @@
-"""What a study is: arms as differences, endpoints, seeds, rule; TOML loading, what ships."""
+"""Studies: arms as overrides, endpoints, seeds and rule; loading and shipped examples."""
 
 from paribus.explain import explain
 from paribus.study.custom_code import changed_sources, own_digests

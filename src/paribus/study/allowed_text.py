@@ -1,4 +1,4 @@
-"""What the words of a study may consist of: they become folders, pages, figures and terminal lines.
+"""Characters that texts of a study may have, which become folders, pages and figures.
 
 Refused are control characters, what XML 1.0 has no place for (a figure's renderer aborts the whole
 process at one), surrogates, and the characters that turn the direction of writing, with which a
@@ -29,7 +29,7 @@ MOST_NAME, MOST_TITLE, MOST_PROSE = 80, 200, 4000  # characters
 
 
 def _flaw(text: str, forbidden: re.Pattern[str] = _FORBIDDEN) -> str:
-    """Return the first character of `text` that nothing may hold; empty where there is none."""
+    """Return the first forbidden character of `text`, or ""."""
     match = forbidden.search(text)
     return f"the character U+{ord(match[0]):04X}" if match else ""
 

@@ -1,4 +1,4 @@
-"""What every part of a specification is: frozen, strictly typed, without unknown keys."""
+"""Base classes of specifications: frozen, strictly typed, without unknown keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Spec(BaseModel):
 
 
 class TrialSetting(Spec):
-    """Base of what a trial is trained with, besides its seed."""
+    """Base of the settings of a trial."""
 
     @property
     def own_named(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a name means that a user may choose: one that ships, or the user's own by its import path.
+"""Resolve names that a user may choose: a shipped one, or custom code by its import path.
 
 Those that ship are found in their folders (`declared`). The same for optimizers, losses, rules,
 corpora and backends, and so are the words for a name that is none.

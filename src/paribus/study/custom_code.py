@@ -65,7 +65,7 @@ def _is_below(file: Path, folder: Path) -> bool:
 
 
 def changed_sources(there: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
-    """Return the files that differ between two of what `own_digests` gives."""
+    """Return the files that differ between two results of `own_digests`."""
     pairs = [(there.get(key, {}), now.get(key, {})) for key in there.keys() | now.keys()]
     return {file for a, b in pairs for file in a.keys() | b.keys() if a.get(file) != b.get(file)}
 

@@ -124,7 +124,7 @@ def _require_arms(table: dict[str, Any], label: str) -> None:
 
 
 def _put(table: dict[str, Any], key: str, value: Any) -> None:
-    """Set the dotted `key` of what a file says; what it does not say begins to be there."""
+    """Set the dotted `key` in the table of a study file; missing tables are added."""
     *tables, name = key.split(".")
     for part in tables:
         table = table.setdefault(part, {})

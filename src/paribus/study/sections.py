@@ -33,7 +33,7 @@ class Arm(Spec):
 
 
 class Interaction(Spec):
-    """Whether what a change does depends on something else: a difference between effects.
+    """An interaction: a difference between two effects.
 
     An arm's effect is its change against its own reference; the interaction is the mean effect of
     the arms `of` minus that of the arms `than`, seed by seed.

@@ -157,7 +157,7 @@ class Study(Shown, Spec):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether a results folder gave it, so that the code it names may be somebody else's."""
+        """Whether the study comes from a results folder, whose code may be somebody else's."""
         return self._is_foreign
 
     @model_validator(mode="before")
@@ -200,12 +200,12 @@ class Study(Shown, Spec):
 
     @property
     def format(self) -> StudyFormat:
-        """How the sections of its trainer are read."""
+        """The format of the trainer's sections."""
         return format_of(self.trainer)
 
     @property
     def facts(self) -> StudyFacts:
-        """What its trainer's sections say of the study."""
+        """Facts of the study from its trainer's sections."""
         return self.format.facts(self)
 
     @cached_property
@@ -257,7 +257,7 @@ class Study(Shown, Spec):
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
 
     def share_tokens(self, arm: str, reference: str) -> bool:
-        """Tell whether a token is the same piece of text in both arms, so that losses compare."""
+        """Return True if both arms have the same tokenizer, so that losses per token compare."""
         return self.arm_facts(arm).tokenizer == self.arm_facts(reference).tokenizer
 
     @property
@@ -295,7 +295,7 @@ class Study(Shown, Spec):
 
     @property
     def is_paired(self) -> bool:
-        """Whether trials of one seed are compared with each other; else arms are, as wholes."""
+        """Whether trials are paired by seed."""
         return self.inference.test != "welch_t"
 
     @property

@@ -85,7 +85,7 @@ class TestText:
 
 @validated(frozen=True)
 class Declaration:
-    """What a trainer measures and holds equal: registered before its first trial.
+    """Metrics and controls of a trainer, registered before its first trial.
 
     Attributes:
         metrics: what its trials have scores of.
@@ -107,7 +107,7 @@ class Declaration:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What a trainer gives of one trial.
+    """Results of one trial.
 
     Attributes:
         scores: by metric; what is left out was not measured.
@@ -136,7 +136,7 @@ class TrialRecord:
 
 
 class Trainer(Protocol):
-    """What runs trials: `declare` before anything, then `run` as often as trials are missing."""
+    """Protocol of trainers: `declare` is called first, then `run` while trials are missing."""
 
     def declare(self, study: Study) -> Declaration:
         """Return what its trials measure and hold equal. Raises ParibusError on bad sections."""
@@ -151,14 +151,14 @@ class Trainer(Protocol):
 
 
 class Sections(TrialSetting, Part):
-    """The sections of a study file that only a user's own trainer reads, as they stand."""
+    """Sections of a study file for a custom trainer, unvalidated."""
 
     model_config = ConfigDict(extra="allow")
 
 
 @dataclass(frozen=True)
 class ArmFacts:
-    """What the judge knows of the trials of one arm.
+    """Facts of one arm for the analysis.
 
     Attributes:
         steps, tokens: the length of training; None if unknown.
@@ -183,7 +183,7 @@ class ArmFacts:
 
 @dataclass(frozen=True)
 class StudyFacts:
-    """What the judge knows of a study besides what the study file says in its own sections.
+    """Facts of a study for the analysis, from the trainer's sections.
 
     Attributes:
         target: the loss to which budgets are counted; None without one.
@@ -203,7 +203,7 @@ class StudyFacts:
 
 
 class StudyFormat:
-    """How the sections of a trainer are read; this one is of a user's own trainer."""
+    """Reads the sections of a trainer; this class is for custom trainers."""
 
     loss: str = ""
     """The held-out loss of its trials in nats per token; empty if it has no such metric."""

@@ -1,4 +1,4 @@
-"""Whose code runs: custom code that a results folder names is somebody else's until one says so.
+"""Trust in custom code: code that a results folder names is refused without `--trust`.
 
 A study file is the user's own, and so is the code beside it. A results folder may come from anybody
 and is opened to be read: what it names is run only after the user has been told what it is, and has
@@ -47,7 +47,7 @@ def _own(study: Study, key: str) -> tuple[str, ...]:
 
 
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
-    """Return what records hold of the source of what measures, by import path."""
+    """Return the recorded sources of custom probes, measures and tasks, by import path."""
     return {
         record: measuring_digests(_own(study, key), key, study.folder)
         for record, key in MEASURING.items()

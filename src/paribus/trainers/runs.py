@@ -365,7 +365,7 @@ def _thin(curve: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _least_budgets(study: Study, runs: Sequence[Run]) -> dict[str, float]:
-    """Return by name of what is needed to the target, as far as it is an endpoint, the budget that
+    """Return, for each endpoint such as `steps_to_target`, the budget that
     every run had."""
     wanted = [one.metric for one in study.endpoints if one.metric.endswith(TO_TARGET)]
     budgets = {}

@@ -132,7 +132,7 @@ class BlockSums:
         return block
 
     def blocks(self) -> Blocks:
-        """Return the sums of all that was added."""
+        """Return the sums of all blocks."""
         columns = {
             name: sums.astype(kind)
             for sums, (name, (_, kind, _)) in zip(self._sums, SUMS.items(), strict=True)

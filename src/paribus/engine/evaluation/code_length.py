@@ -97,7 +97,7 @@ class _Window(NamedTuple):
 
 @dataclass(frozen=True)
 class _Text:
-    """A text of documents that `end` closes, or a single one where that is None."""
+    """Documents that end with the token `end`; one document if `end` is None."""
 
     tokens: Tokens
     end: int | None

@@ -188,7 +188,7 @@ def _with_sweep(
 
 
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:
-    """Matrix products of what runs within it are in `precision`, as in training.
+    """Compute matrix products inside the context in `precision`, as in training.
 
     Weights are rounded once within it: what reads many batches reads them all inside.
     """

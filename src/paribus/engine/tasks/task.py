@@ -151,7 +151,7 @@ def words_inside(span: str, least: int) -> list[re.Match[str]]:
 
 
 def replace(span: str, start: int, text: str) -> str:
-    """Return `span` with `text` in the place of as many characters from `start` on."""
+    """Return `span` with `text` replacing as many characters from `start`."""
     return span[:start] + text + span[start + len(text) :]
 
 

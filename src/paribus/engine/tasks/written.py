@@ -253,7 +253,7 @@ STANDARD_FILE = "standard.json"
 
 
 class Pinned(Record):
-    """What is known of a task of the harness before it is asked."""
+    """A harness task: its name, questions and shots."""
 
     version: Number | str
     dataset: str

@@ -309,7 +309,7 @@ def tasks(results: Results) -> Figure | None:
 
 
 def throughput(results: Results) -> Figure | None:
-    """Return tokens per second, measured in turn; as timed while training where that is not had."""
+    """Return tokens per second: measured in turn if available, else timed during training."""
     called = results.study.called
     rows: list[Row] = [
         {

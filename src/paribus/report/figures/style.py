@@ -188,7 +188,7 @@ def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.C
 
 
 def arm_dash(study: Study) -> alt.StrokeDash:
-    """Return dash by arm: lines that coincide, or are printed without colour, are told apart."""
+    """Return the dash of each arm's line, so that lines differ without colour."""
     called = list(study.called.values())
     dashes = [DASHES[0], *(DASHES[i % len(DASHES)] for i in range(len(called) - 1))]
     # Colour and dash share a legend only where it is the same.
@@ -197,8 +197,7 @@ def arm_dash(study: Study) -> alt.StrokeDash:
 
 
 def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any:
-    """Return the expression that breaks long labels into at most so many lines; Undefined where
-    none is long."""
+    """Return the expression that breaks long labels into lines, or Undefined for none."""
     broken = {
         label: textwrap.wrap(
             label, characters, max_lines=most_lines, placeholder="\N{HORIZONTAL ELLIPSIS}"

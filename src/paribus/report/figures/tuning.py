@@ -268,7 +268,7 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
 
 
 def _by(values: Sequence[Value], key: str) -> alt.Color:
-    """Return the colour of a tuned value: shades that are told apart on white and on black."""
+    """Return the colour of a tuned value, distinct on white and on black."""
     tried = list(dict.fromkeys(values))
     if not any(isinstance(value, (bool, str)) for value in tried):
         tried.sort()

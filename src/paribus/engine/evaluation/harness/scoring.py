@@ -125,7 +125,7 @@ def _families(groups: list[_Group], shares: bool) -> Iterator[tuple[np.ndarray, 
 
 
 def _batches(family: list[_Group], root: int, limits: tuple[int, int]) -> Iterator[list[_Group]]:
-    """Yield groups of like length, as many as `limits` allow, and at least one."""
+    """Yield groups of requests of similar length, as large as `limits` allow."""
     batch: list[_Group] = []
     rows = longest = 0
     for group in sorted(family, key=lambda group: (len(group.context), group.longest)):

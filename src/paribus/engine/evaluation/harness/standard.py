@@ -186,7 +186,7 @@ def describe_standard(
 def _offered(
     built: dict[str, Any], shots: Sequence[int], n_items: int | None
 ) -> tuple[Pairs, Pairs]:
-    """Return (what is asked for, what of that has examples). Raises ParibusError for none."""
+    """Return (requested tasks, those with few-shot examples). Raises ParibusError for no task."""
     if min(shots, default=-1) < 0 or (n_items is not None and n_items < 1):
         raise ParibusError(
             f"shots = {list(shots)} and n_items = {n_items} leave nothing to run; use numbers of "

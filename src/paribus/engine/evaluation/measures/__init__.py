@@ -85,7 +85,7 @@ class Measure:
 
     @property
     def by_token(self) -> ByToken | None:
-        """What its own columns of blocks add up; None where it has none."""
+        """Columns that the measure sums by block; None without columns of its own."""
         return self.items if callable(self.items) else None
 
     def drawn(self, seq_len: int) -> tuple[Drawing, ...]:
