@@ -124,8 +124,8 @@ def _all_keys(model: type[BaseModel]) -> list[str]:
     keys = []
     for name, field in model.model_fields.items():
         key, kind = field.alias or name, get_origin(field.annotation)
-        held = BaseModel if kind in (dict, tuple, list) else _model_in(field.annotation)
-        keys += [key, *(f"{key}.{inner}" for inner in _all_keys(held))]
+        inner_model = BaseModel if kind in (dict, tuple, list) else _model_in(field.annotation)
+        keys += [key, *(f"{key}.{inner}" for inner in _all_keys(inner_model))]
     return keys
 
 

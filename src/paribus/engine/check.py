@@ -261,16 +261,16 @@ class _Arm:
         warnings = []
         for group in parameter_groups([setting], stack.replicas.model, self.study.folder):
             keys = [f"{WEIGHTS}/{name}" for name in group.names]
-            what = f"{self.where}: the first step of optimizer '{group.optimizer.name}'"
+            subject = f"{self.where}: the first step of optimizer '{group.optimizer.name}'"
             if broken := [key for key in keys if not np.isfinite(after.arrays[key]).all()]:
                 raise ParibusError(
-                    f"{what} makes {some(broken)} not finite, though loss and gradient are: look "
-                    "for a division by zero or a root of a negative number",
+                    f"{subject} makes {some(broken)} not finite, though loss and gradient are: "
+                    "look for a division by zero or a root of a negative number",
                     code="own_code",
                 )
             is_still = all((after.arrays[key] == before.arrays[key]).all() for key in keys)
             if is_still and all(group.factors) and not group.schedule:
-                warnings.append(f"{what} changes no weight; let it write to update.weights")
+                warnings.append(f"{subject} changes no weight; let it write to update.weights")
         return warnings
 
     def require_apart(
@@ -353,23 +353,23 @@ def _in_brackets(own: Sequence[str]) -> str:
 
 
 @contextmanager
-def _unchanged(values: object, what: str) -> Iterator[None]:
+def _unchanged(values: object, owner: str) -> Iterator[None]:
     """Raise ParibusError if a tensor among `values` was written to inside."""
     tensors = list(_tensors(values))
     versions = [tensor._version for tensor in tensors]
     yield
     if versions != [tensor._version for tensor in tensors]:
         raise ParibusError(
-            f"{what} writes to what it is given; let it write to a copy", code="own_code"
+            f"{owner} writes to what it is given; let it write to a copy", code="own_code"
         )
 
 
-def _unwriting(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+def _unwriting(function: Callable[..., Any], owner: str) -> Callable[..., Any]:
     """Wrap `function` to raise ParibusError if it writes to a tensor among its arguments."""
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        with _unchanged((args, options), what):
+        with _unchanged((args, options), owner):
             return function(*args, **options)
 
     return call

@@ -211,8 +211,8 @@ def _initial_values(
     differing = [n for n in shared if own.initial[n]["sha256"] != reference.initial[n]["sha256"]]
     if not differing:
         alone = [name for name in names if name not in shared]
-        told = f"{len(shared)} of {len(names)} parameters shared, bit-equal at step 0"
-        return "held", f"{told}; not shared: {some(alone)}" if alone else told
+        summary = f"{len(shared)} of {len(names)} parameters shared, bit-equal at step 0"
+        return "held", f"{summary}; not shared: {some(alone)}" if alone else summary
     same_rule = [n for n in differing if own.initial[n]["rule"] == reference.initial[n]["rule"]]
     if same_rule:
         return "broken", f"drawn by one rule, yet different: {some(same_rule)}"
@@ -298,11 +298,11 @@ def matched_flops(own: Mapping[str, Any], reference: Mapping[str, Any], words: s
         spent.append(per_token * trial["tokens"])
         steps.append(spent[-1] / max(trial["iterations"], 1))
     share = (spent[0] - spent[1]) / spent[1]
-    told = (
+    summary = (
         f"{spent[0]:.6g} FLOPs against {spent[1]:.6g} ({share:+.2%}), to the nearest step of "
         f"{steps[0]:.6g} and {steps[1]:.6g}; {words}"
     )
-    return "broken" if abs(spent[0] - spent[1]) > max(steps) else "held", told
+    return "broken" if abs(spent[0] - spent[1]) > max(steps) else "held", summary
 
 
 PAIRS: dict[str, Check] = {

@@ -363,8 +363,8 @@ def in_words(value: Any) -> str:
 
 def mean(values: Iterable[float]) -> float:
     """Return the mean, exactly summed; NaN of none."""
-    given = list(values)
-    return math.fsum(given) / len(given) if given else math.nan
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers) if numbers else math.nan
 
 
 def mark_filtered_zeros(run: Run, norms: Iterable[tuple[float, float]]) -> None:

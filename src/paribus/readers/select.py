@@ -96,19 +96,19 @@ def read_runs(
     by_file = columns and replace(columns, arm="").by_file()
     is_default = bool(columns) and columns.arm == "arm"
     if not any(label for label, _ in labelled):
-        whole = read(files, reader, columns=columns, **options)
-        if arm is None and not any("arm" in run.facts for run in whole.runs):
-            if not whole.runs and is_default:
+        reading = read(files, reader, columns=columns, **options)
+        if arm is None and not any("arm" in run.facts for run in reading.runs):
+            if not reading.runs and is_default:
                 again = read(files, reader, columns=by_file, **options)
-                whole = again if again.runs else whole
-            arm = "folder" if whole.runs else None
+                reading = again if again.runs else reading
+            arm = "folder" if reading.runs else None
     else:
         arm = "arm"
-        whole = _read_labelled(labelled, reader, by_file if is_default else columns, options)
+        reading = _read_labelled(labelled, reader, by_file if is_default else columns, options)
     section = RunsSection(arm=arm or "arm")
-    whole.runs, whole.copies = counted_once(whole.runs, lambda run: arm_of(run, section))
-    drop_shared_seed(whole.runs, lambda run: arm_of(run, section))
-    return whole, section.arm
+    reading.runs, reading.copies = counted_once(reading.runs, lambda run: arm_of(run, section))
+    drop_shared_seed(reading.runs, lambda run: arm_of(run, section))
+    return reading, section.arm
 
 
 def _read_labelled(
@@ -118,18 +118,19 @@ def _read_labelled(
     label, and for a file of two arms."""
     if bare := [path for label, path in labelled if not label]:
         raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
-    whole, labels = Reading(), dict[str, str]()
+    reading, labels = Reading(), dict[str, str]()
     for label, path in labelled:
         part = read(path, reader, columns=columns, **options)
         for file in part.paths:
-            if (other := labels.setdefault(os.path.realpath(file), label)) != label:
+            if (earlier := labels.setdefault(os.path.realpath(file), label)) != label:
                 raise ParibusError(
-                    f"{file} is given as arm '{other}' and as arm '{label}'; give it to one of them"
+                    f"{file} is given as arm '{earlier}' and as arm '{label}'; give it to one of "
+                    "them"
                 )
         for run in part.runs:
             run.facts["arm"] = label
-        whole.add(part)
-    return whole
+        reading.add(part)
+    return reading
 
 
 def split_label(path: str) -> tuple[str, str]:
@@ -149,9 +150,9 @@ def select_runs(
     lower scores are better. Raises ParibusError for runs that have not finished, and for those
     without a score at the stated step.
     """
-    whole, findings = {}, []
+    complete, findings = {}, []
     for label, runs in by_label.items():
-        whole[label] = [run for run in runs if _is_told(run, score)]
+        complete[label] = [run for run in runs if _is_told(run, score)]
         if missing := [run for run in runs if not _is_told(run, score)]:
             named = some([run.source or "a row" for run in missing], 3)
             text = (
@@ -159,9 +160,9 @@ def select_runs(
                 f"{named} (an empty cell is a missing score; write NaN for a run that diverged)."
             )
             findings.append(Finding("no_score", text))
-    require_at_step(whole, score, section.at_step)
-    kept = _without_failed(whole, score, section, findings)
-    excluded = {label: n for label, runs in whole.items() if (n := len(runs) - len(kept[label]))}
+    require_at_step(complete, score, section.at_step)
+    kept = _without_failed(complete, score, section, findings)
+    excluded = {label: n for label, runs in complete.items() if (n := len(runs) - len(kept[label]))}
     if section.best_of:
         kept = _take_best(kept, section, score, lower=lower, findings=findings)
     return Selection(kept, excluded, findings)
@@ -179,8 +180,8 @@ def group_by_arm(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Ru
     Raises ParibusError where one arm has two names that differ in case, space or encoding alone,
     for a row that sums up others, and for a condition that no run meets.
     """
-    given = list(runs)
-    kept = _meet_conditions(given, section.where)
+    kept_runs = list(runs)
+    kept = _meet_conditions(kept_runs, section.where)
     parents = {str(run.facts[name]) for run in kept for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
     for run in kept:
@@ -196,9 +197,9 @@ def group_by_arm(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Ru
         by_label.setdefault(arm_of(run, section), []).append(run)
     spelt: dict[str, str] = {}
     for label in by_label:
-        if (other := spelt.setdefault(_spell(label), label)) != label:
+        if (earlier := spelt.setdefault(_spell(label), label)) != label:
             raise ParibusError(
-                f"arms {_quote(other)} and {_quote(label)} differ in case or space, or in how a "
+                f"arms {_quote(earlier)} and {_quote(label)} differ in case or space, or in how a "
                 "character or number is written, alone; give one arm one name"
             )
     return by_label

@@ -395,9 +395,9 @@ def _seeds(
     """
     named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
     if not pair and not all(map(_tell_apart, named.values())):
-        most = max(map(len, by_label.values()))
-        return list(range(1, most + 1)), {
-            label: list(range(len(runs) + 1, most + 1)) for label, runs in by_label.items()
+        largest = max(map(len, by_label.values()))
+        return list(range(1, largest + 1)), {
+            label: list(range(len(runs) + 1, largest + 1)) for label, runs in by_label.items()
         }
     if pair and section.seed != "seed":
         _number_pairs(by_label, section)
@@ -449,7 +449,10 @@ def _directions(scores: Sequence[str], better: Better | Sequence[Better] | None)
             "once, of the first, or once for each"
         )
     stated += [None] * (len(scores) - len(stated))
-    return [direction(score, of) for score, of in zip(scores, stated, strict=True)]
+    return [
+        direction(score, stated_direction)
+        for score, stated_direction in zip(scores, stated, strict=True)
+    ]
 
 
 def direction(score: str, better: Better | None) -> Better:

@@ -61,9 +61,9 @@ def _record_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] |
     if trainer.reading is None or record is None or not record.sha256:
         return
     contents = set(record.sha256.values())
-    given = judged_files.digests(trainer.reading.paths, folder.path)
-    if other := [name for name, digest in given.items() if digest not in contents]:
+    current = judged_files.digests(trainer.reading.paths, folder.path)
+    if unknown := [name for name, digest in current.items() if digest not in contents]:
         raise ParibusError(
-            f"{os.path.relpath(folder.path / other[0])} is not among the files that {folder.path} "
-            "is the verdict on; judge it into another folder with --results"
+            f"{os.path.relpath(folder.path / unknown[0])} is not among the files that "
+            f"{folder.path} is the verdict on; judge it into another folder with --results"
         )

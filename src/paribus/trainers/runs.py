@@ -88,8 +88,8 @@ class Runs:
             own = number_runs(arm, runs, study)
             by_trial |= {(arm, seed): run for seed, run in own.items()}
             self.replaced += _find_replaced(arm, own, section)
-            if more := len(runs) - len(own):
-                text = f"{plural(more, 'run')} of {arm} left out: the study has no such seed."
+            if surplus := len(runs) - len(own):
+                text = f"{plural(surplus, 'run')} of {arm} left out: the study has no such seed."
                 self.findings.append(Finding("left_out", text))
         self._require_all(trials, by_trial)
         if study.stages:
@@ -288,17 +288,17 @@ def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
             "their seeds"
         )
     free = [seed for seed in needed.values() if seed not in by_seed]
-    others = [run for run, own in zip(runs, seeds, strict=True) if own not in needed]
-    return by_seed | dict(zip(free, others, strict=False))
+    spare = [run for run, own in zip(runs, seeds, strict=True) if own not in needed]
+    return by_seed | dict(zip(free, spare, strict=False))
 
 
 def _find_replaced(arm: str, own: Mapping[int, Run], section: RunsSection) -> list[str]:
     """Return that runs of an arm are of other seeds than those of the study, in words."""
-    other = {s: seed for s, run in own.items() if (seed := seed_of(run, section)) != str(s)}
-    other = {s: seed for s, seed in other.items() if seed}  # without one, nothing is known
-    if not other:
+    replaced = {s: seed for s, run in own.items() if (seed := seed_of(run, section)) != str(s)}
+    replaced = {s: seed for s, seed in replaced.items() if seed}  # without one, nothing is known
+    if not replaced:
         return []
-    theirs, ours = some([*other.values()], MOST_SEEDS), some([*map(str, other)], MOST_SEEDS)
+    theirs, ours = some([*replaced.values()], MOST_SEEDS), some([*map(str, replaced)], MOST_SEEDS)
     return [f"runs of {arm} are of seeds {theirs} in place of the registered {ours}"]
 
 
@@ -308,17 +308,18 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
     for name, score in section_of(study).scores.items():
         known = [run for run in runs if score.by_item or run.items.get(name)]
         for run in known:
-            first, own = (other.items.get(name, {}).keys() for other in (known[0], run))
+            first, own = (candidate.items.get(name, {}).keys() for candidate in (known[0], run))
             differ = first ^ own
             if not first or differ:
-                which = (
+                difference = (
                     f"such as '{min(differ)}' ({len(own)} and {len(first)})"
                     if differ
                     else "as neither has any"
                 )
                 raise ParibusError(
                     f"{run.source or 'a run'} has other items of {name} than "
-                    f"{known[0].source or 'the first'}, {which}; compare runs on the same items"
+                    f"{known[0].source or 'the first'}, {difference}; compare runs on the same "
+                    "items"
                 )
 
 
@@ -367,7 +368,9 @@ def _thin(curve: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def _least_budgets(study: Study, runs: Sequence[Run]) -> dict[str, float]:
     """Return, for each endpoint such as `steps_to_target`, the budget that
     every run had."""
-    wanted = [one.metric for one in study.endpoints if one.metric.endswith(TO_TARGET)]
+    wanted = [
+        endpoint.metric for endpoint in study.endpoints if endpoint.metric.endswith(TO_TARGET)
+    ]
     budgets = {}
     for name in wanted:
         ends = [

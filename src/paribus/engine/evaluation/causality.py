@@ -225,7 +225,7 @@ def _require_same_with_cache(
     """
     order = torch.tensor(ORDER, device=tokens_BT.device)
     tokens, T = tokens_BT[order], tokens_BT.shape[1]
-    whole, rest = model(tokens), min(CACHED, T - 1)
+    logits, rest = model(tokens), min(CACHED, T - 1)
     cache = KeyValueCache(len(model.blocks), room=T - rest)
     where = f"{where}{_named_modules(setting)}"
     advice = (
@@ -237,8 +237,8 @@ def _require_same_with_cache(
         cache = cache.rows(order, room=rest)
         pieces = tokens[:, T - rest :].split([rest - 2, 1, 1], dim=1)
         hidden = torch.cat([begun, *(model.hidden(piece, cache) for piece in pieces)], dim=1)
-        apart = model.logits(hidden.flatten(0, 1)).view_as(whole)
-    place, largest = compare(whole, apart, np.full(len(tokens), T), allowed)
+        apart = model.logits(hidden.flatten(0, 1)).view_as(logits)
+    place, largest = compare(logits, apart, np.full(len(tokens), T), allowed)
     if place is not None:
         raise NotCausalError(
             f"{where}: read in pieces with a cache, a log-probability differs by {largest:.3g} "
@@ -274,13 +274,13 @@ def seeded(seed: int) -> Iterator[None]:
             np.random.set_state(numpy)
 
 
-def draw_places(T: int, most: int, rng: np.random.Generator) -> np.ndarray:
+def draw_places(T: int, limit: int, rng: np.random.Generator) -> np.ndarray:
     """Return at most `most` of the positions 1 ... T - 1 at random; the last is among them.
 
     Tokens are changed from such a position on; a look ahead shows at the one before it.
     """
-    last, others = [T - 1] if T > 1 else [], rng.permutation(np.arange(1, max(T - 1, 1)))
-    chosen = np.array([*last, *others[: max(most - 1, 0)]], dtype=np.int64)
+    last, inner = [T - 1] if T > 1 else [], rng.permutation(np.arange(1, max(T - 1, 1)))
+    chosen = np.array([*last, *inner[: max(limit - 1, 0)]], dtype=np.int64)
     return rng.permutation(chosen)
 
 
@@ -322,11 +322,11 @@ def find_leak(
         if place is None:
             continue
         # Which change did it: none of it, that of other rows, or that of later tokens?
-        is_row, others = row_B == place[0], changed.clone()
-        others[place[0]] = tokens_BT[place[0]]
+        is_row, altered = row_B == place[0], changed.clone()
+        altered[place[0]] = tokens_BT[place[0]]
         causes: list[tuple[Cause, Tensor, np.ndarray]] = [
             ("repetition", tokens_BT.clone(), np.full(B, T)),
-            ("other rows", others, np.where(is_row, T, 0)),
+            ("other rows", altered, np.where(is_row, T, 0)),
         ]
         for cause, tried, kept in causes:
             again, _ = compare(reads(tokens_BT), reads(tried), kept, allowed)

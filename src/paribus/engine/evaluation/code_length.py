@@ -184,9 +184,9 @@ def _measured(
         bits = by_block[0] = math.log2(vocab_size)
         n_tokens = 1
     device = next(model.parameters()).device
-    most, windows = windows_per_batch(text.seq_len, vocab_size, device), text.windows(stride)
+    batch_size, windows = windows_per_batch(text.seq_len, vocab_size, device), text.windows(stride)
     with evaluating(model), products_in(precision, device):
-        while batch := list(islice(windows, most)):
+        while batch := list(islice(windows, batch_size)):
             inputs_WT, targets_WT = text.batch(batch)
             logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
             losses_WT = nn.functional.cross_entropy(

@@ -58,13 +58,13 @@ class Evaluation:
 
         And the sums behind loss and accuracy: `loss_sum_nats`, `correct`, `predicted`.
         """
-        whole = {row.measure: row for row in self.rows if row.part == "all"}
+        totals = {row.measure: row for row in self.rows if row.part == "all"}
         sums = {
-            "loss_sum_nats": whole["validation_loss"].total,
+            "loss_sum_nats": totals["validation_loss"].total,
             "correct": int(self.blocks.columns["correct"].sum()),
             "predicted": int(self.blocks.columns["predicted"].sum()),
         }
-        return sums | {name: row.value for name, row in whole.items()}
+        return sums | {name: row.value for name, row in totals.items()}
 
 
 def evaluate_on(
@@ -137,10 +137,10 @@ def heldout_losses_together(
     as one model reads windows; of each window's loss 1e-6 is rounding.
     """
     device = next(iter(weights.values())).device
-    most, losses = windows_per_batch(seq_len, vocab_size, device), list[LossSum]()
-    for start in range(0, len(models), most):
-        some = models[start : start + most]
-        named = {name: values[start : start + most] for name, values in weights.items()}
+    batch_size, losses = windows_per_batch(seq_len, vocab_size, device), list[LossSum]()
+    for start in range(0, len(models), batch_size):
+        some = models[start : start + batch_size]
+        named = {name: values[start : start + batch_size] for name, values in weights.items()}
         read = partial(read_together, some, named)
         losses += _losses(read, len(some), tokens, seq_len, vocab_size, device)
     return losses

@@ -207,13 +207,13 @@ def text_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
     n = len(tokens) - 1
-    whole = n // seq_len * seq_len
+    n_full = n // seq_len * seq_len
     step = seq_len * windows
-    for start in range(0, whole, step):
-        ids = tokens[start : min(start + step, whole) + 1].astype(np.int64)
+    for start in range(0, n_full, step):
+        ids = tokens[start : min(start + step, n_full) + 1].astype(np.int64)
         yield ids[:-1].reshape(-1, seq_len), ids[1:].reshape(-1, seq_len)
-    if whole < n:
-        ids = tokens[whole : n + 1].astype(np.int64)
+    if n_full < n:
+        ids = tokens[n_full : n + 1].astype(np.int64)
         yield ids[None, :-1], ids[None, 1:]
 
 
@@ -233,10 +233,10 @@ def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> Colum
         hits = target == 0
         tied = hits.nonzero()[:, 0]  # with the highest: right where it is the first of these
         hits[tied] = logits[tied].argmax(dim=-1) == targets[tied]
-        loss, *others = (
+        loss, *numbers = (
             _swept(logits, top, target, space[: len(top)]) if is_swept else _plain(logits, target)
         )
-        parts.append((loss, hits, *others))
+        parts.append((loss, hits, *numbers))
     names = ("loss_nats", "correct", "confidence", "brier", "losses_at", "confidences_at")
     none = np.empty((len(TEMPERATURES), 0), np.float32)
     columns = {"token": ids, "swept": np.full(N, is_swept)}

@@ -44,10 +44,10 @@ def choose_device(name: str, number: int = 0) -> torch.device:
         "cpu": True,
     }
     if name == "auto":
-        name = next(kind for kind, there in available.items() if there)
+        name = next(kind for kind, devices in available.items() if devices)
     if not available[name]:
-        there = ", ".join(kind for kind, is_there in available.items() if is_there)
-        raise ParibusError(f"device '{name}' is not available here; there is: {there}")
+        devices = ", ".join(kind for kind, is_there in available.items() if is_there)
+        raise ParibusError(f"device '{name}' is not available here; there is: {devices}")
     return (
         torch.device(name, number % torch.cuda.device_count())
         if name == "cuda"
@@ -131,9 +131,9 @@ def machine_failure(error: BaseException, less: str = LESS) -> str | None:
     words = str(error).strip()
     first = words.splitlines()[0] if words else type(error).__name__
     out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    if out_of_memory or any(there in words for there in MEMORY_WORDS):
+    if out_of_memory or any(phrase in words for phrase in MEMORY_WORDS):
         return f"out of memory ({first[:120]}); {KEPT}: run again {less}"
     gpu_error = getattr(torch, "AcceleratorError", ())
-    if isinstance(error, gpu_error) or any(there in words for there in GPU_WORDS):
+    if isinstance(error, gpu_error) or any(phrase in words for phrase in GPU_WORDS):
         return f"the GPU failed or is gone ({first[:120]}); {KEPT}: run again to continue"
     return None

@@ -109,9 +109,9 @@ def most_held(action: Callable[[], Result], device: torch.device) -> tuple[Resul
         return result, torch.cuda.max_memory_allocated(device) - before
     if device.type != "cpu":
         return action(), None
-    with _Held() as held:
+    with _Held() as storages:
         result = action()
-    return result, held.most
+    return result, storages.most
 
 
 class _Held(TorchDispatchMode):
@@ -147,9 +147,9 @@ def host_memory() -> int:
     tell.
     """
     # The portable count, below, starts with the size of the process that started this one.
-    most = _kilobytes(PROCESS / "status", "VmHWM:")
-    if most is not None:
-        return most
+    peak = _kilobytes(PROCESS / "status", "VmHWM:")
+    if peak is not None:
+        return peak
     try:
         import resource
     except ImportError:  # Windows has no such count
@@ -204,17 +204,17 @@ def largest_stack(
     two = _most(study, arm, dataset, device, 2, graphs)
     three = _most(study, arm, dataset, device, 3, graphs)
     each = max(three - two, 1)
-    one = two - each
+    first = two - each
     words = (
         f"each takes {each / 2**30:.2f} GiB, and {free / workers / 2**30:.2f} GiB are free for "
         "each worker"
     )
-    if one > usable:
+    if first > usable:
         raise ParibusError(
             f"not enough memory for one replica of arm '{arm}' ({words}); state fewer --workers or "
             "a smaller training.batch_size"
         )
-    fit = 1 + int((usable - one) // each)
+    fit = 1 + int((usable - first) // each)
     return Fit(wanted, "") if wanted <= fit else Fit(fit, words)
 
 

@@ -124,13 +124,13 @@ def _fitting_shots(
     texts.sort(key=lambda text: len(text.encode()), reverse=True)
     shots = SHOTS
     for encode, window in readers:
-        longest, most = "", 0
+        longest, n_longest = "", 0
         for text in texts:
             # No text has more tokens than bytes, so those of fewer bytes are not encoded.
-            if len(text.encode()) <= most:
+            if len(text.encode()) <= n_longest:
                 break
-            if (n_tokens := len(encode(text))) > most:
-                longest, most = text, n_tokens
+            if (n_tokens := len(encode(text))) > n_longest:
+                longest, n_longest = text, n_tokens
         shots = tuple(n for n in shots if len(encode("".join(solved[:n]) + longest)) <= window)
     return shots
 

@@ -146,8 +146,8 @@ def before_from_word(document: str, at: int, length: int) -> str:
 
 def words_inside(span: str, least: int) -> list[re.Match[str]]:
     """Words of at least `least` letters that begin and end inside `span`, the edges not touched."""
-    whole = rf"(?<=\s)[^\W\d_]{{{least},}}(?=[^\w])"
-    return list(re.finditer(whole, span))
+    pattern = rf"(?<=\s)[^\W\d_]{{{least},}}(?=[^\w])"
+    return list(re.finditer(pattern, span))
 
 
 def replace(span: str, start: int, text: str) -> str:

@@ -164,18 +164,18 @@ class Line(Record):
 def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
     """Write `suite` to `folder`, which has none yet; equal suites, equal bytes."""
     tasks = {}
-    for name, made in suite.tasks.items():
-        items, examples = _lines(made.items), _lines(made.examples)
-        version = made.task.version
+    for name, task in suite.tasks.items():
+        items, examples = _lines(task.items), _lines(task.examples)
+        version = task.task.version
         text = _yaml(name, _digest(items), _digest(examples), suite.delimiter, version)
         files = dict(zip(_files(name), (items, examples, text.encode()), strict=True))
         for file, content in files.items():
             write_bytes(folder / file, content)
         tasks[name] = {
             "version": version,
-            "chance": made.task.chance,
-            "n_items": len(made.items),
-            "shots": list(made.shots),
+            "chance": task.task.chance,
+            "n_items": len(task.items),
+            "shots": list(task.shots),
             "files": {file: _digest(content) for file, content in files.items()},
         }
     write_bytes(folder / "items.py", LOADER.encode())

@@ -81,9 +81,9 @@ class ParibusLM(TemplateLM):
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         if not context:
             return [self.prefix_token_id], self.tok_encode(continuation)
-        whole, start = self.tok_encode(context + continuation), self.tok_encode(context)
-        if 0 < len(start) < len(whole) and whole[: len(start)] == start:
-            return start, whole[len(start) :]
+        joined, start = self.tok_encode(context + continuation), self.tok_encode(context)
+        if 0 < len(start) < len(joined) and joined[: len(start)] == start:
+            return start, joined[len(start) :]
         pair = super()._encode_pair(context, continuation)
         # Where one token spans the boundary, what is left of the split may be nothing.
         return pair if all(pair) else (start, self.tok_encode(continuation))

@@ -109,9 +109,9 @@ def _families(groups: list[_Group], shares: bool) -> Iterator[tuple[np.ndarray, 
         # Sorted neighbours have the longest common beginnings.
         root, end = groups[start].context[:-1], start + 1
         while shares and end < len(groups):
-            other = groups[end].context[:-1]
-            size = min(len(root), len(other))
-            common = int((root[:size] == other[:size]).cumprod().sum())
+            neighbour = groups[end].context[:-1]
+            size = min(len(root), len(neighbour))
+            common = int((root[:size] == neighbour[:size]).cumprod().sum())
             if common < LEAST_ROOT:
                 break
             root, end = root[:common], end + 1
@@ -130,13 +130,13 @@ def _batches(family: list[_Group], root: int, limits: tuple[int, int]) -> Iterat
     rows = longest = 0
     for group in sorted(family, key=lambda group: (len(group.context), group.longest)):
         size, n = len(group.context) - root + group.longest, len(group.members)
-        most = max(longest, size)
-        taken = (rows + n) * most, (rows + n) * (root + most)
+        length = max(longest, size)
+        taken = (rows + n) * length, (rows + n) * (root + length)
         if batch and (taken[0] > limits[0] or taken[1] > limits[1]):
             yield batch
-            batch, rows, most = [], 0, size
+            batch, rows, length = [], 0, size
         batch.append(group)
-        rows, longest = rows + n, most
+        rows, longest = rows + n, length
     if batch:
         yield batch
 

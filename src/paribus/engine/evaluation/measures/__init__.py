@@ -105,9 +105,11 @@ class Measure:
             before = {re.sub(r"-?\d+(\.\d+)?$", "", name) for name in names}
             if len(names) > 1 and len(before) == 1:
                 across = before.pop()
-                what = across.strip(" =")
-                by = f"{title} by {what}" if what else title
-                drawing = Drawing(f"{across}{PART}", "curve", by, axis, "evaluation", across=what)
+                quantity = across.strip(" =")
+                by = f"{title} by {quantity}" if quantity else title
+                drawing = Drawing(
+                    f"{across}{PART}", "curve", by, axis, "evaluation", across=quantity
+                )
                 drawings.append(drawing)
             elif names != ("all",) or len(self.parts) == 1:
                 drawings.append(Drawing(PART, "parts", title, axis, "evaluation", parts=names))
@@ -187,11 +189,11 @@ class MeasureSums:
         measure, rows, blocks = self.measure, list[Row](), np.full((2, self._n_blocks), math.nan)
         if self._sums is not None and not self._failed:
             with measure.failing():
-                made = _checked(measure, self._sums, seq_len, is_finite)
+                values = _checked(measure, self._sums, seq_len, is_finite)
                 if measure.by_token is not None:
-                    _require_sums(made, *self._blocks.sum(axis=1).tolist())
+                    _require_sums(values, *self._blocks.sum(axis=1).tolist())
                     blocks = self._blocks
-                rows = made
+                rows = values
         items = measure.metric.items
         if measure.by_token is None or not isinstance(items, ItemSums):
             return rows, {}

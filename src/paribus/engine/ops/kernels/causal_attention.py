@@ -98,11 +98,11 @@ class _CausalAttention(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, ...]:
         if torch.is_grad_enabled():
             refuse_second_derivative()
-        q, *others, logsumexp_BHT = ctx.saved_tensors
+        q, *tensors, logsumexp_BHT = ctx.saved_tensors
         dy = _with_contiguous_channels(grad_outputs[0].to(q.dtype))
         B, H, T, K = q.shape
         gradients = [q.new_empty(B, T, H, K).transpose(1, 2) for _ in range(3)]
-        backward(logsumexp_BHT, dy, q, *others, *gradients)
+        backward(logsumexp_BHT, dy, q, *tensors, *gradients)
         return tuple(gradients)
 
 

@@ -33,7 +33,7 @@ def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> It
     sites = held_out.sites(rng, length - 12, 12)
     for group in grouped(sites, lambda site: site.span, size=4):
         for site in group:
-            wrong = tuple(other.span for other in group if other is not site)
+            wrong = tuple(distractor.span for distractor in group if distractor is not site)
             yield Question(site.context, site.span, wrong)
 
 
@@ -60,7 +60,9 @@ def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iter
     shuffled = (places[index] for index in rng.permutation(len(places)))
     for group in grouped(shuffled, lambda place: shape_of(place[1]), size=4):
         for context, right in group:
-            yield Question(context, right, tuple(other for _, other in group if other != right))
+            yield Question(
+                context, right, tuple(distractor for _, distractor in group if distractor != right)
+            )
 
 
 def shape_of(text: str) -> str:
@@ -78,14 +80,14 @@ def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
     by_length: dict[int, set[str]] = defaultdict(set)
     for _, word in first:
         by_length[len(word)].add(word)
-    ordered = {size: sorted(others) for size, others in by_length.items()}
+    ordered = {size: sorted(choices) for size, choices in by_length.items()}
     for site, word in first:
         known = ordered[len(word)]
         if len(known) >= 4:
-            others = [known[i] for i in rng.choice(len(known), size=4, replace=False)]
+            choices = [known[i] for i in rng.choice(len(known), size=4, replace=False)]
             # The gap before and the character after stay, so that the word alone decides.
             right = site.span[: len(word) + 2]
-            wrong = [replace(right, 1, other) for other in others if other != word][:3]
+            wrong = [replace(right, 1, other) for other in choices if other != word][:3]
             yield Question(site.context, right, tuple(wrong))
 
 

@@ -60,8 +60,8 @@ def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
     for site in held_out.sites(rng, length - span, span + 2):
         if word := FIRST_WORD.match(site.span):
             for forms, questions in zip((SINGULAR, PLURAL), waiting, strict=True):
-                if other := forms.get(word.group(1)):
-                    wrong = site.span[0] + other + site.span[word.end(1) :]
+                if form := forms.get(word.group(1)):
+                    wrong = site.span[0] + form + site.span[word.end(1) :]
                     questions.append(Question(site.context, site.span[:span], (wrong[:span],)))
         if all(waiting):
             yield from (questions.pop() for questions in waiting)
@@ -101,8 +101,8 @@ def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
         if mark := MARK.search(site.span):
             # Drawn as often as the text has them, so that a common mark is not thereby right.
             drawn = {marks[at] for at in rng.integers(len(marks), size=3)}
-            others = sorted(drawn - {mark.group()})
-            wrong = [replace(site.span, mark.start(), other) for other in others]
+            numbers = sorted(drawn - {mark.group()})
+            wrong = [replace(site.span, mark.start(), other) for other in numbers]
             yield from _asked(held_out, site, wrong)
 
 
@@ -124,8 +124,8 @@ def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
     def changed(text: str) -> str:
         at = int(rng.integers(1, len(text)))
         # Not a neighbour's letter: an untrained model with tied embeddings repeats itself.
-        others = [letter for letter in known if letter not in text[at - 1 : at + 2].lower()]
-        return replace(text, at, others[int(rng.integers(len(others)))]) if others else text
+        letters = [letter for letter in known if letter not in text[at - 1 : at + 2].lower()]
+        return replace(text, at, letters[int(rng.integers(len(letters)))]) if letters else text
 
     sites = held_out.sites(rng, length - 14, 14)
     yield from _no_words(held_out, sites, lambda text: (changed(text) for _ in range(4)))
