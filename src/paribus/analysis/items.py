@@ -163,8 +163,8 @@ class Items:
         # the first token, which no token predicts, is longer in one tokenizer than in another.
         start = 1 if kinds == {"document"} else 0
         column = records_of(results.study).aligned_by
-        lengths = [_column(self.table, *trial, column)[start:] for trial in trials]
-        return len(kinds) == 1 and np.array_equal(*lengths)
+        first, second = (_column(self.table, *trial, column)[start:] for trial in trials)
+        return len(kinds) == 1 and np.array_equal(first, second)
 
     def scores(self) -> tuple[Scores, Scores] | str:
         """Return scores of the reference and of the arm, [seeds, items] by task; or why the arms

@@ -134,7 +134,7 @@ def state_numbers(setting: Setting, vocab_size: int, folder: Path) -> tuple[int,
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     parameters = sum(map(math.prod, shapes.values()))
     slots = sum(
-        math.prod(shape)
+        math.prod(map(int, shape))
         for group in parameter_groups([setting], model, folder)
         for name in group.names
         for slot in group.optimizer.slots
