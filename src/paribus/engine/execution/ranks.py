@@ -115,12 +115,11 @@ def be_rank(rank: int, size: int, port: int, task: Task, context: Context, paren
         code = DONE
     except Left:
         code = LEFT
+    except ParibusError as error:
+        context.queue.fail(str(error))
     except Exception as error:
-        failure = str(error) if isinstance(error, ParibusError) else None
-        if failure is None and (failure := machine_failure(error, LESS_OF_A_RANK)):
-            failure = f"rank {rank} of {size} (on {platform.node()}): {failure}"
-        if failure:
-            context.queue.fail(failure)
+        if failure := machine_failure(error, LESS_OF_A_RANK):
+            context.queue.fail(f"rank {rank} of {size} (on {platform.node()}): {failure}")
         else:
             traceback.print_exc()
     sys.stderr.flush()

@@ -8,7 +8,6 @@ after the other, which is faster there and to the bit what each gives alone.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.heldout import heldout_loss, heldout_losses_together
+from paribus.engine.execution.trial.evaluation import finite
 from paribus.engine.machine.clock import wait
 from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Setting, curve_steps
@@ -79,7 +79,7 @@ class HeldOutCurve:
                     for name, parameter in model.named_parameters():
                         parameter.copy_(rows[name][replica])
                 sums.append(heldout_loss(model, *text))
-        nats = [loss.nats if math.isfinite(loss.nats) else None for loss in sums]
+        nats = finite(loss.nats for loss in sums)
         point = {"step": trainer.t, "seconds": seconds, "nats": nats}
         self.points.append(point | {"tokens": len(self._tokens) - 1})
         wait(self._device)
