@@ -155,9 +155,9 @@ def _explain(error: CycloptsError) -> str:
     """Return `error` in words of ours where those of the library would not help."""
     verb = " ".join(error.command_chain or ())
     if isinstance(error, MissingArgumentError) and error.argument is not None:
-        name, what = error.argument.names[0], error.argument.parameter.help
+        name, text = error.argument.names[0], error.argument.parameter.help
         example = f" For example: paribus {verb} quickstart" if name == "--study" else ""
-        return f"{verb} needs {name}: {what or f'see paribus {verb} --help'}{example}"
+        return f"{verb} needs {name}: {text or f'see paribus {verb} --help'}{example}"
     if isinstance(error, UnknownOptionError) and error.token is not None:
         # A group of options is an argument as well, and nobody types its name. Dashes would make
         # any two options look alike.

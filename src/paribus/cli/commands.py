@@ -56,7 +56,7 @@ def plan(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Say the smallest change a study will see, and what it costs.
+    """Print the smallest change a study will see, and what it costs.
 
     Args:
         pilot: A finished study like this one, whose SDs to plan with.
@@ -86,7 +86,7 @@ def plan(
         print_stamped(_named(loaded) | design | {"detects": seen, "cost": cost, "looks": looks})
         return
     show(*_question(loaded), tables.arms(loaded, cost))
-    show(tables.plan(loaded, rows, metrics, study))
+    show(tables.plan(loaded, rows, metrics, study), tables.design(loaded))
     show(*tables.detectable(rows, metrics), tables.costs(loaded, cost))
     if looks:
         show(tables.looks(loaded, looks))
@@ -118,12 +118,12 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
         return study, None
     stated_alone = {name: options.pop(name) for name in ("tflops", "utilisation", "count")}
     if where.tflops is None:
-        if stated_alone.keys() & set(where.stated):
+        if stated_alone.keys() & set(where.changed):
             raise ParibusError("--utilisation and --count need --tflops, the peak of a device")
         from paribus.engine.execution.start import estimate, settled_budgets
 
         return settled_budgets(study), estimate(study, **options)
-    if measured := set(where.stated) - {*stated_alone, "price"}:
+    if measured := set(where.changed) - {*stated_alone, "price"}:
         raise ParibusError(f"--{min(measured)} is of a measured step, and --tflops measures none")
     from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 

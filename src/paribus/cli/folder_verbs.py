@@ -337,16 +337,16 @@ def ledger(path: Path | None = None, *, json: Json = False) -> None:
         print_stamped({"path": str(path), "texts": listed, "entries": entries})
         return
     show_path(f"ledger: {path}, {len(events)} entries")
+    head = ("text", "opened for", "tests", "since", "study")
     rows = [
         (
             text.digest[:8],
-            str(sum(use.is_test for use in studies)),
-            str(sum(not use.is_test for use in studies)),
-            str(sum(use.tests for use in studies)),
-            studies[0].time[:10],
-            studies[0].study,
+            "test" if use.is_test else "validation",
+            str(use.tests),
+            use.time[:10],
+            use.study,
         )
         for text, studies in opened
+        for use in studies
     ]
-    head = ("text", "tested", "validated", "tests", "since", "first study")
     show(table("texts", head, rows))

@@ -54,7 +54,7 @@ TAKEN = ("workers", "backend", "backend_option")  # by a program, and a trainer 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """Where workers run, and on what.
+    """The place where workers run.
 
     Attributes:
         device: Train on this device.
@@ -69,7 +69,7 @@ class Where:
     cpu_kernels: Literal["auto", "on", "off"] | None = None
 
     def __post_init__(self) -> None:
-        """Tell this process, and the workers that it starts."""
+        """Choose kernels for this process and the workers that it starts."""
         if self.cpu_kernels is not None:
             from paribus.engine.ops import choose
 
@@ -83,7 +83,7 @@ class Where:
             warm_up()
 
     @property
-    def stated(self) -> list[str]:
+    def changed(self) -> list[str]:
         """The names of the options that are not what they are by default."""
         return [f.name for f in fields(self) if getattr(self, f.name) != f.default]
 
@@ -102,7 +102,7 @@ class Where:
         if study is None or study.trainer == STACKED:
             return values
         takes = TAKEN if study.trainer == COMMAND or ":" in study.trainer else ()
-        if unused := [f"--{k.replace('_', '-')}" for k in self.stated if k not in takes]:
+        if unused := [f"--{k.replace('_', '-')}" for k in self.changed if k not in takes]:
             raise ParibusError(
                 f"'{study.name}' is run by trainer '{study.trainer}', which takes no "
                 f"{' or '.join(unused)}; leave it out, or make it a key of the trainer's own "
@@ -115,7 +115,7 @@ class Where:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Trying(Where):
-    """Where one step of every arm is tried.
+    """The place where one step of every arm is tried.
 
     Attributes:
         eager: Launch GPU kernels one by one: slower, for modules that read a tensor's value.
@@ -127,7 +127,7 @@ class Trying(Where):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Crew(Where):
-    """Where workers run, and how many.
+    """The place where workers run, and their number.
 
     Attributes:
         workers: Worker processes; by default one per core or GPU.
@@ -139,7 +139,7 @@ class Crew(Where):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Training(Crew):
-    """Where and how trials are trained.
+    """The place where trials are trained, and the way.
 
     Attributes:
         stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
@@ -155,7 +155,7 @@ class Training(Crew):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Planned(Crew):
-    """Where a plan measures a step, or the devices that it plans for instead.
+    """The place where a plan measures a step, or the devices that it plans for instead.
 
     Attributes:
         stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
@@ -175,7 +175,7 @@ class Planned(Crew):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Answer:
-    """How a verdict is given.
+    """The form of a printed verdict.
 
     Attributes:
         verbose: Print every test, control and caution too.

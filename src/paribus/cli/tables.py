@@ -64,9 +64,6 @@ def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], na
         in_sds=least_effect(study, study.inference.alpha / study.family),  # Holm's first step
         test=TESTS[study.inference.test],
         pilot_seeds=[] if is_measured else list(range(first, first + DESCRIPTIVE_BELOW)),
-        unreachable=unreachable(study),
-        sights=sights(study),
-        only_warnings=False,
     )
 
 
@@ -113,7 +110,7 @@ def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> It
 
 
 def takes(flops: float | None) -> str:
-    """Return about how long training takes on two cores; empty where nobody says."""
+    """Return roughly the time of training on two cores; empty if it is not known."""
     if flops is None:
         return ""
     minutes = flops / FLOPS_PER_MINUTE
@@ -123,7 +120,7 @@ def takes(flops: float | None) -> str:
 
 
 def arms(study: Study, cost: Cost | None) -> Table:
-    """Return the arms: what sets each apart, parameters and FLOPs of a trial."""
+    """Return the arms: their differences, parameters, and FLOPs of a trial."""
     rows = []
     for arm in study.arms:
         differs = [f"{key}\n  {a} → {b}" for key, (a, b) in study.differences(arm).items()]

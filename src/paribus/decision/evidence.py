@@ -59,7 +59,7 @@ PARTS: dict[str, tuple[Value, ...]] = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a verdict rests on.
+    """The facts that a verdict rests on.
 
     Attributes:
         invalid: why the study cannot be judged; empty where it can.
@@ -74,8 +74,8 @@ class Evidence:
 
 
 def stated(says: Decided | None) -> dict[str, Any]:
-    """Return `effect`, `low`, `high` and `n` of what a test says; None, and 0, where there is
-    none. Two runs against two, and two pairs, have no interval."""
+    """Return `effect`, `low`, `high` and `n` of a test; None, and 0, without one. Two runs against
+    two, and two pairs, have no interval."""
     if says is None:
         return {"effect": None, "low": None, "high": None, "n": 0}
     ends = says.interval if says.has_interval else None
@@ -222,15 +222,15 @@ def _loses_scores(analysis: Analysis, contrast: Contrast) -> bool:
 
 
 def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:
-    others = (
+    contrasts = (
         analysis.contrast(contrast.arm, endpoint.metric)
         for endpoint in analysis.study.judged
         if endpoint.metric != contrast.metric
     )
-    worse = [other for other in others if _shown(analysis, other)[0] == "Q-"]
+    worse = [c for c in contrasts if _shown(analysis, c)[0] == "Q-"]
     if not worse:
         return "not worse"
-    within = all(other.not_worse(analysis.study.inference.alpha) for other in worse)
+    within = all(c.not_worse(analysis.study.inference.alpha) for c in worse)
     return "within margin" if within else "worse"
 
 

@@ -19,7 +19,7 @@ HypothesisState = Literal["supported", "contradicted", "mixed", "undecided"]
 
 @dataclass(frozen=True)
 class EndpointJudgement:
-    """What the verdicts on one primary endpoint say about a hypothesis.
+    """A hypothesis, judged by the verdicts on one primary endpoint.
 
     Attributes:
         label: the name of the endpoint for readers, such as `validation loss`.
@@ -123,7 +123,7 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
     for hypothesis in study.hypotheses:
         where = f"hypothesis '{hypothesis.name}'"
         named = [*hypothesis.supported_by, *hypothesis.contradicted_by]
-        if sum(hypothesis.name == other.name for other in study.hypotheses) > 1:
+        if [h.name for h in study.hypotheses].count(hypothesis.name) > 1:
             raise ParibusError(f"{where} is stated twice; give each its own name")
         if not compared:
             raise ParibusError(f"{where}: the study compares no arms, so no verdict bears on it")

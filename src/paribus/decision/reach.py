@@ -128,7 +128,7 @@ def require_reachable(study: Study) -> None:
 
 @dataclass(frozen=True)
 class Needed:
-    """What it takes to resolve a verdict.
+    """The seeds or other means that would resolve a verdict.
 
     Attributes:
         pairs: seed pairs, or runs of each arm; None if more would not help, or it is unknown.
@@ -231,7 +231,7 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
 
 
 def error_parts(contrast: Contrast) -> dict[str, float]:
-    """Return the parts of a contrast's squared error, keyed by what would reduce each.
+    """Return the parts of a contrast's squared error by the remedy that would reduce each.
 
     Lack of fit of tuning curves is among them, also if the registered error leaves it out.
     """

@@ -79,7 +79,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Depends:
-    """Whether the effect of some arms differs from that of others, on one primary endpoint.
+    """An answer to: does the effect of some arms differ from that of others, on one endpoint?
 
     Attributes:
         word: DIFFERS where Holm's p is at most alpha and the difference is not shown to lie inside
@@ -119,7 +119,7 @@ class Verdicts(Shown, list[Verdict]):
 
     @property
     def interactions(self) -> list[Depends]:
-        """Whether effects depend on something else, if the study asks."""
+        """The interactions that the study asks for, judged."""
         return [self._depends(interacting) for interacting in self.analysis.interactions]
 
     def _depends(self, interacting: Interacting) -> Depends:

@@ -21,7 +21,7 @@ WORDS = frozenset(
         *("budget", "task", "where", "units", "source", "contrast", "how often"),
         *("study", "what it asks", "network", "key", "value", "parameter", "shape", "starts as"),
         *("res.", "by", "job", "trials", "node", "the scheduler says"),
-        *("text", "since", "first study", "idea", "why"),
+        *("text", "since", "opened for", "idea", "why"),
     }
 )
 LONGEST_WORD = 24  # characters that a column of words keeps together in the terminal
