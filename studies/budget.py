@@ -20,9 +20,10 @@ from pathlib import Path
 
 from paribus import load_results, numbers
 from paribus.analysis import Table, analyse
-from paribus.analysis.choice import choice_of, tried_before
+from paribus.analysis.choice import choice_of
 from paribus.analysis.interactions import weights_of
 from paribus.analysis.items import Items
+from paribus.analysis.tuning import tried_before
 from paribus.files import write_bytes
 from paribus.results import Results
 from paribus.statistics import Decided, holm, macro_contrast

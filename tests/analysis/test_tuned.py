@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from paribus.analysis import Point, Tried, Tuned, analyse, tuned, tuning_record
+from paribus.analysis import Point, Tried, Tuned, analyse, tuning_record
 from paribus.analysis.tuning import sensitivities
 from paribus.metric import Metric
 from paribus.results import ResultsFolder, extend, load_results
@@ -182,7 +182,7 @@ def test_untuned_arms_are_not_as_registered(small_study, tmp_path):
     study = small_study(**tables([1e-3, 1e-2]))
     results = write_results(tmp_path / "r", study, lambda arm, seed: 2.0 + seed / 100)
     assert "were not tuned as registered" in analyse(results).unregistered
-    assert tuned(results) is None
+    assert analyse(results).tuned is None
 
 
 def test_error_is_held_at_alpha_through_the_selection():

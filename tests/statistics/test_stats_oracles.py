@@ -1,7 +1,5 @@
 """Independent implementations as oracles: scipy, and statsmodels and pingouin where installed."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -95,22 +93,6 @@ def test_enumerated_bootstrap_is_the_limit_of_sampling():
     brute = 2 * min((t_star >= t).mean(), (t_star <= t).mean())
     p = paired_bootstrap(deltas, seed=0).p_value()
     assert abs(p - brute) < 4 * np.sqrt(2 * p / 400_000)
-
-
-def test_noncentral_t_matches_scipy_where_scipy_has_an_answer():
-    rng = np.random.default_rng(RNG_SEED)
-    compared = 0
-    for _ in range(2_000):
-        df, ncp, t = int(rng.integers(1, 200)), rng.normal(scale=4), rng.normal(scale=5)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            reference = scipy.stats.nct.cdf(t, df, ncp)
-        ours = noncentral_t_cdf(t, df, ncp)
-        assert 0 <= ours <= 1
-        if np.isfinite(reference):
-            assert ours == pytest.approx(reference, abs=1e-9)
-            compared += 1
-    assert compared > 1_500
 
 
 def test_noncentral_t_matches_simulation_where_scipy_has_none():

@@ -15,7 +15,7 @@ from paribus.analysis.looks import (
 from paribus.analysis.sampling import extension_in_words, plan_of, sampling_of
 from paribus.analysis.schema import Analysis, Contrast, Cost, Costs, Interacting, TaskContrast
 from paribus.analysis.table import Table, events_in
-from paribus.analysis.tuning import Point, Tried, Tuned, tuned, tuning_record
+from paribus.analysis.tuning import Point, Tried, Tuned, tuning_record
 
 __all__ = [
     "Along",
@@ -44,7 +44,6 @@ __all__ = [
     "planned_looks",
     "sampling_of",
     "sights",
-    "tuned",
     "tuning_record",
     "why_not_these_looks",
 ]

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections import Counter
 
 from paribus.analysis.along import along
-from paribus.analysis.choice import tried_before
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
 from paribus.analysis.interactions import interactions_of
 from paribus.analysis.looks import why_not_these_looks
 from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import tuned, why_not_these_values
+from paribus.analysis.tuning import tried_before, tuned, why_not_these_values
 from paribus.errors import ParibusError
 from paribus.results import (
     Results,
@@ -40,7 +39,8 @@ def analyse(results: Results) -> Analysis:
     """
     folder, results = ResultsFolder(results.path), results.standing
     table = Table.of(results.judged)
-    study, tuning, tried = results.study, tuned(table.results), tried_before(table)
+    study, tried = results.study, tried_before(table)
+    tuning = tuned(table, tried)
     is_earlier = bool(results.later_stage)
     unregistered = why_unregistered(folder, study, results.trials, earlier=is_earlier)
     if results.looks:  # taken at the validation text, and the verdict may be of the test part

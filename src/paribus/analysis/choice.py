@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import Tried, place, tried_in, windows
+from paribus.analysis.tuning import Tried, place, windows
 from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.results.curves import target_axis
@@ -64,11 +64,6 @@ class Choice(Result):
         stays = self.lack_of_fit if self.fit_included else 0.0
         of_seeds = (self.error**2 - stays**2) * self.n_seeds / n_seeds
         return replace(self, error=math.sqrt(max(of_seeds, 0.0) + stays**2), n_seeds=n_seeds)
-
-
-def tried_before(table: Table) -> Tried | None:
-    """Return the tuning trials behind `table`; None where nothing was chosen."""
-    return table.tuning and tried_in(table.results.study, table.tuning.results)
 
 
 def choice_of(

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paribus.analysis.choice import tried_before
 from paribus.analysis.contrasts import adjusted, contrast_of
 from paribus.analysis.sampling import REASONS, RESOLVED, plan_of
 from paribus.analysis.schema import Contrast, Stabilities
 from paribus.analysis.side_effects import stabilities_of
 from paribus.analysis.table import Table
+from paribus.analysis.tuning import tried_before
 from paribus.comparison import agree
 from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, trials_digest

@@ -157,12 +157,17 @@ def chosen_values(study: Study, tried: Tried) -> dict[str, Candidate]:
     return values_by_arm
 
 
-def tried_in(study: Study, results: Results) -> Tried:
-    """Return the tuning trials in `results`, checked to be those that the plan asks for.
+def tried_before(table: Table) -> Tried | None:
+    """Return the tuning trials behind `table`; None where nothing was chosen."""
+    return None if table.tuning is None else tried_in(table.results.study, table.tuning)
+
+
+def tried_in(study: Study, table: Table) -> Tried:
+    """Return the tuning trials in `table`, checked to be those that the plan asks for.
 
     Raises ParibusError if they are of another plan, or if one of them is not finished.
     """
-    tuning = tuning_of(study)
+    tuning, results = tuning_of(study), table.results
     if not tuning_study(study).is_same(results.study):
         raise ParibusError(
             f"{results.path} holds other tuning trials than the plan asks for; restore it, or "
@@ -173,7 +178,7 @@ def tried_in(study: Study, results: Results) -> Tried:
             f"{results.path}: tuning trial {results.unfinished[0].label} is not finished, and "
             "arms are compared at equal cost; run the study again to continue"
         )
-    table, scores, initial = Table.of(results), {}, {}
+    scores, initial = {}, {}
     for arm in study.arms:
         names = [candidate_arm(arm, number + 1) for number in range(len(tuning.candidates))]
         usable = [table.usable(name, tuning.select) for name in names]
@@ -192,7 +197,7 @@ def tuning_record(study: Study, results: Results) -> dict[str, Any]:
 
     Raises ParibusError as `tried_in` does.
     """
-    tuning, tried = tuning_of(study), tried_in(study, results)
+    tuning, tried = tuning_of(study), tried_in(study, Table.of(results))
     return {
         "select": tuning.select,
         "better": tried.better,
@@ -421,20 +426,18 @@ class Tuned(Result):
         return test.mean > 0 and test.p_value() <= alpha
 
 
-def tuned(results: Results) -> Tuned | None:
-    """Return the tuning of `results`; None where nothing is tuned, or the tuning is not
-    finished."""
-    study, trials = results.study, results.tuning_trials
-    if study.tuning is None or trials is None or trials.unfinished:
+def tuned(table: Table, tried: Tried | None) -> Tuned | None:
+    """Return the tuning behind `table`, in `tried`; None where nothing was chosen."""
+    study = table.results.study
+    if tried is None or table.tuning is None:
         return None
-    tried = tried_in(study, trials)
     points = []
     for arm, scores in tried.scores.items():
         for row, mean in enumerate(finite_means(scores).tolist()):
             is_best = row == tried.best(arm)
             edges = dict(at_edges(tried.candidates, tried.candidates[row])) if is_best else {}
             points.append(Point(arm, row + 1, tried.by_seed(arm, row), mean, is_best, edges))
-    metric = trials.metrics[study.tuning.select]
+    metric = table.tuning.results.metrics[tuning_of(study).select]
     return Tuned(
         metric=metric,
         candidates=tried.candidates,
