@@ -70,8 +70,7 @@ def test_unreached_targets_are_censored(small_study, fabricate):
     reached = analysis.along[0].reached
     assert reached is not None and reached.ratio.n == 5
     first = reached.first
-    assert (first.both, first.only_baseline, first.neither) == (2, 3, 0)
-    assert (first.treatment_first, first.baseline_first) == (0, 5)
+    assert (first.n, first.baseline, first.treatment) == (5, 5, 2)
     assert first.p_value == pytest.approx(2 / 32)
 
 
@@ -153,7 +152,7 @@ def test_targets_above_the_first_point(small_study, fabricate):
     assert told.keys() == {1, 2}
     assert "fast has tokens to target 0, of which no ratio can be taken" in told[1]
     reached = analysis.along[0].reached
-    assert reached is not None and reached.first.both == 5 and reached.ratio.n == 3
+    assert reached is not None and reached.first.treatment == 5 and reached.ratio.n == 3
 
 
 def test_cut_trials_are_not_sooner_at_the_target(small_study, fabricate):
@@ -177,5 +176,5 @@ def test_cut_trials_are_not_sooner_at_the_target(small_study, fabricate):
     assert contrast.censored == (5, 5) and not contrast.significant(0.05)
     reached = analysis.along[0].reached
     assert reached is not None and reached.ratio.log == 0
-    assert (reached.first.neither, reached.first.baseline_first) == (5, 0)
+    assert (reached.first.baseline, reached.first.treatment) == (0, 0)
     assert analysis.summary("baseline", "tokens_to_target").mean > 5 * 64

@@ -156,7 +156,7 @@ class Campaign:
     def next_level(self) -> float:
         """The level of the next test. An idea that is not finished counts as not kept."""
         alpha = self.registered.alpha
-        return Lord(alpha, alpha / 2).next_level(idea.state == "kept" for idea in self.tested)
+        return Lord(alpha, alpha / 2).next_level([idea.state == "kept" for idea in self.tested])
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -601,9 +601,12 @@ def _reached(entry: Along) -> tuple[str, str, str]:
     if entry.reached is None:
         return numbers.NONE, numbers.NONE, ""
     first = entry.reached.first
-    ours, theirs = first.both + first.only_treatment, first.both + first.only_baseline
     ratio = _ratio(entry.reached.ratio, first.n)
-    return f"{ours} and {theirs} of {first.n}", ratio, numbers.p_value(first.p_value)
+    return (
+        f"{first.treatment} and {first.baseline} of {first.n}",
+        ratio,
+        numbers.p_value(first.p_value),
+    )
 
 
 # Tasks

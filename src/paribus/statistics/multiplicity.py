@@ -20,14 +20,14 @@ what that does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import ALPHA, Floats, Result, StatisticsError, checked_fraction, checked_p_values
+from .conventions import ALPHA, Floats, StatisticsError, checked_fraction, checked_p_values
 
 
 def holm(p_values: ArrayLike) -> Floats:
@@ -47,25 +47,17 @@ def holm(p_values: ArrayLike) -> Floats:
     return adjusted
 
 
-Sequence = Literal["power", "slow"]
+Shares = Literal["power", "slow"]
 ZETA = 2.2857656656801293  # of 1.6
 SCALE = 0.07720838
 
 
-def gamma(n: int, sequence: Sequence = "power") -> Floats:
+def gamma(n: int, shares: Shares = "power") -> Floats:
     """Return the first `n` shares of the level, [n]."""
     j = np.arange(1, n + 1, dtype=np.float64)
-    if sequence == "power":
+    if shares == "power":
         return j**-1.6 / ZETA
     return SCALE * np.log(np.maximum(j, 2)) / (j * np.exp(np.sqrt(np.log(j))))
-
-
-@dataclass(frozen=True)
-class OnlineTests(Result):
-    """The level of every test, and whether its p is at or below it; as many axes as the p had."""
-
-    levels: Floats
-    found: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ class Lord:
 
     alpha: float = ALPHA
     wealth: float = ALPHA / 2
-    sequence: Sequence = "power"
+    shares: Shares = "power"
 
     def __post_init__(self) -> None:
         """Raise StatisticsError for a level or a wealth out of range."""
@@ -88,22 +80,11 @@ class Lord:
                 "out alpha - wealth at the first discovery"
             )
 
-    def next_level(self, discoveries: Iterable[bool]) -> float:
+    def next_level(self, discoveries: Sequence[bool]) -> float:
         """Return the level of the test that comes after those that found something, or did not."""
-        past = [0.0 if discovered else 1.0 for discovered in discoveries]
-        return float(self.run([*past, 1.0]).levels[-1])
-
-    def run(self, p_values: ArrayLike) -> OnlineTests:
-        """Return levels and findings of p-values in order: (m,), or (N, m) for N sequences."""
-        p = checked_p_values(p_values)
-        rows = np.atleast_2d(p)
-        shares = gamma(rows.shape[1], self.sequence)
-        levels = np.tile(self.wealth * shares, (len(rows), 1))
-        found = np.zeros(rows.shape, bool)
-        seen = np.zeros(len(rows), bool)
-        for t in range(rows.shape[1]):
-            found[:, t] = rows[:, t] <= levels[:, t]
-            paid = found[:, t] * np.where(seen, self.alpha, self.alpha - self.wealth)
-            levels[:, t + 1 :] += paid[:, None] * shares[: rows.shape[1] - t - 1]
-            seen |= found[:, t]
-        return OnlineTests(levels.reshape(p.shape), found.reshape(p.shape))
+        shares = gamma(len(discoveries) + 1, self.shares)
+        since = [len(discoveries) - place for place, found in enumerate(discoveries) if found]
+        level = self.wealth * shares[-1]
+        for number, steps in enumerate(since):
+            level += (self.alpha if number else self.alpha - self.wealth) * shares[steps - 1]
+        return float(level)

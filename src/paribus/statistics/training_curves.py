@@ -155,41 +155,28 @@ def _crossings(at: np.ndarray, mean: np.ndarray, clear: np.ndarray) -> list[Cros
 
 @dataclass(frozen=True)
 class First(Result):
-    """The order in which two arms reached a target, pair by pair.
+    """Which of two arms reached a target first, over pairs.
 
     Attributes:
         n: pairs.
-        both, only_baseline, only_treatment, neither: pairs by who reached it.
-        treatment_first, baseline_first: pairs whose order is known: one that reached the target is
-            before one that did not within its budget, however long that would have taken.
-        p_value: of an exact sign test over these (two-sided); a pair of which neither reached it,
-            or both with the same, has no order.
+        baseline, treatment: in how many of them each reached it.
+        p_value: of an exact sign test over pairs whose order is known (two-sided). One that reached
+            the target is before one that did not within its budget, however long that would have
+            taken; a pair of which neither reached it, or both with the same, has no order.
     """
 
     n: int
-    both: int
-    only_baseline: int
-    only_treatment: int
-    neither: int
-    treatment_first: int
-    baseline_first: int
+    baseline: int
+    treatment: int
     p_value: float
 
 
 def which_first(baseline: ArrayLike, treatment: ArrayLike) -> First:
     """Compare what arms needed to a target, of shape (S,), infinite where it was not reached."""
-    theirs, ours = (np.asarray(values, dtype=np.float64) for values in (baseline, treatment))
-    reached_t, reached_o = np.isfinite(theirs), np.isfinite(ours)
-    ahead, behind = int((ours < theirs).sum()), int((ours > theirs).sum())
+    theirs, ours = np.asarray(baseline, dtype=float), np.asarray(treatment, dtype=float)
+    reached = (int(np.isfinite(side).sum()) for side in (theirs, ours))
     return First(
-        ours.size,
-        int((reached_t & reached_o).sum()),
-        int((reached_t & ~reached_o).sum()),
-        int((~reached_t & reached_o).sum()),
-        int((~reached_t & ~reached_o).sum()),
-        ahead,
-        behind,
-        mcnemar(behind, ahead),
+        ours.size, *reached, mcnemar(int((ours > theirs).sum()), int((ours < theirs).sum()))
     )
 
 
