@@ -238,7 +238,7 @@ def test_tokens_that_were_copied_are_read_once_and_taken() -> None:
     file = Path(make().filename)
     os.utime(file, (1, 1))
     make()
-    assert json.loads((file.parent / "stamp.json").read_bytes())[1] == 10**9
+    assert json.loads((file.parent / "manifest.json").read_bytes())["stamp"][1] == 10**9
 
 
 @pytest.mark.parametrize(

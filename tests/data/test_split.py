@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from paribus.engine.data import in_training, load_dataset, open_test, source
 from paribus.engine.data.split import deduplicated
+from paribus.engine.data.tokenizer import train_tokenizer
 from paribus.engine.data.tokens import tokens_digest
-from paribus.engine.data.train_tokenizer import train_tokenizer
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder

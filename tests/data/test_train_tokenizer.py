@@ -3,8 +3,7 @@
 import json
 
 from paribus.engine.data import load_dataset
-from paribus.engine.data.tokenizer import BpeTokenizer
-from paribus.engine.data.train_tokenizer import train_tokenizer
+from paribus.engine.data.tokenizer import BpeTokenizer, train_tokenizer
 from paribus.engine.execution.start import read_data
 from paribus.engine.setting import Data
 from paribus.study import parse_study

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from paribus.engine.evaluation import Evaluation, Measure, Predictions, Row, evaluate_on, predict
+from paribus.engine.evaluation.blocks import Division
 from paribus.engine.evaluation.measures import MeasureSums
 
 
 def rows_of(measure: Measure, chunk: Predictions) -> list[Row]:
     """The rows of a text of a single chunk."""
-    sums = MeasureSums(measure, 1)
-    sums.add(chunk, np.zeros(len(chunk), np.int64))
+    sums = MeasureSums(measure, Division("window", 1, len(chunk), np.zeros(0)))
+    sums.add(chunk)
     return sums.finish(chunk.seq_len, False)[0]
 
 

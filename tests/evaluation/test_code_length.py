@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.data.train_tokenizer import train_tokenizer
+from paribus.engine.data.tokenizer import train_tokenizer
 from paribus.engine.evaluation import evaluate_on
 from paribus.engine.evaluation.code_length import CodeLength, code_length
 from paribus.engine.setting import Data

@@ -14,7 +14,6 @@ from paribus.engine.check import check_arm
 from paribus.engine.evaluation.causality import (
     draw_places,
     find_leak,
-    find_length_leak,
     require_causal,
     tolerance,
 )
@@ -342,7 +341,7 @@ class TestKnownAnswers:
             return self.one_hot(tokens) / tokens.shape[1]
 
         assert find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))[0] is None
-        found = find_length_leak(read, self.tokens, 1e-6, np.random.default_rng(1))
+        found, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1), cut_off=True)
         assert found.cause == "the length of the text"
 
     def test_not_a_number_is_seen(self):

@@ -12,7 +12,7 @@ import pytest
 
 from paribus import analyse, decide, run
 from paribus.engine.data import load_dataset, open_test
-from paribus.engine.data.train_tokenizer import train_tokenizer
+from paribus.engine.data.tokenizer import train_tokenizer
 from paribus.engine.execution.start import read_data, settled_budgets
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.setting import Data

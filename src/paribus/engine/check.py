@@ -313,8 +313,8 @@ class _Arm:
             return torch.from_numpy(np.concatenate(batches)[:, :-1].copy()).to(self.device)
 
         texts = causality.brief_texts(rows, has_own_code=bool(self.own))
-        where = (self.where, "in training")
-        causality.require_no_leak(where, read, texts, setting, dataset.vocab_size, "training")
+        vocab_size = dataset.vocab_size
+        causality.require_no_leak(read, texts, setting, vocab_size, self.where, training=True)
 
     def check_evaluation(self, model: GPT) -> None:
         """Evaluate a full window and a shorter one, twice if the user has measures of their own."""

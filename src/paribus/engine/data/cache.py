@@ -1,7 +1,7 @@
 """Text that was read once is kept, so that no later command and no worker reads it again.
 
-<cache>/tokens/<key>/    tokens.bin  manifest.json  stamp.json     tokens, by their content
-<cache>/index/<key>.json                                           what is known of files
+<cache>/tokens/<key>/    tokens.bin  manifest.json     tokens, by their content
+<cache>/index/<key>.json                               what is known of files
 
 A key is a digest of whatever decides the content, so nothing here is ever out of date: other text
 has another key. All of it may be deleted at any time. The results folder never holds any of it."""
@@ -21,15 +21,15 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, NonNegativeInt
 
 from paribus.digests import canonical_json, digest
-from paribus.engine.data.reading_progress import note
+from paribus.engine.data.pieces import note
 from paribus.engine.data.tokens import Tokens, tokens_digest
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, remove_folder, whole_folder, write_bytes
 
 # A file that was changed so recently may change again without its time telling (as git has it).
 SETTLED_SECONDS = 2.0
-FORMAT = 3  # of the files of tokens
-TOKENS, MANIFEST, STAMP = "tokens.bin", "manifest.json", "stamp.json"
+FORMAT = 4  # of the files of tokens
+TOKENS, MANIFEST = "tokens.bin", "manifest.json"
 
 
 def recall(key: str) -> dict[str, Any] | None:
@@ -66,12 +66,22 @@ def signature(files: list[Path]) -> list[list[Any]] | None:
 
 
 class Manifest(BaseModel, strict=True):
-    """The record of a folder of tokens: `identity` names the text by whatever decides it."""
+    """The record of a folder of tokens.
+
+    Attributes:
+        identity: names the text by whatever decides it.
+        stamp: size and times of the file of tokens when its digest was taken.
+    """
 
     identity: dict[str, Any]
     dtype: str
     tokens: NonNegativeInt
     digest: str
+    stamp: list[int]
+
+    def write(self, folder: Path) -> None:
+        """Write it to a folder of tokens."""
+        write_bytes(folder / MANIFEST, canonical_json(self.model_dump()).encode())
 
 
 def cached_tokens(
@@ -126,11 +136,13 @@ def _write(
         file.flush()
         os.fsync(file.fileno())
     tokens = _mapped(folder / TOKENS, dtype)
-    manifest = Manifest(
-        identity=identity, dtype=dtype.str, tokens=len(tokens), digest=tokens_digest(tokens)
-    )
-    _write_stamp(folder)
-    write_bytes(folder / MANIFEST, canonical_json(manifest.model_dump()).encode())
+    Manifest(
+        identity=identity,
+        dtype=dtype.str,
+        tokens=len(tokens),
+        digest=tokens_digest(tokens),
+        stamp=_stamp(folder),
+    ).write(folder)
 
 
 def _open(folder: Path) -> tuple[Tokens, str]:
@@ -144,7 +156,7 @@ def _open(folder: Path) -> tuple[Tokens, str]:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
         tokens = _mapped(folder / TOKENS, np.dtype(manifest.dtype))
         is_same = len(tokens) == manifest.tokens and digest(manifest.identity) == folder.name
-        is_stale = is_same and _read_stamp(folder) != _stamp(folder)
+        is_stale = is_same and manifest.stamp != _stamp(folder)
         if is_stale:
             is_same = tokens_digest(tokens) == manifest.digest
     except (OSError, ValueError, TypeError) as error:
@@ -155,8 +167,9 @@ def _open(folder: Path) -> tuple[Tokens, str]:
     if not is_same:
         raise ParibusError(f"{folder} is not what was written; {way_out}", code="changed")
     if is_stale:  # copied, or touched, and found good
+        manifest.stamp = _stamp(folder)
         with contextlib.suppress(ParibusError):
-            _write_stamp(folder)
+            manifest.write(folder)
     return tokens, manifest.digest
 
 
@@ -169,14 +182,3 @@ def _stamp(folder: Path) -> list[int]:
     """Return what tells whether the file of tokens is as it was; see `signature`."""
     stat = os.stat(folder / TOKENS)
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-
-
-def _write_stamp(folder: Path) -> None:
-    write_bytes(folder / STAMP, canonical_json(_stamp(folder)).encode())
-
-
-def _read_stamp(folder: Path) -> object:
-    try:
-        return json.loads((folder / STAMP).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None  # it is only ever a shortcut

@@ -9,8 +9,8 @@ as many items each, but for one. Blocks of documents do not depend on seq_len, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -44,41 +44,45 @@ class Division:
         kind: what an item is.
         items: how many there are.
         seq_len: of a window.
-        unpredicted: documents before the first one that has a predicted token: 1 where the text
-            begins with the end of one.
+        ends: the places of the tokens that close all documents but the last.
     """
 
     kind: Kind
     items: int
     seq_len: int
-    unpredicted: int = 0
+    ends: np.ndarray
 
     @classmethod
     def of(cls, tokens: Tokens, seq_len: int, end: int | None) -> Division:
         """Divide `tokens` [N + 1], predicted from the second on; `end` closes a document."""
-        n, documents = len(tokens) - 1, 1
-        if end is not None:
-            # What ends with the last token begins no other.
-            documents += sum(int((ids == end).sum()) for ids in chunks(tokens[1:n]))
-        if documents >= LEAST_DOCUMENTS:
-            return cls("document", documents, seq_len, int(tokens[0] == end))
-        return cls("window", -(-n // seq_len), seq_len)
+        n, ends, place = len(tokens) - 1, [np.zeros(0, np.int64)], 1
+        # What ends with the last token begins no other document.
+        for ids in chunks(tokens[1:n]) if end is not None else ():
+            ends.append(np.flatnonzero(ids == end) + place)
+            place += len(ids)
+        closed = np.concatenate(ends)
+        if len(closed) + 1 >= LEAST_DOCUMENTS:
+            return cls("document", len(closed) + 1, seq_len, closed)
+        return cls("window", -(-n // seq_len), seq_len, closed)
 
     @property
-    def blocks(self) -> int:
+    def n_blocks(self) -> int:
         """The number of blocks."""
         return min(self.items, MOST_BLOCKS)
 
-    def of_places(self, document: np.ndarray | int, place: np.ndarray) -> np.ndarray:
-        """Return [N] the blocks of the tokens at `place` [N] in the text, of each the document.
+    def add(self, place: int, *columns: np.ndarray | None) -> list[np.ndarray]:
+        """Return [n_blocks] sums of each of the `columns`, of the tokens from `place` on.
 
-        The first token of a text, which no token predicts, is in the first block.
+        A column that is None counts as many tokens as the first one has. The first token of a text,
+        which no token predicts, is in the first block.
         """
+        places = place + np.arange(max(len(column) for column in columns if column is not None))
         if self.kind == "document":
-            item = np.broadcast_to(document, place.shape) - self.unpredicted
+            item = np.searchsorted(self.ends, places)
         else:
-            item = (place - 1) // self.seq_len
-        return np.maximum(item, 0) * self.blocks // self.items
+            item = np.maximum((places - 1) // self.seq_len, 0)
+        block, n = item * self.n_blocks // self.items, self.n_blocks
+        return [np.bincount(block, column, minlength=n) for column in columns]
 
 
 @dataclass(frozen=True)
@@ -95,46 +99,7 @@ class Blocks:
     items: int
     columns: dict[str, np.ndarray]
 
-    def with_others(self, others: Mapping[str, np.ndarray]) -> Blocks:
-        """Return the same with more columns."""
-        return replace(self, columns={**self.columns, **others})
-
     @property
     def record(self) -> dict[str, str | int]:
         """The record of them."""
         return {"kind": self.kind, "items": self.items, "blocks": len(self.columns["predicted"])}
-
-
-class BlockSums:
-    """Adds up chunks by block."""
-
-    def __init__(self, tokens: Tokens, seq_len: int, end_of_document: int | None) -> None:
-        """Take the text `tokens` [N + 1], which will be predicted from its second token on."""
-        self._end = end_of_document
-        self._division = Division.of(tokens, seq_len, end_of_document)
-        self._document = self._division.unpredicted  # of the next token
-        self.n_blocks = self._division.blocks
-        self._sums = np.zeros((len(SUMS), self.n_blocks))
-
-    def add(self, chunk: Predictions) -> np.ndarray:
-        """Add the next chunk of the text; chunks come in its order.
-
-        Returns [N] the block of each of its tokens.
-        """
-        is_end = np.equal(chunk.token, -1 if self._end is None else self._end)
-        # The end of a document is the last token of it.
-        document = self._document + np.cumsum(is_end) - is_end
-        self._document += int(is_end.sum())
-        place = chunk.start + 1 + np.arange(len(chunk))
-        block = self._division.of_places(document, place)
-        for sums, (_, _, values) in zip(self._sums, SUMS.values(), strict=True):
-            sums += np.bincount(block, values(chunk), minlength=self.n_blocks)
-        return block
-
-    def blocks(self) -> Blocks:
-        """Return the sums of all blocks."""
-        columns = {
-            name: sums.astype(kind)
-            for sums, (name, (_, kind, _)) in zip(self._sums, SUMS.items(), strict=True)
-        }
-        return Blocks(self._division.kind, self._division.items, columns)

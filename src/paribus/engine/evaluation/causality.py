@@ -24,7 +24,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,9 +38,9 @@ from paribus.errors import ParibusError, blamed
 from paribus.rng import stream
 
 Read = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V]
-Cause = Literal["repetition", "other rows", "later tokens", "the length of the text"]
+Texts = list[tuple[Tensor, int]]  # (tokens [B, T], at how many positions they are changed)
 
-CAUSES: dict[Cause, str] = {
+CAUSES = {
     "repetition": "the same tokens read again give other logits: it draws random numbers or keeps "
     "something between calls; for dropout use paribus.extend.Dropout",
     "other rows": "its logits change with other rows of the batch; each row is a text of its own",
@@ -49,13 +49,11 @@ CAUSES: dict[Cause, str] = {
     "the past alone",
 }
 ROWS = 2  # rows that stay while all others are changed, or whose number does not matter
-LENGTHS = 3  # lengths to which a text is cut off
 MOST_PLACES = 256  # positions from which tokens are changed
 SHORT_ROWS, SHORT = 16, 32  # rows and tokens of the text that is changed at every position
 FEW_PLACES = 8  # positions at which a window is changed in a brief test
 CACHED, LEAST_CACHED = 8, 4  # tokens that are read in pieces; a shorter text is read at once
 ORDER = (1, 0, 1)  # rows that go on from a common beginning, as questions of tasks do
-SHARPER, SHARP_ALLOWED = 10.0, 50  # factors of weights and tolerance for a cache
 LARGE_LOGIT = 10.0  # of a model that is well scaled
 NEAR = 30.0  # nats: an entry less probable than exp(-30) is compared relative to its depth
 CEILING = 1e-3  # nats: no larger difference passes as rounding in float32
@@ -78,7 +76,7 @@ class Leak(NamedTuple):
         difference: the largest of a log-probability there, in nats.
     """
 
-    cause: Cause
+    cause: str
     row: int
     position: int
     difference: float
@@ -143,27 +141,21 @@ def _read_causally(
         windows = batch(dataset.validation, 0, 0, size, seq_len)
         return torch.from_numpy(windows[:, :-1].copy()).to(device)
 
-    B = max(windows_per_batch(seq_len, dataset.vocab_size, device), ROWS)
-    texts = [(rows(B), min(2 * B, MOST_PLACES))]
     if brief:
         texts = brief_texts(rows, has_own_code=has_own_code)
+    else:
+        B = max(windows_per_batch(seq_len, dataset.vocab_size, device), ROWS)
+        texts = [(rows(B), min(2 * B, MOST_PLACES))]
+    windows_BT, places = texts[-1]
     with evaluating(model):
-        seen = require_no_leak(
-            (where, "in evaluation"), model, texts, setting, dataset.vocab_size, where, cut_off=True
-        )
-        tokens_BT = texts[-1][0][:ROWS]
+        seen = require_no_leak(model, texts, setting, dataset.vocab_size, where, training=False)
         if model.can_cache and seq_len > LEAST_CACHED:
-            _require_same_with_cache(where, model, setting, tokens_BT, tolerance(setting))
-            if brief and has_own_code:
-                _require_same_when_sharp(where, model, setting, tokens_BT)
-    return Reading(seen, min(texts[-1][1] / max(seq_len - 1, 1), 1.0))
-
-
-Texts = list[tuple[Tensor, int]]  # (tokens [B, T], at how many positions they are changed)
+            _require_same_with_cache(where, model, setting, windows_BT[:ROWS])
+    return Reading(seen, min(places / max(seq_len - 1, 1), 1.0))
 
 
 def brief_texts(rows: Callable[[int], Tensor], *, has_own_code: bool) -> Texts:
-    """Return the texts of a brief test."""
+    """Return the texts of a brief test; `rows` gives so many windows."""
     windows = [(rows(ROWS), FEW_PLACES)]
     if not has_own_code:
         return windows
@@ -171,54 +163,32 @@ def brief_texts(rows: Callable[[int], Tensor], *, has_own_code: bool) -> Texts:
 
 
 def require_no_leak(
-    where: tuple[str, str],
-    read: Read,
-    texts: Texts,
-    setting: Setting,
-    vocab_size: int,
-    purpose: str,
-    *,
-    cut_off: bool = False,
+    read: Read, texts: Texts, setting: Setting, vocab_size: int, where: str, *, training: bool
 ) -> float:
-    """Return the largest difference that passes as rounding, in nats; texts are also `cut_off`.
+    """Return the largest difference that passes as rounding, in nats.
 
-    `where` says which model in which mode, for errors; `purpose` decides which positions are drawn.
-    Raises NotCausalError with what leaks, and at which position.
+    In evaluation, texts are cut off too. Raises NotCausalError with what leaks, and at which
+    position.
     """
+    mode, purpose = ("training", "training") if training else ("evaluation", where)
     allowed, rng, seen = tolerance(setting), stream(0, "causality", purpose), 0.0
     for tokens_BT, places in texts:
-        leak, largest = find_leak(read, tokens_BT, vocab_size, allowed, rng, places)
+        leak, largest = find_leak(
+            read, tokens_BT, vocab_size, allowed, rng, places, cut_off=not training
+        )
         seen = max(seen, largest)
-        if cut_off:
-            leak = leak or find_length_leak(read, tokens_BT[:ROWS], allowed, rng)
         if leak is not None:
             raise NotCausalError(
-                f"{where[0]}{_named_modules(setting)}: at position t = {leak.position}, "
-                f"{where[1]}, {CAUSES[leak.cause]} (by {leak.difference:.3g} nats; rounding "
-                f"explains {allowed:.1g})",
+                f"{where}{_named_modules(setting)}: at position t = {leak.position}, in {mode}, "
+                f"{CAUSES[leak.cause]} (by {leak.difference:.3g} nats; rounding explains "
+                f"{allowed:.1g})",
                 leak.difference,
             )
     return seen
 
 
 @torch.no_grad()
-def _require_same_when_sharp(where: str, model: GPT, setting: Setting, tokens_BT: Tensor) -> None:
-    """Compare again with larger weights: before training, attention is so even that a cache which
-    forgets a position changes nothing. A model without float64 is not compared."""
-    sharp = deepcopy(model).double()
-    for parameter in sharp.blocks.parameters():
-        parameter.mul_(SHARPER if parameter.ndim > 1 else 1)
-    try:
-        sharp(tokens_BT)
-    except Exception:
-        return
-    _require_same_with_cache(where, sharp, setting, tokens_BT, SHARP_ALLOWED * tolerance(setting))
-
-
-@torch.no_grad()
-def _require_same_with_cache(
-    where: str, model: GPT, setting: Setting, tokens_BT: Tensor, allowed: float
-) -> None:
+def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT: Tensor) -> None:
     """Raise ParibusError if reading piece by piece gives other logits than reading at once.
 
     Pieces are as tasks read questions: a common beginning, from which rows go on in another order.
@@ -238,7 +208,7 @@ def _require_same_with_cache(
         pieces = tokens[:, T - rest :].split([rest - 2, 1, 1], dim=1)
         hidden = torch.cat([begun, *(model.hidden(piece, cache) for piece in pieces)], dim=1)
         apart = model.logits(hidden.flatten(0, 1)).view_as(logits)
-    place, largest = compare(logits, apart, np.full(len(tokens), T), allowed)
+    place, largest = compare(logits, apart, np.full(len(tokens), T), tolerance(setting))
     if place is not None:
         raise NotCausalError(
             f"{where}: read in pieces with a cache, a log-probability differs by {largest:.3g} "
@@ -274,16 +244,6 @@ def seeded(seed: int) -> Iterator[None]:
             np.random.set_state(numpy)
 
 
-def draw_places(T: int, limit: int, rng: np.random.Generator) -> np.ndarray:
-    """Return at most `most` of the positions 1 ... T - 1 at random; the last is among them.
-
-    Tokens are changed from such a position on; a look ahead shows at the one before it.
-    """
-    last, inner = [T - 1] if T > 1 else [], rng.permutation(np.arange(1, max(T - 1, 1)))
-    chosen = np.array([*last, *inner[: max(limit - 1, 0)]], dtype=np.int64)
-    return rng.permutation(chosen)
-
-
 @torch.no_grad()
 def find_leak(
     read: Read,
@@ -292,76 +252,71 @@ def find_leak(
     allowed: float,
     rng: np.random.Generator,
     places: int = MOST_PLACES,
+    *,
+    cut_off: bool = False,
 ) -> tuple[Leak | None, float]:
     """Change tokens, and compare the log-probabilities that must stay.
 
     All rows but one are changed wholly, twice; then each row is changed from a position of its own
-    on. These are at most `places` positions, drawn without replacement. Gradients are recorded if
-    `read` records them.
+    on. These are at most `places` positions, drawn without replacement. If `cut_off`, some rows end
+    after one token, before the last one, and between. Global generators start elsewhere at every
+    call of `read`. Gradients are recorded if `read` records them.
 
-    Returns (the leak or None, the largest difference that was seen, in nats). A difference of at
-    most `allowed` nats is no leak.
+    Returns (the leak or None, the largest difference of equal shapes that was seen, in nats). A
+    difference of at most `allowed` nats is no leak.
     """
-    B, T = tokens_BT.shape
+    T, calls, seen = tokens_BT.shape[1], itertools.count(), 0.0
     if vocab_size < 2 or T < 2:
         return None, 0.0
-    reads, row_B = _reseeded(read), np.arange(B)
-    base = reads(tokens_BT)
-    staying = range(B) if B < 3 else (0, *rng.choice(row_B[1:], ROWS - 1, replace=False))
-    rounds = [np.where(row_B == row, T, 0) for row in staying] if B > 1 else []
-    drawn = draw_places(T, places, rng)
-    rounds += list(np.resize(drawn, (-(-len(drawn) // B), B)))
-    seen = 0.0
-    for kept_B in rounds:
-        # Row b has other tokens from position kept_B[b] on.
-        steps = torch.from_numpy(rng.integers(1, vocab_size, size=(B, T)))
-        later = torch.arange(T)[None] >= torch.from_numpy(kept_B)[:, None]
-        changed = (tokens_BT + torch.where(later, steps, 0).to(tokens_BT.device)) % vocab_size
-        place, largest = compare(base, reads(changed), kept_B, allowed)
+
+    def read_again(tokens: Tensor) -> Tensor:
+        with seeded(next(calls)):
+            return read(tokens)
+
+    base = read_again(tokens_BT)
+    for cause, changed, kept_B in _changes(tokens_BT, vocab_size, rng, places):
+        place, largest = compare(base, read_again(changed), kept_B, allowed)
         seen = max(seen, largest)
-        if place is None:
-            continue
-        # Which change did it: none of it, that of other rows, or that of later tokens?
-        is_row, altered = row_B == place[0], changed.clone()
-        altered[place[0]] = tokens_BT[place[0]]
-        causes: list[tuple[Cause, Tensor, np.ndarray]] = [
-            ("repetition", tokens_BT.clone(), np.full(B, T)),
-            ("other rows", altered, np.where(is_row, T, 0)),
-        ]
-        for cause, tried, kept in causes:
-            again, _ = compare(reads(tokens_BT), reads(tried), kept, allowed)
-            if again is not None:
-                return Leak(cause, *again), seen
-        return Leak("later tokens", *place), seen
+        if place is not None:
+            again, _ = compare(
+                base, read_again(tokens_BT.clone()), np.full_like(kept_B, T), allowed
+            )
+            return (Leak("repetition", *again) if again else Leak(cause, *place)), seen
+    between = int(rng.integers(1, T)) if cut_off else 0
+    for length in sorted({1, T - 1, between}) if cut_off else ():
+        shorter = read_again(tokens_BT[:ROWS, :length].contiguous())
+        place, _ = compare(base, shorter, np.full(len(shorter), length), allowed)
+        if place is not None:
+            return Leak("the length of the text", *place), seen
     return None, seen
 
 
-@torch.no_grad()
-def find_length_leak(
-    read: Read, tokens_BT: Tensor, allowed: float, rng: np.random.Generator
-) -> Leak | None:
-    """Cut the text off, after one token, before the last one and between, as `find_leak`."""
+def _changes(
+    tokens_BT: Tensor, vocab_size: int, rng: np.random.Generator, places: int
+) -> Iterator[tuple[str, Tensor, np.ndarray]]:
+    """Yield what is changed, other tokens, and from which position on each row has them."""
     B, T = tokens_BT.shape
-    reads = _reseeded(read)
-    base = reads(tokens_BT)
-    between = rng.integers(1, max(T, 2), size=LENGTHS - 2)
-    for length in sorted({1, T - 1, *between.tolist()} - {0, T}):
-        shorter = reads(tokens_BT[:, :length].contiguous())
-        place, _ = compare(base[:, :length], shorter, np.full(B, length), allowed)
-        if place is not None:
-            return Leak("the length of the text", *place)
-    return None
+    staying = range(B) if B < 3 else (0, *rng.choice(np.arange(1, B), ROWS - 1, replace=False))
+    rounds = [("other rows", np.where(np.arange(B) == row, T, 0)) for row in staying if B > 1]
+    drawn = draw_places(T, places, rng)
+    rounds += [("later tokens", kept_B) for kept_B in np.resize(drawn, (-(-len(drawn) // B), B))]
+    for cause, kept_B in rounds:
+        steps = torch.from_numpy(rng.integers(1, vocab_size, size=(B, T)))
+        later = torch.arange(T)[None] >= torch.from_numpy(kept_B)[:, None]
+        yield (
+            cause,
+            (tokens_BT + torch.where(later, steps, 0).to(tokens_BT.device)) % vocab_size,
+            kept_B,
+        )
 
 
-def _reseeded(read: Read) -> Read:
-    """Return `read` with other global generators at every call."""
-    calls = itertools.count()
+def draw_places(T: int, limit: int, rng: np.random.Generator) -> np.ndarray:
+    """Return at most `limit` of the positions 1 ... T - 1 at random; the last is among them.
 
-    def reads(tokens_BT: Tensor) -> Tensor:
-        with seeded(next(calls)):
-            return read(tokens_BT)
-
-    return reads
+    Tokens are changed from such a position on; a look ahead shows at the one before it.
+    """
+    inner = rng.permutation(np.arange(1, T - 1))
+    return rng.permutation(np.array([T - 1, *inner[: limit - 1]]))
 
 
 def compare(
@@ -373,7 +328,7 @@ def compare(
     in `Leak`, or None; the largest difference that was seen, in nats).
     """
     seen = 0.0
-    for row, n in enumerate(kept_B):
+    for row, n in enumerate(kept_B.tolist()):
         if torch.equal(ours[row, :n], theirs[row, :n]):
             continue
         difference_T = _difference(ours[row, :n], theirs[row, :n])

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -80,71 +81,6 @@ class CodeLength:
         return {name: value for name, value in vars(self).items() if name != "blocks"}
 
 
-class _Window(NamedTuple):
-    """Predictions of one pass: inputs are tokens start - 1 ... stop - 2, targets one later.
-
-    Attributes:
-        start, stop: the targets, as places in the text.
-        scored: the first target that is counted; those before it are context.
-        document: its number, from 0.
-    """
-
-    start: int
-    stop: int
-    scored: int
-    document: int
-
-
-@dataclass(frozen=True)
-class _Text:
-    """Documents that end with the token `end`; one document if `end` is None."""
-
-    tokens: Tokens
-    end: int | None
-    seq_len: int
-    division: Division
-
-    def windows(self, stride: int) -> Iterator[_Window]:
-        """Yield windows of which each begins `stride` targets after the one before it."""
-        begin = 0
-        stops = [len(self.tokens)] if self.end is None else ends_of(self.tokens, self.end)
-        for document, stop in enumerate(stops):
-            # Of a single text, nothing is before the first token.
-            first = at = begin if self.end is not None else 1
-            while at < stop:
-                context = 0 if at == first else self.seq_len - stride
-                last = min(at - context + self.seq_len, stop)
-                yield _Window(at - context, last, at, document)
-                at = last
-            begin = stop
-
-    def batch(self, windows: list[_Window]) -> tuple[np.ndarray, np.ndarray]:
-        """Return (inputs, targets), each [W, T]; short ones are padded.
-
-        What stands after a place changes no prediction at it: that is checked of every model.
-        """
-        T = max(window.stop - window.start for window in windows)
-        inputs_WT, targets_WT = (np.zeros((len(windows), T), np.int64) for _ in range(2))
-        for row, window in enumerate(windows):
-            n = window.stop - window.start
-            ids = self.tokens[max(window.start - 1, 0) : window.stop].astype(np.int64)
-            inputs_WT[row, :n] = ids[:-1] if window.start else [self.end, *ids[:-1]]  # type: ignore
-            targets_WT[row, :n] = ids[-n:]
-        return inputs_WT, targets_WT
-
-    def count_bytes(self, of_token: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return ([blocks] bytes, from those of each token id; how many documents there are)."""
-        n_bytes, place, document = np.zeros(self.division.blocks, np.int64), 0, 0
-        for ids in chunks(self.tokens):
-            is_end = np.equal(ids, -1 if self.end is None else self.end)
-            documents = document + np.cumsum(is_end) - is_end
-            block = self.division.of_places(documents, np.arange(place, place + len(ids)))
-            added = np.bincount(block, of_token[ids], minlength=len(n_bytes))
-            n_bytes += added.astype(np.int64)
-            place, document = place + len(ids), document + int(is_end.sum())
-        return n_bytes, document + (self.end is None or self.tokens[-1] != self.end)
-
-
 def code_length(
     model: nn.Module,
     dataset: Dataset,
@@ -159,35 +95,53 @@ def code_length(
     grow with the text.
     """
     tokens, end = dataset.validation, dataset.tokenizer.end_of_document
-    division = Division.of(tokens, seq_len, end)
+    division, n_documents = Division.of(tokens, seq_len, end), 1
     if dataset.held_out.n_documents == 1:
         # Other documents of the corpus may have given it an end, which tells nothing.
         tokens, end = tokens[: len(tokens) - (tokens[-1] == end)], None
-    text, overlapped_bits = _Text(tokens, end, seq_len, division), None
-    n_bytes, n_documents = text.count_bytes(dataset.tokenizer.bytes_per_token)
-    bits, n_tokens, by_block = _measured(model, text, dataset.vocab_size, seq_len, precision)
+    elif end is not None:
+        n_documents = sum(1 for _ in ends_of(tokens, end))
+    of_token, n_bytes, place = dataset.tokenizer.bytes_per_token, np.zeros(division.n_blocks), 0
+    for ids in chunks(tokens):
+        n_bytes += division.add(place, of_token[ids])[0]
+        place += len(ids)
+    measure = partial(_bits, model, tokens, end, seq_len, division, dataset.vocab_size, precision)
+    bits, overlapped_bits = measure(seq_len), None
     if overlap:
-        stride = max(seq_len - round(seq_len * overlap), 1)
-        overlapped_bits, *_ = _measured(model, text, dataset.vocab_size, stride, precision)
-    blocks = {"bits": by_block, "bytes": n_bytes}
+        overlapped_bits = float(measure(max(seq_len - round(seq_len * overlap), 1)).sum())
     return CodeLength(
-        bits, int(n_bytes.sum()), n_tokens, int(n_documents), blocks, overlap, overlapped_bits
+        float(bits.sum()),
+        int(n_bytes.sum()),
+        len(tokens),
+        n_documents,
+        {"bits": bits, "bytes": n_bytes.astype(np.int64)},
+        overlap,
+        overlapped_bits,
     )
 
 
-def _measured(
-    model: nn.Module, text: _Text, vocab_size: int, stride: int, precision: Precision
-) -> tuple[float, int, np.ndarray]:
-    """Return bits, tokens and [blocks] bits where a window begins every `stride` targets."""
-    bits, n_tokens, by_block = 0.0, 0, np.zeros(text.division.blocks)
-    if text.end is None:
-        bits = by_block[0] = math.log2(vocab_size)
-        n_tokens = 1
+def _bits(
+    model: nn.Module,
+    tokens: Tokens,
+    end: int | None,
+    seq_len: int,
+    division: Division,
+    vocab_size: int,
+    precision: Precision,
+    stride: int,
+) -> np.ndarray:
+    """Return the bits of each block where a window begins every `stride` targets."""
+    bits = np.zeros(division.n_blocks)
+    if end is None:
+        bits[0] = math.log2(vocab_size)
     device = next(model.parameters()).device
-    batch_size, windows = windows_per_batch(text.seq_len, vocab_size, device), text.windows(stride)
+    batch_size, windows = (
+        windows_per_batch(seq_len, vocab_size, device),
+        _windows(tokens, end, seq_len, stride),
+    )
     with evaluating(model), products_in(precision, device):
         while batch := list(islice(windows, batch_size)):
-            inputs_WT, targets_WT = text.batch(batch)
+            inputs_WT, targets_WT = _batch(tokens, end, batch)
             logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
             losses_WT = nn.functional.cross_entropy(
                 logits_WTV.float().flatten(0, 1),
@@ -195,14 +149,50 @@ def _measured(
                 reduction="none",
             )
             bits_WT = losses_WT.cpu().double().numpy().reshape(targets_WT.shape) / math.log(2)
-            scored = [
-                of_row[window.scored - window.start : window.stop - window.start]
-                for of_row, window in zip(bits_WT, batch, strict=True)
-            ]
-            for of_window, window in zip(scored, batch, strict=True):
-                place = np.arange(window.scored, window.stop)
-                block = text.division.of_places(window.document, place)
-                by_block += np.bincount(block, of_window, minlength=len(by_block))
-            bits += float(np.concatenate(scored).sum())
-            n_tokens += sum(map(len, scored))
-    return bits, n_tokens, by_block
+            for of_window, window in zip(bits_WT, batch, strict=True):
+                own = of_window[window.scored - window.start : window.stop - window.start]
+                bits += division.add(window.scored, own)[0]
+    return bits
+
+
+class _Window(NamedTuple):
+    """Predictions of one pass: inputs are tokens start - 1 ... stop - 2, targets one later.
+
+    Attributes:
+        start, stop: the targets, as places in the text.
+        scored: the first target that is counted; those before it are context.
+    """
+
+    start: int
+    stop: int
+    scored: int
+
+
+def _windows(tokens: Tokens, end: int | None, seq_len: int, stride: int) -> Iterator[_Window]:
+    """Yield windows of which each begins `stride` targets after the one before it."""
+    # Of a single text, nothing is before the first token.
+    first = 0 if end is not None else 1
+    for stop in [len(tokens)] if end is None else ends_of(tokens, end):
+        at = first
+        while at < stop:
+            context = 0 if at == first else seq_len - stride
+            last = min(at - context + seq_len, stop)
+            yield _Window(at - context, last, at)
+            at = last
+        first = stop
+
+
+def _batch(
+    tokens: Tokens, end: int | None, windows: list[_Window]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (inputs, targets), each [W, T]; short ones are padded.
+
+    What stands after a place changes no prediction at it: that is checked of every model.
+    """
+    T = max(window.stop - window.start for window in windows)
+    inputs_WT, targets_WT = (np.zeros((len(windows), T), np.int64) for _ in range(2))
+    for row, (start, stop, _) in enumerate(windows):
+        ids = tokens[max(start - 1, 0) : stop].astype(np.int64)
+        inputs_WT[row, : stop - start] = ids[:-1] if start else [end, *ids[:-1]]  # type: ignore
+        targets_WT[row, : stop - start] = ids[start - stop :]
+    return inputs_WT, targets_WT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paribus.engine.data import Dataset, Tokens
-from paribus.engine.evaluation.blocks import Blocks, BlockSums
+from paribus.engine.evaluation.blocks import SUMS, Blocks, Division
 from paribus.engine.evaluation.measures import Measure, MeasureSums, all_measures
 from paribus.engine.evaluation.predictions import (
     Precision,
@@ -24,19 +24,8 @@ from paribus.engine.evaluation.predictions import (
     text_batches,
     windows_per_batch,
 )
+from paribus.engine.evaluation.text_parts import Row
 from paribus.engine.model.side_by_side import read_together
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One number: a measure's `Row` with the measure's name and unit."""
-
-    measure: str
-    part: str
-    value: float
-    total: float | None
-    count: int | None
-    unit: str
 
 
 @dataclass(frozen=True)
@@ -49,7 +38,7 @@ class Evaluation:
         blocks: sums by item of the text.
     """
 
-    rows: tuple[Measurement, ...]
+    rows: tuple[Row, ...]
     blocks: Blocks
 
     @property
@@ -81,8 +70,9 @@ def evaluate_on(
     `predict` for what the model is shown and what is left as it was.
     """
     tokenizer = dataset.tokenizer
-    blocks = BlockSums(tokens, seq_len, tokenizer.end_of_document)
-    sums = [MeasureSums(measure, blocks.n_blocks) for measure in (*all_measures(), *own)]
+    division = Division.of(tokens, seq_len, tokenizer.end_of_document)
+    totals = np.zeros((len(SUMS), division.n_blocks))
+    sums = [MeasureSums(measure, division) for measure in (*all_measures(), *own)]
     known = {
         "token_classes": dataset.token_classes,
         "characters": tokenizer.characters_per_token,
@@ -90,18 +80,21 @@ def evaluate_on(
     }
     with contextlib.closing(predict(model, tokens, seq_len, **known)) as chunks:
         for chunk in chunks:
-            block = blocks.add(chunk)
+            values = [of_token(chunk) for _, _, of_token in SUMS.values()]
+            totals += division.add(chunk.start + 1, *values)
             for of_measure in sums:
-                of_measure.add(chunk, block)
-    added = blocks.blocks()
-    is_finite = math.isfinite(added.columns["loss_sum_nats"].sum())
-    rows: list[Measurement] = []
+                of_measure.add(chunk)
+    columns = {
+        name: total.astype(kind)
+        for total, (name, (_, kind, _)) in zip(totals, SUMS.items(), strict=True)
+    }
+    is_finite = math.isfinite(columns["loss_sum_nats"].sum())
+    rows: list[Row] = []
     for of_measure in sums:
-        measured, columns = of_measure.finish(seq_len, is_finite)
-        added = added.with_others(columns)
-        measure = of_measure.measure
-        rows += [Measurement(measure.name, *astuple(row), measure.unit) for row in measured]  # type: ignore[call-arg]
-    return Evaluation(tuple(rows), added)
+        measured, of_blocks = of_measure.finish(seq_len, is_finite)
+        rows += measured
+        columns |= of_blocks
+    return Evaluation(tuple(rows), Blocks(division.kind, division.items, columns))
 
 
 class LossSum(NamedTuple):

@@ -50,13 +50,15 @@ class Row:
     """One number of a measure.
 
     `value` is `total` / `count` where the measure is a ratio of sums; other measures have no total
-    and no count.
+    and no count. The name of the `measure` and its `unit` are filled in once it is checked.
     """
 
     part: str
     value: float
     total: float | None = None
     count: int | None = None
+    measure: str = ""
+    unit: str = ""
 
     @classmethod
     def ratio(cls, part: str, total: float, count: int) -> Row:

@@ -17,7 +17,7 @@ from paribus.analysis import boundaries
 from paribus.decision import own_rule, require_comparison, require_reachable
 from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
-from paribus.engine.data.reading_progress import listening
+from paribus.engine.data.pieces import listening
 from paribus.engine.execution import start
 from paribus.engine.execution.trial import stacks, suite
 from paribus.engine.execution.trial.checkpoints import keep_stacks

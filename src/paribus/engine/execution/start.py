@@ -10,7 +10,7 @@ from paribus.decision import find_rule
 from paribus.digests import digest
 from paribus.engine.cost import Cost, Rate, is_large, model_size, study_cost
 from paribus.engine.data import Dataset, describe_data, load_dataset
-from paribus.engine.data.train_tokenizer import train_missing
+from paribus.engine.data.tokenizer import train_missing
 from paribus.engine.execution.trial.stacks import default_size, plan_stacks
 from paribus.engine.machine.measurements import StepTime
 from paribus.engine.machine.signs import is_surely_cpu

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from paribus.engine.probes.reduce import (
     by_class,
     depths,
     group_norms,
-    group_of,
+    groups,
     quantiles,
 )
 from paribus.engine.rows import Rows
@@ -285,19 +285,10 @@ def below_eps(step: StepView) -> Tensor:
     )
 
 
-def _pieces(rows: Rows, corrections: Mapping[str, float]) -> Iterator[list[tuple[Tensor, float]]]:
-    """Yield the numbers of every group in GROUPS, [R, n] each, with their divisors."""
-    names: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
-    for name in rows:
-        names[group_of(name)].setdefault(corrections.get(name, 1.0), []).append(name)
-    for by_divisor in names.values():
-        yield [(piece, c) for c, group in by_divisor.items() for piece in rows.pieces(group)]
-
-
 def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
     """Return [R, G, 1 + Q] the mean of magnitudes, and quantiles of a sample."""
     sampled = []
-    for pieces in _pieces(rows, corrections):
+    for pieces in groups(rows, corrections):
         if not pieces:
             sampled.append(absent(rows, len(QUANTILES)))
             continue
@@ -316,7 +307,7 @@ def _mean(
 ) -> Tensor:
     """Return [R, G] the mean of `function(numbers, divisor)` over each group."""
     columns = []
-    for pieces in _pieces(rows, corrections):
+    for pieces in groups(rows, corrections):
         if not pieces:
             columns.append(absent(rows))
             continue

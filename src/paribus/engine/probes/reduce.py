@@ -5,7 +5,7 @@ Axes: R replicas, G groups, N numbers, C token classes, Q quantiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
@@ -37,19 +37,26 @@ def group_of(name: str) -> str:
     return "norms" if "norm." in name else "other"
 
 
-def groups(rows: Rows) -> Iterator[list[Tensor]]:
-    """Yield the numbers of every group in GROUPS, [R, n] each; an empty list for an empty group."""
-    by_group: dict[str, list[str]] = {group: [] for group in GROUPS}
+def groups(
+    rows: Rows, corrections: Mapping[str, float] | None = None
+) -> Iterator[list[tuple[Tensor, float]]]:
+    """Yield the numbers of every group in GROUPS, [R, n] each, with their divisors; 1 if not given.
+
+    A group without parameters has an empty list.
+    """
+    names: dict[str, dict[float, list[str]]] = {group: {} for group in GROUPS}
     for name in rows:
-        by_group[group_of(name)].append(name)
-    return (rows.pieces(names) for names in by_group.values())
+        divisor = (corrections or {}).get(name, 1.0)
+        names[group_of(name)].setdefault(divisor, []).append(name)
+    for by_divisor in names.values():
+        yield [(piece, c) for c, group in by_divisor.items() for piece in rows.pieces(group)]
 
 
 def group_norms(rows: Rows) -> Tensor:
     """Return [R, G] the L2 norm of each group's numbers taken together; NaN for an empty group."""
     columns = []
     for pieces in groups(rows):
-        each = [torch.linalg.vector_norm(piece, dim=1) for piece in pieces]
+        each = [torch.linalg.vector_norm(piece, dim=1) for piece, _ in pieces]
         columns.append(torch.stack(each).square().sum(dim=0) if each else absent(rows))
     return torch.stack(columns, dim=1).sqrt()
 

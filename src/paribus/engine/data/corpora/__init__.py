@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.declared import declared
-from paribus.engine.data.pieces import Document, Piece, documents, pieces
-from paribus.engine.data.reading_progress import note
+from paribus.engine.data.pieces import Document, Piece, documents, note, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import require_declared

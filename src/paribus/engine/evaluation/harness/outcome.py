@@ -12,8 +12,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import metadata
 from statistics import fmean
 from typing import Any
 
@@ -213,23 +211,3 @@ def calibration_error(probabilities: Sequence[Sequence[float]], answers: Sequenc
     confidence = np.array([max(row) for row in probabilities])
     hits = np.array([int(np.argmax(row)) for row in probabilities]) == np.array(answers)
     return gap_sum(tally(equal_width(confidence), confidence, hits)) / len(answers)
-
-
-@cache
-def package_pins() -> dict[str, Any]:
-    """Return version and digest of the harness.
-
-    The harness's own `git_hash` is that of the working folder and says nothing of the harness. The
-    digest is of the package's own lines of its RECORD: path and digest of every file installed.
-    Lines of the installer (compiled files, scripts, `.dist-info`) differ between machines and are
-    left out.
-    """
-    package = "lm_eval"
-    distribution = metadata.distribution(package)
-    lines = sorted(
-        f"{file.as_posix()},{file.hash.mode}={file.hash.value}"
-        for file in distribution.files or ()
-        if file.hash and file.parts[0] == package and file.suffix != ".pyc"
-    )
-    installed = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return {"package": package, "version": distribution.version, "installed_sha256": installed}

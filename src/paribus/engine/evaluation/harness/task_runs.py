@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import metadata
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.engine.evaluation.causality import seeded
-from paribus.engine.evaluation.harness.outcome import ITEMS, TaskResults, package_pins
+from paribus.engine.evaluation.harness.outcome import ITEMS, TaskResults
 from paribus.engine.tasks import WrittenSuite
 from paribus.errors import ParibusError
 
@@ -90,7 +91,7 @@ def run_tasks(
             for name, numbers in choices.items()
         },
         not_offered=tuple(pair for pair in asked if pair not in offered),
-        pins=package_pins(),
+        pins={"package": "lm_eval", "version": metadata.version("lm_eval")},
         uninformed=uninformed,
         **{kind: dict(sorted(counts.items())) for kind, counts in unread.items()},
     )

@@ -24,6 +24,7 @@ import numpy as np
 
 from paribus.declared import declared
 from paribus.drawing import PART, Drawing
+from paribus.engine.evaluation.blocks import Division
 from paribus.engine.evaluation.predictions import Predictions
 from paribus.engine.evaluation.text_parts import Parts, Row, whole
 from paribus.errors import ParibusError
@@ -160,25 +161,21 @@ class Measure:
 class MeasureSums:
     """Sums of a measure over a text, and over its blocks; nothing more once it has failed."""
 
-    def __init__(self, measure: Measure, n_blocks: int) -> None:
-        self.measure = measure
-        self._n_blocks = n_blocks
-        self._sums: np.ndarray | None = None
-        self._blocks = np.zeros((2, n_blocks))  # totals and counts
+    def __init__(self, measure: Measure, division: Division) -> None:
+        self.measure, self._division = measure, division
+        self._sums: Any = 0.0
+        self._blocks = np.zeros((2, division.n_blocks))  # totals and counts
         self._failed = False
 
-    def add(self, chunk: Predictions, block: np.ndarray) -> None:
-        """Add the next chunk, whose tokens are in `block` [N]."""
+    def add(self, chunk: Predictions) -> None:
+        """Add the next chunk."""
         if self._failed:
             return
         self._failed = True
         with self.measure.failing():
-            sums = np.asarray(self.measure.sum(chunk), np.float64)
-            self._sums = sums if self._sums is None else self._sums + sums
+            self._sums = self._sums + np.asarray(self.measure.sum(chunk), np.float64)
             if self.measure.by_token is not None:
-                totals, counts = self.measure.by_token(chunk)
-                for added, values in zip(self._blocks, (totals, counts), strict=True):
-                    added += np.bincount(block, values, minlength=self._n_blocks)
+                self._blocks += self._division.add(chunk.start + 1, *self.measure.by_token(chunk))
             self._failed = False
 
     def finish(self, seq_len: int, is_finite: bool) -> tuple[list[Row], dict[str, np.ndarray]]:
@@ -186,40 +183,36 @@ class MeasureSums:
 
         `is_finite` says whether the model's own numbers are: then NaN is the measure's mistake.
         """
-        measure, rows, blocks = self.measure, list[Row](), np.full((2, self._n_blocks), math.nan)
-        if self._sums is not None and not self._failed:
-            with measure.failing():
-                values = _checked(measure, self._sums, seq_len, is_finite)
-                if measure.by_token is not None:
-                    _require_sums(values, *self._blocks.sum(axis=1).tolist())
-                    blocks = self._blocks
-                rows = values
-        items = measure.metric.items
-        if measure.by_token is None or not isinstance(items, ItemSums):
+        rows, blocks, items = (
+            list[Row](),
+            np.full_like(self._blocks, math.nan),
+            self.measure.metric.items,
+        )
+        with self.measure.failing():
+            values = [] if self._failed else self._rows(seq_len, is_finite)
+            rows, blocks = values, blocks if self._failed else self._blocks
+        if self.measure.by_token is None or not isinstance(items, ItemSums):
             return rows, {}
         return rows, {items.total: blocks[0], items.count: blocks[1]}
 
-
-def _require_sums(rows: list[Row], total: float, count: float) -> None:
-    """Raise ValueError where the sums over items are not those that a measure is a ratio of."""
-    for value in (row.value for row in rows if row.part == "all"):
-        if math.isfinite(value) and not math.isclose(
-            value * count, total, rel_tol=ITEMS_ROUNDING, abs_tol=ITEMS_ROUNDING
-        ):
-            raise ValueError(f"its value is {value:.6g}, and its items give {total:g} / {count:g}")
-
-
-def _checked(measure: Measure, sums: np.ndarray, seq_len: int, is_finite: bool) -> list[Row]:
-    """Return the rows of a measure, if these are of parts that it declares."""
-    known, rows = measure.part_names(seq_len), []
-    for row in measure.rows(sums, seq_len):
-        value = float(row.value)
-        if row.part not in known:
-            raise ValueError(f"it gave a part '{row.part}' that it does not declare")
-        if is_finite and math.isnan(value):
-            raise ValueError("it gave NaN; leave out a part of which nothing can be said")
-        rows.append(replace(row, value=value))
-    return rows
+    def _rows(self, seq_len: int, is_finite: bool) -> list[Row]:
+        measure, rows = self.measure, []
+        for row in measure.rows(self._sums, seq_len):
+            value = float(row.value)
+            if row.part not in measure.part_names(seq_len):
+                raise ValueError(f"it gave a part '{row.part}' that it does not declare")
+            if is_finite and math.isnan(value):
+                raise ValueError("it gave NaN; leave out a part of which nothing can be said")
+            if measure.by_token is not None and row.part == "all" and math.isfinite(value):
+                total, count = self._blocks.sum(axis=1).tolist()
+                if not math.isclose(
+                    value * count, total, rel_tol=ITEMS_ROUNDING, abs_tol=ITEMS_ROUNDING
+                ):
+                    raise ValueError(
+                        f"its value is {value:.6g}, and its items give {total:g} / {count:g}"
+                    )
+            rows.append(replace(row, value=value, measure=measure.name, unit=measure.unit))
+        return rows
 
 
 def measure(name: str, **declared: Any) -> Callable[[Sum], Measure]:

@@ -59,8 +59,8 @@ def evaluate_text(
         return heldout, scores, {}
     code = code_length(model, dataset, seq_len, study.evaluation.overlap, precision)
     scores[BITS_PER_BYTE.name] = code.bits_per_byte
-    blocks = heldout.blocks.with_others(code.blocks)
-    return replace(heldout, blocks=blocks), scores, plain(code.about)
+    heldout.blocks.columns.update(code.blocks)
+    return heldout, scores, plain(code.about)
 
 
 def evaluate_heldout_part(
