@@ -158,7 +158,7 @@ def steps(home: Path) -> dict[str, dict[str, float]]:
 
 def _tokenizer(home: Path, name: str) -> str:
     """Return the path of a tokenizer of the corpus that steps are measured on."""
-    from paribus.engine.data.train_tokenizer import train_tokenizer
+    from paribus.engine.data.tokenizer import train_tokenizer
     from paribus.engine.setting import Data
 
     path = home.absolute() / name
