@@ -220,20 +220,6 @@ def test_overrides_are_read_as_toml(text, expected):
     assert parse_override(text) == expected
 
 
-def test_an_override_can_mend_what_a_file_says(tmp_path):
-    (tmp_path / "s.toml").write_text(
-        'name = "s"\nseeds = [1]\n[training]\niterations = 0\n[arms.baseline]\n'
-    )
-    with pytest.raises(ParibusError, match=r"training.iterations = 0 must be greater than 0"):
-        load_study(tmp_path / "s.toml")
-    mended = load_study(tmp_path / "s.toml", {"training.iterations": 50, "seeds": [3]})
-    assert (mended.training.iterations, mended.seeds) == (50, (3,))
-    with pytest.raises(ParibusError, match=r"training.iterations = -1 must be greater than 0"):
-        load_study(tmp_path / "s.toml", {"training.iterations": -1})
-    with pytest.raises(ParibusError, match=r"'iteratons'|training.iteratons"):
-        load_study(tmp_path / "s.toml", {"training.iteratons": 50})
-
-
 json_trees = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=4),

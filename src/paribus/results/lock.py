@@ -55,7 +55,7 @@ def _take(path: Path, own: dict[str, Any]) -> None:
     """Create the lock file, in place of one that a dead process of this host has left."""
     holder = _read(path)
     if holder is not None and is_dead(holder):
-        _remove(path, holder)
+        path.unlink(missing_ok=True)
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
@@ -73,16 +73,6 @@ def _take(path: Path, own: dict[str, Any]) -> None:
         json.dump(own, file)
 
 
-def _remove(path: Path, dead: dict[str, Any]) -> None:
-    """Remove the lock file of a dead run, unless another run has just replaced it."""
-    aside = path.with_name(f"{NAME}.{secrets.token_hex(4)}")
-    with contextlib.suppress(FileNotFoundError):
-        path.rename(aside)
-        if _read(aside) != dead:
-            aside.rename(path)
-        aside.unlink(missing_ok=True)
-
-
 def _read(path: Path) -> dict[str, Any] | None:
     """Return the content of a lock file: {} if unreadable, None if missing."""
     try:
@@ -95,13 +85,13 @@ def _read(path: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else {}
 
 
-def is_dead(about: dict[str, Any]) -> bool:
+def is_dead(record: dict[str, Any]) -> bool:
     """Return whether a run of this host has ended. A run of another host counts as alive."""
-    pid = about.get("pid")
-    if about.get("host") != platform.node() or not isinstance(pid, int) or pid <= 0:
+    pid = record.get("pid")
+    if record.get("host") != platform.node() or not isinstance(pid, int) or pid <= 0:
         return False
     if Path("/proc/self/stat").exists():
-        return _started(pid) != about.get("started")
+        return _started(pid) != record.get("started")
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

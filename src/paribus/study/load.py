@@ -72,14 +72,7 @@ def load_study(
             table["tuning"].pop(CHOSEN, None)
     else:
         _require_arms(table, label)
-    try:
-        study = parse_study(table, folder=folder, label=label, foreign=foreign)
-    except ParibusError:
-        if not overrides:
-            raise
-        for key, value in overrides.items():  # which may mend what is wrong
-            _put(table, key, value)
-        study = parse_study(table, folder=folder, label=label, foreign=foreign)
+    study = parse_study(table, folder=folder, label=label, foreign=foreign)
     if overrides:
         dump = study.model_dump()
         _require_arms({"hypotheses": overrides.get("hypotheses")}, "--set")
@@ -121,16 +114,6 @@ def _require_arms(table: dict[str, Any], label: str) -> None:
                 f"{label}: hypothesis '{hypothesis.get('name')}' has arms = [], which is none; "
                 "name some, or leave arms out for every arm that is compared"
             )
-
-
-def _put(table: dict[str, Any], key: str, value: Any) -> None:
-    """Set the dotted `key` in the table of a study file; missing tables are added."""
-    *tables, name = key.split(".")
-    for part in tables:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            return
-    table[name] = value
 
 
 def parse_override(text: str) -> tuple[str, Any]:

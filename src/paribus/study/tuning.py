@@ -14,12 +14,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from paribus.digests import flatten
-from paribus.errors import ParibusError
 from paribus.metric import LONGEST
 from paribus.study.allowed_text import Name
 from paribus.study.base import MOST_ARMS, MOST_ENTRIES, MOST_SEEDS, Part, Seed, Steps
@@ -30,6 +29,8 @@ Whole = Annotated[int, Field(gt=-MOST_WHOLE, lt=MOST_WHOLE)]
 Value = bool | Whole | float | str
 Candidate = dict[str, Value]
 """Values by dotted key, as an arm's `set` has them."""
+# A dotted key without quotes is tables within tables in TOML, and means the same here.
+Dotted = BeforeValidator(lambda table: flatten(table) if isinstance(table, dict) else table)
 
 NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
 CHOSEN = "chosen"  # what the tuning writes, and is no part of its plan
@@ -38,28 +39,6 @@ VERTEX_DIGITS = 4  # significant digits of a value at the vertex of a parabola
 
 class Tuning(Part):
     """A search over values of any keys of `training` and `model`, the same for every arm."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _keys_are_quoted(cls, table: Any) -> Any:
-        """Refuse what TOML reads of a dotted key without quotes: tables within tables."""
-        stated = table if isinstance(table, dict) else {}
-        listed = stated.get("combinations")
-        tables = [("grid", stated.get("grid"))]
-        tables += (
-            [("combinations", candidate) for candidate in listed]
-            if isinstance(listed, list)
-            else []
-        )
-        for name, values in tables:
-            for first, inner in values.items() if isinstance(values, dict) else ():
-                if isinstance(inner, dict) and inner:
-                    key = next(iter(flatten({str(first): inner})))
-                    raise ParibusError(
-                        f"tuning.{name} has the key {key} without quotes, which TOML reads as "
-                        f'tables; write "{key}" = ...'
-                    )
-        return table
 
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)] = (
         101,
@@ -76,11 +55,12 @@ class Tuning(Part):
             Annotated[tuple[Value, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)],
         ],
         Field(max_length=MOST_ENTRIES),
+        Dotted,
     ] = Field(default_factory=dict)
     """Values by dotted key, such as "training.optimizer.learning_rate" = [3e-4, 1e-3]. Every
     combination of them is a candidate."""
     combinations: Annotated[
-        tuple[Annotated[dict[str, Value], Field(max_length=MOST_ENTRIES)], ...],
+        tuple[Annotated[dict[str, Value], Field(max_length=MOST_ENTRIES), Dotted], ...],
         Field(strict=False, max_length=MOST_ARMS),
     ] = ()
     """The candidates themselves, in place of a grid: tables of values by dotted key."""
