@@ -144,7 +144,7 @@ def test_the_end_is_once_and_of_those_that_stand(campaign):
     assert [(one["arm"], one["word"]) for one in told] == [("good", "BETTER")]
     with pytest.raises(ParibusError, match="is a campaign"):
         load_results(campaign.path)
-    assert [one["event"] for one in campaign.events].count("ended") == 1
+    assert [one["event"] for one in campaign.log.read()].count("ended") == 1
     with pytest.raises(ParibusError, match="has ended"):
         try_idea(campaign, "late", GOOD)
 

@@ -4,6 +4,13 @@
 opens the sealed test part once for the ideas that were kept.
 """
 
-from paribus.campaign.card import ideas_table, standing, status
-from paribus.campaign.record import Campaign, Idea, begin, open_campaign
+from paribus.campaign.record import (
+    Campaign,
+    Idea,
+    begin,
+    ideas_table,
+    open_campaign,
+    standing,
+    status,
+)
 from paribus.campaign.steps import end, try_idea

@@ -12,9 +12,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,11 +22,14 @@ from typing import Annotated, Any, Literal
 from filelock import FileLock, Timeout
 from pydantic import Field
 
+from paribus import numbers
 from paribus.errors import ParibusError
 from paribus.json_lines import JsonLines
+from paribus.report.table_model import Table
 from paribus.results.formats import read_as, write_json
-from paribus.results.registration import keep_sources
+from paribus.results.registration import keep_sources, utc_now
 from paribus.results.store import CAMPAIGN, IDEAS
+from paribus.schema import stamped
 from paribus.statistics import DESCRIPTIVE_BELOW, Lord, StatisticsError
 from paribus.study import Study, load_study
 from paribus.study.base import Spec
@@ -110,24 +113,20 @@ class Campaign:
         return self.path / IDEAS / idea / stage
 
     @property
-    def _lines(self) -> JsonLines:
+    def log(self) -> JsonLines:
+        """ideas.jsonl, a line for each event."""
         return JsonLines(self.path / "ideas.jsonl", "restore it, or make its folder writable")
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        """The lines of ideas.jsonl. Raises ParibusError."""
-        return self._lines.read()
 
     def add(self, event: str, **values: Any) -> None:
         """Append a line to ideas.jsonl and sync it to disk."""
-        with self._lines.appending() as (_, append):
-            append({"event": event, "at": _now(), **values})
+        with self.log.appending() as (_, append):
+            append({"event": event, "at": utc_now(), **values})
 
     @property
     def ideas(self) -> dict[str, Idea]:
         """Every idea by name, in the order of arrival."""
         ideas: dict[str, Idea] = {}
-        for event in self.events:
+        for event in self.log.read():
             name = str(event.get("idea"))
             if event["event"] == "begun":
                 ideas[name] = Idea(name, event["overrides"])
@@ -139,18 +138,18 @@ class Campaign:
     @property
     def ended(self) -> dict[str, Any] | None:
         """The event that ended the campaign; None before it."""
-        return next((event for event in self.events if event["event"] == "ended"), None)
+        return next((event for event in self.log.read() if event["event"] == "ended"), None)
 
     @property
     def is_ending(self) -> bool:
-        """Whether the campaign has ended."""
-        return any(event["event"] in ("ending", "ended") for event in self.events)
+        """Whether no idea can be tried any more."""
+        return any(event["event"] in ("ending", "ended") for event in self.log.read())
 
     @property
     def tested(self) -> list[Idea]:
         """The ideas that passed the screen, in the order in which they took a level."""
         ideas = self.ideas
-        return [ideas[event["idea"]] for event in self.events if "level" in event]
+        return [ideas[event["idea"]] for event in self.log.read() if "level" in event]
 
     @property
     def next_level(self) -> float:
@@ -197,7 +196,7 @@ def begin(
     study = load_study(baseline, overrides)
     require_trust(study)
     screen = screen_seeds or (max(study.seeds) + 1, max(study.seeds) + 2)
-    for problem in _problems(study, screen, alpha):
+    if problem := _problem(study, screen, alpha):
         raise ParibusError(problem)
     table: dict[str, Any] = study.model_dump() | NOTHING_SAID
     table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
@@ -209,7 +208,7 @@ def begin(
         alpha=alpha,
         screen_seeds=tuple(screen),
         screen_iterations=screen_iterations,
-        registered_at=_now(),
+        registered_at=utc_now(),
     )
     campaign = Campaign(path, registered)
     campaign.study_of("screen", {}, screen=True)  # refuse an impossible screen
@@ -218,29 +217,27 @@ def begin(
     return campaign
 
 
-def _problems(study: Study, screen: Collection[int], alpha: float) -> Iterator[str]:
-    """Yield why a study cannot be the baseline of a campaign, a line each."""
-    if study.tuning is not None:
-        yield (
-            f"'{study.name}' tunes its arms; remove [tuning], and let an idea set its own "
-            "learning rate"
-        )
-    if study.plan is not None:
-        yield f"'{study.name}' has looks, and a campaign has none; list the seeds"
-    if len(study.judged) > 1:
-        primary = ", ".join(f"'{endpoint.metric}'" for endpoint in study.judged)
-        yield f"{primary} are primary, and a campaign has one; mark one endpoint as primary"
-    if len(study.seeds) < DESCRIPTIVE_BELOW:
-        yield (
-            f"{len(study.seeds)} seeds confirm, and fewer than {DESCRIPTIVE_BELOW} are described, "
-            "not tested; list more seeds in the study, or use --set seeds=[...]"
-        )
-    if shared := sorted(set(screen) & set(study.seeds)):
-        yield f"seed {shared[0]} screens and confirms; a confirmation needs fresh seeds"
+def _problem(study: Study, screen: Collection[int], alpha: float) -> str:
+    """Return why a study cannot be the baseline of a campaign; empty where it can."""
+    shared = sorted(set(screen) & set(study.seeds))
     try:
         Lord(alpha, alpha / 2)
     except StatisticsError as error:
-        yield str(error)
+        return str(error)
+    if study.tuning is not None:
+        return f"'{study.name}' tunes its arms; remove [tuning], and let an idea set its own values"
+    if study.plan is not None:
+        return f"'{study.name}' has looks, and a campaign has none; list the seeds"
+    if len(study.judged) > 1:
+        return f"'{study.name}' has several primary endpoints, and a campaign has one; mark one"
+    if len(study.seeds) < DESCRIPTIVE_BELOW:
+        return (
+            f"{len(study.seeds)} seeds confirm, and fewer than {DESCRIPTIVE_BELOW} are described, "
+            "not tested; list more seeds in the study, or use --set seeds=[...]"
+        )
+    if shared:
+        return f"seed {shared[0]} screens and confirms; a confirmation needs fresh seeds"
+    return ""
 
 
 def open_campaign(path: Path) -> Campaign:
@@ -253,5 +250,63 @@ def open_campaign(path: Path) -> Campaign:
     return Campaign(path, read_as(Registered, path / CAMPAIGN))
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def status(campaign: Campaign) -> dict[str, Any]:
+    """Return everything that a campaign has recorded, as JSON types."""
+    ideas = list(campaign.ideas.values())
+    return stamped(
+        {
+            "registered": campaign.registered.model_dump(mode="json"),
+            "ideas": [vars(idea) for idea in ideas],
+            "states": dict(Counter(idea.state for idea in ideas)),
+            "tests": len(campaign.tested),
+            "next_level": campaign.next_level,
+            "ended": campaign.ended,
+        }
+    )
+
+
+def ideas_table(ideas: list[Idea]) -> Table:
+    """Return a row for each idea: its state, and what its two stages measured."""
+    rows = [
+        (
+            *(idea.name, idea.state, _change(idea.screen), _change(idea.confirm)),
+            numbers.p_or_blank(idea.confirm.get("p")),
+            "" if idea.level is None else f"{idea.level:.2g}",
+            idea.why,
+        )
+        for idea in ideas
+    ]
+    head = ("idea", "state", "screen", "confirmation", "p", "level", "why")
+    return Table("ideas", "", head, rows)
+
+
+def standing(campaign: Campaign) -> Iterator[str]:
+    """Yield how many ideas have which state, the rule, and the verdicts once it has ended."""
+    states = Counter(idea.state for idea in campaign.ideas.values())
+    counts = ", ".join(f"{n} {state}" for state, n in states.items())
+    yield numbers.plural(states.total(), "idea") + (f": {counts}." if counts else ".")
+    yield (
+        f"{numbers.plural(len(campaign.tested), 'test')} by LORD++ for a false discovery rate of "
+        f"{campaign.registered.alpha:g}."
+    )
+    if campaign.ended:
+        opened = campaign.ended["opened"]
+        text = "the sealed test part, opened once" if opened else "the validation text again"
+        verdicts = campaign.ended["verdicts"]
+        nothing = "no idea was kept, and no sealed text was opened."
+        yield f"Ended. The same models on {text}:" if verdicts else f"Ended: {nothing}"
+        for name, verdict in verdicts.items():
+            yield f"  {verdict['word']}  {name}  {_change(verdict)}"
+    elif campaign.is_ending:
+        yield "It is ending: run `paribus campaign end` again."
+    else:
+        yield f"The next test has level {campaign.next_level:.2g}."
+
+
+def _change(measured: dict[str, Any]) -> str:
+    effect, low, high = (measured.get(key) for key in ("effect", "low", "high"))
+    if effect is None:
+        return ""
+    if low is None or high is None:
+        return numbers.signed(effect, 4)
+    return numbers.delta(effect, low, high, 4)

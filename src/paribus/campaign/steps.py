@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +49,16 @@ def try_idea(
     Raises ParibusError on bad input, with nothing recorded, and if a trial fails.
     """
     with campaign.lock():
-        if name not in campaign.ideas or overrides is not None:
-            _require_new(campaign, name, overrides)
         if name not in campaign.ideas:
+            _require_new(campaign, name, overrides or {})
             _begin(campaign, name, dict(overrides or {}), register)
-        steps = _Steps(campaign, run, register)
+        elif overrides not in (None, campaign.ideas[name].overrides):
+            was = campaign.ideas[name].overrides
+            raise ParibusError(f"idea '{name}' was tried with {was}; give this one another name")
         if campaign.ideas[name].state == "screening":
-            steps.screen(campaign.ideas[name])
+            _screen(campaign, campaign.ideas[name], run, register)
         if campaign.ideas[name].state == "confirming":
-            steps.confirm(campaign.ideas[name])
+            _confirm(campaign, campaign.ideas[name], run, register)
     return campaign.ideas[name]
 
 
@@ -70,14 +70,13 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
     with campaign.lock():
         if campaign.ended is not None:
             return campaign.ended
-        kept = [idea for idea in campaign.ideas.values() if idea.state == "kept"]
+        kept = {i.name: i.overrides for i in campaign.ideas.values() if i.state == "kept"}
         if not campaign.is_ending:
-            campaign.add("ending", kept=[idea.name for idea in kept])
+            campaign.add("ending", kept=list(kept))
         verdicts: dict[str, Any] = {}
         if kept:
-            folder = campaign.path / "final"
-            study = campaign.study_of("final", {idea.name: idea.overrides for idea in kept})
-            analysis = _Steps(campaign, run, register).analysed(study, folder, is_final=True)
+            folder, study = campaign.path / "final", campaign.study_of("final", kept)
+            analysis = _analysed(campaign, study, folder, run, register, is_final=True)
             decided = decide(analysis)
             write_json(folder / "analysis.json", analysis.to_dict())
             write_json(folder / "verdict.json", verdict_record(build_report(decided)))
@@ -91,20 +90,15 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
         return campaign.ended
 
 
-def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None) -> None:
-    """Raise ParibusError where an idea is not a new one, or not the one of that name."""
+def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any]) -> None:
+    """Raise ParibusError where an idea cannot be tried."""
     ideas, why = campaign.ideas, ""
     same = [idea.name for idea in ideas.values() if idea.overrides == overrides]
     if campaign.is_ending:
         why = f"{campaign.path} has ended; begin another campaign"
-    elif name in ideas:
-        if overrides != ideas[name].overrides:
-            was = ideas[name].overrides
-            why = f"idea '{name}' was tried with {was}; give this one another name"
-    elif overrides is None and ideas:
-        why = f"there is no idea '{name}': {nearest(name, list(ideas))}"
     elif not overrides:
-        why = f"idea '{name}' sets nothing; add --set key=value"
+        why = f"there is no idea '{name}': {nearest(name, list(ideas))}" if ideas else ""
+        why = why or f"idea '{name}' sets nothing; add --set key=value"
     elif name == campaign.study.baseline:
         why = f"'{name}' is the baseline; give the idea another name"
     elif same:
@@ -115,9 +109,9 @@ def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | N
 
 def _begin(campaign: Campaign, name: str, overrides: Mapping[str, Any], register: Register) -> None:
     """Record an idea and register its screen, which tries its code."""
-    for screen in (False, True):  # refuse what is not an arm before anything is recorded
-        study = campaign.study_of(f"{name}-screen", {name: overrides}, screen=screen)
+    campaign.study_of(name, {name: overrides})  # refuse what is no arm before it is recorded
     folder = campaign.results_of(name, "screen")
+    study = campaign.study_of(f"{name}-screen", {name: overrides}, screen=True)
     shutil.rmtree(folder.parent, ignore_errors=True)  # left by a process that was killed
     try:
         register(study, folder)
@@ -127,69 +121,67 @@ def _begin(campaign: Campaign, name: str, overrides: Mapping[str, Any], register
     campaign.add("begun", idea=name, overrides=overrides)
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """The steps of an idea: screening, confirmation, end."""
+def _screen(campaign: Campaign, idea: Idea, run: Run, register: Register) -> None:
+    """Train few seeds. An idea passes if its mean change is for the better; this is no verdict."""
+    study = campaign.study_of(f"{idea.name}-screen", {idea.name: idea.overrides}, screen=True)
+    folder = campaign.results_of(idea.name, "screen")
+    register(study, folder)
+    try:
+        analysis = _analysed(campaign, study, folder, run, register)
+    except ParibusError as error:
+        campaign.add("failed", idea=idea.name, state="failed", why=str(error))
+        raise
+    measured, why = _measured(analysis, idea.name)
+    why = why or ("" if measured["better"] else "not better at the seeds of the screen")
+    state = {"state": "dropped"} if why else {"state": "confirming", "level": campaign.next_level}
+    campaign.add("screened", idea=idea.name, screen=measured, why=why, **state)
 
-    campaign: Campaign
-    run: Run
-    register: Register
 
-    def screen(self, idea: Idea) -> None:
-        """Train few seeds. An idea passes if its mean change is for the better; this is no
-        verdict."""
-        campaign = self.campaign
-        study = campaign.study_of(f"{idea.name}-screen", {idea.name: idea.overrides}, screen=True)
-        folder = campaign.results_of(idea.name, "screen")
-        self.register(study, folder)
-        try:
-            analysis = self.analysed(study, folder)
-        except ParibusError as error:
-            campaign.add("failed", idea=idea.name, state="failed", why=str(error))
-            raise
-        measured, why = _measured(analysis, idea.name)
-        why = why or ("" if measured["better"] else "not better at the seeds of the screen")
-        state = (
-            {"state": "dropped"} if why else {"state": "confirming", "level": campaign.next_level}
+def _confirm(campaign: Campaign, idea: Idea, run: Run, register: Register) -> None:
+    """Test on fresh seeds. An idea is kept if it is better with a p at or below its level."""
+    study = campaign.study_of(f"{idea.name}-confirm", {idea.name: idea.overrides})
+    folder = campaign.results_of(idea.name, "confirm")
+    measured, why = _measured(_analysed(campaign, study, folder, run, register), idea.name)
+    assert idea.level is not None
+    why = why or ("" if measured["better"] else "not better at the fresh seeds")
+    if not why and (measured["p"] is None or measured["p"] > idea.level):
+        why = "p above the level"
+    state = "not kept" if why else "kept"
+    campaign.add("confirmed", idea=idea.name, confirm=measured, state=state, why=why)
+
+
+def _analysed(
+    campaign: Campaign,
+    study: Study,
+    folder: Path,
+    run: Run,
+    register: Register,
+    *,
+    is_final: bool = False,
+) -> Analysis:
+    """Run a study with copies of the trials that other ideas have, and analyse it.
+
+    The final study trains nothing, and opens the sealed test part.
+    """
+    home = ResultsFolder(folder)
+    missing = [trial for trial in study.trials if not home.trial(*trial).is_finished]
+    sources = {trial: _same_trial(campaign, study, *trial) for trial in missing}
+    lost = [trial for trial, source in sources.items() if source is None]
+    if is_final and lost:
+        raise ParibusError(
+            f"no trial of {campaign.path} is {lost[0][0]}/seed-{lost[0][1]} as its arm is now; "
+            "restore the records and the code that it was trained with",
+            code="changed",
         )
-        campaign.add("screened", idea=idea.name, screen=measured, why=why, **state)
-
-    def confirm(self, idea: Idea) -> None:
-        """Test on fresh seeds. An idea is kept if it is better with a p at or below its level."""
-        study = self.campaign.study_of(f"{idea.name}-confirm", {idea.name: idea.overrides})
-        analysis = self.analysed(study, self.campaign.results_of(idea.name, "confirm"))
-        measured, why = _measured(analysis, idea.name)
-        assert idea.level is not None
-        why = why or ("" if measured["better"] else "not better at the fresh seeds")
-        if not why and (measured["p"] is None or measured["p"] > idea.level):
-            why = "p above the level"
-        state = "not kept" if why else "kept"
-        self.campaign.add("confirmed", idea=idea.name, confirm=measured, state=state, why=why)
-
-    def analysed(self, study: Study, folder: Path, *, is_final: bool = False) -> Analysis:
-        """Run a study with copies of the trials that other ideas have, and analyse it.
-
-        The final study trains nothing, and opens the sealed test part.
-        """
-        home = ResultsFolder(folder)
-        missing = [trial for trial in study.trials if not home.trial(*trial).is_finished]
-        sources = {trial: _same_trial(self.campaign, study, *trial) for trial in missing}
-        lost = [trial for trial, source in sources.items() if source is None]
-        if is_final and lost:
-            raise ParibusError(
-                f"no trial of {self.campaign.path} is {lost[0][0]}/seed-{lost[0][1]} as its arm is "
-                "now; restore the records and the code that it was trained with",
-                code="changed",
-            )
-        if len(lost) < len(missing) and not home.exists:
-            self.register(study, folder)
-        for trial, source in sources.items():
-            if source is not None:
-                with whole_folder(home.trial(*trial).path) as copy:
-                    shutil.copytree(source.path, copy, dirs_exist_ok=True)
-        options = {"open_test": is_final} if study.trainer == STACKED else {}
-        self.run(study, folder, **options)
-        return analyse(load_results(folder))
+    if len(lost) < len(missing) and not home.exists:
+        register(study, folder)
+    for trial, source in sources.items():
+        if source is not None:
+            with whole_folder(home.trial(*trial).path) as copy:
+                shutil.copytree(source.path, copy, dirs_exist_ok=True)
+    options = {"open_test": is_final} if study.trainer == STACKED else {}
+    run(study, folder, **options)
+    return analyse(load_results(folder))
 
 
 def _measured(analysis: Analysis, arm: str) -> tuple[dict[str, Any], str]:
