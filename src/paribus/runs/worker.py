@@ -177,8 +177,9 @@ class Worker:
         log = self.queue.path / "logs" / f"{self.name}-{slot}.log"
         log.parent.mkdir(exist_ok=True)
         context = Context(self.queue, self.order, self.name, slot)
-        start: Any = multiprocessing.get_context("fork" if self._forks else "spawn").Process
-        process = start(target=be_child, args=(self.runner, context, task, log, os.getpid()))
+        start: Any = multiprocessing.get_context("fork" if self._forks else "spawn")
+        arguments = (self.runner, context, task, log, os.getpid())
+        process = start.Process(target=be_child, args=arguments)
         process.start()
         self.children.append(Child(task, slot, process, log))
         if not self._forks and not self._helpers:  # multiprocessing has started its own

@@ -25,64 +25,44 @@ LEAVE_SECONDS = 90.0  # children finish their step and write checkpoints
 PASSING = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "NO_COLOR", "PARIBUS_LEDGER"}
 
 
-class WorkerProcess:
+class WorkerProcess(subprocess.Popen[bytes]):
     """A worker that serves one queue after another, and ends with this process."""
 
     def __init__(self, trainer: str) -> None:
-        self.trainer, self.place = trainer, _place()
-        self._log = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the process
-        self._is_idle = True
+        self.trainer, self.place, self.is_idle = trainer, _place(), True
+        self.log = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the process
         # The worker imports what this process imports, installed or not.
         searched = os.pathsep.join(shared_folders())
-        self._process = subprocess.Popen(
+        super().__init__(
             [*WORKER, "-", "--runner", trainer, "--parent", str(os.getpid())],
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._log,
+            stderr=self.log,
             env=os.environ | {"PYTHONPATH": searched},
         )
 
-    @property
-    def code(self) -> int | None:
-        """Its exit code; None while it lives."""
-        return self._process.poll()
-
-    @property
-    def last_line(self) -> str:
-        """The last line of its log."""
-        return next(iter(tail(Path(self._log.name))), "")
-
     def begin(self, queue: Queue) -> None:
         """Let it work on a queue."""
-        assert self._process.stdin is not None
-        self._is_idle = False
-        with contextlib.suppress(BrokenPipeError):  # `code` tells that it ended
-            self._process.stdin.write(os.fsencode(f"{queue.path}\n"))
-            self._process.stdin.flush()
+        assert self.stdin is not None
+        self.is_idle = False
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            self.stdin.write(os.fsencode(f"{queue.path}\n"))
 
-    def keep(self, *, is_interrupted: bool = False) -> None:
-        """Keep it for the next run of this process, once it is idle.
+    def keep(self) -> None:
+        """Keep it for the next run of this process, once it has left its queue."""
+        assert self.stdout is not None
+        if not self.is_idle:
+            readable, _, _ = select.select([self.stdout], [], [], LEAVE_SECONDS)
+            self.is_idle = bool(readable) and bool(self.stdout.readline())
+        if not self.is_idle or _idle.setdefault((os.getpid(), self.trainer), self) is not self:
+            self.end()
 
-        If it is interrupted, it writes checkpoints first, and ends.
-        """
-        assert self._process.stdout is not None
-        if is_interrupted:
-            self._process.terminate()
-        if not self._is_idle:
-            readable, _, _ = select.select([self._process.stdout], [], [], LEAVE_SECONDS)
-            self._is_idle = bool(readable) and bool(self._process.stdout.readline())
-        is_kept = self._is_idle and _idle.setdefault((os.getpid(), self.trainer), self) is self
-        if not is_kept:
-            self.kill()
-
-    def kill(self) -> None:
+    def end(self) -> None:
         """End it by force; its children end with it."""
-        self._process.kill()
-        self._process.wait()
-        for file in (self._process.stdin, self._process.stdout, self._log):
-            if file is not None:
-                with contextlib.suppress(OSError):
-                    file.close()
+        self.kill()
+        self.__exit__(None, None, None)
+        self.log.close()
 
 
 _idle: dict[tuple[int, str], WorkerProcess] = {}
@@ -93,9 +73,9 @@ def take_worker(trainer: str) -> WorkerProcess:
     """Return an idle worker of this trainer, or a new one."""
     worker = _idle.pop((os.getpid(), trainer), None)
     if worker is not None:
-        if worker.place == _place() and worker.code is None:
+        if worker.place == _place() and worker.poll() is None:
             return worker
-        worker.kill()
+        worker.end()
     return WorkerProcess(trainer)
 
 
@@ -115,7 +95,7 @@ def _end_idle() -> None:
     """End the idle workers when this process ends."""
     for (owner, _), worker in _idle.items():
         if owner == os.getpid():
-            worker.kill()
+            worker.end()
 
 
 @backend("local")
@@ -135,21 +115,24 @@ class Local(Backend):
 
         Raises ParibusError if that is too often.
         """
-        if self._worker.code is None or self._queue.is_over:
+        code = self._worker.poll()
+        if code is None or self._queue.is_over:
             return
         order = self._queue.read_order()
         self._deaths += 1
         if self._deaths > order.settings["retries"] + 1:
-            last = self._worker.last_line
+            last = "".join(f": {line}" for line in tail(Path(self._worker.log.name))[:1])
             raise ParibusError(
-                f"the worker ended with {ending(self._worker.code)}{last and f': {last}'}; "
-                "finished trials are kept: run again to continue",
+                f"the worker ended with {ending(code)}{last}; finished trials are kept: run again "
+                "to continue",
                 code="system",
             )
-        self._worker.kill()
+        self._worker.end()
         self._worker = WorkerProcess(order.trainer)
         self._worker.begin(self._queue)
 
     def leave(self, *, is_interrupted: bool) -> None:
-        """Wait until the worker has left the queue."""
-        self._worker.keep(is_interrupted=is_interrupted)
+        """Wait until the worker has left the queue; after Ctrl-C it ends."""
+        if is_interrupted:
+            self._worker.terminate()
+        self._worker.keep()
