@@ -230,12 +230,12 @@ def test_a_leak_that_opens_in_training_is_found(arm, small_dataset):
 
 def test_built_in_parts_are_causal_to_the_bit(small_study, small_dataset):
     study = small_study()
-    for one in study.arms:
-        setting = study.setting(one)
+    for arm_name in study.arms:
+        setting = study.setting(arm_name)
         stack = build_stack(study, setting, [1, 2], small_dataset, CPU)
         model = build_model(setting, small_dataset.vocab_size)
         load_parameters(model, stack.parameters(0))
-        assert require_causal(one, model, setting, small_dataset).nats == 0
+        assert require_causal(arm_name, model, setting, small_dataset).nats == 0
         assert model.training
 
 
@@ -255,15 +255,15 @@ class TestWeightsThrownFar:
         seen = []
         for replica in range(len(self.SEEDS)):
             load_parameters(model, stack.parameters(replica))
-            found = require_causal("trial x", model, setting, small_dataset)
-            seen.append(found.nats)
+            leak = require_causal("trial x", model, setting, small_dataset)
+            seen.append(leak.nats)
         assert max(seen) > tolerance(setting)  # in float32 alone it would have been refused
         assert {value.dtype for value in model.parameters()} == {torch.float32}
 
     def test_dry_runs_throw_no_weights(self, small_study, small_dataset):
         study = small_study(self.RATE)
-        for one in study.arms:
-            check_arm(study, one, small_dataset, CPU, 2)
+        for arm_name in study.arms:
+            check_arm(study, arm_name, small_dataset, CPU, 2)
 
     def test_own_code_that_diverged_is_not_proven_and_no_end_of_the_run(
         self, arm, small_dataset, tmp_path, monkeypatch
@@ -288,8 +288,8 @@ class TestKnownAnswers:
     tokens = torch.from_numpy(np.random.default_rng(0).integers(10, size=(4, 24)))
 
     def leak(self, read: Callable[[Tensor], Tensor], places: int = 256) -> tuple[str, int] | None:
-        found, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1), places)
-        return found and (found.cause, found.row)
+        leak, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1), places)
+        return leak and (leak.cause, leak.row)
 
     @staticmethod
     def one_hot(tokens: Tensor) -> Tensor:
@@ -314,14 +314,14 @@ class TestKnownAnswers:
             logits[:, position] += 1e-3 * self.one_hot(tokens)[:, position + 1]
             return logits - 1e9 * (torch.arange(10) == 3) + 1e2
 
-        found, _ = find_leak(read, self.tokens, 10, 1e-4, np.random.default_rng(1))
-        assert (found.cause, found.position) == ("later tokens", position)
-        assert 1e-4 < found.difference < 2e-3
+        leak, _ = find_leak(read, self.tokens, 10, 1e-4, np.random.default_rng(1))
+        assert (leak.cause, leak.position) == ("later tokens", position)
+        assert 1e-4 < leak.difference < 2e-3
 
     @pytest.mark.parametrize("ahead", [1, 5, 22])
     def test_a_shift_is_not_however_far(self, ahead):
-        found = self.leak(lambda tokens: self.one_hot(tokens.roll(-ahead, dims=1)))
-        assert found[0] == "later tokens"
+        leak = self.leak(lambda tokens: self.one_hot(tokens.roll(-ahead, dims=1)))
+        assert leak[0] == "later tokens"
 
     def test_the_place_is_the_first_that_differs(self):
         def read(tokens: Tensor) -> Tensor:
@@ -329,20 +329,20 @@ class TestKnownAnswers:
             logits[2, 7] += self.one_hot(tokens)[2, 20]  # position 7 of row 2 sees position 20
             return logits
 
-        found, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))
-        assert (found.row, found.position) == (2, 7)
+        leak, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))
+        assert (leak.row, leak.position) == (2, 7)
 
     def test_a_row_that_sees_another(self):
-        found = self.leak(lambda tokens: self.one_hot(tokens) + self.one_hot(tokens[:1]))
-        assert found[0] == "other rows"
+        leak = self.leak(lambda tokens: self.one_hot(tokens) + self.one_hot(tokens[:1]))
+        assert leak[0] == "other rows"
 
     def test_the_length_of_a_text_is_no_secret_to_it(self):
         def read(tokens: Tensor) -> Tensor:
             return self.one_hot(tokens) / tokens.shape[1]
 
         assert find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))[0] is None
-        found, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1), cut_off=True)
-        assert found.cause == "the length of the text"
+        leak, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1), cut_off=True)
+        assert leak.cause == "the length of the text"
 
     def test_not_a_number_is_seen(self):
         def read(tokens: Tensor) -> Tensor:

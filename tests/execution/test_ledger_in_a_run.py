@@ -47,13 +47,13 @@ def three(tmp_path_factory):
 
 def test_another_split_of_the_same_text_counts(three):
     _, results = three
-    said = [opened_texts.read_reuse(ResultsFolder(one.path)) for one in results]
-    assert said[0] is None
-    assert said[1] is not None and said[2] is not None
+    uses = [opened_texts.read_reuse(ResultsFolder(each.path)) for each in results]
+    assert uses[0] is None
+    assert uses[1] is not None and uses[2] is not None
     # The test part of a study without one is its validation text: tests are made on that.
-    assert (said[1].opened_for, said[1].validated, said[1].studies, said[1].tests) == (1, 1, 2, 2)
-    assert (said[2].opened_for, said[2].validated, said[2].studies, said[2].tests) == (2, 1, 3, 3)
-    assert said[2].first is not None and said[2].first.study == "plain"
+    assert (uses[1].opened_for, uses[1].validated, uses[1].studies, uses[1].tests) == (1, 1, 2, 2)
+    assert (uses[2].opened_for, uses[2].validated, uses[2].studies, uses[2].tests) == (2, 1, 3, 3)
+    assert uses[2].first is not None and uses[2].first.study == "plain"
 
 
 def test_places_are_those_of_the_bytes(three):
@@ -65,12 +65,12 @@ def test_places_are_those_of_the_bytes(three):
             sizes = {r.study.name: r.study for r in results}[event.study]
             test = int(len(text) * (1 - sizes.data.test_fraction))
             assert part.stop in (None, test, len(text))
-            found = load_dataset(sizes.data, sizes.folder)
-            wanted = found.held_out
-            if found.test is not None and part.role == "test":
-                wanted = found.test.text
+            dataset = load_dataset(sizes.data, sizes.folder)
+            wanted = dataset.held_out
+            if dataset.test is not None and part.role == "test":
+                wanted = dataset.test.text
             assert len(cut) == wanted.n_bytes
-            decoded = found.tokenizer.decode(found.validation[:]).encode()
+            decoded = dataset.tokenizer.decode(dataset.validation[:]).encode()
             assert part.role == "test" or cut == decoded
 
 
@@ -96,5 +96,5 @@ def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
     results = paribus.run(study, tmp_path / "r", device="cpu")
     after = [event.text for event in events_in(ledger) if event.text]
     assert after == before
-    said = json.loads((results.path / "ledger.json").read_text())
-    assert said["recorded"] and said["opened_for"] == 1 and said["first"] is None
+    uses = json.loads((results.path / "ledger.json").read_text())
+    assert uses["recorded"] and uses["opened_for"] == 1 and uses["first"] is None

@@ -45,7 +45,7 @@ def mine(logits, targets, options):
 
 
 @pytest.fixture
-def said(small_study, small_dataset, tmp_path):
+def says(small_study, small_dataset, tmp_path):
     """What the dry run says of own code at a key; empty where it has no objection."""
 
     def of(key: str, code: str, R: int = 2) -> str:
@@ -105,12 +105,12 @@ LOSSES = {
 
 
 @pytest.mark.parametrize(("declared", "body", "words"), OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_odd_optimizers(said, declared, body, words):
+def test_odd_optimizers(says, declared, body, words):
     code = f"@optimizer({declared})\ndef mine(update):\n    {body or 'pass'}\n"
     for R in (1, 2):  # whatever the size of a stack
-        told = said("training.optimizer.name", code, R)
-        assert re.search(words, told), told
-        assert "\n" not in told
+        refusal = says("training.optimizer.name", code, R)
+        assert re.search(words, refusal), refusal
+        assert "\n" not in refusal
 
 
 @pytest.mark.parametrize("R", [1, 2])
@@ -121,9 +121,9 @@ def test_odd_optimizers(said, declared, body, words):
         "update.weights.sub_(update.rates * (-update.gradients.abs() - 1).sqrt())",
     ],
 )
-def test_nan_weights_are_refused(said, body, R):
+def test_nan_weights_are_refused(says, body, R):
     code = f'@optimizer("mine")\ndef mine(update):\n    {body}\n'
-    message = said("training.optimizer.name", code, R)
+    message = says("training.optimizer.name", code, R)
     assert "first step of optimizer 'mine' makes weights/" in message
     assert "arm 'baseline'" in message
 
@@ -148,11 +148,11 @@ def test_the_size_of_a_stack_decides_nothing(
 
 
 @pytest.mark.parametrize(("body", "words"), LOSSES.values(), ids=LOSSES)
-def test_impossible_losses_are_named(said, body, words):
+def test_impossible_losses_are_named(says, body, words):
     code = f'@loss("mine")\ndef mine(logits, targets, options):\n    {body}\n'
-    told = said("training.loss.name", code)
-    assert re.search(words, told), told
-    assert "\n" not in told
+    refusal = says("training.loss.name", code)
+    assert re.search(words, refusal), refusal
+    assert "\n" not in refusal
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,6 @@ def test_impossible_losses_are_named(said, body, words):
         ),
     ],
 )
-def test_impossible_probes_are_named(said, body, words):
-    told = said("probes.own", f'@probe("mine", unit="1")\ndef mine(step):\n    return {body}\n')
-    assert re.search(words, told), told
+def test_impossible_probes_are_named(says, body, words):
+    refusal = says("probes.own", f'@probe("mine", unit="1")\ndef mine(step):\n    return {body}\n')
+    assert re.search(words, refusal), refusal

@@ -185,12 +185,12 @@ def test_trials_that_moved_say_so(case, monkeypatch):
     monkeypatch.setattr(trial, "machine", lambda *given: real(*given) | {"processor": "another"})
     assert case.train()
     assert case.from_steps == [0, 6]  # nothing is trained twice
-    told = case.folder.trial("baseline", 1).read_json("environment.json")
-    assert [one["processor"] for one in told["resumed_from"]] == [told["processor"]]
-    told["processor"] = "another"
-    alone = {key: value for key, value in told.items() if key != "resumed_from"}
-    assert differences(told, alone, pair=True)["resumed: processor"][0] == "not proven"
-    assert differences(told, alone)["resumed: processor"][0] == "declared"
+    record = case.folder.trial("baseline", 1).read_json("environment.json")
+    assert [second["processor"] for second in record["resumed_from"]] == [record["processor"]]
+    record["processor"] = "another"
+    alone = {key: value for key, value in record.items() if key != "resumed_from"}
+    assert differences(record, alone, pair=True)["resumed: processor"][0] == "not proven"
+    assert differences(record, alone)["resumed: processor"][0] == "declared"
 
 
 def test_foreign_states_are_never_loaded(case, whole):
@@ -248,36 +248,36 @@ def test_weights_are_kept_on_the_way_whatever_happens_to_the_run(
     assert not case.train(leave_at=3)
     flip(case.newest[0] / "about.json", 99)
     assert case.train()
-    one = case.folder.trial("baseline", 2)
-    assert one.kept_steps == [2, 4, 6]
-    one.verify()
+    second = case.folder.trial("baseline", 2)
+    assert second.kept_steps == [2, 4, 6]
+    second.verify()
 
     until = Case(small_study(plain), small_dataset, tmp_path / "until")
     assert not until.train(leave_at=3)  # finishes step 4
     newest = StackCheckpoints(until.folder.path, TRIALS).paths()[0]
     after_four = read_checkpoint(newest).states()[1]
-    for name, values in one.read_weights(4).items():
+    for name, values in second.read_weights(4).items():
         np.testing.assert_array_equal(values, after_four[f"weights/{name}"])
 
-    sets = [one.read_weights(4), one.read_weights(6), one.read_weights()]
-    mean = one.read_weights(average_last=3)
+    sets = [second.read_weights(4), second.read_weights(6), second.read_weights()]
+    mean = second.read_weights(average_last=3)
     for name, values in mean.items():
         exact = np.mean([np.float64(one_set[name]) for one_set in sets], axis=0)
         assert values.dtype == np.float32
         np.testing.assert_array_equal(values, exact.astype(np.float32))
-    assert_equal(one.read_weights(6), sets[1])
-    assert_equal(one.read_weights(8), sets[2])  # the last step
+    assert_equal(second.read_weights(6), sets[1])
+    assert_equal(second.read_weights(8), sets[2])  # the last step
     with pytest.raises(ParibusError, match=r"no weights of step 5; kept before the last: 2, 4, 6"):
-        one.read_weights(5)
+        second.read_weights(5)
     with pytest.raises(ParibusError, match="has 2 sets of weights up to there, not 3"):
-        one.read_weights(4, average_last=3)
+        second.read_weights(4, average_last=3)
 
-    flip(one.path / "weights-4.safetensors", -1)
+    flip(second.path / "weights-4.safetensors", -1)
     with pytest.raises(ParibusError, match=r"weights-4.safetensors was changed"):
-        one.verify()
-    (one.path / "weights-4.safetensors").unlink()
+        second.verify()
+    (second.path / "weights-4.safetensors").unlink()
     with pytest.raises(ParibusError, match="does not seal every record"):
-        one.verify()
+        second.verify()
 
 
 def assert_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> None:

@@ -126,10 +126,10 @@ def test_what_passes_the_dry_run_is_caught(name, later, study_with, monkeypatch)
     (study.folder / "calls").write_text("996")  # the warm-up ends in the fourth step
     folder = train(study, ("own", 1))
     later(study, monkeypatch)
-    found = again(study, folder, "own")
-    assert found.elsewhere == []
-    assert found.differs_at == 1
-    assert found.differs.startswith("train_loss ")
+    repetition = again(study, folder, "own")
+    assert repetition.elsewhere == []
+    assert repetition.differs_at == 1
+    assert repetition.differs.startswith("train_loss ")
 
 
 def test_a_trial_is_trained_again_in_its_stack(small_study):
@@ -141,8 +141,8 @@ def test_a_trial_is_trained_again_in_its_stack(small_study):
     columns = {name: table[name].to_numpy().copy() for name in table.column_names}
     columns["grad_norm"][1] *= 1 + 1e-6
     trial.write_columns("steps.parquet", columns, dict.fromkeys(columns, "1"))
-    found = again(study, folder, "layernorm", 2)
-    assert (found.differs_at, found.differs.split()[0]) == (2, "grad_norm")
+    repetition = again(study, folder, "layernorm", 2)
+    assert (repetition.differs_at, repetition.differs.split()[0]) == (2, "grad_norm")
     elsewhere = trial.read_json("environment.json") | {"processor": "another"}
     trial.write_json("environment.json", elsewhere)
     assert again(study, folder, "layernorm", 2).elsewhere == ["processor"]
@@ -227,5 +227,5 @@ def test_honest_arms_are_held_and_others_not_trained_again(odd_arms):
     custom = {"quiet", "masked", "no-attention"}
     repeated = read_json(odd_arms.path / "repeated.json")
     assert repeated.keys() == custom
-    assert all(one["differs_at"] is None for one in repeated.values())
+    assert all(record["differs_at"] is None for record in repeated.values())
     assert states(ResultsFolder(odd_arms.path)) == dict.fromkeys(custom, "held")

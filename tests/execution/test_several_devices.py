@@ -119,20 +119,20 @@ def test_a_trial_outlives_a_killed_rank(tmp_path, monkeypatch):
     results = tmp_path / "r"
     run = begin(results, 2)
     kill_rank(results, run)
-    said, _ = run.communicate(timeout=300)
-    assert run.returncode == 1 and len(said.splitlines()) == 1
-    assert re.search(r"rank [01] of 2 died with signal 9.*run again to continue", said)
-    assert "on baseline/seed-1" in said
+    printed, _ = run.communicate(timeout=300)
+    assert run.returncode == 1 and len(printed.splitlines()) == 1
+    assert re.search(r"rank [01] of 2 died with signal 9.*run again to continue", printed)
+    assert "on baseline/seed-1" in printed
     assert begin(results, 1).wait(timeout=600) == 0
     loaded = paribus.load_results(results)
     (trial,) = loaded.finished
     environment = trial.read_json("environment.json")
     assert "ranks" not in environment
-    assert [one["ranks"] for one in environment["resumed_from"]] == [2]
+    assert [record["ranks"] for record in environment["resumed_from"]] == [2]
     assert not (results / "checkpoints").exists()
     whole = paribus.run(study(), tmp_path / "whole", workers=1, device="cpu", progress=False)
-    ours, theirs = (one.finished[0] for one in (loaded, whole))
-    losses = [one.read_json("evaluation.json")["validation_loss"] for one in (ours, theirs)]
+    ours, theirs = (record.finished[0] for record in (loaded, whole))
+    losses = [record.read_json("evaluation.json")["validation_loss"] for record in (ours, theirs)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
     for name in ("batch_digest", "data", "consumed"):
         assert ours.read_json("trial.json")[name] == theirs.read_json("trial.json")[name]

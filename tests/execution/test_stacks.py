@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.engine.execution.runner import EngineRunner
@@ -59,6 +59,7 @@ def test_own_probes_see_the_setting_of_their_own_arm():
         assert len({own.setting(arm) for arm, _ in stack}) == 1
 
 
+@settings(deadline=None)
 @given(
     arms=st.sampled_from([NORMS, SWEEP, NORMS | SWEEP, SWEEP | INITS]),
     n_seeds=st.integers(2, 9),
@@ -116,13 +117,13 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
     with pytest.raises(KeyboardInterrupt):
         train()
     trials = [folder.trial(*trial) for trial in three]
-    assert [one.is_finished for one in trials] == [True, False, False]
+    assert [trial.is_finished for trial in trials] == [True, False, False]
     sealed = (trials[0].path / "manifest.json").stat().st_mtime_ns
     monkeypatch.undo()
     recorded = read_recorded(study, folder)
     assert recorded.stacks == [three, three]
     train()
-    assert [one.read_json("environment.json")["stack"] for one in trials] == [3, 3, 3]
+    assert [trial.read_json("environment.json")["stack"] for trial in trials] == [3, 3, 3]
     assert (trials[0].path / "manifest.json").stat().st_mtime_ns == sealed
     assert not list((folder.path / "checkpoints").glob("*"))
 
@@ -144,8 +145,8 @@ def fits(small_study, small_dataset, monkeypatch):
 def test_as_many_replicas_as_memory_holds(fits):
     GiB = 2**30
     assert fits(1000 * GiB, 4 * GiB, 5 * GiB) == Fit(100, "")
-    found = fits(100 * GiB, 4 * GiB, 5 * GiB)  # 80 usable: 3 + 77 more
-    assert found.stack == 78 and "1.00 GiB" in found.why and "100.00 GiB are free" in found.why
+    fit = fits(100 * GiB, 4 * GiB, 5 * GiB)  # 80 usable: 3 + 77 more
+    assert fit.stack == 78 and "1.00 GiB" in fit.why and "100.00 GiB are free" in fit.why
     assert fits(100 * GiB, 4 * GiB, 5 * GiB, workers=2).stack == 38
     with pytest.raises(ParibusError, match="not enough memory for one replica of arm 'baseline'"):
         fits(3 * GiB, 4 * GiB, 5 * GiB)
