@@ -1,15 +1,19 @@
 """The store: whole files or none, seals that tell tampering, folders that hold one study."""
 
 import shutil
+from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from paribus.engine.execution.trial.checkpoints import keep_stacks
 from paribus.errors import ParibusError
-from paribus.files import write_bytes
-from paribus.results import ResultsFolder, TrialFolder, load_results
+from paribus.files import remove_folder, write_bytes
+from paribus.results import ResultsFolder, TrialFolder, load_results, read
 from paribus.results.formats import column, write_json, write_table
+from paribus.results.read import read_answers
 from paribus.schema import KEY, SCHEMA
 
 
@@ -161,3 +165,56 @@ def test_a_column_is_what_pyarrow_makes_of_it(values):
     made.validate(full=True)
     assert made.type == theirs.type
     assert made.equals(theirs)
+
+
+def test_answers_are_the_share_of_shots_in_the_order_asked(tmp_path):
+    trial = ResultsFolder(tmp_path).trial("baseline", 1)
+    asked = [(0, 7, True), (0, 2, False), (3, 7, False), (3, 2, False), (3, 9, True)]
+    columns = {
+        "task": ["typo"] * 5,
+        "shots": [shots for shots, *_ in asked],
+        "item": [item for _, item, _ in asked],
+        "correct": [right for *_, right in asked],
+    }
+    write_table(trial.path / "items.parquet", pa.table(columns))
+    answers = read_answers(trial)["typo"]
+    np.testing.assert_array_equal(answers.right, [0.5, 0, 1])  # 7, 2 and 9
+    assert answers.asked == 5
+
+
+def test_trials_finished_now_are_whole(small_study, fabricate, monkeypatch):
+    made = fabricate(small_study(), lambda arm, seed: 2 + seed / 100)
+    trial = made.finished[-1]
+    away = trial.path.parent.parent / "away"
+    trial.path.rename(away)
+    real, calls = read.root_digest, []
+
+    def digest(folder: Path) -> str:
+        found = real(folder)
+        if not calls:
+            away.rename(trial.path)
+        calls.append(found)
+        return found
+
+    monkeypatch.setattr(read, "root_digest", digest)
+    results = load_results(made.path)
+    assert results.finished == made.finished and results.root == made.root
+    assert len(calls) > 2
+    # One that never rests is said to.
+    restless = map(str, count())
+    monkeypatch.setattr(read, "root_digest", lambda folder: next(restless))
+    with pytest.raises(ParibusError, match="changes while it is read; wait for the run"):
+        load_results(made.path)
+
+
+def test_removing_takes_the_link_and_not_what_it_leads_to(tmp_path):
+    theirs, results = tmp_path / "theirs", tmp_path / "results"
+    (theirs / "step-3").mkdir(parents=True)
+    (theirs / "step-3" / "thesis").write_text("years of work")
+    results.mkdir()
+    (results / "checkpoints").symlink_to(theirs)
+    keep_stacks(results, [])
+    assert (theirs / "step-3" / "thesis").exists()
+    (results / "dangling").symlink_to(results / "nowhere")
+    remove_folder(results / "dangling")
+    assert not list(results.glob("dangling"))

@@ -21,7 +21,7 @@ from paribus.metric import ItemSums, Metric, by_name
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
-from paribus.study.custom_code import measuring_digests
+from paribus.study.custom_code import digests_of
 from paribus.study.importing import load_own
 from paribus.study.trainer import BUILT_IN, Declaration, Trainer, Trial, TrialRecord
 from paribus.study.trust import require_trust
@@ -111,11 +111,10 @@ def metrics_of(declaration: Declaration) -> dict[str, Metric]:
 
 def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:
     """Return what the registration says of a trainer."""
-    own = [study.trainer] if ":" in study.trainer else []
     return {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
-        "sources": measuring_digests(own, "trainer", study.folder),
+        "sources": digests_of([study.trainer], "trainer", study.folder),
         **declaration.about,
         **text_of(declaration),
     }

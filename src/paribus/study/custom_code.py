@@ -36,9 +36,9 @@ def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
     }
 
 
-def measuring_digests(own: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
-    """Do the same for the user's own probes, measures or tasks; `key` of the study names them."""
-    return {path: _sources(path, key, folder) for path in own}
+def digests_of(names: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
+    """Do the same for those of `names` that are import paths; `key` of the study names them."""
+    return {name: _sources(name, key, folder) for name in names if ":" in name}
 
 
 def _sources(path: str, where: str, folder: Path) -> Sources:

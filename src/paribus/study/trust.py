@@ -13,7 +13,7 @@ from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.numbers import some
-from paribus.study.custom_code import SOURCES, Sources, measuring_digests
+from paribus.study.custom_code import SOURCES, Sources, digests_of
 from paribus.study.importing import own_file
 from paribus.study.study import Study
 from paribus.study.trainer import COMMAND, STACKED
@@ -49,15 +49,13 @@ def _own(study: Study, key: str) -> tuple[str, ...]:
 def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
     """Return the recorded sources of custom probes, measures and tasks, by import path."""
     return {
-        record: measuring_digests(_own(study, key), key, study.folder)
-        for record, key in MEASURING.items()
+        record: digests_of(_own(study, key), key, study.folder) for record, key in MEASURING.items()
     }
 
 
 def rule_record(study: Study) -> dict[str, Sources]:
     """Return what a registration holds of the source of the user's own rule, by import path."""
-    name = study.decision.rule
-    return measuring_digests([name] if ":" in name else [], "decision.rule", study.folder)
+    return digests_of([study.decision.rule], "decision.rule", study.folder)
 
 
 def require_trust(study: Study) -> None:
