@@ -12,7 +12,7 @@ from paribus.decision.evidence import Fix, Quality
 from paribus.decision.rule import rule_from_record
 from paribus.results.registration import keep_sources
 from paribus.study import load_study
-from paribus.study.custom_code import measuring_digests
+from paribus.study.custom_code import digests_of
 from paribus.study.importing import EXAMPLES
 
 from ..decision.test_rules import PLAIN, UNSTABLE, every_state
@@ -130,13 +130,13 @@ def test_an_example_finds_its_rule_wherever_it_is_run(small_study, tmp_path, mon
     # A copy of the example's study file finds it too, and so does one beside a copy of the rule.
     study = small_study({"decision.rule": NAME})
     assert find_rule(study).record == rule.record
-    shipped = measuring_digests([NAME], "decision.rule", study.folder)
+    shipped = digests_of([NAME], "decision.rule", study.folder)
     (study.folder / FILE).write_bytes((HOME / FILE).read_bytes())
-    assert measuring_digests([NAME], "decision.rule", study.folder) == shipped
+    assert digests_of([NAME], "decision.rule", study.folder) == shipped
     assert list(shipped[NAME]) == [FILE]
     assert keep_sources(example, tmp_path / "results").keys() == {FILE}
     # Also where the package is installed below the working directory.
-    assert measuring_digests([NAME], "decision.rule", EXAMPLES.parents[2]) == shipped
+    assert digests_of([NAME], "decision.rule", EXAMPLES.parents[2]) == shipped
     # A file of the user's own takes precedence.
     (study.folder / FILE).write_text("STABILITY_GATE = 3\n")
-    assert measuring_digests([NAME], "decision.rule", study.folder) != shipped
+    assert digests_of([NAME], "decision.rule", study.folder) != shipped

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from paribus.errors import ParibusError
-from paribus.study.custom_code import changed_sources, measuring_digests, own_files
+from paribus.study.custom_code import changed_sources, digests_of, own_files
 from paribus.study.importing import load_own
 
 FILES = {
@@ -81,12 +81,12 @@ def test_what_is_no_python_is_said(tmp_path):
 
 
 def test_a_digest_is_of_the_whole_file(folder):
-    before = measuring_digests(["ideas.py:Mine"], "probes.own", folder)
+    before = digests_of(["ideas.py:Mine"], "probes.own", folder)
     content = (folder / "late.py").read_bytes()
     assert before["ideas.py:Mine"]["late.py"] == f"file:{hashlib.sha256(content).hexdigest()}"
     (folder / "late.py").write_text("def lazily(x):\n    return 2 * x\n")
     (folder / "alone.py").write_text("A = 2\n")
-    after = measuring_digests(["ideas.py:Mine"], "probes.own", folder)
+    after = digests_of(["ideas.py:Mine"], "probes.own", folder)
     assert changed_sources(before, after) == {"late.py"}
     assert changed_sources({}, after) == after["ideas.py:Mine"].keys()
 
