@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import paribus
-from paribus.report.figures.training import contrast_along
+from paribus.report.figures.recorded import contrast_along
 from paribus.report.tables import along_table
 
 SPEEDUP = {"metric": "tokens_speedup", "primary": True, "margin": 0.05}

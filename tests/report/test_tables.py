@@ -31,11 +31,10 @@ def contrast(n: int) -> TaskContrast:
 
 def test_five_pairs_are_tested_fewer_described(small_study: Maker, fabricate: Fabricate) -> None:
     analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + 0.01 * seed))
-    assert task_contrast_table(analysis) is None  # no tasks, no table
+    assert not task_contrast_table(analysis).rows  # no tasks, no table
     rows = []
     for n in (5, 4, 1):
         table = task_contrast_table(replace(analysis, tasks=(contrast(n),)))
-        assert table is not None
         rows += table.rows
     assert rows[0][0] == "typo"
     assert rows[0][2:4] == ("50.0", "45.0")

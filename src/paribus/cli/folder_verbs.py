@@ -222,9 +222,7 @@ def evaluate(
         print_stamped(content | {"tasks": rows})
         return
     study = ResultsFolder(folder).read_study().by_name
-    if table := accuracy_table(study, rows):
-        show(table)
-    show(macro_table(study, rows))
+    show(accuracy_table(study, rows), macro_table(study, rows))
     for task, n in answered.not_offered:
         show(f"[dim]{escape(task)} at {n}: not asked, because it does not fit the window[/]")
     for arm in answered.unlike:

@@ -71,13 +71,12 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
     """Yield what the card sums up: every test and control, and the rule."""
     analysis = verdicts.analysis.by_name
     yield from tables.tuning_tables(analysis)
-    if sampling := tables.sampling_table(analysis):
-        yield sampling
-    if tasks := tables.task_contrast_table(analysis):
-        labels = [label for label in tasks.head if label != "arm"]
-        for arm in dict.fromkeys(row[1] for row in tasks.rows):
-            own = replace(tasks, rows=[row for row in tasks.rows if row[1] == arm])
-            yield own.only(*labels, title=f"{arm}: {tasks.title}")
+    yield tables.sampling_table(analysis)
+    tasks = tables.task_contrast_table(analysis)
+    labels = [label for label in tasks.head if label != "arm"]
+    for arm in dict.fromkeys(row[1] for row in tasks.rows):
+        own = replace(tasks, rows=[row for row in tasks.rows if row[1] == arm])
+        yield own.only(*labels, title=f"{arm}: {tasks.title}")
     tests = tables.contrasts(analysis)
     pairs = zip(tests.rows, analysis.contrasts, strict=True)
     yield replace(tests, rows=[row for row, contrast in pairs if contrast.primary])

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +22,7 @@ from paribus.digests import flatten
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
 from paribus.report import tables
-from paribus.report.figures import Figure, colours, draw, forest_name, pairs_name
+from paribus.report.figures import Figure, colours, draw, forest_name
 from paribus.report.model import build_report
 from paribus.report.render import fill
 from paribus.report.table_model import Table
@@ -111,45 +111,43 @@ def _sections(
 ) -> list[Section]:
     """Return the sections after the verdict; empty ones are left out."""
     study = results.study
-    seeds = {pairs_name(endpoint.metric) for endpoint in study.judged}
     opening = {forest_name(study, endpoint) for endpoint in study.judged}
 
-    def section(
-        id_: str, *shown: Table | None, note: str = "", title: str = "", **more: Any
-    ) -> Section:
+    def section(id_: str, *shown: Table, note: str = "", title: str = "", **more: Any) -> Section:
         figures = [
-            figure
-            for figure in drawn
-            if id_ == ("seeds" if figure.name in seeds else figure.section)
-            and figure.name not in opening
+            figure for figure in drawn if id_ == figure.section and figure.name not in opening
         ]
-        filled = [tables.without_shared_reference(table) for table in shown if table and table.rows]
+        filled = [tables.without_shared_reference(table) for table in shown if table.rows]
         return Section(id_, title or id_.capitalize(), note, filled, figures, **more)
 
     few = len(study.seeds) < DESCRIPTIVE_BELOW
     small = "Fewer than five seeds are described, not tested." if few else ""
     looks = (tables.sampling_table(analysis), tables.looks_table(analysis))
     method = tables.sampling_method(analysis)
-    evaluated = (
-        tables.task_contrast_table(analysis),
-        tables.task_table(results),
-        tables.costs(analysis),
-    )
+    by_task = tables.task_contrast_table(analysis)
+    if by_task.rows:
+        by_task = replace(
+            by_task, caption=f"{by_task.caption} {tables.tasks_text(results)}".strip()
+        )
+    else:
+        by_task = tables.task_table(results)
     along, trials = tables.along_table(analysis), tables.trial_tables(results, analysis)
-    end = "The verdict is about the end of the schedule." if along else ""
-    decision, every = tables.decision(analysis, verdicts), tables.endpoints(analysis)
+    decision, every = (
+        tables.decision(analysis, verdicts),
+        tables.endpoints(analysis, secondary=True),
+    )
     rule, excluded = study.decision.rule, tables.left_out(analysis)
     n_trials = numbers.plural(results.n_trials, "trial")
     sections = [
         section("tuning", *tables.tuning_tables(analysis), figures_first=True),
         section("sampling", *looks, note=method, title="Looks and stages"),
-        section("along", along, note=end, title="Along training", figures_first=True),
+        section("along", along, title="Along training", figures_first=True),
         section("seeds", note=small, title="Every seed"),
         section("controls", tables.controls(analysis), title="All else equal", folded=True),
-        section("endpoints", every, lines=excluded, title="Every endpoint", folded=True),
+        section("endpoints", every, lines=excluded, title="Secondary endpoints", folded=True),
         section("stability", tables.stability(analysis), folded=True),
         section("diagnostics", folded=True),
-        section("evaluation", *evaluated, folded=True),
+        section("evaluation", by_task, tables.costs(analysis), folded=True),
         section("data", *tables.data_tables(results), folded=True),
         section("decision", decision, note=rule, title="The decision rule", folded=True),
         section("arms", tables.arms(study), folded=True),

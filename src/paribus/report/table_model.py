@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -117,6 +117,13 @@ class Table:
         for row in table.rows:
             grid.add_row(*map(_cell, row))
         yield Padding(grid, (0, 0, 1, 2), expand=False)
+
+
+def table_of(name: str, caption: str, rows: Sequence[Mapping[str, str]], title: str = "") -> Table:
+    """Return a table of rows by label, labels in their order; what a row lacks is empty."""
+    head = tuple(dict.fromkeys(label for row in rows for label in row))
+    cells = [tuple(row.get(label, "") for label in head) for row in rows]
+    return Table(name, caption, head, cells, title)
 
 
 def _widths(table: Table, room: int) -> list[int] | None:

@@ -1,35 +1,46 @@
-"""Tables of a study: built once, shown by the terminal, the page and the PDF."""
+"""Tables of a study: built once, shown by the terminal, the page and the PDF.
+
+A table is a list of rows by label; one that has no rows is shown nowhere.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 
 from paribus import numbers
-from paribus.analysis import Along, Analysis, Contrast, Cost, Ratio, extension_in_words
+from paribus.analysis import Analysis, Contrast, Cost, Ratio, extension_in_words
 from paribus.decision import Verdict, rule_of
 from paribus.metric import Metric
 from paribus.report.cells import TESTS, change_text, join
-from paribus.report.table_model import Table
+from paribus.report.table_model import Table, table_of
 from paribus.results import Results
 from paribus.statistics import EventRates, Interval
 from paribus.study import Study, in_words
 
 MOST_LINES = 150  # trials that have a mark or a row each
 MOST_NOTABLE = 50  # trials that are named although there are many
-MOST_SEEDS = 20  # seeds with one reason that have a line each
+MOST_SEEDS = 20  # that a line names
 FEWEST_TESTED = 5  # seed pairs; fewer are described
 TIMES_SEEN = 3  # training tokens seen so often or more are counted together
-WHOSE = ("endpoint", "arm", "against")
 STATES = ("BETTER or WORSE", "SAME", "unresolved", "described only")
 BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 SPENDINGS = {"obrien_fleming": "O'Brien-Fleming", "pocock": "Pocock"}
 SPLITS = {"corpus": "corpus", "train": "training split", "validation": "validation split"}
+DUPLICATES = {
+    "in all": "units",
+    "exact copies": "exact",
+    "near copies": "near",
+    "in validation": "validation_units",
+    "exact in training": "leaked_exact",
+    "near in training": "leaked_near",
+}
 
 
 def is_large(results: Results) -> bool:
@@ -47,17 +58,22 @@ def state_of(contrast: Contrast, alpha: float) -> str:
     return STATES[0] if contrast.significant(alpha) else STATES[2]
 
 
-def _level(study: Study) -> str:
-    return numbers.level(study.inference.alpha)
+def _change_label(study: Study, what: str = "change") -> str:
+    return f"{what} [{numbers.level(study.inference.alpha)}]"
 
 
-def _mean(analysis: Analysis, arm: str, metric: str) -> tuple[str, str]:
-    summary = analysis.summary(arm, metric)
-    return analysis.metrics[metric].mean_text(summary.mean, summary.sd), str(summary.n)
+def _pair(study: Study, entry: Any) -> dict[str, str]:
+    """Return the cells of an arm and what it is compared with."""
+    return {"arm": study.called[entry.arm], "against": study.called.get(entry.reference, "")}
 
 
-def _interval(metric: Metric, interval: Interval | None) -> str:
-    return "" if interval is None else metric.span_text(interval.low, interval.high)
+def _mean(analysis: Analysis, arm: str, metric: Metric) -> dict[str, str]:
+    summary = analysis.summary(arm, metric.name)
+    return {"mean (SD)": metric.mean_text(summary.mean, summary.sd), "seeds": str(summary.n)}
+
+
+def _tests(contrast: Contrast) -> dict[str, str]:
+    return {"p": numbers.p_or_blank(contrast.p), "Holm p": numbers.p_or_blank(contrast.holm_p)}
 
 
 def without_shared_reference(table: Table) -> Table:
@@ -74,84 +90,69 @@ def without_shared_reference(table: Table) -> Table:
 
 def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]:
     """Return a table for each primary endpoint: every arm, its contrast, and its word."""
-    study, called, level = analysis.study, analysis.study.called, _level(analysis.study)
+    study, change = analysis.study, _change_label(analysis.study)
     words = {(verdict.arm, verdict.metric): verdict.word for verdict in verdicts}
     tables = []
     for endpoint in study.judged:
         metric, rows = analysis.metrics[endpoint.metric], []
         for arm in study.arms:
-            cells = [called[arm], *_mean(analysis, arm, metric.name)]
+            row = {"arm": study.called[arm], **_mean(analysis, arm, metric)}
             if reference := study.reference(arm):
                 contrast = analysis.contrast(arm, metric.name)
                 says = contrast.decided
                 ratio = f" (x{numbers.ratio(says.mean, 3)})" if says and metric.ratio else ""
-                cells += [
-                    change_text(contrast) + ratio,
-                    numbers.p_or_blank(contrast.p),
-                    numbers.p_or_blank(contrast.holm_p),
-                    called[reference],
-                    words.get((arm, metric.name), ""),
-                ]
-            rows.append((*cells, *[""] * (8 - len(cells))))
+                row |= {change: change_text(contrast) + ratio, **_tests(contrast)}
+                row |= {"against": study.called[reference]}
+                row |= {"word": words.get((arm, metric.name), "")}
+            rows.append(row)
         margin = "no margin"
         if endpoint.margin is not None:
             margin = f"margin ±{metric.stated_text(endpoint.margin)}"
-        name = metric.name.replace("/", "-").replace(" ", "-")
-        tables.append(
-            Table(
-                "primary" if endpoint is study.primary else f"primary-{name}",
-                f"{metric.title}: mean and SD over seeds, and the change with its unadjusted "
-                f"{level} interval and p ({margin}).",
-                (
-                    "arm",
-                    "mean (SD)",
-                    "seeds",
-                    f"change [{level}]",
-                    "p",
-                    "Holm p",
-                    "against",
-                    "word",
-                ),
-                rows,
-                metric.title,
-            )
+        caption = (
+            f"{metric.title}: mean and SD over seeds, and the change with its unadjusted interval "
+            f"and p ({margin})."
         )
+        name = f"primary-{metric.name.replace('/', '-').replace(' ', '-')}"
+        name = "primary" if endpoint is study.primary else name
+        tables.append(table_of(name, caption, rows, metric.title))
     return tables
 
 
 def decision(analysis: Analysis, verdicts: Sequence[Verdict]) -> Table:
     """Return the registered rule: its rows in order, and the arms that each applied to."""
     rule, study = rule_of(analysis), analysis.study
-    rows = []
-    for row in rule.all_rows.values():
-        arms = (
-            study.called[v.arm] + (f" ({v.label})" if len(study.judged) > 1 else "")
-            for v in verdicts
-            if v.row == row.id
-        )
-        outcome = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
-        rows.append((row.id, row.when, outcome, ", ".join(arms)))
+    applied = defaultdict[str, list[str]](list)
+    for v in verdicts:
+        on = f" ({v.label})" if len(study.judged) > 1 else ""
+        applied[v.row].append(study.called[v.arm] + on)
+    rows = [
+        {
+            "row": row.id,
+            "condition": row.when,
+            "outcome": f"{row.outcome}: {row.reason}" if row.reason else row.outcome,
+            "applied to": ", ".join(applied[row.id]),
+        }
+        for row in rule.all_rows.values()
+    ]
     caption = f"The rule {rule.title}: the first row whose condition holds decides."
-    return Table("decision", caption, ("row", "condition", "outcome", "applied to"), rows)
+    return table_of("decision", caption, rows)
 
 
-def endpoints(analysis: Analysis) -> Table:
-    """Return every endpoint of every arm."""
+def endpoints(analysis: Analysis, *, secondary: bool = False) -> Table:
+    """Return every endpoint of every arm, or the secondary ones alone."""
     study, rows = analysis.study, []
     for endpoint in study.endpoints:
         metric = analysis.metrics[endpoint.metric]
-        for i, arm in enumerate(study.arms if metric.name not in analysis.unmeasured else ()):
-            change = ""
+        if metric.name in analysis.unmeasured or (secondary and endpoint.primary):
+            continue
+        for i, arm in enumerate(study.arms):
+            row = {"endpoint": "" if i else metric.title, "arm": study.called[arm]}
+            row |= _mean(analysis, arm, metric)
             if study.reference(arm):
-                change = change_text(analysis.contrast(arm, metric.name))
-            first = ("" if i else metric.title, study.called[arm])
-            rows.append((*first, *_mean(analysis, arm, metric.name), change))
-    return Table(
-        "endpoints",
-        f"Mean and SD over seeds, and the change. {not_measured(analysis)}".strip(),
-        ("endpoint", "arm", "mean (SD)", "seeds", f"change [{_level(study)}]"),
-        rows,
-    )
+                row[_change_label(study)] = change_text(analysis.contrast(arm, metric.name))
+            rows.append(row)
+    caption = f"Mean and SD over seeds, and the change. {not_measured(analysis)}".strip()
+    return table_of("endpoints", caption, rows)
 
 
 def not_measured(analysis: Analysis) -> str:
@@ -162,14 +163,14 @@ def not_measured(analysis: Analysis) -> str:
 
 def contrasts(analysis: Analysis) -> Table:
     """Return every contrast in full: estimates, intervals, tests and effect sizes."""
-    study, rows = analysis.study, []
-    for contrast in analysis.contrasts:
-        arms = (study.called[contrast.arm], study.called[contrast.reference])
-        first = dict(zip(WHOSE, (contrast.declared.short_title, *arms), strict=True))
-        rows.append(first | _in_full(contrast, study.inference.alpha))
-    head = tuple(dict.fromkeys([*WHOSE, *(label for row in rows for label in row)]))
-    cells = [tuple(row.get(label, "") for label in head) for row in rows]
-    return Table("contrasts", "Every contrast in full.", head, cells)
+    study = analysis.study
+    rows = [
+        {"endpoint": contrast.declared.short_title}
+        | _pair(study, contrast)
+        | _in_full(contrast, study.inference.alpha)
+        for contrast in analysis.contrasts
+    ]
+    return table_of("contrasts", "Every contrast in full.", rows)
 
 
 def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
@@ -180,14 +181,17 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     def p(value: float | None) -> str:
         return numbers.p_or_blank(value if contrast.tested else None)
 
+    def span(interval: Interval | None) -> str:
+        return "" if interval is None else metric.span_text(interval.low, interval.high)
+
     cells = {
         "decided by": TESTS[says.test],
         "items": contrast.items_about,
         "n": str(says.n),
         "mean": metric.change_text(says.mean),
-        numbers.level(alpha): _interval(metric, says.interval),
-        "simultaneous": _interval(metric, says.simultaneous_interval),
-        numbers.level(2 * alpha): _interval(metric, says.equivalence_interval),
+        numbers.level(alpha): span(says.interval),
+        "simultaneous": span(says.simultaneous_interval),
+        numbers.level(2 * alpha): span(says.equivalence_interval),
         "p": p(says.p_value),
         "Holm p": p(contrast.holm_p),
         "TOST p": p(contrast.equivalence_holm_p),
@@ -227,22 +231,24 @@ def controls(analysis: Analysis) -> Table:
         arms[c.name, f"{c.sign} {c.state}", c.detail].append(called[c.arm])
     every = len(analysis.study.contrasts)
     rows = [
-        (name, "every arm" if 1 < len(shared) == every else join(shared), state, detail)
+        {
+            "control": name,
+            "arm": "every arm" if 1 < len(shared) == every else join(shared),
+            "state": state,
+            "evidence": detail,
+        }
         for (name, state, detail), shared in arms.items()
     ]
-    return Table(
-        "controls",
+    caption = (
         "Held: equal in every seed. Declared: the arm says that it differs. Not proven: nobody "
-        "could show it. Broken: differs, and the contrast is not analysed.",
-        ("control", "arm", "state", "evidence"),
-        rows,
-        "all else equal?",
+        "could show it. Broken: differs, and the contrast is not analysed."
     )
+    return table_of("controls", caption, rows, "all else equal?")
 
 
 def stability(analysis: Analysis) -> Table:
     """Return the events of every contrast, as counts of trials."""
-    called, study = analysis.study.called, analysis.study
+    study = analysis.study
     needed = study.stability.steps_needed
     steps = [n for arm in study.arms if (n := study.arm_facts(arm).steps) is not None]
     exact = "McNemar's" if study.is_paired else "Fisher's"
@@ -250,16 +256,12 @@ def stability(analysis: Analysis) -> Table:
     if min(steps, default=needed) < needed:
         caption += f" No spike can be seen in fewer than {needed} steps."
     rows = [
-        (
-            called[s.arm],
-            called[s.reference],
-            *map(_rates, (s.diverged, s.spiked, s.any_event)),
-            numbers.p_value(s.holm_p),
-        )
+        _pair(study, s)
+        | {"diverged": _rates(s.diverged), "spiked": _rates(s.spiked)}
+        | {"either": _rates(s.any_event), "Holm p": numbers.p_value(s.holm_p)}
         for s in analysis.stabilities
     ]
-    head = ("arm", "against", "diverged", "spiked", "either", "Holm p")
-    return Table("stability", caption, head, rows, "stability")
+    return table_of("stability", caption, rows, "stability")
 
 
 def _rates(rates: EventRates) -> str:
@@ -269,30 +271,28 @@ def _rates(rates: EventRates) -> str:
 
 def costs(analysis: Analysis) -> Table:
     """Return what arms cost besides quality."""
-    called, rows = analysis.study.called, []
+
+    def share(value: float | None) -> str:
+        return numbers.signed(None if value is None else 100 * value, 1)
+
+    rows = []
     for c in analysis.costs:
         states = [cost.state if cost else "not shown" for cost in (c.calibration, c.throughput)]
-        shares = (c.more_parameters, c.more_flops, c.more_memory)
         rows.append(
-            (
-                called[c.arm],
-                called[c.reference],
-                _cost(c.calibration, 2, 100),
-                *(_cost(kind, 1, -100) for kind in (c.throughput, c.prefill, c.decoding)),
-                *(numbers.signed(None if s is None else 100 * s, 1) for s in shares),
-                next((str(s) for s in ("over", "not shown") if s in states), "within"),
-            )
+            _pair(analysis.study, c)
+            | {
+                "calibration, points": _cost(c.calibration, 2, 100),
+                "training speed, %": _cost(c.throughput, 1, -100),
+                "reading speed, %": _cost(c.prefill, 1, -100),
+                "writing speed, %": _cost(c.decoding, 1, -100),
+                "parameters, %": share(c.more_parameters),
+                "training FLOPs, %": share(c.more_flops),
+                "memory, %": share(c.more_memory),
+                "budget": next((s for s in ("over", "not shown") if s in states), "within"),
+            }
         )
-    return Table(
-        "costs",
-        "Changes from the reference: expected calibration error in percentage points; speed, "
-        "parameters, FLOPs and memory of training in per cent.",
-        (
-            *("arm", "against", "calibration, points", "training speed, %", "reading speed, %"),
-            *("writing speed, %", "parameters, %", "training FLOPs, %", "memory, %", "budget"),
-        ),
-        rows,
-    )
+    caption = "Changes from the reference: calibration error in points, all else in per cent."
+    return table_of("costs", caption, rows)
 
 
 def _cost(cost: Cost | None, digits: int, scale: float) -> str:
@@ -306,65 +306,60 @@ def _cost(cost: Cost | None, digits: int, scale: float) -> str:
 # Looks and stages
 
 
-def sampling_table(analysis: Analysis) -> Table | None:
+def sampling_table(analysis: Analysis) -> Table:
     """Return the interval over all looks or stages of every primary contrast, and the plain one."""
-    study, called = analysis.study, analysis.study.called
-    if study.plan is None and not study.stages:
-        return None
-    rows = []
-    for c in (contrast for contrast in analysis.contrasts if contrast.primary):
-        cells = (str(len(c.seeds)), c.why_not, "", "", "")
+    study, level, rows = analysis.study, numbers.level(analysis.study.inference.alpha), []
+    for c in analysis.contrasts if study.plan or study.stages else ():
+        if not c.primary:
+            continue
+        row = {"endpoint": c.declared.short_title, **_pair(study, c)}
+        row["sampled"] = c.sampling.in_words if c.sampling else ""
         if c.decided is not None and c.paired is not None:
             ends = c.paired.t_interval
             plain = c.declared.delta_text(c.paired.mean, ends.low, ends.high)
-            p = (numbers.p_or_blank(c.p), numbers.p_or_blank(c.holm_p))
-            cells = (str(c.decided.n), change_text(c), plain, *p)
-        sampled = c.sampling.in_words if c.sampling else ""
-        rows.append((c.declared.short_title, called[c.arm], called[c.reference], sampled, *cells))
-    level = _level(study)
-    return Table(
-        "looks",
+            row |= {"pairs": str(c.decided.n), f"{level}, decides": change_text(c)}
+            row |= {f"{level}, plain": plain, **_tests(c)}
+        else:
+            row |= {"pairs": str(len(c.seeds)), f"{level}, decides": c.why_not}
+        rows.append(row)
+    caption = (
         "How the pairs were sampled: the interval over all looks and stages, which decides, and "
-        "the plain one.",
-        (*WHOSE, "sampled", "pairs", f"{level}, decides", f"{level}, plain", "p", "Holm p"),
-        rows,
+        "the plain one."
     )
+    return table_of("looks", caption, rows)
 
 
-def looks_table(analysis: Analysis) -> Table | None:
-    """Return what each look decided on each contrast; None without looks."""
-    if not analysis.looks:
-        return None
+def looks_table(analysis: Analysis) -> Table:
+    """Return what each look decided on each contrast."""
     rows = []
     for entry in analysis.looks:
-        for arm, decided in entry["contrasts"].items():
-            for name, cells in decided["endpoints"].items():
-                metric = analysis.metrics[name]
-                if decided["look"] == entry["look"]:
-                    rows.append(
-                        (
-                            str(entry["look"]),
-                            str(entry["seeds"]),
-                            analysis.study.called[arm],
-                            metric.short_title,
-                            str(cells["pairs"]),
-                            _look_change(cells, metric),
-                            numbers.p_or_blank(cells.get("holm_p")),
-                            numbers.p_or_blank(cells.get("equivalence_holm_p")),
-                            numbers.fixed(cells["predictive_power"], 2),
-                            cells.get("resolved") or decided["decision"],
-                        )
-                    )
-    return Table(
-        "looks-taken",
+        decisions = [
+            (arm, decided, name, cells)
+            for arm, decided in entry["contrasts"].items()
+            if decided["look"] == entry["look"]
+            for name, cells in decided["endpoints"].items()
+        ]
+        for arm, decided, name, cells in decisions:
+            metric = analysis.metrics[name]
+            rows.append(
+                {
+                    "look": str(entry["look"]),
+                    "seeds": str(entry["seeds"]),
+                    "arm": analysis.study.called[arm],
+                    "endpoint": metric.short_title,
+                    "pairs": str(cells["pairs"]),
+                    "change": _look_change(cells, metric),
+                    "Holm p": numbers.p_or_blank(cells.get("holm_p")),
+                    "TOST p": numbers.p_or_blank(cells.get("equivalence_holm_p")),
+                    "prospect": numbers.fixed(cells["predictive_power"], 2),
+                    "decision": cells.get("resolved") or decided["decision"],
+                }
+            )
+    caption = (
         "Every look: the change with its interval over all looks, Holm's p, the p of two one-sided "
-        "tests, the chance to be resolved by the last look, and the decision.",
-        (
-            *("look", "seeds", "arm", "endpoint", "pairs", "change", "Holm p", "TOST p"),
-            *("prospect", "decision"),
-        ),
-        rows,
+        "tests, the chance to be resolved by the last look, and the decision."
     )
+    return table_of("looks-taken", caption, rows)
 
 
 def _look_change(entry: dict[str, Any], metric: Metric) -> str:
@@ -395,20 +390,25 @@ def sampling_method(analysis: Analysis) -> str:
 
 def arms(study: Study) -> Table:
     """Return the description of every arm and its differences from its reference."""
-    called, rows = study.called, []
-    for name, arm in study.arms.items():
-        reference = study.reference(name)
-        differs = "; ".join(f"{k}: {a} → {b}" for k, (a, b) in study.differences(name).items())
-        against = called[reference] if reference else ""
-        rows.append((called[name], arm.description or arm.title, against, differs))
+    rows = [
+        {
+            "arm": study.called[name],
+            "description": arm.description or arm.title,
+            "against": study.called.get(study.reference(name) or "", ""),
+            "differs in": "; ".join(
+                f"{key}: {a} → {b}" for key, (a, b) in study.differences(name).items()
+            ),
+        }
+        for name, arm in study.arms.items()
+    ]
     caption = "The arms, and exactly what sets each apart from its reference."
-    return Table("arms", caption, ("arm", "description", "against", "differs in"), rows, "arms")
+    return table_of("arms", caption, rows, "arms")
 
 
 def trials(results: Results, analysis: Analysis) -> Table:
     """Return every trial with every endpoint."""
-    called, study = results.study.called, results.study
-    metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
+    called = results.study.called
+    metrics = [analysis.metrics[endpoint.metric] for endpoint in results.study.endpoints]
     rows = []
     for row in results.scores.to_pylist():
         events = analysis.events.get((row["arm"], row["seed"]))
@@ -416,13 +416,14 @@ def trials(results: Results, analysis: Analysis) -> Table:
         if events:
             outcome = "diverged" if row["diverged"] or events.diverged else outcome
             outcome += ", spiked" if events.spiked else ""
-        values = [metric.value_text(row[metric.name]) for metric in metrics]
-        rows.append((called[row["arm"]], str(row["seed"]), *values, outcome))
-    for folder in results.unfinished:
-        blank = [""] * len(metrics)
-        rows.append((called[folder.arm], str(folder.seed), *blank, "not finished"))
-    head = ("arm", "seed", *(metric.short_title for metric in metrics), "outcome")
-    return Table("trials", "Every trial.", head, rows)
+        cells = {metric.short_title: metric.value_text(row[metric.name]) for metric in metrics}
+        head = {"arm": called[row["arm"]], "seed": str(row["seed"])}
+        rows.append(head | cells | {"outcome": outcome})
+    rows += [
+        {"arm": called[folder.arm], "seed": str(folder.seed), "outcome": "not finished"}
+        for folder in results.unfinished
+    ]
+    return table_of("trials", "Every trial.", rows)
 
 
 def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
@@ -431,24 +432,22 @@ def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
     if not is_large(results):
         return [every]
     study, rows = results.study, []
-    metrics = [analysis.metrics[endpoint.metric] for endpoint in study.endpoints]
     for arm in study.arms:
         events = [events for (name, _), events in analysis.events.items() if name == arm]
         n_finished = len(events) + (0 if analysis.runs else analysis.excluded.get(arm, 0))
-        counts = n_finished, sum(e.diverged for e in events), sum(e.spiked for e in events)
-        cells = [study.called[arm], *map(str, counts)]
-        for metric in metrics:
+        row = {"arm": study.called[arm], "finished": str(n_finished)}
+        row |= {kind: str(sum(getattr(e, kind) for e in events)) for kind in ("diverged", "spiked")}
+        for endpoint in study.endpoints:
+            metric = analysis.metrics[endpoint.metric]
             values = list(analysis.summary(arm, metric.name).values.values())
             ends = np.quantile(values, (0, 0.5, 1)) if values else (None,) * 3
-            cells.append(" / ".join(metric.value_text(v) for v in ends))
-        rows.append(tuple(cells))
-    by_arm = Table(
-        "trials-by-arm",
+            row[metric.short_title] = " / ".join(metric.value_text(v) for v in ends)
+        rows.append(row)
+    caption = (
         f"{len(results.finished):,} trials by arm: finished, diverged, spiked, and the least, "
-        "median and greatest value of every endpoint. Every trial is in tables/scores.csv.",
-        ("arm", "finished", "diverged", "spiked", *(metric.short_title for metric in metrics)),
-        rows,
+        "median and greatest value of every endpoint. Every trial is in tables/scores.csv."
     )
+    by_arm = table_of("trials-by-arm", caption, rows)
     notable = tuple(row for row in every.rows if row[-1] != "finished")
     caption = f"The first {MOST_NOTABLE} of {len(notable):,} trials that did not end well."
     rest = replace(every, name="trials-notable", caption=caption, rows=notable[:MOST_NOTABLE])
@@ -456,19 +455,16 @@ def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
 
 
 def left_out(analysis: Analysis) -> list[str]:
-    """Return a line for each seed that a contrast excludes and the reason; many seeds share one."""
-    called, seeds = analysis.study.called, defaultdict[tuple[str, str, str], list[int]](list)
-    for out in analysis.left_out:
-        seeds[called[out.arm], called[out.reference], out.why].append(out.seed)
-    lines = []
-    for (arm, reference, why), numbers_ in seeds.items():
-        each = list(dict.fromkeys(numbers_))
-        if len(each) <= MOST_SEEDS:
-            lines += [f"Seed {seed} of {arm} against {reference}: {why}." for seed in each]
-        else:
-            first = ", ".join(map(str, each[:MOST_SEEDS]))
-            lines.append(f"{len(each):,} seeds of {arm} against {reference} ({first} ...): {why}.")
-    return lines
+    """Return a line for each contrast and the reason why seeds of it are left out."""
+    seeds = defaultdict[tuple[str, str, str], dict[int, None]](dict)
+    for out in analysis.left_out:  # once for each endpoint
+        pair = _pair(analysis.study, out)
+        seeds[pair["arm"], pair["against"], out.why][out.seed] = None
+    return [
+        f"{'Seed' if len(each) == 1 else 'Seeds'} {numbers.some([*map(str, each)], MOST_SEEDS)} of "
+        f"{arm} against {reference}: {why}."
+        for (arm, reference, why), each in seeds.items()
+    ]
 
 
 # Tuning
@@ -476,15 +472,13 @@ def left_out(analysis: Analysis) -> list[str]:
 
 def tuning_tables(analysis: Analysis) -> list[Table]:
     """Return what arms were tuned to, and how sensitive they are to the learning rate."""
-    tables = (tuning_table(analysis), sensitivity_table(analysis))
-    return [table for table in tables if table is not None]
+    return [] if analysis.tuned is None else [tuning_table(analysis), sensitivity_table(analysis)]
 
 
-def tuning_table(analysis: Analysis) -> Table | None:
-    """Return what every arm was tuned to; None if nothing was, or tuning is not finished."""
+def tuning_table(analysis: Analysis) -> Table:
+    """Return what every arm was tuned to."""
     tuned, study = analysis.tuned, analysis.study
-    if tuned is None:
-        return None
+    assert tuned is not None
     metric, rows = tuned.metric, []
     shares = {
         c.arm: f"{100 * c.choice_share:.0f}"
@@ -496,98 +490,80 @@ def tuning_table(analysis: Analysis) -> Table | None:
         values = [value for value in best.values.values() if math.isfinite(value)]
         ends = [metric.value_text(extreme(values)) for extreme in (min, max)] if values else []
         rows.append(
-            (
-                study.called[arm],
-                in_words(tuned.values_of(best)),
-                in_words(tuned.chosen[arm]),
-                metric.value_text(best.mean),
-                " to ".join(ends),
-                str(sum(point.n_diverged for point in tuned.of(arm))),
-                shares.get(arm, ""),
-                "; ".join(tuned.caveats.get(arm, [])),
-            )
+            {
+                "arm": study.called[arm],
+                "best tried": in_words(tuned.values_of(best)),
+                "judged at": in_words(tuned.chosen[arm]),
+                "mean": metric.value_text(best.mean),
+                "seeds from, to": " to ".join(ends),
+                "diverged": str(sum(point.n_diverged for point in tuned.of(arm))),
+                "choice, %": shares.get(arm, ""),
+                "open": "; ".join(tuned.caveats.get(arm, [])),
+            }
         )
-    seeds = numbers.plural(len(tuned.points[0].values), "tuning seed")
-    return Table(
-        "tuning",
-        f"Tuning: {len(tuned.candidates)} candidates on {seeds}. Best tried by mean "
-        f"{metric.title}; judged at the fitted optimum, if there is one; and the share of the "
-        "squared error of the contrast that comes from the choice.",
-        (
-            *("arm", "best tried", "judged at", "mean", "seeds from, to", "diverged"),
-            *("choice, %", "open"),
-        ),
-        rows,
-        f"tuning: {len(tuned.candidates)} candidates by {metric.label}",
+    n, seeds = len(tuned.candidates), numbers.plural(len(tuned.points[0].values), "tuning seed")
+    caption = (
+        f"Tuning: {n} candidates on {seeds}. Best tried by mean {metric.title}; judged at the "
+        "fitted optimum, if there is one; and the share of the squared error of the contrast that "
+        "comes from the choice."
     )
+    return table_of("tuning", caption, rows, f"tuning: {n} candidates by {metric.label}")
 
 
-def sensitivity_table(analysis: Analysis) -> Table | None:
-    """Return learning-rate sensitivity of every arm (Wortsman et al. 2023); None if unknown."""
-    if analysis.tuned is None or not analysis.tuned.sensitivities:
-        return None
-    called, rows = analysis.study.called, []
-    for s in analysis.tuned.sensitivities:
+def sensitivity_table(analysis: Analysis) -> Table:
+    """Return learning-rate sensitivity of every arm (Wortsman et al. 2023)."""
+    rows = []
+    for s in analysis.tuned.sensitivities if analysis.tuned else ():
         values = [value for value in s.values.values() if math.isfinite(value)]
-        mean = numbers.fixed(sum(values) / len(values) if values else None, 4)
-        change = p = ""
+        mean = numbers.fixed(fmean(values) if values else None, 4)
+        row = _pair(analysis.study, s) | {"mean": mean, "seeds": str(len(values))}
         if s.paired is not None:
-            ends = s.paired.decided.interval
-            change = numbers.delta(s.paired.mean, ends.low, ends.high, 4)
-            p = (
-                ""
-                if s.paired.decided.descriptive_only
-                else numbers.p_value(s.paired.decided.p_value)
-            )
-        against = called[s.reference] if s.reference else ""
-        rows.append((called[s.arm], against, mean, str(len(values)), change, p))
-    return Table(
-        "sensitivities",
+            says = s.paired.decided
+            p = None if says.descriptive_only else says.p_value
+            change = numbers.delta(s.paired.mean, says.interval.low, says.interval.high, 4)
+            row |= {_change_label(analysis.study): change, "p": numbers.p_or_blank(p)}
+        rows.append(row)
+    caption = (
         "Learning-rate sensitivity: by how much the loss exceeds that of the best rate, in the "
-        "mean over all rates tried (nats/token), paired by tuning seed.",
-        ("arm", "against", "mean", "seeds", f"change [{_level(analysis.study)}]", "p"),
-        rows,
-        "learning-rate sensitivity, nats/token",
+        "mean over all rates tried (nats/token), paired by tuning seed."
     )
+    return table_of("sensitivities", caption, rows, "learning-rate sensitivity, nats/token")
 
 
 # Along training
 
 
-def along_table(analysis: Analysis) -> Table | None:
-    """Return speed-ups, crossings and targets of every contrast; None without a curve."""
-    if not analysis.along:
-        return None
-    called, target = analysis.study.called, analysis.study.facts.target
-    rows = []
+def along_table(analysis: Analysis) -> Table:
+    """Return speed-ups, crossings and targets of every contrast that has a curve."""
+    target, rows = analysis.study.facts.target, []
     for entry in analysis.along:
         places = [(numbers.short(c.at), c.resolved) for c in entry.contrast.crossings]
         crossings = numbers.some([at if resolved else f"({at})" for at, resolved in places])
-        rows.append(
-            (
-                called[entry.arm],
-                called[entry.reference],
-                BUDGETS[entry.axis],
-                _ratio(entry.speedup, len(entry.seeds)),
-                crossings or numbers.NONE,
-                *(_reached(entry) if target is not None else ()),
-            )
-        )
-    speedup = f"speed-up [{_level(analysis.study)}]"
-    head = ("arm", "against", "budget", speedup, "mean curves cross at")
+        row = _pair(analysis.study, entry) | {
+            "budget": BUDGETS[entry.axis],
+            _change_label(analysis.study, "speed-up"): _ratio(entry.speedup, len(entry.seeds)),
+            "mean curves cross at": crossings or numbers.NONE,
+        }
+        if entry.reached is not None:
+            first = entry.reached.first
+            row |= {
+                "reached by": f"{first.treatment} and {first.baseline} of {first.n}",
+                "ratio to the target": _ratio(entry.reached.ratio, first.n),
+                "sign p": numbers.p_value(first.p_value),
+            }
+        rows.append(row)
     caption = (
         "Speed-up: the budget that the reference needs to reach a loss over the budget that the "
         "arm needs; the loss is the higher of their two final ones. Crossings in brackets are not "
         "resolved."
     )
     if target is not None:
-        head += ("reached by", "ratio to the target", "sign p")
         caption += f" Target: {target:g} nats/token; a trial that never reached it counts in full."
     if any(entry.left_out for entry in analysis.along):
         seeds = sorted({seed for entry in analysis.along for seed in entry.seeds_without})
         named = ", ".join(map(str, seeds))
         caption += f" Points at which the loss of a seed is not finite are excluded ({named})."
-    return Table("along", caption, head, rows)
+    return table_of("along", caption, rows)
 
 
 def _ratio(ratio: Ratio | None, pairs: int) -> str:
@@ -597,26 +573,13 @@ def _ratio(ratio: Ratio | None, pairs: int) -> str:
     return f"{numbers.ratio(ratio.log, 3)} {numbers.ratio_interval(ratio.low, ratio.high, 3)}{some}"
 
 
-def _reached(entry: Along) -> tuple[str, str, str]:
-    if entry.reached is None:
-        return numbers.NONE, numbers.NONE, ""
-    first = entry.reached.first
-    ratio = _ratio(entry.reached.ratio, first.n)
-    return (
-        f"{first.treatment} and {first.baseline} of {first.n}",
-        ratio,
-        numbers.p_value(first.p_value),
-    )
-
-
 # Tasks
 
 
-def task_table(results: Results) -> Table | None:
-    """Return accuracy of every arm on every task; None if no question was asked."""
+def task_table(results: Results) -> Table:
+    """Return accuracy of every arm on every task."""
     table = accuracy_table(results.study, results.tasks.to_pylist())
-    source = tasks_text(results)
-    return table and replace(table, caption=f"{table.caption} {source}".strip())
+    return replace(table, caption=f"{table.caption} {tasks_text(results)}".strip())
 
 
 def tasks_text(results: Results) -> str:
@@ -638,53 +601,55 @@ def tasks_text(results: Results) -> str:
     return f"{pins['package']} {pins['version']}: {'; '.join(parts)}."
 
 
-def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table | None:
+def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
     """Return mean accuracy by task, shots and arm, from rows with arm, seed, task, shots, accuracy
-    and chance; None for no row."""
-    values: dict[tuple[str, int], dict[str, list[float]]] = {}
-    chances: dict[tuple[str, int], float] = {}
-    for row in recorded:
-        if row["accuracy"] is None or not math.isfinite(row["accuracy"]):
-            continue
-        key = (row["task"], row["shots"])
-        values.setdefault(key, {}).setdefault(row["arm"], []).append(row["accuracy"])
-        chances[key] = row["chance"]
-    rows = []
-    for (task, shots), by_arm in values.items():
-        chance = numbers.fixed(100 * chances[task, shots], 1)
-        for i, (arm, accuracies) in enumerate(by_arm.items()):
-            first = ("", "") if i else (task, str(shots))
-            mean = (_percent_sd(accuracies), str(len(accuracies)))
-            rows.append((*first, study.called[arm], *mean, chance))
+    and chance."""
+    answered = [r for r in recorded if r["accuracy"] is not None and math.isfinite(r["accuracy"])]
+    values = defaultdict[tuple[str, int], dict[str, list[float]]](dict)
+    for row in answered:
+        values[row["task"], row["shots"]].setdefault(row["arm"], []).append(row["accuracy"])
+    chances = {(row["task"], row["shots"]): row["chance"] for row in answered}
+    rows = [
+        {
+            "task": "" if i else task,
+            "shots": "" if i else str(shots),
+            "arm": study.called[arm],
+            "accuracy (SD)": _percent_sd(accuracies),
+            "seeds": str(len(accuracies)),
+            "chance": numbers.fixed(100 * chances[task, shots], 1),
+        }
+        for (task, shots), by_arm in values.items()
+        for i, (arm, accuracies) in enumerate(by_arm.items())
+    ]
     caption = "Accuracy on every task, per cent: mean (SD) over seeds, and chance."
-    head = ("task", "shots", "arm", "accuracy (SD)", "seeds", "chance")
-    return Table("tasks", caption, head, rows) if rows else None
+    return table_of("tasks", caption, rows)
 
 
 def macro_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
     """Return the unweighted mean accuracy over tasks of every arm, by shots."""
-    by_seed: dict[tuple[str, int], dict[int, list[float]]] = {}
+    by_seed = defaultdict[tuple[str, int], dict[int, list[float]]](dict)
     for row in recorded:
-        seeds = by_seed.setdefault((row["arm"], row["shots"]), {})
-        seeds.setdefault(row["seed"], []).append(row["accuracy"])
-    shots = sorted({n for _, n in by_seed})
-    rows = []
-    for arm in (arm for arm in study.arms if any(key[0] == arm for key in by_seed)):
-        means = ([float(np.mean(a)) for a in by_seed.get((arm, n), {}).values()] for n in shots)
-        rows.append((study.called[arm], *map(_percent_sd, means)))
-    head = ("arm", *(f"{n} shots" for n in shots))
-    return Table("macro", "Macro accuracy, per cent (SD).", head, rows, "macro accuracy, % (SD)")
+        by_seed[row["arm"], row["shots"]].setdefault(row["seed"], []).append(row["accuracy"])
+    rows = [
+        {"arm": study.called[arm]}
+        | {
+            f"{n} shots": _percent_sd([fmean(each) for each in by_seed[arm, n].values()])
+            for n in sorted({n for _, n in by_seed})
+        }
+        for arm in study.arms
+        if any(answered == arm for answered, _ in tuple(by_seed))
+    ]
+    return table_of("macro", "Macro accuracy, per cent (SD).", rows, "macro accuracy, % (SD)")
 
 
 def _percent_sd(values: list[float]) -> str:
     if not values:
         return numbers.NONE
-    sd = 100 * float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return numbers.mean_sd(100 * float(np.mean(values)), sd, 1)
+    return numbers.mean_sd(100 * fmean(values), 100 * stdev(values) if len(values) > 1 else None, 1)
 
 
-def task_contrast_table(analysis: Analysis) -> Table | None:
-    """Return every task of every contrast; None if no question was asked."""
+def task_contrast_table(analysis: Analysis) -> Table:
+    """Return every task of every contrast."""
     rows = []
     for c in analysis.tasks:
         change, says = numbers.signed(100 * (c.treatment - c.baseline), 1), c.decided
@@ -693,27 +658,19 @@ def task_contrast_table(analysis: Analysis) -> Table | None:
             change = numbers.delta(100 * says.mean, 100 * ends.low, 100 * ends.high, 1)
         is_tested = says is not None and len(c.seeds) >= FEWEST_TESTED
         rows.append(
-            (
-                c.task,
-                analysis.study.called[c.arm],
-                numbers.fixed(100 * c.baseline, 1),
-                numbers.fixed(100 * c.treatment, 1),
-                change,
-                numbers.p_value(says.p_value if says and is_tested else None),
-                numbers.p_value(c.holm_p if is_tested else None),
-            )
+            {
+                "task": c.task,
+                "arm": analysis.study.called[c.arm],
+                "reference": numbers.fixed(100 * c.baseline, 1),
+                "accuracy": numbers.fixed(100 * c.treatment, 1),
+                _change_label(analysis.study): change,
+                "p": numbers.p_value(says.p_value if says and is_tested else None),
+                "Holm p": numbers.p_value(c.holm_p if is_tested else None),
+            }
         )
-    if not rows:
-        return None
     new = "new questions" if analysis.study.inference.of_new_questions else "these questions"
-    change = f"change [{_level(analysis.study)}]"
-    return Table(
-        "task-contrasts",
-        f"Accuracy on every task against the reference, per cent, for {new}.",
-        ("task", "arm", "reference", "accuracy", change, "p", "Holm p"),
-        rows,
-        f"accuracy on tasks (%), for {new}",
-    )
+    caption = f"Accuracy on every task against the reference, per cent, for {new}."
+    return table_of("task-contrasts", caption, rows, f"accuracy on tasks (%), for {new}")
 
 
 # Data
@@ -727,45 +684,50 @@ def data_tables(results: Results) -> list[Table]:
 
 def token_classes(results: Results) -> Table:
     """Return shares of token classes in corpus and splits, and in what each arm consumed."""
-    recorded: dict[str, dict[str, int]] = results.data.get("token_classes", {})
+    recorded: dict[str, Mapping[str, int]] = results.data.get("token_classes", {})
     counts = {SPLITS.get(split, split): classes for split, classes in recorded.items()}
-    for row in results.sampling.to_pylist():
-        if row["kind"] == "token class":
-            name = f"consumed: {results.study.called[row['arm']]}"
-            of_arm = counts.setdefault(name, defaultdict(int))
-            of_arm[row["part"]] += row["tokens"]
-    classes = list(dict.fromkeys(part for parts in counts.values() for part in parts))
+    consumed = _sampled(results, "token class")
+    counts |= {f"consumed: {arm}": classes for arm, classes in consumed.items()}
+    parts = list(dict.fromkeys(part for classes in counts.values() for part in classes))
     rows = []
-    for source, parts in counts.items():
-        tokens = sum(parts.values())
-        shares = [_percent(parts.get(part, 0), tokens) for part in classes]
-        rows.append((source, f"{tokens:,}", *shares))
+    for where, classes in counts.items():
+        tokens = sum(classes.values())
+        shares = {part: _percent(classes.get(part, 0), tokens) for part in parts}
+        rows.append({"where": where, "tokens": f"{tokens:,}"} | shares)
     caption = "Tokens by class, per cent, in the text and in what trials consumed."
-    return Table("token-classes", caption, ("where", "tokens", *classes), rows)
+    return table_of("token-classes", caption, rows)
 
 
 def coverage(results: Results) -> Table:
     """Return how much of the training split was seen how often, averaged over an arm's seeds."""
-    groups: dict[str, dict[int, int]] = {}
-    for row in results.sampling.to_pylist():
-        if row["kind"] == "times seen":
-            counts = groups.setdefault(results.study.called[row["arm"]], defaultdict(int))
-            counts[min(int(row["part"]), TIMES_SEEN)] += row["tokens"]
-    rows = [
-        (arm, *(_percent(counts[n], sum(counts.values())) for n in range(TIMES_SEEN + 1)))
-        for arm, counts in groups.items()
-    ]
-    head = ("arm", "never", "once", "twice", f"{TIMES_SEEN} times or more")
+    labels = ("never", "once", "twice", f"{TIMES_SEEN} times or more")
+    rows = []
+    for arm, tokens in _sampled(results, "times seen").items():
+        counts = [0] * len(labels)
+        for times, n in tokens.items():
+            counts[min(int(times), TIMES_SEEN)] += n
+        shares = (_percent(count, sum(counts)) for count in counts)
+        rows.append({"arm": arm} | dict(zip(labels, shares, strict=True)))
     caption = "Training tokens by how often a trial saw them, per cent, averaged over seeds."
-    return Table("coverage", caption, head, rows)
+    return table_of("coverage", caption, rows)
+
+
+def _sampled(results: Results, kind: str) -> dict[str, dict[str, int]]:
+    """Return tokens by arm and part, all seeds together."""
+    counts: dict[str, dict[str, int]] = {}
+    for row in results.sampling.to_pylist():
+        if row["kind"] == kind:
+            of_arm = counts.setdefault(results.study.called[row["arm"]], defaultdict(int))
+            of_arm[row["part"]] += row["tokens"]
+    return counts
 
 
 def duplicates(results: Results) -> Table:
     """Return duplicates in the corpus, and validation units that training has too."""
     recorded: dict[str, Any] = results.data.get("duplicates", {})
-    keys = ("units", "exact", "near", "validation_units", "leaked_exact", "leaked_near")
     rows = [
-        (f"{kind}s", *(f"{counts.get(key, 0):,}" for key in keys))
+        {"units": f"{kind}s"}
+        | {label: f"{counts.get(key, 0):,}" for label, key in DUPLICATES.items()}
         for kind, counts in recorded.items()
     ]
     caption = "Duplicates in the corpus, and validation units that training has too."
@@ -774,49 +736,43 @@ def duplicates(results: Results) -> Table:
             f" {leakage['in_training']:,} of {leakage['validation_tokens']:,} validation tokens "
             "stand word for word in the training text."
         )
-    head = (
-        *("units", "in all", "exact copies", "near copies", "in validation"),
-        *("exact in training", "near in training"),
-    )
-    return Table("duplicates", caption, head, rows)
+    return table_of("duplicates", caption, rows)
 
 
 def leakage_by_arm(results: Results) -> Table:
     """Return how much held-out text stands in the training text of each arm that has its own."""
     described: dict[str, Any] = results.data.get("arms", {})
-    called, rows = results.study.called, []
-    for arm, of_arm in described.items():
-        leakage = of_arm.get("leakage")
-        if arm in called and leakage:
-            counts = leakage["in_training"], leakage["validation_tokens"]
-            rows.append((called[arm], f"{counts[0]:,}", f"{counts[1]:,}", _percent(*counts)))
-    head = ("arm", "in training", "validation tokens", "per cent")
+    rows = [
+        {
+            "arm": results.study.called[arm],
+            "in training": f"{leakage['in_training']:,}",
+            "validation tokens": f"{leakage['validation_tokens']:,}",
+            "per cent": _percent(leakage["in_training"], leakage["validation_tokens"]),
+        }
+        for arm, of_arm in described.items()
+        if arm in results.study.called and (leakage := of_arm.get("leakage"))
+    ]
     caption = "Validation tokens that stand word for word in the training text of an arm."
-    return Table("leakage", caption, head, rows)
+    return table_of("leakage", caption, rows)
 
 
 def consumed_by_source(results: Results) -> Table:
     """Return what trials of each arm with a mixture consumed of every source."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
-    windows: dict[str, int] = defaultdict(int)
+    windows = defaultdict[str, int](int)
     for (arm, _), trial in results.trials.items():
         sources = trial.get("consumed", {}).get("sources", {})
         for name, counts in sources.items() if len(sources) > 1 else ():
-            total = sums.setdefault((arm, name), defaultdict(int))
             windows[arm] += counts["windows"]
             for key, count in counts.items():
-                total[key] += count
-    keys, called = ("windows", "tokens", "bytes"), results.study.called
+                sums.setdefault((arm, name), defaultdict(int))[key] += count
     rows = [
-        (
-            *(called[arm], name),
-            *(f"{counts[key]:,}" for key in keys),
-            _percent(counts["windows"], windows[arm]),
-        )
+        {"arm": results.study.called[arm], "source": name}
+        | {key: f"{counts[key]:,}" for key in ("windows", "tokens", "bytes")}
+        | {"per cent of windows": _percent(counts["windows"], windows[arm])}
         for (arm, name), counts in sums.items()
     ]
-    head = ("arm", "source", *keys, "per cent of windows")
-    return Table("sources", "What was consumed of each source, all seeds together.", head, rows)
+    return table_of("sources", "What was consumed of each source, all seeds together.", rows)
 
 
 def _percent(part: int, whole: int) -> str:
@@ -825,13 +781,6 @@ def _percent(part: int, whole: int) -> str:
 
 def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
     """Return every table of a study."""
-    optional = (
-        along_table(analysis),
-        sampling_table(analysis),
-        looks_table(analysis),
-        task_contrast_table(analysis),
-        task_table(results),
-    )
     return [
         *tuning_tables(analysis),
         *primary(analysis, verdicts),
@@ -844,5 +793,9 @@ def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]
         trials(results, analysis),
         contrasts(analysis),
         *data_tables(results),
-        *(table for table in optional if table is not None),
+        along_table(analysis),
+        sampling_table(analysis),
+        looks_table(analysis),
+        task_contrast_table(analysis),
+        task_table(results),
     ]

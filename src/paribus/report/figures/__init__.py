@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paribus.analysis import Analysis
-from paribus.report.figures.contrasts import forest, forest_name, pairs_name, seed_pairs
-from paribus.report.figures.models import against, curve, parts, profile, spread, tasks, throughput
+from paribus.drawing import Drawing
+from paribus.report.figures.contrasts import forest, forest_name, seed_pairs
+from paribus.report.figures.recorded import (
+    against,
+    contrast_along,
+    curve,
+    logged,
+    loss_curves,
+    over_training,
+    parts,
+    profile,
+    spread,
+    tasks,
+    throughput,
+)
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours
-from paribus.report.figures.training import contrast_along, logged, loss_curves, over_training
 from paribus.report.figures.tuning import tuning_figures
 from paribus.results import Results
 
-__all__ = ["ARM_COLOURS", "Figure", "colours", "draw", "forest", "forest_name", "pairs_name"]
+__all__ = ["ARM_COLOURS", "Figure", "colours", "draw", "forest", "forest_name"]
 
 # How a drawing is drawn, in the order of a report.
 DRAWN = {
@@ -31,11 +45,11 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
     figures = [
         *tuning_figures(analysis),
         *(forest(analysis, endpoint) for endpoint in results.study.judged),
-        *(seed_pairs(analysis, endpoint.metric) for endpoint in results.study.endpoints),
+        *(seed_pairs(analysis, endpoint.metric) for endpoint in results.study.judged),
         loss_curves(results),
         contrast_along(analysis),
         *logged(results),
-        *(DRAWN[drawing.how](results, drawing) for drawing in drawings),
+        *(_declared(results, drawing) for drawing in drawings),
         tasks(results),
         throughput(results),
     ]
@@ -44,3 +58,8 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
         if figure is not None:  # of two with one name, which is that of a file, the first
             by_name.setdefault(figure.name, figure)
     return list(by_name.values())
+
+
+def _declared(results: Results, drawing: Drawing) -> Figure | None:
+    figure = DRAWN[drawing.how](results, drawing)
+    return figure and replace(figure, section=drawing.section, in_text=drawing.in_text)

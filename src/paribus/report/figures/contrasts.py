@@ -133,30 +133,20 @@ def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
     return rows
 
 
-def pairs_name(metric: str) -> str:
-    """Return the name of the figure of a metric's seed pairs."""
-    return f"pairs-{figure_name(metric)}"
-
-
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     """Return every seed as a line from its reference to its arm, in a panel for each contrast.
 
     Where runs are not paired, every run is a point.
     """
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
-    values = {arm: analysis.summary(arm, metric).values for arm in study.arms}
     rows, rises = [], []
     for arm, reference in study.contrasts:
-        seeds = (
-            [s for s in values[arm] if s in values[reference]] if study.is_paired else study.seeds
-        )
-        own = _pair_rows(analysis, metric, arm, reference, seeds, values)
-        if not own or len(rises) == MOST_PANELS:
-            continue
-        rows += own
-        paired = analysis.contrast(arm, metric).paired
-        deltas = [pair.delta for pair in paired.pairs] if paired else []
-        rises.append(f"{sum(delta > 0 for delta in deltas)} of {len(deltas)} ({called[arm]})")
+        own = _pair_rows(analysis, metric, arm, reference)
+        if own and len(rises) < MOST_PANELS:
+            rows += own
+            paired = analysis.contrast(arm, metric).paired
+            deltas = [pair.delta for pair in paired.pairs] if paired else []
+            rises.append(f"{sum(delta > 0 for delta in deltas)} of {len(deltas)} ({called[arm]})")
     if not rows:
         return None
     base = chart_of(None).encode(
@@ -164,56 +154,45 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         y=value_axis("value:Q", declared.title),
     )
     value = alt.Tooltip("value:Q", format=f".{declared.shown_digits}f")
-    points = base.mark_circle(size=42, opacity=1).encode(
+    drawn: Any = base.mark_circle(size=42, opacity=1).encode(
         color=arm_colour(study, legend=False),
         tooltip=[alt.Tooltip("arm:N"), alt.Tooltip("seed:N"), value],
     )
-    slopes = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1)
-    slopes = slopes.encode(detail=alt.Detail("seed:N"))
-    drawn = alt.layer(slopes, points) if study.is_paired else points
-    title, name = f"{declared.label[0].upper()}{declared.label[1:]}", pairs_name(metric)
-    if study.is_paired and len(rises) <= MOST_NAMED:
-        title += f": rises in {', '.join(rises)}"
-    caption = "Every run is a point."
+    title, caption = f"{declared.label[0].upper()}{declared.label[1:]}", "Every run is a point."
     if study.is_paired:
+        slopes = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1)
+        drawn = alt.layer(slopes.encode(detail=alt.Detail("seed:N")), drawn)
         caption = "Every seed is a line from its reference to its arm."
-    largest = max(len(seeds) for seeds in values.values())
-    if study.is_paired and largest > MOST_PAIRS:
-        caption += f" {MOST_PAIRS} of {largest:,} pairs are drawn, at even ranks by their change."
+        if len(study.seeds) > MOST_PAIRS:
+            caption += f" {MOST_PAIRS} pairs are drawn, at even ranks by their change."
+        if len(rises) <= MOST_NAMED:
+            title += f": rises in {', '.join(rises)}"
     if left := len(study.contrasts) - len(rises):
         caption += f" {numbers.plural(left, 'contrast')} without a pair, or beyond {MOST_PANELS} "
         caption += "panels, are in the tables only."
-    labels = list(dict.fromkeys(row["part"] for row in rows))
-    chart = panels(drawn, labels, name, own="x")
+    name = f"pairs-{figure_name(metric)}"
+    chart = panels(drawn, list(dict.fromkeys(row["part"] for row in rows)), name, own="x")
     wide = len(rises) > 2
-    return Figure(name, "endpoints", title, caption, chart, rows, panel=PANEL, wide=wide)
+    return Figure(name, "seeds", title, caption, chart, rows, panel=PANEL, wide=wide)
 
 
-def _pair_rows(
-    analysis: Analysis,
-    metric: str,
-    arm: str,
-    reference: str,
-    seeds: Any,
-    values: dict[str, dict[int, float]],
-) -> list[dict[str, Any]]:
+def _pair_rows(analysis: Analysis, metric: str, arm: str, reference: str) -> list[dict[str, Any]]:
     """Return a row for each side of each pair, of many pairs those at even ranks."""
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
-    ours, theirs = values[arm], dict(values[reference])
-    is_ratio = declared.of_pair  # the value of an arm is the ratio: 1 for its reference
-    if is_ratio:
-        theirs = dict.fromkeys(seeds, 1.0)
+    theirs, ours = (analysis.summary(side, metric).values for side in (reference, arm))
+    if declared.of_pair:  # the value of an arm is the ratio: 1 for its reference
+        theirs = dict.fromkeys(ours, 1.0)
+    seeds = [seed for seed in ours if seed in theirs] if study.is_paired else study.seeds
     if study.is_paired and len(seeds) > MOST_PAIRS:
         ranked = sorted(seeds, key=lambda seed: ours[seed] - theirs[seed])
         seeds = [ranked[i] for i in np.linspace(0, len(ranked) - 1, MOST_PAIRS).round().astype(int)]
     versus = "" if reference == study.baseline else f" against {called[reference]}"
-    digits = declared.digits + 2
-    head = {"part": f"{called[arm]}{versus}", "of": called[arm]}
+    head, digits = {"part": f"{called[arm]}{versus}", "of": called[arm]}, declared.digits + 2
     return [
         head
         | {"arm": called[name], "side": side, "seed": seed}
-        | {"value": 1.0 if is_ratio and not side else declared.shown(round(own[seed], digits))}
+        | {"value": declared.shown(round(values[seed], digits))}
         for seed in seeds
-        for side, (name, own) in enumerate(((reference, theirs), (arm, ours)))
-        if seed in own
+        for side, (name, values) in enumerate(((reference, theirs), (arm, ours)))
+        if seed in values
     ]

@@ -23,17 +23,22 @@ Series = tuple[str, int, str, np.ndarray, np.ndarray]
 
 
 def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
-    """Yield (arm, seed, column, steps [n], values [n]) of trials that have it; finite alone."""
+    """Yield the series of columns, of trials that have them."""
     for (arm, seed), table in results.trial_steps.items():
         probes = results.trial_probes[arm, seed]
         for column in columns:
             source = table if column in table.column_names else probes
-            if column not in source.column_names:
-                continue
-            steps, values = source["step"].to_numpy(), source[column].to_numpy().astype(float)
-            kept = np.isfinite(values)
-            if kept.any():
-                yield arm, seed, column, steps[kept], values[kept]
+            if column in source.column_names:
+                line = finite_series(arm, seed, column, source["step"], source[column])
+                if line is not None:
+                    yield line
+
+
+def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> Series | None:
+    """Return steps and values as far as both are finite; None where none are."""
+    steps, values = (np.asarray(each, dtype=float) for each in (steps, values))
+    kept = np.isfinite(steps) & np.isfinite(values)
+    return (arm, seed, column, steps[kept], values[kept]) if kept.any() else None
 
 
 def over_steps(
@@ -44,33 +49,30 @@ def over_steps(
     Of more than MOST_LINES trials, each arm's seeds become {arm, part, x, value, low, high}.
     """
     is_many = len({member[:2] for member in series}) > MOST_LINES
-    lines: dict[tuple[str, str], list[Series]] = {}
+    groups: dict[tuple[str, str], list[Series]] = {}
     for member in series:
-        lines.setdefault((member[0], member[2]), []).append(member)
+        groups.setdefault((member[0], member[2]), []).append(member)
     rows = []
-    for (arm, column), members in lines.items():
-        limit = most_rows // (len(lines) if is_many else len(series))
-        steps, values = _on_shared_steps(members, limit)
-        head = {"arm": results.study.called[arm]}
+    for (arm, column), members in groups.items():
+        steps, values = _on_shared_steps(members, most_rows // len(groups if is_many else series))
+        head: Row = {"arm": results.study.called[arm]}
         head |= {"part": parts[column]} if parts[column] else {}
         if is_many:
-            rows += [
-                head | {"x": step, "value": rounded(mean), "low": rounded(low), "high": rounded(up)}
-                for step, mean, low, up in zip(
-                    steps.tolist(),
-                    np.nanmean(values, axis=0),
-                    np.nanmin(values, axis=0),
-                    np.nanmax(values, axis=0),
-                    strict=True,
-                )
-            ]
-            continue
-        for (_, seed, *_), line in zip(members, values.tolist(), strict=True):
-            rows += [
-                head | {"seed": seed, "x": step, "value": rounded(value)}
-                for step, value in zip(steps.tolist(), line, strict=True)
-                if value == value  # NaN before its first step and after its last
-            ]
+            ends = (
+                np.nanmean(values, axis=0),
+                np.nanmin(values, axis=0),
+                np.nanmax(values, axis=0),
+            )
+            lines = [(head, dict(zip(("value", "low", "high"), ends, strict=True)))]
+        else:
+            seeds = (head | {"seed": seed} for _, seed, *_ in members)
+            lines = [(head, {"value": line}) for head, line in zip(seeds, values, strict=True)]
+        rows += [
+            head | {"x": step} | {key: rounded(each[i]) for key, each in line.items()}
+            for head, line in lines
+            for i, step in enumerate(steps.tolist())
+            if np.isfinite(line["value"][i])  # NaN before its first step and after its last
+        ]
     return rows
 
 
@@ -110,20 +112,10 @@ def few(results: Results, rows: list[Row], *values: str) -> list[Row]:
     return over_seeds(rows, *values or ("value",)) if is_large(results) else rows
 
 
-def finding(
-    title: str,
-    rows: list[Row],
-    *,
-    part: str = "part",
-    before: str = "",
-    share: bool = False,
-    sign: str = "",
-) -> str:
-    """Return a title that says what was found: each arm's mean over seeds of its last value; of
-    several parts, where arms differ most.
+def finding(title: str, rows: list[Row], *, share: bool = False, sign: str = "") -> str:
+    """Return a title with the mean over seeds of each arm's last value; of several parts the title.
 
     Args:
-        part: the key of parts; `before` stands before the name of one, as in `position 8`.
         share: whether numbers are shown as per cent.
         sign: `+` where they are changes.
     """
@@ -135,30 +127,16 @@ def finding(
             return numbers.short(value)
         return f"{value:{sign}.{4 if abs(value) >= 1 else 3}g}"
 
-    def apart(by_arm: dict[str, float]) -> float:
-        size = max(map(abs, by_arm.values()))
-        return (max(by_arm.values()) - min(by_arm.values())) / size if size else 0.0
-
-    last = {(row.get(part, ""), row["arm"], row.get("seed")): row["value"] for row in rows}
-    each: dict[Any, dict[str, list[float]]] = {}
-    for (place, arm, _), value in last.items():
-        each.setdefault(place, {}).setdefault(arm, []).append(value)
-    means = {
-        place: {arm: sum(values) / len(values) for arm, values in by_arm.items()}
-        for place, by_arm in each.items()
-    }
-    place = max(means, key=lambda place: apart(means[place]))
-    by_arm = means[place]
-    if len(by_arm) == 1 and len(means) > 1:
+    if len({row.get("part") for row in rows}) > 1:
         return title
-    if len(by_arm) > 1 and apart(by_arm) < ALIKE:
-        value = f"{text(next(iter(by_arm.values())))} in" if len(means) == 1 else "the same in"
-        return f"{title}: {value} every arm"
-    named = [f"{text(value)} ({arm})" for arm, value in by_arm.items()]
-    changes = ", ".join(named)
-    if len(named) > MOST_NAMED:
-        named = [f"{text(by_arm[arm])} ({arm})" for arm in sorted(by_arm, key=by_arm.__getitem__)]
-        changes = f"{named[0]} to {named[-1]}"
-    name = place if isinstance(place, str) else f"{place:g}"
-    where = f"arms differ most at {before}{name}, " if len(means) > 1 else ""
-    return f"{title}: {where}{changes}"
+    each: dict[str, list[float]] = {}
+    for (arm, _), value in {(row["arm"], row.get("seed")): row["value"] for row in rows}.items():
+        each.setdefault(arm, []).append(value)
+    means = {arm: sum(values) / len(values) for arm, values in each.items()}
+    lowest, highest = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    size = max(map(abs, means.values()))
+    if len(means) > 1 and means[highest] - means[lowest] <= ALIKE * size:
+        return f"{title}: {text(means[lowest])} in every arm"
+    if len(means) > MOST_NAMED:
+        return f"{title}: {text(means[lowest])} ({lowest}) to {text(means[highest])} ({highest})"
+    return f"{title}: {', '.join(f'{text(value)} ({arm})' for arm, value in means.items())}"
