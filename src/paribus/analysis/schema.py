@@ -242,12 +242,11 @@ class Tested(Result):
         return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
 
     def in_words(self, metric: Metric) -> str:
-        """Return the change with its interval, n and p; or why there is none."""
+        """Return the change with its interval and n; or why there is none."""
         if (says := self.decided) is None:
             return self.why_not
         text = metric.delta_text(says.mean, says.interval.low, says.interval.high)
-        p = f", p {numbers.p_value(self.p)}" if self.tested else ""
-        return f"{text}, n = {says.n}{p}"
+        return f"{text}, n = {says.n}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
@@ -297,6 +296,7 @@ class Contrast(Tested):
 
     def __repr__(self) -> str:
         words = self.in_words(self.declared)
+        words += f", p {numbers.p_value(self.p)}" if self.tested else ""
         return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {words})"
 
     @property
@@ -385,7 +385,9 @@ class Interacting(Tested):
     declared: Metric = field(repr=False)
 
     def __repr__(self) -> str:
-        return f"Interacting('{self.name}', {self.metric}: {self.in_words(self.declared)})"
+        words = self.in_words(self.declared)
+        words += f", p {numbers.p_value(self.holm_p)} (Holm)" if self.tested else ""
+        return f"Interacting('{self.name}', {self.metric}: {words})"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
