@@ -38,7 +38,7 @@ class Ratio(Result):
 
 @dataclass(frozen=True)
 class Reached(Result):
-    """What a contrast needed to the registered target.
+    """The budgets of a contrast to the registered target.
 
     Attributes:
         first: who came first within the smaller budget of a pair; one that did not come so low

@@ -1,4 +1,4 @@
-"""How far a difference depends on which values the tuning chose for its arms."""
+"""The error of a difference that comes from choosing the values of its arms by tuning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FINER_GRID, MORE_TUNING_SEEDS = "a finer grid around the optimum", "more tuning 
 
 @dataclass(frozen=True)
 class Choice(Result):
-    """What choosing the values of arms adds to the error of a difference between them.
+    """The error that choosing the values of arms adds to a difference between them.
 
     Attributes:
         how: "vertex" or "redrawn" (see `paribus.statistics.choice`); empty where it is not known.
@@ -52,7 +52,7 @@ class Choice(Result):
 
     @property
     def remedy(self) -> str:
-        """What would reduce the larger part of the error."""
+        """The remedy for the larger part of the error."""
         fit = self.lack_of_fit if self.fit_included else 0.0
         return FINER_GRID if 2 * fit**2 > self.error**2 else MORE_TUNING_SEEDS
 

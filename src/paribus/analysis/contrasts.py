@@ -51,13 +51,13 @@ BySeed = Mapping[int, float]
 
 
 def holm_of(p_values: Iterable[float | None]) -> list[float]:
-    """Return Holm-adjusted p; one that is None, as nothing was tested, counts as p = 1."""
+    """Return Holm-adjusted p; a test that could not be made (None) counts as p = 1."""
     values = [1.0 if p is None else p for p in p_values]
     return holm(values).tolist() if values else []
 
 
 def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
-    """Return differences with their p adjusted in the family, of `size` or as many as these.
+    """Return differences with their p adjusted over the family, of `size` hypotheses at least.
 
     What could not be tested counts as p = 1, so that losing one never makes the others easier. One
     of fewer than five pairs counts too, and has no adjusted p: it is only described.

@@ -69,7 +69,7 @@ def like(study: Study, arm: str, metric: str) -> Spread | None:
 
 @dataclass(frozen=True)
 class Detectable(Result):
-    """What a primary endpoint can show for one contrast, in the metric's unit.
+    """The effects that a primary endpoint can show for one contrast, in the metric's unit.
 
     Attributes:
         sd: of the paired differences, and `source` says from where.
@@ -111,7 +111,7 @@ class Detectable(Result):
 
 @dataclass(frozen=True)
 class Sight:
-    """Whether a design can detect the smallest effect worth detecting, before anything is known.
+    """The spread up to which a design detects the smallest effect worth detecting.
 
     Attributes:
         sd: the largest SD of paired differences at which it does; None where nothing is tested.
@@ -125,7 +125,7 @@ class Sight:
 
 
 def sights(study: Study) -> list[Sight]:
-    """Of every primary endpoint with a smallest effect, by the registered test in its family."""
+    """Return one for every primary endpoint with a smallest effect, by the registered test."""
     asked = [(e.metric, e.smallest_effect) for e in study.judged if e.smallest_effect is not None]
     if not asked or not study.contrasts or not study.is_paired:  # these are SDs of differences
         return []

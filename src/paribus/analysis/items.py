@@ -132,12 +132,12 @@ class Items:
 
     @property
     def _blocks(self) -> Mapping[str, Any]:
-        """What is recorded of the blocks of the held-out text: `kind`, `items`, `blocks`."""
+        """The record of the blocks of the held-out text: `kind`, `items`, `blocks`."""
         return self.table.results.trials[self._first(self.contrast.arm)]["blocks"]
 
     @property
     def _recorded(self) -> int:
-        """How many blocks have recorded sums: fewer than of the text, where not all were kept."""
+        """The number of blocks with recorded sums; the text may have more."""
         return len(self.table.results.trial_blocks[self._first(self.contrast.arm)])
 
     @property
@@ -151,7 +151,7 @@ class Items:
 
     @property
     def is_short(self) -> bool:
-        """Whether the held-out text is too short to say how much contiguous blocks differ."""
+        """True if the held-out text is too short to say how much contiguous blocks differ."""
         return self.n_blocks is not None and self.n_blocks < DESCRIPTIVE_BELOW
 
     def _share_blocks(self) -> bool:

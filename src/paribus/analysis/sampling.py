@@ -1,4 +1,4 @@
-"""Which seeds count for a contrast, and by which design they were sampled.
+"""The seeds that count for a contrast, and the design by which they were sampled.
 
 Without looks and stages: all seeds, one sample. With looks: the seeds of the last look that was
 taken at the contrast, whatever has been trained since; before the first look nothing is compared.
@@ -46,7 +46,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Sampling(Result):
-    """Of one contrast.
+    """The seeds that count for one contrast.
 
     Attributes:
         seeds: those that count.
@@ -66,7 +66,7 @@ class Sampling(Result):
 
     @property
     def is_open(self) -> bool:
-        """Whether the contrast goes on to another look."""
+        """True if the contrast goes on to another look."""
         return self.decision in ("", GOES_ON)
 
     @property
@@ -86,7 +86,7 @@ class Sampling(Result):
         return "; ".join(texts)
 
     def design(self, seeds: Collection[int]) -> Design:
-        """Of pairs of these seeds, which are some of `self.seeds`."""
+        """Return the design of pairs of these seeds, which are some of `self.seeds`."""
         if self.stage_seeds is not None:
             first = self._in_first_stage(seeds)
             return Stages(first, stage_weights(self.study.inference.first_stage_weight))

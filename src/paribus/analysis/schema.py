@@ -96,7 +96,7 @@ class Cost(Result):
 
 @dataclass(frozen=True)
 class Costs(Result):
-    """What an arm costs besides quality, over seed pairs; None for fewer than two.
+    """The costs of an arm besides quality, over seed pairs; None for fewer than two.
 
     Attributes:
         calibration: rise of the expected calibration error.
@@ -137,7 +137,7 @@ class LeftOut(Result):
 
 @dataclass(frozen=True)
 class Check(Result):
-    """What a test that did not decide says of a contrast: a sensitivity analysis.
+    """The answer of a test that did not decide: a sensitivity analysis.
 
     Attributes:
         holm_p: adjusted over the same family; None for fewer than five pairs.
@@ -152,7 +152,7 @@ class Check(Result):
 
 @dataclass(frozen=True)
 class OtherText(Result):
-    """What the choice of text adds to the error of a claim that is of this text alone.
+    """The error that the choice of text would add to a claim about this text alone.
 
     Attributes:
         error: standard error of the change over such items, at these seeds; None where the text is
@@ -204,7 +204,7 @@ class Tested(Result):
 
     @property
     def decided(self) -> Decided | None:
-        """What the registered test for the registered target says: all that readers state."""
+        """The answer of the registered test for the registered target, which readers state."""
         deciding = self.items or self.by_run
         return deciding.decided if deciding else None
 
@@ -216,7 +216,7 @@ class Tested(Result):
 
     @property
     def p_values(self) -> dict[str, float | None]:
-        """What is adjusted over the family, by the field that it is adjusted in."""
+        """The p-values to adjust over the family, by the field that holds them adjusted."""
         says = self.decided
         p_values = {"holm_p": says.p_value if says else None}
         if self.margin is not None:
@@ -225,7 +225,7 @@ class Tested(Result):
 
     @property
     def tested(self) -> bool:
-        """Whether it has a p that may be stated: fewer than five pairs are only described."""
+        """True if it has a p to state: fewer than five pairs are only described."""
         return self.holm_p is not None
 
     @property
@@ -309,8 +309,8 @@ class Contrast(Tested):
 
     @property
     def p_values(self) -> dict[str, float | None]:
-        """What is adjusted over the family. Of a trial that was censored nobody knows how far it is
-        from the other: no equality is shown."""
+        """The p-values to adjust over the family. The distance of a censored trial from the other
+        is unknown, so no equality is shown."""
         p_values = super().p_values
         if self.margin is not None:
             p_values["not_worse_holm_p"] = self._not_worse_p
@@ -328,7 +328,7 @@ class Contrast(Tested):
         return self.test.one_sided_p(-self.margin if higher else self.margin, greater=higher)
 
     def not_worse(self, alpha: float) -> bool:
-        """Tell whether it is shown, in its family, to be worse by less than the margin at most."""
+        """Return whether a loss of the margin's size is excluded, in its family."""
         return self.not_worse_holm_p is not None and self.not_worse_holm_p <= alpha
 
     @property
@@ -361,7 +361,7 @@ class Contrast(Tested):
 
     @property
     def could_miss(self) -> bool:
-        """Whether an effect of the smallest size worth detecting was likelier missed than the
+        """True if an effect of the smallest size worth detecting was likelier missed than the
         registered power allows."""
         says = self.decided
         if self.smallest_effect is None or says is None or says.descriptive_only:
@@ -410,7 +410,7 @@ class TaskContrast(Tested):
 
 @dataclass(frozen=True)
 class Analysis(Shown, Result):
-    """All that is inferred from a study's records.
+    """Everything inferred from the records of a study.
 
     Attributes:
         missing: labels of trials that are not finished.

@@ -1,4 +1,4 @@
-"""What an arm does besides changing its endpoints: events in training, and costs."""
+"""Side effects of an arm: events in training, and costs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Values = Mapping[tuple[str, int], Any]  # by (arm, seed)
 
 
 def stabilities_of(table: Table) -> list[Stabilities]:
-    """Events of every contrast with pairs, at its look or by its stages; p adjusted over the
+    """Return events of every contrast with pairs, at its look or by its stages; p adjusted over the
     contrasts. Where runs are no pairs, of all runs of both arms."""
     stabilities, p_values, events = [], [], table.events
     is_paired = table.results.study.is_paired

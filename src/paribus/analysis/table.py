@@ -64,7 +64,7 @@ class Table:
         return cls(results, values, events, results.looks, tuple(results.controls), tuning, failed)
 
     def sampling(self, arm: str, metric: str | None = None) -> Sampling:
-        """Which seeds count for the contrast of `arm`, or one endpoint of it, after these looks."""
+        """Return the seeds that count for the contrast of `arm`, or one endpoint of it."""
         return sampling_of(self.results.study, self.looks, arm, metric)
 
     def broken(self, arm: str) -> list[Control]:
