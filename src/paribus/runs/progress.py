@@ -25,7 +25,7 @@ from paribus.study.trainer import STACKED, Trial
 
 MOST_NAMED = 3  # trials of a stack that a line of news names
 MOST_TRIALS_SHOWN = 12
-PLAIN_SECONDS, NOTEBOOK_SECONDS = 15.0, 0.5
+PLAIN_SECONDS, NOTEBOOK_SECONDS = 10.0, 0.5
 
 
 class Progress:
@@ -255,13 +255,15 @@ def _print_line(console: Console, progress: Progress) -> None:
 
 
 def _seldom(show: Watch, seconds: float) -> Watch:
-    """Return `show`, called if there are news, or was not called for some seconds."""
-    last = time.monotonic()
+    """Return `show`, called once in some seconds with the last news, and when all is finished."""
+    last, news = time.monotonic(), ""
 
     def watch(progress: Progress) -> None:
-        nonlocal last
-        if progress.news or time.monotonic() - last >= seconds:
-            last = time.monotonic()
+        nonlocal last, news
+        is_done = progress.news != "" and progress.n_finished == progress.n_trials
+        news = progress.news or news
+        if is_done or time.monotonic() - last >= seconds:
+            last, progress.news, news = time.monotonic(), news, ""
             show(progress)
 
     return watch
