@@ -57,11 +57,12 @@ class ParibusError(Exception):
 
 
 @contextmanager
-def blamed(what: str, advice: str = "", *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Raise ParibusError, `what: TypeError: its words; advice`, where code that may be the user's
-    fails inside.
+def blamed(
+    action: str, advice: str = "", *, but: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Raise ParibusError, `action: TypeError: its text; advice`, if custom code fails inside.
 
-    but: what goes on as it is. So do a ParibusError, and what has no memory.
+    but: errors that are raised unchanged, as are ParibusError and errors of too little memory.
     """
     try:
         yield
@@ -71,7 +72,7 @@ def blamed(what: str, advice: str = "", *, but: tuple[type[Exception], ...] = ()
         if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which few import
             raise
         ending = f"; {advice}" if advice else ""
-        message = f"{what}: {type(error).__name__}: {error}{ending}"
+        message = f"{action}: {type(error).__name__}: {error}{ending}"
         raise ParibusError(message, code="own_code") from error
 
 
@@ -89,11 +90,11 @@ def one_line(text: str) -> str:
     return _cut(words, LONGEST_MESSAGE)
 
 
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
         return text
-    left_out = len(text) - most
-    return f"{text[: most * 2 // 3]}...({left_out:,} more)...{text[-(most // 3) :]}"
+    left_out = len(text) - limit
+    return f"{text[: limit * 2 // 3]}...({left_out:,} more)...{text[-(limit // 3) :]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -118,10 +118,10 @@ def plural(n: int, word: str, words: str = "") -> str:
     return f"{n} {word}" if n == 1 else f"{n} {words or word + 's'}"
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
+def some(names: Sequence[str], limit: int = 3) -> str:
     """Return the first `most` names and how many there are besides: `a, b, c and 2 more`."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest
 
 
 def ordinal(n: int) -> str:

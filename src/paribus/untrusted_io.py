@@ -45,8 +45,8 @@ class MalformedError(ParibusError):
     """A text that is not written in the language that it should be in."""
 
 
-def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") -> BufferedReader:
-    """Return a regular file of at most `most` bytes, opened for reading.
+def open_regular(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> BufferedReader:
+    """Return a regular file of at most `limit` bytes, opened for reading.
 
     `missing` is what to say where there is no such file.
     """
@@ -54,7 +54,7 @@ def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") 
     try:
         # Opening alone may do something to a device, so one that is there is not opened. What is
         # checked again afterwards is the file that was opened.
-        _require_regular(name, os.stat(name), most)
+        _require_regular(name, os.stat(name), limit)
         flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         file = os.fdopen(os.open(name, os.O_RDONLY | flags), "rb")
     except FileNotFoundError:
@@ -68,16 +68,16 @@ def open_regular(path: str | os.PathLike[str], most: int, *, missing: str = "") 
     except OSError as error:
         raise ParibusError(f"cannot read {name}: {error.strerror}", code="unreadable") from None
     try:
-        _require_regular(name, os.fstat(file.fileno()), most)
+        _require_regular(name, os.fstat(file.fileno()), limit)
     except BaseException:
         file.close()
         raise
     return file
 
 
-def regular_path(path: str | os.PathLike[str], most: int) -> str:
+def regular_path(path: str | os.PathLike[str], limit: int) -> str:
     """Return `path` for a library that opens files itself."""
-    with open_regular(path, most):
+    with open_regular(path, limit):
         return os.fspath(path)
 
 
@@ -86,24 +86,24 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(path)
 
 
-def read_bytes(path: str | os.PathLike[str], most: int, *, missing: str = "") -> bytes:
-    """Return the content of a regular file of at most `most` bytes. Raises ParibusError."""
-    with open_regular(path, most, missing=missing) as file:
+def read_bytes(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> bytes:
+    """Return the content of a regular file of at most `limit` bytes. Raises ParibusError."""
+    with open_regular(path, limit, missing=missing) as file:
         try:
             # No more than the file has is asked for: room for all of it is made at once.
             content = file.read(os.fstat(file.fileno()).st_size + 1)
-            content += file.read(most + 1 - len(content)) if file.peek(1) else b""
+            content += file.read(limit + 1 - len(content)) if file.peek(1) else b""
         except OSError as error:
             raise ParibusError(f"cannot read {path}: {error.strerror}", code="unreadable") from None
-    _require_size(os.fspath(path), len(content), most)  # it may have grown since it was opened
+    _require_size(os.fspath(path), len(content), limit)  # it may have grown since it was opened
     return content
 
 
 def read_text(
-    path: str | os.PathLike[str], most: int, *, missing: str = "", way_out: str = CONVERT
+    path: str | os.PathLike[str], limit: int, *, missing: str = "", way_out: str = CONVERT
 ) -> str:
     """Return the text of a UTF-8 file, its line endings as they are. Raises ParibusError."""
-    return decode(read_bytes(path, most, missing=missing), path, way_out)
+    return decode(read_bytes(path, limit, missing=missing), path, way_out)
 
 
 def decode(content: bytes, path: str | os.PathLike[str], way_out: str = CONVERT) -> str:
@@ -193,20 +193,20 @@ KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: 
 KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
-def _require_regular(name: str, status: os.stat_result, most: int) -> None:
+def _require_regular(name: str, status: os.stat_result, limit: int) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         noun = KINDS.get(kind, "no regular file")
         raise ParibusError(
             f"{name} is {noun} and not a file; give the path of a regular file", code="unreadable"
         )
-    _require_size(name, status.st_size, most)
+    _require_size(name, status.st_size, limit)
 
 
-def _require_size(name: str, size: int, most: int) -> None:
-    if size > most:
+def _require_size(name: str, size: int, limit: int) -> None:
+    if size > limit:
         raise ParibusError(
-            f"{name} has {size:,} bytes, and a file of its kind may have {most:,}; "
+            f"{name} has {size:,} bytes, and a file of its kind may have {limit:,}; "
             "is it the right file?",
             code="unreadable",
         )

@@ -58,9 +58,9 @@ def _share_step(arms: Sequence[Sequence[float]], decimals: Sequence[float]) -> f
     largest = max(value for arm in arms for value in arm)
     if min(value for arm in arms for value in arm) < 0 or largest > 100:
         return None
-    whole = 1.0 if largest <= 1 else 100.0
-    distinct = [np.unique(arm) / whole for arm in arms]
-    roundings = [decimal / whole / 2 for decimal in decimals]
+    scale = 1.0 if largest <= 1 else 100.0
+    distinct = [np.unique(arm) / scale for arm in arms]
+    roundings = [decimal / scale / 2 for decimal in decimals]
     for first in range(1, MOST_QUESTIONS, AT_ONCE):
         fitting = np.arange(first, first + AT_ONCE, dtype=np.float64)
         for shares, rounding in zip(distinct, roundings, strict=True):
@@ -71,7 +71,7 @@ def _share_step(arms: Sequence[Sequence[float]], decimals: Sequence[float]) -> f
         for n in fitting:
             if all(len(np.unique(np.round(shares * n))) == len(shares) for shares in distinct):
                 is_chance = _fit_by_chance(int(n), distinct, roundings) >= RARE
-                return None if is_chance else whole / float(n)
+                return None if is_chance else scale / float(n)
         if _fit_by_chance(first + AT_ONCE - 1, distinct, roundings) >= RARE:
             return None
     return None

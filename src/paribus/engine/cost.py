@@ -291,13 +291,13 @@ def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
     setting: Setting = study.setting(arm)
     V, resources = vocab_size or ASSUMED_VOCABULARY, study.resources
     parameters, flops = model_size(setting, V, study.folder)
-    most = None
+    needed = None
     if has_formula(setting):
         devices, checkpointing = resources.devices, resources.checkpoint_activations
-        most = memory(setting, V, study.folder, devices=devices, checkpointing=checkpointing)
+        needed = memory(setting, V, study.folder, devices=devices, checkpointing=checkpointing)
     if flops is None:
         flops = 6 * parameters  # each is used once
-    return ArmCost(setting.tokens, setting.iterations, parameters, flops * setting.tokens, most)
+    return ArmCost(setting.tokens, setting.iterations, parameters, flops * setting.tokens, needed)
 
 
 def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int | None]:

@@ -194,11 +194,11 @@ def _given(paths: Paths) -> list[str]:
     ]
 
 
-def _files(given: Iterable[str], *, needed: bool = True) -> Iterator[tuple[str, bool]]:
+def _files(paths: Iterable[str], *, needed: bool = True) -> Iterator[tuple[str, bool]]:
     """Yield every file once, and whether it was named itself. Raises ParibusError where a path that
     is `needed` leads to nothing."""
     seen: set[str] = set()
-    for path in given:
+    for path in paths:
         if os.path.isdir(path):
             below = [(os.fspath(file), False) for file in files_below(Path(path))]
         elif not os.path.lexists(path) and glob.has_magic(path):

@@ -88,8 +88,8 @@ def read_runs(
     `home` is the folder of a study that names the paths, whose files may not exist yet. Raises
     ParibusError.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    labelled = [split_label(os.fspath(path)) for path in given]
+    path_list = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    labelled = [split_label(os.fspath(path)) for path in path_list]
     labelled = [(label, os.path.join(home or "", path)) for label, path in labelled]
     options: dict[str, Any] = {"once": False, "needed": home is None}
     files = [path for _, path in labelled]

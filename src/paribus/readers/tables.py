@@ -480,11 +480,11 @@ def _objects(source: Source) -> Iterator[tuple[int, Any]]:
         yield number, row
 
 
-def _from_objects(source: Source, objects: Any, what: str) -> pa.Table:
+def _from_objects(source: Source, objects: Any, owner: str) -> pa.Table:
     rows: list[dict[str, Any]] = []
     for number, row in objects:
         if not isinstance(row, dict):
-            raise ParibusError(f"{source.path}, {what} {number} is no JSON object")
+            raise ParibusError(f"{source.path}, {owner} {number} is no JSON object")
         rows.append(flatten(row))  # values within values have names such as eval.loss
     names = dict.fromkeys(name for row in rows for name in row)
     cells = {

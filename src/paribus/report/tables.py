@@ -775,8 +775,8 @@ def consumed_by_source(results: Results) -> Table:
     return table_of("sources", "What was consumed of each source, all seeds together.", rows)
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2f}" if whole else "0.00"
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.2f}" if total else "0.00"
 
 
 def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:

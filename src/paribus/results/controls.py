@@ -115,7 +115,7 @@ def check_controls(
             continue
         both, differences = (arm, reference), study.differences(arm)
         findings: dict[str, list[Labelled]] = {
-            name: [(own.label, *check(own, other, differences)) for own, other in pairs]
+            name: [(own.label, *check(own, counterpart, differences)) for own, counterpart in pairs]
             for name, check in checks.pairs.items()
         }
         for name, of_control in findings.items():
@@ -200,9 +200,9 @@ def _seeds(labels: Iterable[str]) -> int:
     return len({label.rpartition("/seed-")[2] for label in labels if "/seed-" in label})
 
 
-def settings(own: Evidence, other: Evidence, declared: Declared) -> Finding:
+def settings(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
     """Compare what two trials were set to: they differ in what the arm declares alone."""
-    differing = changes(other.trial["setting"], own.trial["setting"])
+    differing = changes(reference.trial["setting"], own.trial["setting"])
     undeclared = sorted(differing.keys() - declared.keys())
     if undeclared:
         return "broken", f"not declared by the arm: {', '.join(undeclared)}"
@@ -219,8 +219,9 @@ def evidence(name: str, keys: tuple[str, ...], shown: int = 40) -> Check:
     evidence so many characters are `shown`.
     """
 
-    def check(own: Evidence, other: Evidence, declared: Declared) -> Finding:
-        ours, theirs = (evidence.trial.get("controls", {}).get(name) for evidence in (own, other))
+    def check(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
+        pair = (own, reference)
+        ours, theirs = (evidence.trial.get("controls", {}).get(name) for evidence in pair)
         if ours is None or theirs is None:
             return "not proven", "not recorded"
         if ours == theirs:
@@ -230,14 +231,14 @@ def evidence(name: str, keys: tuple[str, ...], shown: int = 40) -> Check:
     return check
 
 
-def not_recorded(own: Evidence, other: Evidence, declared: Declared) -> Finding:
+def not_recorded(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
     """Return that nobody recorded whether two trials had this in common."""
     return "not proven", "not recorded"
 
 
-def as_logged(own: Evidence, other: Evidence, declared: Declared) -> Finding:
+def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
     """Compare the logged steps of two runs; logs prove nothing, so the state is "not proven"."""
-    ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, other))
+    ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, reference))
     if ours is None or theirs is None:
         return "not proven", "not recorded"
     if ours == theirs:

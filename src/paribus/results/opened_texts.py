@@ -207,9 +207,8 @@ def _open(
     with ledger_file(path).appending() as (entries, append):
         events = as_events(entries, path)
         keys = [event.key for event in events]
-        at = min(
-            (keys.index(one.key) for one in own_openings if one.key in keys), default=len(keys)
-        )
+        earlier = [keys.index(event.key) for event in own_openings if event.key in keys]
+        at = min(earlier, default=len(keys))
         before = uses(events[:at], parts, registration_id(folder))
         if forbids and at == len(keys):
             _refuse_reuse(before, parts)

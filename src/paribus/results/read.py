@@ -430,7 +430,7 @@ def _load(folder: ResultsFolder, root: str, *, trust: bool) -> Results:
     study = as_registered(written, registered)
     require_choice(study, folder.path, folder.read_tuning())
     finished = tuple(
-        one for one in (folder.trial(*label) for label in study.trials) if one.is_finished
+        trial for trial in (folder.trial(*label) for label in study.trials) if trial.is_finished
     )
     form = records_of(study)
     for trial in finished:

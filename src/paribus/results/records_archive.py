@@ -114,8 +114,8 @@ def extract(archive: Path, folder: Path) -> None:
 class _Bounded:
     """A stream of at most `most` uncompressed bytes."""
 
-    def __init__(self, file: lzma.LZMAFile, most: int) -> None:
-        self._file, self._left, self._most = file, most, most
+    def __init__(self, file: lzma.LZMAFile, limit: int) -> None:
+        self._file, self._left, self._most = file, limit, limit
 
     def read(self, size: int) -> bytes:
         """Return the next bytes."""

@@ -285,9 +285,9 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         *OF_MACHINES,
         WORDS,
     }
-    compared = [{k: v for k, v in one.items() if k not in apart} for one in (before, now)]
+    compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
     keys = {key.partition(".")[0] for key in compare(*compared).differing}
-    rest = changes(*({key: one.get(key) for key in keys} for one in compared))
+    rest = changes(*({key: each.get(key) for key in keys} for each in compared))
     return texts + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
 
 

@@ -26,7 +26,7 @@ SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threa
 
 
 def differences(
-    own: Environment, other: Environment, *, pair: bool = False
+    own: Environment, reference: Environment, *, pair: bool = False
 ) -> dict[str, tuple[Effect, str]]:
     """Return what differs between the environment.json of two trials, each with its effect and in
     words.
@@ -43,22 +43,22 @@ def differences(
 
     rounds: Effect = "not proven" if pair else "declared"
     source = "the source of paribus that trains and measures is another"
-    note("code", "broken", own.get("code"), other.get("code"), source)
-    ours, theirs = _kind(own), _kind(other)
+    note("code", "broken", own.get("code"), reference.get("code"), source)
+    ours, theirs = _kind(own), _kind(reference)
     note("device", "broken", ours, theirs)
     if ours == theirs:
-        note("device", rounds, own.get("device"), other.get("device"))
+        note("device", rounds, own.get("device"), reference.get("device"))
     for name, effect, own_version, other_version in package_differences(
-        _packages(own), _packages(other)
+        _packages(own), _packages(reference)
     ):
         note(name, rounds if effect == "not proven" else effect, own_version, other_version)
-    note("Python", "declared", own.get("python"), other.get("python"))
+    note("Python", "declared", own.get("python"), reference.get("python"))
     for name in (*ROUNDING, "ranks", *(("stack",) if pair else ())):
         own_version, other_version = (
-            environment.get(name, DEFAULTS.get(name)) for environment in (own, other)
+            environment.get(name, DEFAULTS.get(name)) for environment in (own, reference)
         )
         note(name, rounds, own_version, other_version)
-    for environment in (own, other):
+    for environment in (own, reference):
         for earlier in environment.get("resumed_from", ()):
             own_version = {**environment, "resumed_from": ()}
             for name, (effect, words) in differences(
@@ -69,7 +69,7 @@ def differences(
 
 
 def package_differences(
-    own: Mapping[str, str], other: Mapping[str, str]
+    own: Mapping[str, str], reference: Mapping[str, str]
 ) -> list[tuple[str, Effect, str, str]]:
     """Return packages of other versions: (name, effect, own version, other version)."""
     return [
@@ -77,10 +77,10 @@ def package_differences(
             name,
             "declared" if name in WITHOUT_EFFECT else "not proven",
             own.get(name, "none"),
-            other.get(name, "none"),
+            reference.get(name, "none"),
         )
-        for name in sorted(own.keys() | other.keys())
-        if own.get(name) != other.get(name)
+        for name in sorted(own.keys() | reference.keys())
+        if own.get(name) != reference.get(name)
     ]
 
 

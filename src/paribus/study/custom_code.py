@@ -64,9 +64,9 @@ def _is_below(file: Path, folder: Path) -> bool:
     return file.is_relative_to(folder.resolve()) and not file.is_relative_to(EXAMPLES)
 
 
-def changed_sources(there: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
+def changed_sources(earlier: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
     """Return the files that differ between two results of `own_digests`."""
-    pairs = [(there.get(key, {}), now.get(key, {})) for key in there.keys() | now.keys()]
+    pairs = [(earlier.get(key, {}), now.get(key, {})) for key in earlier.keys() | now.keys()]
     return {file for a, b in pairs for file in a.keys() | b.keys() if a.get(file) != b.get(file)}
 
 

@@ -470,7 +470,7 @@ def override(
             stated = node.get(part, default)
             node[part] = default | stated if isinstance(default, dict) else stated
         if part not in node:
-            places = [one.rpartition(".") for one in form.left_out]
+            places = [dotted.rpartition(".") for dotted in form.left_out]
             known = {*node, *(name for table, _, name in places if table == above)}
             shared = {k: v for k, v in tree.items() if k not in ("arms", "tuning")}
             meant = likely(upto, known, flatten(shared) if depth == len(path) - 1 else ())

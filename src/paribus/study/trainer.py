@@ -271,11 +271,11 @@ class StudyFormat:
 OWN_TRAINER = StudyFormat()
 
 
-def require_stacked(study: Study, what: str) -> None:
+def require_stacked(study: Study, feature: str) -> None:
     """Raise ParibusError unless the built-in engine, which alone can do `what`, trains a study."""
     if study.trainer != STACKED:
         raise ParibusError(
-            f"'{study.name}' is run by trainer '{study.trainer}'; {what} needs the trainer "
+            f"'{study.name}' is run by trainer '{study.trainer}'; {feature} needs the trainer "
             f"'{STACKED}'",
             code="unsupported",
         )

@@ -157,10 +157,10 @@ def _search_problems(tuning: Tuning) -> Iterator[str]:
         yield f"tuning tries one value of {tuning.keys[0]}; a choice needs two"
 
 
-def _overlap(key: str, other: str) -> bool:
-    if other == "model.preset":
+def _overlap(key: str, second: str) -> bool:
+    if second == "model.preset":
         return key.startswith("model.")
-    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+    return f"{key}.".startswith(f"{second}.") or f"{second}.".startswith(f"{key}.")
 
 
 def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:

@@ -284,7 +284,7 @@ def derived(results: Results) -> tuple[list[str], Comparison]:
             continue  # `report` writes it, at any time
         # `later_stage` moves on while a second stage is trained
         stated, now = (
-            {key: of for key, of in record.items() if key != "later_stage"}
+            {key: value_ for key, value_ in record.items() if key != "later_stage"}
             for record in (read_json(results.path / name), json.loads(canonical_json(value)))
         )
         comparison = compare(stated, now, SENTENCES)

@@ -125,15 +125,15 @@ def predict(
         while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
             with products_in(precision, device):
                 parts = [columns for batch in group for columns in _read(model, *batch)]
-            made = {
+            values_made = {
                 name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]
             }
-            made["token_class"] = classes_V[made["token"]]
-            made["characters"] = characters_V[made["token"]]
-            for column in made.values():
+            values_made["token_class"] = classes_V[values_made["token"]]
+            values_made["characters"] = characters_V[values_made["token"]]
+            for column in values_made.values():
                 column.setflags(write=False)  # measures share them: none may write to them
-            yield Predictions(seq_len, start, **made)
-            start += len(made["token"])
+            yield Predictions(seq_len, start, **values_made)
+            start += len(values_made["token"])
 
 
 def _read(

@@ -137,7 +137,7 @@ class _Held(TorchDispatchMode):
                 storage = tensor.untyped_storage()
                 reference = StorageWeakRef(storage)
                 self._live[reference.cdata] = (reference, storage.nbytes())
-        self._live = {key: one for key, one in self._live.items() if not one[0].expired()}
+        self._live = {key: entry for key, entry in self._live.items() if not entry[0].expired()}
         self.most = max(self.most, sum(size for _, size in self._live.values()))
         return result
 

@@ -66,20 +66,20 @@ def build_suite(
     *,
     names: Sequence[str] | None = None,
     n_items: int = N_ITEMS,
-    least: int | None = None,
+    n_least: int | None = None,
     own: Sequence[Task] = (),
     readers: Sequence[tuple[Encode, int]] = (),
 ) -> Suite:
     """Return the suite of `dataset`'s validation split, for models that see `window` tokens.
 
-    A task has `n_items` items, or as many as the text has where these are at least `least`; by
+    A task has `n_items` items, or as many as the text has if these are at least `n_least`; by
     default all must be there. `names` None is every task that the text and the window allow; what
     they do not allow is in `left_out`. `own` are the user's tasks, beside those that ship;
     `readers` other tokenizers that the items are read with, and their windows. Raises ParibusError
     for an unknown task, and for a named or own one that is left out.
     """
     held_out = HeldOut.of(dataset)
-    least = n_items if least is None else least
+    n_least = n_items if n_least is None else n_least
     lines, words = DELIMITERS
     delimiter = lines if any(lines in text for text in held_out.documents) else words
     readers = [(dataset.tokenizer.encode, window), *readers]
@@ -93,8 +93,8 @@ def build_suite(
         of_examples, of_items = held_out.divide()
         examples = _draw(task, of_examples, held_out, length, max(SHOTS), seed, "examples")
         items = _draw(task, of_items, held_out, length, n_items, seed, "items")
-        if len(items) < least:
-            left_out[task.name] = f"the held-out text has {len(items)} of {least} items"
+        if len(items) < n_least:
+            left_out[task.name] = f"the held-out text has {len(items)} of {n_least} items"
         elif len(examples) < max(SHOTS):
             left_out[task.name] = f"the held-out text has {len(examples)} of {max(SHOTS)} examples"
         elif shots := _fitting_shots(items, examples, delimiter, readers):

@@ -144,9 +144,9 @@ def before_from_word(document: str, at: int, length: int) -> str:
     return text.lstrip()
 
 
-def words_inside(span: str, least: int) -> list[re.Match[str]]:
+def words_inside(span: str, shortest: int) -> list[re.Match[str]]:
     """Words of at least `least` letters that begin and end inside `span`, the edges not touched."""
-    pattern = rf"(?<=\s)[^\W\d_]{{{least},}}(?=[^\w])"
+    pattern = rf"(?<=\s)[^\W\d_]{{{shortest},}}(?=[^\w])"
     return list(re.finditer(pattern, span))
 
 

@@ -186,8 +186,8 @@ class StackedOptimizer:
         return rows
 
 
-def _broadcast(x: Any, like: Tensor) -> Any:
+def _broadcast(x: Any, target: Tensor) -> Any:
     """Return a tensor [R, 1] with as many axes as `target`; a number or [] unchanged."""
     if not isinstance(x, Tensor) or x.ndim == 0:
         return x
-    return x.view(*x.shape, *(1,) * (like.ndim - 2))
+    return x.view(*x.shape, *(1,) * (target.ndim - 2))

@@ -76,7 +76,7 @@ def over_steps(
     return rows
 
 
-def _on_shared_steps(members: list[Series], most: int) -> tuple[np.ndarray, np.ndarray]:
+def _on_shared_steps(members: list[Series], n_points: int) -> tuple[np.ndarray, np.ndarray]:
     """Return steps [n] that are chosen for all series, and their values [series, n]: a mean at a
     step is of every one that had begun and not ended. One that has no such step is read in a
     straight line between its own; outside its steps it is NaN."""
@@ -85,7 +85,7 @@ def _on_shared_steps(members: list[Series], most: int) -> tuple[np.ndarray, np.n
         unique, at = np.unique(steps[::-1], return_index=True)
         own.append((unique, values[::-1][at]))
     every = np.unique(np.concatenate([steps for steps, _ in own]))
-    n = min(len(every), max(FEWEST_STEPS, min(MOST_STEPS, most)))
+    n = min(len(every), max(FEWEST_STEPS, min(MOST_STEPS, n_points)))
     picked = np.linspace(0, len(every) - 1, n).round().astype(int)
     shared = np.union1d(every[picked], [steps[-1] for steps, _ in own]).astype(every.dtype)
     read = [np.interp(shared, *line, left=np.nan, right=np.nan) for line in own]

@@ -89,7 +89,7 @@ def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> N
         datasets[study.data],
         study.tasks.seed,
         _window(study),
-        least=study.tasks.items,
+        n_least=study.tasks.items,
         own=own_tasks(study.tasks.own, study.folder),
         readers=readers,
     )

@@ -75,7 +75,7 @@ def shape_of(text: str) -> str:
 def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield the next word, and three words of the same length that stand elsewhere."""
     sites = held_out.sites(rng, length - 10, 10)
-    words = ((site, words_inside(site.span, least=3)[:1]) for site in sites)
+    words = ((site, words_inside(site.span, shortest=3)[:1]) for site in sites)
     first = [(site, word.group()) for site, inside in words for word in inside if word.start() == 1]
     by_length: dict[int, set[str]] = defaultdict(set)
     for _, word in first:
@@ -87,7 +87,7 @@ def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
             choices = [known[i] for i in rng.choice(len(known), size=4, replace=False)]
             # The gap before and the character after stay, so that the word alone decides.
             right = site.span[: len(word) + 2]
-            wrong = [replace(right, 1, other) for other in choices if other != word][:3]
+            wrong = [replace(right, 1, choice) for choice in choices if choice != word][:3]
             yield Question(site.context, right, tuple(wrong))
 
 

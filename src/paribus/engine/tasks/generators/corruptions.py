@@ -40,7 +40,7 @@ def _no_words(
 ) -> Iterator[Question]:
     """Yield a question for each site: its first word that can become no word of the corpus."""
     for site in sites:
-        for word in words_inside(site.span, least=4):
+        for word in words_inside(site.span, shortest=4):
             wrong = [
                 replace(site.span, word.start(), changed)
                 for changed in changes(word.group())
@@ -74,7 +74,7 @@ def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
     known = set("".join(held_out.documents))
     waiting: tuple[list[Question], list[Question]] = ([], [])
     for site in held_out.sites(rng, length - span, span):
-        for word in words_inside(site.span, least=2)[:1]:
+        for word in words_inside(site.span, shortest=2)[:1]:
             letter = word.group()[0]
             if word.start() == 1 and letter.swapcase() in known - {letter}:
                 wrong = replace(site.span, 1, letter.swapcase())
@@ -102,7 +102,7 @@ def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
             # Drawn as often as the text has them, so that a common mark is not thereby right.
             drawn = {marks[at] for at in rng.integers(len(marks), size=3)}
             numbers = sorted(drawn - {mark.group()})
-            wrong = [replace(site.span, mark.start(), other) for other in numbers]
+            wrong = [replace(site.span, mark.start(), number) for number in numbers]
             yield from _asked(held_out, site, wrong)
 
 
