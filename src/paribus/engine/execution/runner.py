@@ -295,8 +295,8 @@ class EngineRunner(Runner):
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
         """Judge the sealed test text, describe the text, and time the arms in turn."""
-        if self.settings["open_test"] and self._datasets[study.data].test is not None:
-            self._judge_test_text(study, folder, trials)
+        if self.settings["open_test"] and (test := self._datasets[study.data].test):
+            self._judge_test_text(study, folder, trials, test.text.digest)
         if tasks := self._describing(folder):
             raise Missing(tasks)
         if not folder.has_timed(trials):
@@ -305,14 +305,13 @@ class EngineRunner(Runner):
             raise Missing([task_of(folder, "time", "time", doing, timed=timed)])
 
     def _judge_test_text(
-        self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]
+        self, study: Study, folder: ResultsFolder, trials: Sequence[Trial], sha256: str
     ) -> None:
         """Open the test text on the record, and let every finished trial be evaluated on it."""
         todo = [trial for trial in trials if not is_tested(folder, folder.trial(*trial))]
         if not todo and folder.has_sealed(TEST):
             return
-        test = self._datasets[study.data].test
-        opened = {"purpose": purpose(study.name), "digest": test.text.digest, "opened": utc_now()}
+        opened = {"purpose": purpose(study.name), "digest": sha256, "opened": utc_now()}
         opened = folder.read_opened() or opened
         if not folder.has_sealed(LEDGER):
             reuse = open_in_ledger(folder, study, opened["opened"])  # before the results folder
