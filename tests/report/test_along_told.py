@@ -9,7 +9,7 @@ import pytest
 
 import paribus
 from paribus import numbers
-from paribus.report.figures.rows import over_steps
+from paribus.report.figures.recorded import over_steps
 from paribus.report.tables import along_table
 
 WITH_CURVE = {"evaluation.every": 1, "training.iterations": 10}
@@ -48,7 +48,7 @@ def test_the_table_says_speed_up_crossing_and_target(results):
 
 @pytest.mark.parametrize("most_lines", [100, 2])
 def test_a_mean_is_of_all_seeds_there(most_lines, monkeypatch):
-    monkeypatch.setattr("paribus.report.figures.rows.MOST_LINES", most_lines)
+    monkeypatch.setattr("paribus.report.figures.recorded.MOST_LINES", most_lines)
     steps = {1: np.arange(0, 5000, 10), 2: np.arange(0, 4000, 10), 3: np.arange(5, 4995, 10)}
     found = [("base", s, "loss", at.astype(float), s + at / 1000) for s, at in steps.items()]
     results: Any = SimpleNamespace(study=SimpleNamespace(called={"base": "base"}))

@@ -6,7 +6,7 @@ import pytest
 
 from paribus.analysis import analyse
 from paribus.report.figures import draw
-from paribus.report.figures.rows import over_seeds
+from paribus.report.figures.recorded import over_seeds
 from paribus.report.tables import trial_tables, trials
 from paribus.results import write_tables
 
@@ -26,7 +26,7 @@ def loss(arm: str, seed: int) -> float:
 @pytest.fixture(scope="module", autouse=True)
 def few_are_many():
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("tables", "figures.rows"):
+        for module in ("tables", "figures.recorded"):
             patch.setattr(f"paribus.report.{module}.MOST_LINES", MOST_LINES)
         patch.setattr("paribus.report.figures.contrasts.MOST_PAIRS", MOST_PAIRS)
         yield

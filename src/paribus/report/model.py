@@ -291,16 +291,27 @@ class _Builder:
 
     def interactions(self) -> list[Block]:
         """Return the differences between effects, endpoint by endpoint."""
-        blocks: dict[str, list[Row]] = {}
-        for interaction in self.verdicts.interactions:
-            blocks.setdefault(interaction.metric, []).append(self._interaction(interaction))
-        return [
-            Block(f"{self._title(metric)}, difference between effects", metric, tuple(rows))
-            for metric, rows in blocks.items()
+        rows = [
+            (depends.metric, self._interaction(depends)) for depends in self.verdicts.interactions
         ]
+        return self._blocks(rows, ", difference between effects")
 
-    def _title(self, metric: str) -> str:
-        return self.analysis.metrics[metric].change_title
+    def _blocks(
+        self, rows: Iterable[tuple[str, Row]], suffix: str = "", *, is_secondary: bool = False
+    ) -> list[Block]:
+        """Return a block for each metric of the rows."""
+        blocks: dict[str, list[Row]] = {}
+        for metric, row in rows:
+            blocks.setdefault(metric, []).append(row)
+        return [
+            Block(
+                f"{self.analysis.metrics[metric].change_title}{suffix}",
+                metric,
+                tuple(own),
+                is_secondary=is_secondary,
+            )
+            for metric, own in blocks.items()
+        ]
 
     def _interaction(self, interaction: Depends) -> Row:
         says, note = interaction.found.decided, interaction.why_not
@@ -317,24 +328,15 @@ class _Builder:
 
     def secondary(self) -> list[Block]:
         """Return secondary scores that were asked for by name, of finished runs."""
-        blocks: dict[str, list[Row]] = {}
+        rows = []
         for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
             never = ", ".join(f"{n} of {self.called[arm]}" for arm, n in late if n)
-            row = Row(
-                self.called[contrast.arm],
-                "",
-                change_text(contrast),
-                numbers.p_or_blank(contrast.p),
-                numbers.p_or_blank(contrast.holm_p),
-                (f"never there: {never}",) if never else (),
-                contrast.arm,
-            )
-            blocks.setdefault(contrast.metric, []).append(row)
-        return [
-            Block(self._title(metric), metric, tuple(rows), is_secondary=True)
-            for metric, rows in blocks.items()
-        ]
+            p, holm_p = numbers.p_or_blank(contrast.p), numbers.p_or_blank(contrast.holm_p)
+            notes = (f"never there: {never}",) if never else ()
+            label, change = self.called[contrast.arm], change_text(contrast)
+            rows.append((contrast.metric, Row(label, "", change, p, holm_p, notes, contrast.arm)))
+        return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
         """Return that every trial of some arms diverged."""

@@ -83,7 +83,7 @@ def render(
         plural=numbers.plural,
         colours={called[arm]: palette[arm] for arm in study.arms},
         forests=[by_name.get(forest_name(study, endpoint)) for endpoint in study.judged],
-        summaries=[tables.without_shared_reference(table) for table in tables.primary(analysis)],
+        summaries=[tables.drop_shared_reference(table) for table in tables.primary(analysis)],
         sections=_sections(results, analysis, verdicts, drawn),
         is_large=tables.is_large(results),
         specification=flatten(study.model_dump(mode="json", exclude_defaults=True)),
@@ -117,7 +117,7 @@ def _sections(
         figures = [
             figure for figure in drawn if id_ == figure.section and figure.name not in opening
         ]
-        filled = [tables.without_shared_reference(table) for table in shown if table.rows]
+        filled = [tables.drop_shared_reference(table) for table in shown if table.rows]
         return Section(id_, title or id_.capitalize(), note, filled, figures, **more)
 
     few = len(study.seeds) < DESCRIPTIVE_BELOW

@@ -87,7 +87,7 @@ def _document(
         "lines": [breakable(line) for line in (*report.bar, *lines) if line],
         "cautions": [breakable(c.text) for c in report.cautions[:MOST_CAUTIONS]],
         "facts": "; ".join(report.facts),
-        "tables": [_table(tables.without_shared_reference(t)) for t in shown if t.rows],
+        "tables": [_table(tables.drop_shared_reference(t)) for t in shown if t.rows],
         "figures": list(sizes),
     }
 

@@ -58,8 +58,8 @@ def state_of(contrast: Contrast, alpha: float) -> str:
     return STATES[0] if contrast.significant(alpha) else STATES[2]
 
 
-def _change_label(study: Study, what: str = "change") -> str:
-    return f"{what} [{numbers.level(study.inference.alpha)}]"
+def _change_label(study: Study, name: str = "change") -> str:
+    return f"{name} [{numbers.level(study.inference.alpha)}]"
 
 
 def _pair(study: Study, entry: Any) -> dict[str, str]:
@@ -76,9 +76,8 @@ def _tests(contrast: Contrast) -> dict[str, str]:
     return {"p": numbers.p_or_blank(contrast.p), "Holm p": numbers.p_or_blank(contrast.holm_p)}
 
 
-def without_shared_reference(table: Table) -> Table:
-    """Return a table without columns that say nothing, and without that of references where all
-    rows have the same one."""
+def drop_shared_reference(table: Table) -> Table:
+    """Drop columns that say nothing, and that of references where all rows have the same one."""
     at = table.head.index("against") if "against" in table.head else 0
     references = {row[at] for row in table.rows} - {""}
     table = table.filled

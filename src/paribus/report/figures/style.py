@@ -11,7 +11,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -92,6 +92,9 @@ CONFIG: dict[str, Any] = {
 }
 
 
+Row = dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Figure:
     """One figure: the page shows it, the PDF prints it.
@@ -116,7 +119,7 @@ class Figure:
     title: str
     caption: str
     chart: Any = field(repr=False)
-    rows: list[dict[str, Any]] = field(repr=False)
+    rows: list[Row] = field(repr=False)
     log: bool = False
     panel: int | None = None
     wide: bool = False
@@ -246,7 +249,7 @@ def zero_line(*, across: bool = True) -> alt.Chart:
 
 def lines(
     study: Study,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     x: alt.X,
     title: str,
     *,
@@ -290,7 +293,7 @@ def lines(
 
 def dots(
     base: alt.Chart,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     title: str,
     *,
     width: int = 16,

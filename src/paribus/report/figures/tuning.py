@@ -11,7 +11,6 @@ import altair as alt
 from paribus import numbers
 from paribus.analysis import Analysis, Tuned
 from paribus.report.cells import join
-from paribus.report.figures.rows import Row
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
@@ -19,6 +18,7 @@ from paribus.report.figures.style import (
     TEXT,
     WIDTH,
     Figure,
+    Row,
     arm_colour,
     arm_dash,
     chart_of,
