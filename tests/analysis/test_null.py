@@ -153,13 +153,13 @@ def test_equivalence_is_held_over_the_family(studies):
 
 
 def test_tuned_replicates_have_their_own_seeds(small_study, tmp_path):
-    about = tables([1e-3, 1e-2, 1e-1], seeds=[101, 102, 103])
-    study = small_study(**about, inference={"choice": "fixed"})
+    plan = tables([1e-3, 1e-2, 1e-1], seeds=[101, 102, 103])
+    study = small_study(**plan, inference={"choice": "fixed"})
     nulls = null_studies(study, 4)
-    seeds = [seed for one in nulls for seed in (*one.seeds, *one.tuning.seeds)]
+    seeds = [seed for null in nulls for seed in (*null.seeds, *null.tuning.seeds)]
     assert len(set(seeds)) == len(seeds) == 4 * (5 + 3)
-    assert all(one.differences("again") == {"model.init.salt": (0, 1)} for one in nulls)
-    assert [one.name for one in nulls] == [f"{study.name}-null-{n}" for n in (1, 2, 3, 4)]
+    assert all(null.differences("again") == {"model.init.salt": (0, 1)} for null in nulls)
+    assert [null.name for null in nulls] == [f"{study.name}-null-{n}" for n in (1, 2, 3, 4)]
 
     def loss(arm: str, rate: float, seed: int) -> float:
         astray = arm == "again" and seed in nulls[0].tuning.seeds
@@ -167,16 +167,16 @@ def test_tuned_replicates_have_their_own_seeds(small_study, tmp_path):
         return 2.0 + 0.1 * abs(math.log10(rate / best)) + 0.001 * math.sin(seed * (1 + len(arm)))
 
     replicates = [
-        tuned_and_trained(one, tmp_path / str(n), loss) for n, one in enumerate(nulls, start=1)
+        tuned_and_trained(null, tmp_path / str(n), loss) for n, null in enumerate(nulls, start=1)
     ]
-    found = calibrate(replicates)
-    assert found.tuned and (found.replicates, found.pairs) == (4, 5)
-    rates = {rate.name: rate for rate in found.rates}
-    p_values = np.array(found.p_values)
+    measured = calibrate(replicates)
+    assert measured.tuned and (measured.replicates, measured.pairs) == (4, 5)
+    rates = {rate.name: rate for rate in measured.rates}
+    p_values = np.array(measured.p_values)
     assert p_values[0] < 1e-4  # at 1e-1 it is worse by 0.2 on the seeds of the verdict
-    one = rates[SINGLE]
-    assert one.rate == (p_values <= 0.05).mean() >= 1 / 4
-    assert (one.interval.low, one.interval.high) == pytest.approx(
-        stats.binomtest(int(4 * one.rate), 4).proportion_ci(method="exact")
+    single = rates[SINGLE]
+    assert single.rate == (p_values <= 0.05).mean() >= 1 / 4
+    assert (single.interval.low, single.interval.high) == pytest.approx(
+        stats.binomtest(int(4 * single.rate), 4).proportion_ci(method="exact")
     )
     assert null_studies(study, 1, tuned=False)[0].tuning is None
