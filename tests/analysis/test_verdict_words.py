@@ -191,6 +191,7 @@ def test_the_target_decides(small_study, fabricate, target):
         seeds=[1, 2, 3, 4, 5, 6],
         arms=TWO_ARMS,
         endpoints=endpoints,
+        tasks={"names": ["typo"]},
         inference={"target": target},
     )
     made = fabricate(study, lambda arm, seed: 2.0)
@@ -223,7 +224,11 @@ def test_no_effect_needs_the_registered_interval(small_study, fabricate):
     words = {}
     for target in ("this item set", "new items"):
         study = small_study(
-            seeds=SEEDS, arms=TWO_ARMS, endpoints=endpoints, inference={"target": target}
+            seeds=SEEDS,
+            arms=TWO_ARMS,
+            endpoints=endpoints,
+            tasks={"names": ["typo"]},
+            inference={"target": target},
         )
         made = fabricate(study, lambda arm, seed: 2.0, folder=target.replace(" ", "-"))
         for trial in made.finished:
