@@ -41,7 +41,7 @@ class Table:
     def of(cls, results: Results) -> Table:
         """Every metric of every finished trial, and its events by the registered rule."""
         values: dict[tuple[str, int, str], float] = defaultdict(lambda: math.nan)
-        for row in results.scores.to_pylist():
+        for row in results.score_rows:
             for metric in results.metrics.keys() & row.keys():
                 values[row["arm"], row["seed"], metric] = row[metric]
         events = {}

@@ -146,8 +146,7 @@ def _against_bar(
     from paribus.decision import WORDS
     from paribus.readers.select import group_by_arm, select_runs, set_nested_seed
     from paribus.schema import stamped
-    from paribus.trainers.bar import compare_with_bar
-    from paribus.trainers.judge import default_score, direction
+    from paribus.trainers.judge import compare_with_bar, default_score, direction
     from paribus.trainers.runs import check_runs
 
     set_nested_seed(reading.runs, section)
@@ -178,8 +177,7 @@ def _judge_study(
     from paribus.study import load_study
     from paribus.study.runs import section_of
     from paribus.study.trainer import RUNS
-    from paribus.trainers.recording import judge_runs
-    from paribus.trainers.runs import columns_of, files_of
+    from paribus.trainers.runs import columns_of, files_of, judge_runs
 
     is_folder = Path(name).is_dir()
     study = ResultsFolder(Path(name)).read_study() if is_folder else load_study(name)

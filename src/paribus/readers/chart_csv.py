@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator
 
 from paribus.errors import ParibusError
-from paribus.readers.port import Run, Source, as_number, reader
+from paribus.readers.port import Run, Source, as_number, reader, split_seed
 from paribus.readers.tables import read_table
 
 BETWEEN, LEAST, MOST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
-SEED = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s)[-_= ]?(\d{1,9})$", re.IGNORECASE)
 
 
 def _curves(names: list[str]) -> list[str]:
@@ -58,8 +57,8 @@ def wandb_chart(source: Source) -> Iterator[Run]:
                 f"and {MOST} differ; export the table of runs, or the chart without groups"
             )
         run = runs.setdefault(name, Run("", facts=_facts(name)))
-        run.curves[metric], run.scores[metric] = curve, curve[-1][1]
-    yield from runs.values()
+        run.curves[metric] = curve
+    yield from (run.finish() for run in runs.values())
 
 
 def _curve(steps: list[str], values: list[str]) -> list[tuple[float, float]]:
@@ -68,10 +67,8 @@ def _curve(steps: list[str], values: list[str]) -> list[tuple[float, float]]:
 
 
 def _facts(name: str) -> dict[str, str | float]:
-    match = SEED.search(name)
-    arm = name[: match.start()] if match else name
-    facts: dict[str, str | float] = {"run": name, "arm": arm or name}
-    return facts | ({"seed": float(match[1])} if match else {})
+    arm, seed = split_seed(name)
+    return {"run": name, "arm": arm} | ({} if seed is None else {"seed": seed})
 
 
 TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
@@ -95,6 +92,5 @@ def tensorboard_csv(source: Source) -> Iterator[Run]:
     rows = data.num_rows - (not source.tail.endswith(b"\n"))  # the last line may be cut
     curve = _curve(*(data.column(name).to_pylist()[:rows] for name in ("Step", "Value")))
     if curve:
-        run.curves[tag], run.scores[tag] = curve, curve[-1][1]
-        run.facts["steps"] = curve[-1][0]
-        yield run
+        run.curves[tag] = curve
+        yield run.finish()

@@ -132,13 +132,15 @@ def _conclude(
 ) -> str:
     """Return what follows from the values that a fact has in each arm."""
     all_values = {value for arm in values.values() for value in arm}
+    sets = [set(arm) for arm in values.values()]
     if len(all_values) < 2:
-        return "equal"
+        is_one_sided = any(sets) and not all(sets)  # as where a cell is empty, or null
+        stated = {"setting": "defines", "evaluation": "confounded"}
+        return stated.get(kind, "equal") if is_one_sided else "equal"
     if kind == "evaluation":
         return "incomparable"
     if kind in ("seed", "identifier", "time"):
         return "varies"
-    sets = [set(arm) for arm in values.values()]
     if any(len(arm) > 1 for arm in sets):
         if kind == "setting":
             return "sweep"
@@ -173,7 +175,10 @@ def check_facts(
     _refuse_multiplied(arms, facts, score)
     confounded = [fact for fact in facts if fact.conclusion == "confounded"]
     for fact in confounded[:MOST_VALUES]:
-        each = ", ".join(f"{_shown(v[0])} in {arm}" for arm, v in fact.values.items())
+        each = ", ".join(
+            f"{_shown(own[0]) if own else 'not stated'} in {arm}"
+            for arm, own in fact.values.items()
+        )
         findings.append(
             Finding(
                 "confounded",
@@ -210,8 +215,8 @@ def _refuse_sweep(fact: Fact, arms: Mapping[str, Sequence[Run]]) -> None:
     raise ParibusError(
         f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {fact.name} ({shown}), and are no "
         f"replicates; judge one value with --where '{fact.name}={_shown(values[0])}', the best run "
-        f"of each seed with --best-of '{fact.name}', or, if it numbers replicates, name it with "
-        f"--seed '{fact.name}'"
+        f"of each seed with --best-of '{fact.name}'; if it numbers replicates, name it with --seed "
+        f"'{fact.name}', and if it is an outcome, as a further --score '{fact.name}'"
     )
 
 

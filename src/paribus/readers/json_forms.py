@@ -15,7 +15,6 @@ from paribus.readers.port import (
     as_float,
     is_number,
     json_part,
-    mark_filtered_zeros,
     mean,
     reader,
     seed_fact,
@@ -49,19 +48,16 @@ def hugging_face(source: Source) -> Iterator[Run]:
             names_of[names] = [name for name in names if not name.endswith(COSTS)]
         for name in names_of[names]:
             if is_number(value := entry[name]):
-                run.curves.setdefault(name, []).append((at, as_float(value)))
+                run.log(name, at, as_float(value))
         if is_number(norm := entry.get("grad_norm")):
             norms.append((at, as_float(norm)))
-        if is_number(seconds := entry.get("train_runtime")):
-            run.facts["train_seconds"] = as_float(seconds)
-    run.scores = {name: curve[-1][1] for name, curve in run.curves.items()}
-    mark_filtered_zeros(run, norms)
+        run.state(train_seconds=entry.get("train_runtime"))
+    run.finish(norms)
     for fact, key in (("steps", "global_step"), ("planned_steps", "max_steps")):
         if is_number(state.get(key)) and math.isfinite(as_float(state[key])):
             run.facts[fact] = as_float(state[key])
-    for key in ("train_batch_size", "num_train_epochs", "best_metric"):
-        if is_number(state.get(key)):
-            run.facts[key] = as_float(state[key])
+    kept = ("train_batch_size", "num_train_epochs", "best_metric")
+    run.state(**{key: state.get(key) for key in kept})
     run.facts |= seed_fact(source.path)
     run.decides = "eval_loss" if "eval_loss" in run.scores else "loss"
     if run.curves:
@@ -76,7 +72,7 @@ def _is_lighteval(source: Source) -> bool:
 def lighteval(source: Source) -> Iterator[Run]:
     """Yield the run: a score for each task and metric; the row `all` averages the others."""
     state, results = json_part(source, "results", dict)
-    run, general = Run(""), state.get("config_general", {})
+    run, general = Run(""), _table(state.get("config_general"))
     for task, metrics in results.items():
         if task == "all" or not isinstance(metrics, dict):
             continue
@@ -87,10 +83,7 @@ def lighteval(source: Source) -> Iterator[Run]:
         }
         if task.rpartition(":")[2].isdecimal():
             run.facts[f"n_shot/{task}"] = float(task.rpartition(":")[2])
-    for fact, key in (("arm", "model_name"), ("limit", "max_samples")):
-        value = general.get(key) if isinstance(general, dict) else None
-        if isinstance(value, str) or is_number(value):
-            run.facts[fact] = value if isinstance(value, str) else as_float(value)
+    run.state(arm=general.get("model_name"), limit=general.get("max_samples"))
     run.facts |= seed_fact(source.path)
     if run.scores:
         yield run
@@ -119,9 +112,7 @@ def openai_evals(source: Source) -> Iterator[Run]:
         if isinstance(correct, bool):
             items[str(record.get("sample_id"))] = float(correct)
         spec = _table(record.get("spec"))
-        for fact, key in (("eval_set", "eval_name"), ("eval_split", "split")):
-            if isinstance(spec.get(key), str):
-                run.facts[fact] = spec[key]
+        run.state(eval_set=spec.get("eval_name"), eval_split=spec.get("split"))
     if not run.scores:
         raise ParibusError(f"{source.path} has no final_report: the evaluation has not ended")
     name = "final_report.accuracy"
@@ -168,15 +159,9 @@ def inspect_ai(source: Source) -> Iterator[Run]:
         by_item = _inspect_items(summaries, name.partition("/")[0])
         if by_item and math.isclose(mean(by_item.values()), run.scores[name], abs_tol=1e-9):
             run.items[name] = by_item
-    facts = {
-        "model": header_eval.get("model"),
-        "eval_set": header_eval.get("task"),
-        "limit": _table(header_eval.get("config")).get("limit"),
-        "epochs": _table(header_eval.get("config")).get("epochs"),
-    }
-    for fact, value in facts.items():
-        if isinstance(value, str) or is_number(value):
-            run.facts[fact] = value if isinstance(value, str) else as_float(value)
+    config = _table(header_eval.get("config"))
+    run.state(model=header_eval.get("model"), eval_set=header_eval.get("task"))
+    run.state(limit=config.get("limit"), epochs=config.get("epochs"))
     run.facts |= seed_fact(source.path) or seed_fact(str(header_eval.get("model", "")))
     run.decides = next(iter(run.scores), "")
     if run.scores:

@@ -16,6 +16,7 @@ The files in `forms/` are shipped; your own is named by its path (`--form my_for
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,8 +26,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.readers.port import Reader, Run, Source, as_number, mark_filtered_zeros, seed_fact
-from paribus.untrusted_io import STUDY_BYTES, parse_toml, read_text
+from paribus.readers.port import Reader, Run, Source, Value, as_number, reader, seed_fact
+from paribus.untrusted_io import MIB, STUDY_BYTES, parse_toml, read_text
 
 FORMS = Path(__file__).parent / "forms"
 NUMBER = r"[-+.\w]+(?=[\s|;\]})'\x22]|,(?!\d))"
@@ -212,21 +213,15 @@ class _Log:
             elif self.last is None:
                 self.run.scores[spelt] = number
             else:
-                self.run.curves.setdefault(spelt, []).append((self.last, number))
+                self.run.log(spelt, self.last, number)
         return ended
 
     def finish(self) -> Run:
         """Return the run with its last values."""
         run = self.run
-        norms = run.curves.pop("grad_norm", [])
-        for name, curve in run.curves.items():
-            if name == "train_seconds":
-                run.facts.setdefault(name, curve[-1][1])
-            else:
-                run.scores[name] = curve[-1][1]
-        if run.curves:
-            run.facts["steps"] = max(at for curve in run.curves.values() for at, _ in curve)
-        mark_filtered_zeros(run, norms)
+        run.finish(run.curves.pop("grad_norm", []))
+        if (seconds := run.scores.pop("train_seconds", None)) is not None:
+            run.facts.setdefault("train_seconds", seconds)
         run.decides = next((name for name in self.form.score if name in run.scores), "")
         return run
 
@@ -236,3 +231,62 @@ def _in_seconds(name: str, text: bytes) -> tuple[str, float | None]:
     spelt, _, unit = name.partition("__")
     number = as_number(text.strip().replace(b",", b""))
     return spelt, None if number is None else number * UNITS.get(unit, 1.0)
+
+
+# Logs of modded-nanogpt: the source, a line of `=`, the environment, then lines by step:
+# step:3300/3300 val_loss:3.27744 train_time:480.362s step_avg:143.75ms
+# The digest of the source tells the arms of a folder apart, as a log holds the program that wrote
+# it. Standard output, without the source, is read as well, and counted once with its log.
+BAR = re.compile(rb"^={20,}\r?\n", re.MULTILINE)
+LOGGED = re.compile(rb"step:\d+/\d+ (val|train)_")
+# Bits per byte beside the loss: a log of parameter-golf, whose final result has no step.
+BITS = re.compile(rb"step:\d+/\d+ val_loss:\S+ val_bpb:")
+PYTORCH = re.compile(rb"PyTorch (?:version )?([0-9][\w.+]*)")
+DEVICE = re.compile(rb"((?:NVIDIA|AMD) (?:GeForce |RTX )?[A-Z]+[0-9]+[\w -]*?)(?= {2}| *\|| with )")
+MOST_SOURCE = 16 * MIB
+DIGEST = 12  # characters of it that name an arm
+TIME = r"train_time:(?:(?P<train_seconds__ms>[.\d]+)ms|(?P<train_seconds>[.\d]+)s)"
+MODDED = Form(
+    name="modded-nanogpt",
+    about="logs with their source and lines of step:N/M val_loss:X train_time:T",
+    recognise="",
+    score=("val_loss",),
+    line=(
+        Line(
+            pattern=rf"step:(?P<step>\d{{1,12}})/(?P<planned_steps>\d{{1,12}}) (?=val_)"
+            rf"(?:[^\n]*?{TIME})?",
+            pairs=r"(?P<name>val_\w+):(?P<value>NUMBER)",
+        ),
+    ),
+)
+
+
+def _detects(source: Source) -> bool:
+    return source.matches(LOGGED) and not source.matches(BITS)
+
+
+@reader(MODDED.name, says=MODDED.about, detects=_detects)
+def modded_nanogpt(source: Source) -> Iterator[Run]:
+    """Yield the trials of a log, in the order of the file."""
+    yield from read_lines(MODDED, source, _read_beginning(source))
+
+
+def _read_beginning(source: Source) -> dict[str, Value]:
+    """Return facts of the source and of the environment, which stand before the first step."""
+    text = b""
+    for piece in source.pieces():
+        text += piece
+        if len(text) > MOST_SOURCE or LOGGED.search(piece):
+            break
+    text = BAR.sub(b"", text, count=1) if text.startswith(b"=" * 20) else text
+    bar = BAR.search(text)
+    if bar is None:
+        return {}
+    facts: dict[str, Value] = {}
+    if program := text[: bar.start()].replace(b"\r\n", b"\n").strip():
+        digest = hashlib.sha256(program).hexdigest()
+        facts |= {"source_digest": digest, "arm": digest[:DIGEST]}
+    for name, pattern in (("pytorch", PYTORCH), ("device", DEVICE)):
+        if match := pattern.search(text, bar.end()):
+            facts[name] = match[1].decode("ascii", "replace").strip()
+    return facts

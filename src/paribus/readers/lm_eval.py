@@ -56,25 +56,20 @@ def lm_eval(source: Source) -> Iterator[Run]:
                 run.scores[_score(task, *key.split(",", 1))] = as_float(value)
     config = content.get("config")
     config = config if isinstance(config, dict) else {}
-    for fact, value in (
-        ("arm", content.get("model_name") or config.get("model_args")),
-        ("model_args", config.get("model_args")),
-        ("lm_eval_version", content.get("lm_eval_version")),
-        ("evaluation_seed", config.get("random_seed")),
-    ):
-        if isinstance(value, str) and value:
-            run.facts[fact] = value
-        elif is_number(value):
-            run.facts[fact] = as_float(value)
+    run.state(
+        arm=content.get("model_name") or config.get("model_args"),
+        model_args=config.get("model_args"),
+        lm_eval_version=content.get("lm_eval_version"),
+        evaluation_seed=config.get("random_seed"),
+    )
     for fact, values in (
         ("task_hash", content.get("task_hashes")),
         ("task_version", content.get("versions")),
         ("n_shot", content.get("n-shot")),
         ("n_samples", _effective(content.get("n-samples"))),
     ):
-        for task, value in values.items() if isinstance(values, dict) else ():
-            if (isinstance(value, str) and value) or is_number(value):
-                run.facts[f"{fact}/{task}"] = value if isinstance(value, str) else as_float(value)
+        if isinstance(values, dict):
+            run.state(**{f"{fact}/{task}": value for task, value in values.items()})
     run.facts |= {
         fact: str(config[key])
         for fact, key in (("limit", "limit"), ("eval_batch_size", "batch_size"))

@@ -113,6 +113,40 @@ class Run:
         """The file that it is of."""
         return path_of(self.source)
 
+    def log(self, name: str, step: float, value: float) -> None:
+        """Add a point to the curve of a score."""
+        self.curves.setdefault(name, []).append((step, value))
+
+    def finish(self, norms: Iterable[tuple[float, float]] = ()) -> Run:
+        """Take the last value of each curve as the score, and its last step as a fact; return the
+        run. `norms` are gradient norms by step.
+
+        A loss of exactly 0 beside a gradient norm of NaN becomes NaN, and is remembered as the fact
+        `zeroed`: the NaN filter of the Hugging Face Trainer logs the mean of the finite losses
+        since the last log, which is 0 where there is none (`logging_nan_inf_filter`).
+        """
+        bad = {step for step, norm in norms if not math.isfinite(norm)}
+        for name, curve in self.curves.items():
+            if bad and any(value == 0 and step in bad for step, value in curve):
+                curve = [
+                    (at, math.nan if value == 0 and at in bad else value) for at, value in curve
+                ]
+                self.curves[name] = curve
+                if math.isnan(curve[-1][1]):
+                    self.facts["zeroed"] = name
+            self.scores[name] = curve[-1][1]
+            last = curve.steps.max() if isinstance(curve, Curve) else max(at for at, _ in curve)
+            self.facts["steps"] = max(float(self.facts.get("steps", -math.inf)), float(last))
+        return self
+
+    def state(self, **facts: Any) -> None:
+        """Add the facts that are texts or numbers; others say nothing."""
+        for name, value in facts.items():
+            if is_number(value):
+                self.facts[name] = as_float(value)
+            elif isinstance(value, str) and value:
+                self.facts[name] = value
+
 
 def path_of(source: str) -> str:
     """Return the file of a source, `a/log.txt` of `a/log.txt#2`; names may have a `#` too."""
@@ -319,6 +353,14 @@ def reader(
 SEED = re.compile(
     r"seed[ _=-]?(\d{1,9})(?!\d)|(?<=[-_])s[-_=]?(\d{1,4})(?=[-_./]|$)", re.IGNORECASE
 )
+# The end of a name: `base-s1`, `base seed 1`, `base_rep-2`.
+SEED_END = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s|rep|run|trial|r)[-_= ]?(\d{1,9})$", re.IGNORECASE)
+
+
+def split_seed(name: str) -> tuple[str, float | None]:
+    """Return a name less what ends it as a seed, and that seed; None for none."""
+    match = SEED_END.search(name)
+    return (name[: match.start()] or name, float(match[1])) if match else (name, None)
 
 
 def seed_in(path: str) -> float | None:
@@ -365,19 +407,3 @@ def mean(values: Iterable[float]) -> float:
     """Return the mean, exactly summed; NaN of none."""
     numbers = list(values)
     return math.fsum(numbers) / len(numbers) if numbers else math.nan
-
-
-def mark_filtered_zeros(run: Run, norms: Iterable[tuple[float, float]]) -> None:
-    """Turn a loss of exactly 0 beside a gradient norm of NaN into NaN, and remember it as the fact
-    `zeroed`. `norms` are gradient norms by step.
-
-    The NaN filter of the Hugging Face Trainer logs the mean of the finite losses since the last
-    log, which is 0 where there is none (`logging_nan_inf_filter`).
-    """
-    bad = {step for step, norm in norms if not math.isfinite(norm)}
-    for name, curve in run.curves.items() if bad else ():
-        if any(value == 0 and step in bad for step, value in curve):
-            points = [(at, math.nan if value == 0 and at in bad else value) for at, value in curve]
-            run.curves[name], run.scores[name] = points, points[-1][1]
-            if math.isnan(points[-1][1]):
-                run.facts["zeroed"] = name

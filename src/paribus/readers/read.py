@@ -12,6 +12,7 @@ from pathlib import Path
 from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
 from paribus.readers.copies import counted_once
+from paribus.readers.facts import Finding
 from paribus.readers.lines import FORMS, load_form, make_reader
 from paribus.readers.port import Columns, Reader, Run, SkippedError, Source
 from paribus.study.choices import find_declared
@@ -23,6 +24,21 @@ PACKED = (".zst", ".zip", ".tgz", ".tar")
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass
+class Selection:
+    """The selected runs by arm label.
+
+    Attributes:
+        runs: by label.
+        excluded: by label, how many runs that failed were left out.
+        findings: what a reader must know of the choice.
+    """
+
+    runs: dict[str, list[Run]]
+    excluded: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
 
 
 @dataclass
@@ -39,6 +55,7 @@ class Reading:
         given: the files, folders and patterns that were named.
         paths: those of a form that is known.
         notes: what readers say of files besides, a sentence each.
+        selection: those of the runs that are compared, once they were chosen.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -49,6 +66,7 @@ class Reading:
     given: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    selection: Selection | None = None
 
     def add(self, other: Reading) -> None:
         """Add what became of further files."""

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,8 +19,8 @@ from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
 from paribus.readers.copies import counted_once, drop_shared_seed
 from paribus.readers.facts import Finding, find_seed
-from paribus.readers.port import NOT_FINISHED, Columns, Run, in_words
-from paribus.readers.read import Reading, read
+from paribus.readers.port import NOT_FINISHED, Columns, Run, in_words, split_seed
+from paribus.readers.read import Reading, Selection, read
 from paribus.study.runs import RunsSection
 
 ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
@@ -31,7 +31,6 @@ OF_A_RUN = re.compile(
     r"|tensorboard|tb|wandb|latest",
     re.IGNORECASE,
 )
-SEED_END = re.compile(r"[-_ .](?:seed|s|rep|run|trial|r)[-_= ]?\d{1,9}$", re.IGNORECASE)
 # What a row is called that sums up others.
 SUMMARIES = {"all", "average", "avg", "count", "max", "mean", "median", "min", "overall"}
 SUMMARIES |= {"sd", "se", "sem", "std", "stderr", "sum", "total", "var"}
@@ -41,21 +40,6 @@ TABLES = ("", "table")  # readers of tables, in memory or in a file
 FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
 MOST_NAMED = 20  # runs in an error
 MOST_SHOWN = 5
-
-
-@dataclass
-class Selection:
-    """The selected runs by arm label.
-
-    Attributes:
-        runs: by label.
-        excluded: by label, how many runs that failed were left out.
-        findings: what a reader must know of the choice.
-    """
-
-    runs: dict[str, list[Run]]
-    excluded: dict[str, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
 
 
 def table_columns(
@@ -244,7 +228,7 @@ def arm_of(run: Run, section: RunsSection) -> str:
         return path.stem
     above = [folder.name for folder in path.parents]
     own = next((name for name in above if name and not OF_A_RUN.fullmatch(name)), above[0])
-    return SEED_END.sub("", own)
+    return split_seed(own)[0]
 
 
 def seed_of(run: Run, section: RunsSection) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,6 @@ from paribus.readers.port import (
     Source,
     Value,
     in_words,
-    mark_filtered_zeros,
     mean,
     reader,
     seed_in,
@@ -214,12 +214,9 @@ class _Table:
         if self.by_row:
             self._require_no_steps(runs)
         for run in runs:
-            for name, curve in run.curves.items():
-                run.scores[name] = curve[-1][1]
-                run.facts["steps"] = max(float(run.facts.get("steps", 0)), curve[-1][0])
             for name, items in run.items.items():
                 run.scores[name] = mean(items.values())
-            mark_filtered_zeros(run, run.curves.pop(self.norm, ()))
+            run.finish(run.curves.pop(self.norm, ()))
             run.scores.pop(self.norm, None)
             _add_its_end(run)
         return runs
@@ -354,7 +351,7 @@ class _Table:
         encoded = column.dictionary_encode("encode")
         values = [spell(value) for value in encoded.dictionary.to_pylist()]
         places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        codes = np.from_dlpack(encoded.indices)
         return _Coded(list(places), np.array([places[v] for v in values] or [0], np.int64)[codes])
 
     def _numbers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -383,8 +380,11 @@ class _Table:
             raise ParibusError(
                 f"{self.where}: column '{name}' is {column.type}, and no numbers"
             ) from None
-        missing = pc.is_null(numbers).to_numpy()
-        return numbers.to_numpy(), missing
+        # to_numpy imports pandas, which takes longer than a table of some rows.
+        empty = np.from_dlpack(pc.cast(pc.is_null(numbers), pa.int8()).combine_chunks())
+        missing, values = empty.astype(bool), np.full(len(numbers), math.nan)
+        values[~missing] = np.from_dlpack(pc.drop_null(numbers).combine_chunks())
+        return values, missing
 
 
 def _words(name: str) -> set[str]:

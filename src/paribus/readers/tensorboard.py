@@ -41,12 +41,9 @@ def tensorboard(source: Source) -> Iterator[Run]:
     for file in files:
         _read(str(file), run, points)
     run.curves = points.curves()
-    for tag, curve in run.curves.items():
-        run.scores[tag] = curve[-1][1]
-        run.facts["steps"] = max(float(run.facts.get("steps", 0)), curve[-1][0])
     run.facts |= seed_fact(source.path)
     if run.curves:
-        yield run
+        yield run.finish()
 
 
 class _Points:

@@ -67,9 +67,7 @@ def mlflow(source: Source) -> Iterator[Run]:
         points.sort(key=lambda p: (p[2], p[0], -math.inf if math.isnan(p[1]) else p[1]))
         if points:
             run.curves[name] = [(step, value) for _, value, step in points]
-            run.scores[name] = points[-1][1]
-            run.facts["steps"] = max(as_float(run.facts.get("steps", 0)), points[-1][2])  # type: ignore[arg-type]
-    yield run
+    yield run.finish()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -103,17 +101,13 @@ def trackio(source: Source) -> Iterator[Run]:
         for metric, value in _parse(text).items():
             number = NUMBERS.get(value, value) if isinstance(value, str) else value
             if is_number(number) and is_number(step):
-                run.curves.setdefault(metric, []).append((as_float(step), as_float(number)))
+                run.log(metric, as_float(step), as_float(number))
     for name, text in configs:
         if str(name) in runs:
             runs[str(name)].facts |= {
                 f"config.{key}": _fact(value) for key, value in _parse(text).items()
             }
-    for run in runs.values():
-        run.scores = {metric: curve[-1][1] for metric, curve in run.curves.items()}
-        if run.curves:
-            run.facts["steps"] = max(curve[-1][0] for curve in run.curves.values())
-            yield run
+    yield from (run.finish() for run in runs.values() if run.curves)
 
 
 def _parse(text: Any) -> dict[str, Any]:

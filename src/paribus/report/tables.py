@@ -409,7 +409,7 @@ def trials(results: Results, analysis: Analysis) -> Table:
     called = results.study.called
     metrics = [analysis.metrics[endpoint.metric] for endpoint in results.study.endpoints]
     rows = []
-    for row in results.scores.to_pylist():
+    for row in results.score_rows:
         events = analysis.events.get((row["arm"], row["seed"]))
         outcome = "failed" if events is None else "finished"
         if events:

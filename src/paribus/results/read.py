@@ -329,8 +329,8 @@ class Results(Shown):
         )
 
     @cached_property
-    def scores(self) -> pa.Table:
-        """One row per finished trial: arm, seed, diverged, and every metric (NaN where absent)."""
+    def score_rows(self) -> list[dict[str, Any]]:
+        """The rows of `scores`. Arrow imports pandas, which takes as long as a small analysis."""
         rows, columns = [], set(self.study.metrics)
         for folder in self.finished:
             diverged = self.trials[folder.arm, folder.seed]["diverged_at"] is not None
@@ -341,10 +341,17 @@ class Results(Shown):
                 row[metric.name] = math.nan if value is None else float(value)
                 columns |= {metric.name} if metric.key in values[metric.record] else set()
             rows.append(row)
-        fields = [("arm", pa.string()), ("seed", pa.int64()), ("diverged", pa.bool_())]
         # A measure may have parts alone, and no value of the whole text.
-        fields += [(name, pa.float64()) for name in self.metrics if name in columns]
-        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+        empty = self.metrics.keys() - columns
+        return [{name: row[name] for name in row if name not in empty} for row in rows]
+
+    @cached_property
+    def scores(self) -> pa.Table:
+        """One row per finished trial: arm, seed, diverged, and every metric (NaN where absent)."""
+        kinds = {"arm": pa.string(), "seed": pa.int64(), "diverged": pa.bool_()}
+        names = self.score_rows[0] if self.score_rows else [*kinds, *self.study.metrics]
+        fields = [(name, kinds.get(name, pa.float64())) for name in names]
+        return pa.Table.from_pylist(self.score_rows, schema=pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
         """Return the numbers of a trial that metrics are read from, by `Metric.record`."""

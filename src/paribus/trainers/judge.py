@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -15,12 +16,12 @@ from typing import Any, Literal
 import numpy as np
 
 from paribus.analysis import analyse
-from paribus.decision import Verdicts, decide
+from paribus.decision import Verdicts, Word, decide
 from paribus.errors import ParibusError, nearest
 from paribus.files import fleeting
 from paribus.ledger import unrecorded
 from paribus.metric import readable
-from paribus.numbers import plural, some
+from paribus.numbers import fixed, p_value, plural, some
 from paribus.readers import Columns, Reading, Run
 from paribus.readers.port import in_words
 from paribus.readers.select import (
@@ -35,10 +36,11 @@ from paribus.readers.select import (
     table_columns,
 )
 from paribus.results import Results
+from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
+from paribus.statistics.t_test import mean_and_sd
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
-from paribus.trainers.recording import judge_runs
-from paribus.trainers.runs import check_runs, spent_by
+from paribus.trainers.runs import check_runs, judge_runs, spent_by
 
 LOG = logging.getLogger("paribus")
 BASELINES = ("baseline", "base", "control", "plain", "vanilla", "default")
@@ -57,6 +59,7 @@ HIGHER = re.compile(
     _PART + r"(?:acc|accuracy|accuracies|f1|bleu|rouge|rewards?|exact_match|pass@|core)(?![a-z])"
 )
 SIGNIFICANT = 2  # digits of the spread within arms that are shown
+MORE_DIGITS = 2  # of a mean, than its spread has
 MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 
@@ -239,7 +242,7 @@ def make_study(
         with_it = {label: [r for r in own if score in r.scores] for label, own in by_label.items()}
         require_at_step(with_it, score, at_step)
     selection = select_runs(by_label, section, first, lower=directions[0] == "lower")
-    by_label = selection.runs
+    reading.selection, by_label = selection, selection.runs
     if empty := [label for label, runs in by_label.items() if not runs]:
         if selection.excluded.get(empty[0]):
             raise ParibusError(f"arm '{empty[0]}' has no run that did not crash")
@@ -247,7 +250,7 @@ def make_study(
             f"no run of arm '{empty[0]}' has a {first}: an empty cell is a missing score; write "
             "NaN for a run that diverged, or remove the arm"
         )
-    check_runs(by_label, section, scores, rows.values())
+    selection.findings += check_runs(by_label, section, scores, rows.values())
     seeds, without = _seeds(by_label, section, pair=pair)
     called = _name_arms(by_label)
     values = {
@@ -523,3 +526,93 @@ def _budgets(runs: Sequence[Run], score: str) -> list[str]:
 def label_as_name(label: str) -> str:
     """Return a label as the name of a folder can be: at most 80 characters, no separators."""
     return re.sub(r"[/\\]", "-", label).lstrip(".")[:80] or "unnamed"
+
+
+@dataclass(frozen=True)
+class AgainstBar:
+    """A score of the runs of one arm against a bar.
+
+    Attributes:
+        n: finite runs; `diverged` are the others, and forbid BETTER.
+        sd, low, high: SD of the runs, and the t interval of their mean; None below 2 runs.
+        p: two-sided p of a one-sample t test against the bar; None below 5 runs.
+        passed: how many runs are on the better side of the bar.
+    """
+
+    score: str
+    bar: float
+    better: Literal["lower", "higher"]
+    n: int
+    diverged: int
+    mean: float
+    sd: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    passed: int
+    word: Word
+
+    @property
+    def lines(self) -> list[str]:
+        """The card."""
+        digits = 4
+        if self.sd:
+            digits = min(max(MORE_DIGITS - math.floor(math.log10(self.sd)), 0), 9)
+        span = f"[{fixed(self.low, digits)}, {fixed(self.high, digits)}]" if self.n > 1 else ""
+        p = "" if self.p is None else f", p {p_value(self.p)}"
+        lost = f"; {self.diverged} diverged" if self.diverged else ""
+        return [
+            f"{self.score} against {self.bar:g}, {self.better} is better",
+            f"  {self.word}  {fixed(self.mean, digits)} {span}  n {self.n}, SD "
+            f"{fixed(self.sd, digits)}{p}",
+            f"The mean with its 95% interval, and p of a t test against {self.bar:g}.",
+            f"{self.passed} of {plural(self.n + self.diverged, 'run')} passed it{lost}.",
+        ]
+
+
+def compare_with_bar(
+    runs: Sequence[Run],
+    score: str,
+    bar: float,
+    better: Literal["lower", "higher"],
+    *,
+    at_step: float | None,
+    alpha: float,
+) -> AgainstBar:
+    """Return the comparison of the runs of one arm with a bar, by Student's one-sample t.
+
+    Raises ParibusError where no run has a finite score.
+    """
+    if not math.isfinite(bar):
+        raise ParibusError(f"--bar {bar} must be finite")
+    sign = 1 if better == "higher" else -1
+    values = np.array([final_score(run, score, at_step) for run in runs])
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        raise ParibusError(f"no run has a finite {score}")
+    n, (mean, sd) = len(finite), mean_and_sd(finite)
+    low = high = p = None
+    if n > 1:
+        test = paired_t(finite)
+        interval = test.interval(1 - alpha)
+        low, high = interval.low, interval.high
+        p = test.p_value(bar) if n >= DESCRIPTIVE_BELOW and sd else None
+    word: Word = "DESCRIPTIVE"
+    if p is not None:
+        is_better = sign * (mean - bar) > 0
+        word = "UNRESOLVED" if p > alpha or (is_better and n < len(values)) else "BETTER"
+        word = "WORSE" if word == "BETTER" and not is_better else word
+    return AgainstBar(
+        score=score,
+        bar=bar,
+        better=better,
+        n=n,
+        diverged=len(values) - n,
+        mean=mean,
+        sd=sd if n > 1 else None,
+        low=low,
+        high=high,
+        p=p,
+        passed=int((sign * (finite - bar) > 0).sum()),
+        word=word,
+    )

@@ -26,6 +26,7 @@ from paribus.readers import (
     list_facts,
 )
 from paribus.readers.facts import Fact
+from paribus.readers.read import Selection
 from paribus.readers.select import (
     ROWS,
     final_score,
@@ -37,10 +38,16 @@ from paribus.readers.select import (
     split_label,
     table_columns,
 )
+from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
 from paribus.results.curves import LossCurve
 from paribus.results.judged_files import digests, known_before, name_of
 from paribus.results.records import RunsRecord
-from paribus.results.registration import FILES
+from paribus.results.registration import FILES, read_registration
+from paribus.results.store import RUNS
+from paribus.runs.queue import Missing
+from paribus.runs.records import find_trainer
+from paribus.runs.run import results_folder
+from paribus.runs.runners import TrainerRunner
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, RunsSection, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
@@ -159,32 +166,39 @@ class Runs:
 
     def _by_arm(self, study: Study) -> dict[str, list[Run]]:
         """Return the runs of each arm that count. Raises ParibusError."""
-        section, score = section_of(study), study.primary.metric
-        if not section.paths and self.reading is None:
-            raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
-        reading = (
-            self.reading
-            or read_runs(
-                section.paths,
-                section.reader or None,
-                columns_of(section, study.metrics),
-                arm=section.arm,
-                home=study.folder,
-            )[0]
-        )
-        self.read = [reading]
-        set_nested_seed(reading.runs, section)
-        by_label = group_by_arm(reading.runs, section)
         labels = {arm: study.setting(arm).runs.label or arm for arm in study.arms}
-        by_arm = {arm: by_label.get(label, []) for arm, label in labels.items()}
-        lower = declared(study)[score].better == "lower"
-        selection = select_runs(by_arm, section, score, lower=lower)
-        self.findings += selection.findings
-        self.excluded |= selection.excluded
+        reading = self.reading or _read_files(study)
+        selection = reading.selection or _select(study, reading, labels.values())
+        self.read, self.findings = [reading], list(selection.findings)
+        self.excluded = {
+            arm: selection.excluded[label]
+            for arm, label in labels.items()
+            if label in selection.excluded
+        }
+        return {arm: selection.runs[label] for arm, label in labels.items()}
+
+
+def _read_files(study: Study) -> Reading:
+    section = section_of(study)
+    if not section.paths:
+        raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
+    columns = columns_of(section, study.metrics)
+    reader = section.reader or None
+    return read_runs(section.paths, reader, columns, arm=section.arm, home=study.folder)[0]
+
+
+def _select(study: Study, reading: Reading, labels: Iterable[str]) -> Selection:
+    """Return the runs of a registered study that count, by their labels."""
+    section, score = section_of(study), study.primary.metric
+    set_nested_seed(reading.runs, section)
+    by_label = group_by_arm(reading.runs, section)
+    by_label = {label: by_label.get(label, []) for label in labels}
+    lower = declared(study)[score].better == "lower"
+    selection = select_runs(by_label, section, score, lower=lower)
+    if all(selection.runs.values()):
         rows = [getattr(section, key) for key in ROWS]
-        if all(selection.runs.values()):
-            self.findings += check_runs(selection.runs, section, study.metrics, rows)
-        return selection.runs
+        selection.findings += check_runs(selection.runs, section, study.metrics, rows)
+    return selection
 
 
 def columns_of(section: RunsSection, metrics: Iterable[str]) -> Columns:
@@ -405,3 +419,55 @@ def _spent_to_target(study: Study, run: Run, name: str) -> float:
     values = sign * np.array([value for _, value in run.curves[metric]], np.float64)
     curve = LossCurve(spent, spent, None, None, values, 1)
     return curve.spent_at(sign * target, "tokens")
+
+
+def judge_runs(
+    study: Study, results: str | os.PathLike[str] | None = None, **options: Any
+) -> Results:
+    """Read and record the finished runs that a study names; no worker is started.
+
+    `options` are those of `Runs`. Raises ParibusError on bad input.
+    """
+    folder = results_folder(study, results)
+    folder.require_home()
+    trainer: Any = find_trainer(study, folder, **options)
+    with folder.lock():
+        runner = TrainerRunner(None, trainer)
+        earlier = read_registration(folder)
+        while True:
+            try:
+                runner.go_through(study, folder)
+                break
+            except Missing as missing:
+                trials = [trial for task in missing.tasks for trial in task.trials]
+                home = ResultsFolder(Path(missing.tasks[0].home))
+                runner.run_trials(extended(study, folder), home, trials)
+        _record_files(trainer, folder, earlier)
+    return load_results(folder.path)
+
+
+def _record_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | None) -> None:
+    """Record what became of the files that were read; `earlier` is the registration before."""
+    about = trainer.about(earlier)
+    if about is not None:
+        if before := folder.read_runs():  # of a first stage
+            about = about.model_copy(
+                update={"exploratory": before.exploratory or about.exploratory}
+            )
+        folder.seal(RUNS, about.model_dump(mode="json"))
+        return
+    if changed := judged_files.changed(folder):
+        raise ParibusError(
+            f"{changed}; restore what was judged, or judge what there is now into another folder "
+            "with --results"
+        )
+    record = folder.read_runs()
+    if trainer.reading is None or record is None or not record.sha256:
+        return
+    contents = set(record.sha256.values())
+    current = judged_files.digests(trainer.reading.paths, folder.path)
+    if unknown := [name for name, digest in current.items() if digest not in contents]:
+        raise ParibusError(
+            f"{os.path.relpath(folder.path / unknown[0])} is not among the files that "
+            f"{folder.path} is the verdict on; judge it into another folder with --results"
+        )
