@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from paribus.readers import Reading
     from paribus.results import Results
     from paribus.study import Study
-    from paribus.study.runs import RunsSection
 
 
 def judge(
@@ -99,33 +98,26 @@ def judge(
         return 0 if records is None else _give(records, page, answer)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
-    from paribus.readers.select import read_runs, table_columns
-    from paribus.study.runs import section_from
-    from paribus.trainers.judge import judged, make_study, paired_by
+    from paribus.trainers.judge import judged, make_study
 
-    seed = paired_by(pair, seed)
-    rows = {"step": step, "item": item, "metric": metric, "value": value}
-    columns = table_columns(scores, arm, seed, pair=pair is not None, **rows)
-    reading, arm = read_runs(paths, reader, columns, arm=arm)
-    section: dict[str, Any] = {"arm": arm, "seed": seed or "seed", "where": where or []}
-    section |= {"crashed": crashed, "stopped_early": stopped_early}
-    section |= {"at_step": at_step, "best_of": best_of}
+    options: dict[str, Any] = {"arm": arm, "seed": seed, "pair": pair, "reader": reader}
+    options |= {"step": step, "item": item, "metric": metric, "value": value}
+    options |= {"where": where or [], "best_of": best_of, "at_step": at_step}
+    options |= {"crashed": crashed, "stopped_early": stopped_early}
     if bar is not None:
-        return _against_bar(reading, section_from(section), scores, bar, better, alpha, answer)
-    built = make_study(
-        reading,
-        scores=scores,
+        return _against_bar(paths, scores, bar, better, alpha, answer, options)
+    built, reading = make_study(
+        paths,
+        score=scores,
         margin=margin,
         baseline=baseline,
         better=better,
-        pair=pair is not None,
         target=target,
         resolution=resolution,
         alpha=alpha,
         new_items=new_items,
-        rows=rows,
         name=results.name if results else "judged",
-        **section,
+        **options,
     )
     if answer.verbose:
         _show_reading(reading, built)
@@ -134,21 +126,22 @@ def judge(
 
 
 def _against_bar(
-    reading: Reading,
-    section: RunsSection,
+    paths: list[str],
     scores: list[str],
     bar: float,
     better: list[Literal["lower", "higher"]] | None,
     alpha: float,
     answer: Answer,
+    options: dict[str, Any],
 ) -> int:
     """Print the comparison of one arm with a bar; returns the exit code."""
     from paribus.decision import WORDS
     from paribus.readers.select import group_by_arm, select_runs, set_nested_seed
     from paribus.schema import stamped
-    from paribus.trainers.judge import compare_with_bar, default_score, direction
+    from paribus.trainers.judge import compare_with_bar, default_score, direction, read_data
     from paribus.trainers.runs import check_runs
 
+    reading, section = read_data(paths, scores, **options)
     set_nested_seed(reading.runs, section)
     by_arm = group_by_arm(reading.runs, section)
     if len(by_arm) > 1:

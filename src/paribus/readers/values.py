@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from statistics import median
 
 import numpy as np
@@ -25,6 +25,7 @@ FINE_DIGITS = 4  # of a value; of fewer, equal values are no surprise
 def check_values(arms: Arms, score: str, at_step: float | None) -> list[Finding]:
     """Return what the curves of `score` show of runs that are compared, by arm."""
     findings = [
+        *_check_equal_arms(arms, score),
         *_check_planned_steps(arms),
         *_check_repeated_steps(arms, score, at_step),
         *_check_resumed(arms, score),
@@ -37,6 +38,20 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> list[Finding]
 
 def _every(arms: Arms) -> list[Run]:
     return [run for runs in arms.values() for run in runs]
+
+
+def _check_equal_arms(arms: Arms, score: str) -> list[Finding]:
+    """Warn if several runs of two arms have equal scores: the change may not have taken effect."""
+    scores = {arm: {run.scores.get(score, math.nan) for run in runs} for arm, runs in arms.items()}
+    for (first, own), (second, other) in combinations(scores.items(), 2):
+        equal = list(filter(_is_fine, own & other))
+        if len(equal) >= LEAST_OF_A_CURVE:
+            text = (
+                f"{first} and {second} have {len(equal)} values of {score} in common, such as "
+                f"{equal[0]:g}: did the change take effect?"
+            )
+            return [Finding("equal_arms", text)]
+    return []
 
 
 def _check_planned_steps(arms: Arms) -> list[Finding]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -64,18 +63,7 @@ MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 
 
-def judge(
-    data: Any,
-    *,
-    score: str | Sequence[str] = (),
-    margin: float | None = None,
-    baseline: str | float | None = None,
-    better: Better | Sequence[Better] | None = None,
-    arm: str | None = None,
-    seed: str | None = None,
-    pair: bool | str = False,
-    **options: Any,
-) -> Verdicts:
+def judge(data: Any, **options: Any) -> Verdicts:
     """Return the verdicts on finished runs, as `paribus judge` gives them.
 
     Args:
@@ -87,13 +75,14 @@ def judge(
         baseline: the arm that others are compared with; by default the arm of that name.
         better: "lower" or "higher" of the first score, or a list of one for each; by default what
             the name of the score says.
-        arm, seed: the columns that tell runs apart, `arm` and `seed` by default; of files the arm
-            may be "folder" or "name" too.
         pair: whether runs of one seed share data and initial values: an assumption, which the
             card states; or the column by whose values runs are paired instead.
-        options: `reader`, and the columns `step`, `item`, `metric` and `value`; `at_step`,
-            `target`, `crashed`, `stopped_early`, `where`, `best_of`, `resolution`, `test`,
-            `alpha`, `name`, `question`: see `make_study`.
+        resolution: the smallest difference that the first score can show.
+        test: the test that decides: `welch_t`, or of pairs `paired_t`.
+        new_items: whether the claim is about new items as well, such as documents or questions.
+        options: `reader`, and what `[runs]` of a study states: the columns `arm`, `seed`, `step`,
+            `item`, `metric` and `value` (of files the arm may be "folder" or "name" too),
+            `at_step`, `target`, `crashed`, `stopped_early`, `where`, `best_of`.
 
     Raises ParibusError in one line on bad input.
 
@@ -102,38 +91,35 @@ def judge(
         >>> judge(table, score="loss", baseline="base")[0].word
         'DESCRIPTIVE'
     """
-    scores = [score] if isinstance(score, str) else list(score)
-    seed = paired_by(pair, seed)
-    rows = {key: options.pop(key, "") for key in ROWS}
-    columns = table_columns(scores, arm, seed, pair=bool(pair), **rows)
-    if is_paths(data):
-        reading, arm = read_runs(data, options.pop("reader", None), columns, arm=arm)
-    else:
-        reading = table_runs(data, columns)
-    study = make_study(
-        reading,
-        scores=scores,
-        margin=margin,
-        baseline=None if baseline is None else in_words(baseline),
-        better=better,
-        arm=arm or "arm",
-        seed=seed or "seed",
-        pair=bool(pair),
-        rows=rows,
-        **options,
-    )
+    study, reading = make_study(data, **options)
     with judged(study, reading) as results:
         return decide(analyse(results))
 
 
-def paired_by(pair: bool | str | None, seed: str | None) -> str | None:
-    """Return the column of seeds: what `pair` names, or else `seed`. Raises ParibusError where both
-    name one."""
-    if not isinstance(pair, str) or pair == "seed":
-        return seed
-    if seed not in (None, pair):
-        raise ParibusError(f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two")
-    return pair
+def read_data(
+    data: Any,
+    scores: Sequence[str],
+    *,
+    arm: str | None = None,
+    seed: str | None = None,
+    pair: bool | str | None = None,
+    reader: Any = None,
+    **section: Any,
+) -> tuple[Reading, RunsSection]:
+    """Return the runs of a table or of files, and what is stated of them; see `judge`."""
+    if isinstance(pair, str) and pair != "seed":
+        if seed not in (None, pair):
+            raise ParibusError(
+                f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two"
+            )
+        seed = pair
+    rows = {key: section.get(key, "") for key in ROWS}
+    columns = table_columns(scores, arm, seed, pair=bool(pair), **rows)
+    if is_paths(data):
+        reading, arm = read_runs(data, reader, columns, arm=arm)
+    else:
+        reading = table_runs(data, columns)
+    return reading, section_from({"arm": arm or "arm", "seed": seed or "seed", **section})
 
 
 @contextmanager
@@ -180,61 +166,40 @@ def table_runs(data: Any, columns: Columns) -> Reading:
 
 
 def make_study(
-    reading: Reading,
+    data: Any,
     *,
-    scores: Sequence[str],
-    margin: float | None,
-    baseline: str | None = None,
+    score: str | Sequence[str] = (),
+    margin: float | None = None,
+    baseline: str | float | None = None,
     better: Better | Sequence[Better] | None = None,
-    arm: str = "arm",
-    seed: str = "seed",
-    pair: bool = False,
-    at_step: float | None = None,
-    target: float | None = None,
-    crashed: Literal["data", "exclude"] = "data",
-    stopped_early: Literal["ask", "ok"] = "ask",
-    where: Sequence[str] = (),
-    best_of: str = "",
+    pair: bool | str | None = None,
     resolution: float | None = None,
     test: str | None = None,
     alpha: float = 0.05,
     new_items: bool = False,
-    rows: Mapping[str, str] = MappingProxyType({}),
     name: str = "judged",
     question: str = "",
-) -> Study:
-    """Return the study of finished runs, with an arm for each name that they have.
+    **options: Any,
+) -> tuple[Study, Reading]:
+    """Return the study of finished runs, with an arm for each name that they have, and the runs.
 
-    Args:
-        scores: the first decides; where none is named, what the form of the logs says.
-        at_step: the step at which scores are read; by default the last.
-        target: of the first score: budgets to it are compared too, as far as curves tell.
-        crashed: whether a run without a finite score is a result, or is left out.
-        stopped_early: "ok" where runs that are called crashed were stopped by the budget of all.
-        where: conditions that the runs meet, such as `lr=0.01`.
-        best_of: a setting of which the best run of each seed is taken.
-        resolution: the smallest difference that the first score can show.
-        test: the test that decides: `welch_t`, or of pairs `paired_t`.
-        new_items: whether the claim is about new items as well, such as documents or questions.
-        rows: the columns in which rows of one run differ, by the keys ROWS.
-    Raises ParibusError.
+    Arguments are those of `judge`. Raises ParibusError.
     """
+    scores = [score] if isinstance(score, str) else list(score)
+    reading, section = read_data(data, scores, pair=pair, **options)
+    at_step = section.at_step
     if not reading.runs:
         reasons = [why for _, why in reading.refused]
         reasons += [f"{path}: {why}" for path, why in reading.skipped]
         none = f"no run was found in {plural(reading.files, 'file')}"
         raise ParibusError("; ".join([none, *reasons[:1]]))
     scores = list(scores) or [default_score(reading.runs)]
-    section = section_from(
-        {"arm": arm, "seed": seed, "at_step": at_step, "crashed": crashed}
-        | {"stopped_early": stopped_early, "where": list(where), "best_of": best_of}
-    )
     if test == "paired_t" and not pair:
         raise ParibusError(f"test '{test}' is of pairs; say by --pair that runs of one seed are")
     set_nested_seed(reading.runs, section)
     by_label = group_by_arm(reading.runs, section)
-    _require_arms(by_label, reading.runs, arm)
-    baseline = _find_baseline(baseline, by_label)
+    _require_arms(by_label, reading.runs, section.arm)
+    baseline = _find_baseline(None if baseline is None else in_words(baseline), by_label)
     first, directions = scores[0], _directions(scores, better)
     for score in scores:
         _require_score(score, reading.runs)
@@ -250,8 +215,8 @@ def make_study(
             f"no run of arm '{empty[0]}' has a {first}: an empty cell is a missing score; write "
             "NaN for a run that diverged, or remove the arm"
         )
-    selection.findings += check_runs(by_label, section, scores, rows.values())
-    seeds, without = _seeds(by_label, section, pair=pair)
+    selection.findings += check_runs(by_label, section, scores)
+    seeds, without = _seeds(by_label, section, pair=bool(pair))
     called = _name_arms(by_label)
     values = {
         score: [
@@ -282,7 +247,7 @@ def make_study(
     if margin is not None:
         endpoints[0]["margin"] = margin
     endpoints += [{"metric": score} for score in scores[1:]]
-    if target is not None:
+    if section.target is not None:
         endpoints += [{"metric": budget} for budget in _budgets(reading.runs, first)]
     arms = {}
     for label in sorted(by_label, key=lambda label: label != baseline):
@@ -291,11 +256,10 @@ def make_study(
             settings["runs.without"] = without[label]
         title = {} if called[label] == label else {"title": label}
         arms[called[label]] = {"set": settings} | title
-    stated = section.model_dump(mode="json", exclude_defaults=True) | dict(rows)
-    stated |= {"scores": specs} | ({} if target is None else {"target": float(target)})
+    stated = section.model_dump(mode="json", exclude_defaults=True) | {"scores": specs}
     treatments = [called[label] for label in by_label if label != baseline]
     asked = question or f"{readable(first)} of {some(treatments)} against {called[baseline]}"
-    return load_study(
+    study = load_study(
         {
             "name": label_as_name(name),
             "trainer": "runs",
@@ -309,9 +273,10 @@ def make_study(
                 "alpha": alpha,
                 "target": "new items" if new_items else "this item set",
             },
-            "runs": {key: value for key, value in stated.items() if value != ""},
+            "runs": stated,
         }
     )
+    return study, reading
 
 
 def default_score(runs: Sequence[Run]) -> str:

@@ -196,8 +196,7 @@ def _select(study: Study, reading: Reading, labels: Iterable[str]) -> Selection:
     lower = declared(study)[score].better == "lower"
     selection = select_runs(by_label, section, score, lower=lower)
     if all(selection.runs.values()):
-        rows = [getattr(section, key) for key in ROWS]
-        selection.findings += check_runs(selection.runs, section, study.metrics, rows)
+        selection.findings += check_runs(selection.runs, section, study.metrics)
     return selection
 
 
@@ -215,10 +214,7 @@ def files_of(study: Study) -> list[str]:
 
 
 def facts_of_runs(
-    arms: Mapping[str, Sequence[Run]],
-    section: RunsSection,
-    scores: Iterable[str],
-    rows: Iterable[str] = (),
+    arms: Mapping[str, Sequence[Run]], section: RunsSection, scores: Iterable[str]
 ) -> list[Fact]:
     """Return the facts of the runs that are compared, with what follows from each."""
     seeds = {arm: [seed_of(run, section) for run in runs] for arm, runs in arms.items()}
@@ -227,21 +223,19 @@ def facts_of_runs(
     )
     stated = {condition.partition("=")[0] for condition in section.where}
     every_score = {name for runs in arms.values() for run in runs for name in run.scores}
+    rows = [getattr(section, key) for key in ROWS]
     known = {section.arm, section.best_of, *stated, *scores, *every_score, *rows} - {""}
     return list_facts(arms, known, section.seed, is_replicated=is_replicated)
 
 
 def check_runs(
-    arms: Mapping[str, Sequence[Run]],
-    section: RunsSection,
-    scores: Sequence[str],
-    rows: Iterable[str] = (),
+    arms: Mapping[str, Sequence[Run]], section: RunsSection, scores: Sequence[str]
 ) -> list[Finding]:
     """Return what the facts of the runs say of comparing them by the first score.
 
     Raises ParibusError for a sweep, and for scores that cannot be compared.
     """
-    return check_facts(arms, facts_of_runs(arms, section, scores, rows), scores[0])
+    return check_facts(arms, facts_of_runs(arms, section, scores), scores[0])
 
 
 def _why_exploratory(
