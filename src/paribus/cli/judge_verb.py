@@ -90,9 +90,9 @@ def judge(
     if study is not None:
         stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
         stated |= {"--arm": arm, "--pair": pair, "--target": target}
-        if options := [name for name, value in stated.items() if value]:
+        if repeated := [name for name, value in stated.items() if value]:
             raise ParibusError(
-                f"{', '.join(options)} is what the study says; leave it out beside --study"
+                f"{', '.join(repeated)} is what the study says; leave it out beside --study"
             )
         records = _judge_study(study, paths, reader, results)
         return 0 if records is None else _give(records, page, answer)

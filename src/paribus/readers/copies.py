@@ -40,7 +40,9 @@ def counted_once(
         if place == len(kept):
             kept.append(run)
         else:
-            longer, shorter = sorted((kept[place], run), key=_count_points, reverse=True)
+            shorter, longer = run, kept[place]
+            if sum(map(len, run.curves.values())) > sum(map(len, longer.curves.values())):
+                shorter, longer = longer, run
             longer.facts = shorter.facts | longer.facts
             copies.append((shorter.source, longer.source))
             kept[place] = longer
@@ -101,10 +103,6 @@ def _is_copy(first: Run, second: Run) -> bool:
         and not differs
         and all(_comparable(a[: len(b)]) == _comparable(b[: len(a)]) for a, b in pairs)
     )
-
-
-def _count_points(run: Run) -> int:
-    return sum(map(len, run.curves.values()))
 
 
 def _training_folder(run: Run) -> str:

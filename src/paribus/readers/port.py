@@ -110,8 +110,8 @@ class Run:
 
     @property
     def path(self) -> str:
-        """The file that it is of."""
-        return path_of(self.source)
+        """The file that it is of, `a/log.txt` of `a/log.txt#2`; names may have a `#` too."""
+        return self.source if os.path.lexists(self.source) else NUMBERED.sub("", self.source)
 
     def log(self, name: str, step: float, value: float) -> None:
         """Add a point to the curve of a score."""
@@ -146,11 +146,6 @@ class Run:
                 self.facts[name] = as_float(value)
             elif isinstance(value, str) and value:
                 self.facts[name] = value
-
-
-def path_of(source: str) -> str:
-    """Return the file of a source, `a/log.txt` of `a/log.txt#2`; names may have a `#` too."""
-    return source if os.path.lexists(source) else NUMBERED.sub("", source)
 
 
 @dataclass(frozen=True)

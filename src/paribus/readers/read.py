@@ -195,17 +195,6 @@ def files_at(paths: Paths) -> list[str]:
     return [path for path, _ in _files(_given(paths), needed=False)]
 
 
-def is_known(path: str) -> bool:
-    """Return whether a file is of a form that is known, tables among them."""
-    source = Source(path, Columns())
-    if source.name.lower().endswith(NO_LOGS):
-        return False
-    try:
-        return any(reader.detects(source) for reader in shipped_readers().values())
-    except (ParibusError, OSError):
-        return False
-
-
 def _given(paths: Paths) -> list[str]:
     return [
         os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)

@@ -8,7 +8,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -144,6 +144,13 @@ def select_runs(
                 f"{named} (an empty cell is a missing score; write NaN for a run that diverged)."
             )
             findings.append(Finding("no_score", text))
+        seeded = [run for run in complete[label] if seed_of(run, section)]
+        if seeded and (bare := len(complete[label]) - len(seeded)):
+            text = (
+                f"{bare} of {plural(len(runs), 'run')} of {label} have no seed, and the others do: "
+                "are they rows that sum up others? each counts."
+            )
+            findings.append(Finding("no_seed", text))
     require_at_step(complete, score, section.at_step)
     kept = _without_failed(complete, score, section, findings)
     excluded = {label: n for label, runs in complete.items() if (n := len(runs) - len(kept[label]))}
@@ -334,6 +341,10 @@ def _without_failed(
             f"{len(stopped)} of {plural(len(every), 'run')} are {states}, and count as stated: "
             f"their budget stopped them{_describe_ends(every)}."
         )
+        ids = set(map(id, stopped))
+        of_arms = [arm for arm, runs in by_label.items() if ids & set(map(id, runs))]
+        if len(of_arms) < len(by_label):
+            text += f" All are of {some(of_arms)}: does the change make runs slower, or fail?"
         findings.append(Finding("stopped_by_budget", text))
         early = [run for run in early if score not in run.scores]
     lost = set(map(id, early))
@@ -382,13 +393,18 @@ def _take_best(
     if not any(name in run.facts for runs in by_label.values() for run in runs):
         known = {fact for runs in by_label.values() for run in runs for fact in run.facts}
         raise ParibusError(f"best_of: no run has '{name}': {nearest(name, known)}")
+
+    def rank(run: Run) -> float:
+        value = final_score(run, score, section.at_step)
+        return math.inf if math.isnan(value) else value if lower else -value
+
     sizes, kept = {}, {}
     for label, runs in by_label.items():
         sizes[label] = len({run.facts.get(name) for run in runs})
         by_seed: dict[str, list[Run]] = {}
         for run in runs:
             by_seed.setdefault(seed_of(run, section), []).append(run)
-        kept[label] = [min(own, key=_order(score, section, lower)) for own in by_seed.values()]
+        kept[label] = [min(own, key=rank) for own in by_seed.values()]
     if len(set(sizes.values())) > 1:
         each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
         raise ParibusError(
@@ -401,11 +417,3 @@ def _take_best(
     )
     findings.append(Finding("chosen_by_score", text))
     return kept
-
-
-def _order(score: str, section: RunsSection, lower: bool) -> Callable[[Run], float]:
-    def order(run: Run) -> float:
-        value = final_score(run, score, section.at_step)
-        return math.inf if math.isnan(value) else value if lower else -value
-
-    return order

@@ -15,8 +15,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -168,13 +167,6 @@ def _with_steps(data: pa.Table, columns: Columns) -> Columns:
     return columns
 
 
-class _Coded(NamedTuple):
-    """A column of anything: its different values, and which of them each row has."""
-
-    values: list[Any]
-    codes: np.ndarray
-
-
 class _Table:
     """The rows of a table, by run."""
 
@@ -204,11 +196,11 @@ class _Table:
             )
         runs = [Run("", facts=self._identity(key)) for key in keys]
         self._add_facts(runs, groups)
-        if columns := self.columns.metric:
-            named = self._coded(columns, in_words)
+        if self.columns.metric:
+            named, codes = self._coded(self.columns.metric, in_words)
             values, missing = self._numbers(self.columns.value)
-            for code, name in enumerate(named.values):
-                self._add(runs, groups, name, values, missing, named.codes == code)
+            for code, name in enumerate(named):
+                self._add(runs, groups, name, values, missing, codes == code)
         for name in (*self.columns.scores, *filter(None, [self.norm])):
             self._add(runs, groups, name, *self._numbers(name))
         if self.by_row:
@@ -229,12 +221,12 @@ class _Table:
             groups = [rows[row : row + 1] for row in rows]
         else:
             code = np.zeros(self.data.num_rows, np.int64)
-            for column in coded:
-                _, code = np.unique(code * len(column.values) + column.codes, return_inverse=True)
+            for values, codes in coded:
+                _, code = np.unique(code * len(values) + codes, return_inverse=True)
             order = np.argsort(code, kind="stable")
             ends = np.flatnonzero(np.diff(code[order])) + 1
             groups = sorted(np.split(order, ends), key=lambda own: int(own[0]))
-        keys = [tuple(column.values[column.codes[own[0]]] for column in coded) for own in groups]
+        keys = [tuple(values[codes[own[0]]] for values, codes in coded) for own in groups]
         return groups, keys
 
     def _identity(self, key: tuple[Any, ...]) -> dict[str, Value]:
@@ -336,23 +328,23 @@ class _Table:
                 if IDENTIFIES.fullmatch(name) or not _words(name) & ALONG:
                     continue
                 steps = [run.facts.get(name) for run in own]
-                if _is_climbing(steps) or _is_climbing(steps[::-1]) or _is_even(steps):
+                if _is_along(steps) or _is_along(steps[::-1]):
                     raise ParibusError(
                         f"{self.where} has a row for each '{name}', as of a curve or of items: "
                         f"name it as the column of steps (--step {name}) or of items (--item "
                         f"{name}); if each row is a run, name the column of seeds (--seed)"
                     )
 
-    def _coded(self, name: str, spell: Any) -> _Coded:
-        """Return a column with its values as `spell` has them."""
+    def _coded(self, name: str, spell: Any) -> tuple[list[Any], np.ndarray]:
+        """Return the different values of a column as `spell` has them, and which each row has."""
         column = self.data.column(name).combine_chunks()
         if pa.types.is_dictionary(column.type):  # with values twice, perhaps, or none
             column = column.dictionary_decode()
         encoded = column.dictionary_encode("encode")
         values = [spell(value) for value in encoded.dictionary.to_pylist()]
         places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-        codes = np.from_dlpack(encoded.indices)
-        return _Coded(list(places), np.array([places[v] for v in values] or [0], np.int64)[codes])
+        codes: Any = np.from_dlpack(encoded.indices)
+        return list(places), np.array([places[v] for v in values] or [0], np.int64)[codes]
 
     def _numbers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a column as numbers, and a mask of its empty cells. A logged NaN is not empty.
@@ -393,22 +385,17 @@ def _words(name: str) -> set[str]:
     return set(re.split(r"[^a-z]+", apart.casefold()))
 
 
-def _is_climbing(steps: Sequence[Any]) -> bool:
-    """Return whether numbers go up strictly, in pieces of the same beginning."""
+def _is_along(steps: Sequence[Any]) -> bool:
+    """Return whether numbers go up strictly, in pieces of the same beginning, or are, in any order,
+    each as far from the next, as steps of one curve."""
     if len(steps) < LEAST_CLIMB or not all(isinstance(step, int | float) for step in steps):
         return False
-    starts = [0, *(at for at in range(1, len(steps)) if steps[at] <= steps[at - 1]), len(steps)]
-    return all(
-        end - start >= LEAST_CLIMB and steps[start] == steps[0] for start, end in pairwise(starts)
-    )
-
-
-def _is_even(steps: Sequence[Any]) -> bool:
-    """Return whether numbers in any order are each as far from the next, as steps of one curve."""
-    if len(steps) < LEAST_CLIMB or not all(isinstance(step, int | float) for step in steps):
-        return False
-    gaps = {after - before for before, after in pairwise(sorted(steps))}
-    return len(gaps) == 1 and 0 not in gaps
+    values = np.array(steps, np.float64)
+    pieces = np.split(values, np.flatnonzero(np.diff(values) <= 0) + 1)
+    if all(len(piece) >= LEAST_CLIMB and piece[0] == values[0] for piece in pieces):
+        return True
+    gaps = np.diff(np.sort(values))
+    return bool(gaps[0] > 0 and (gaps == gaps[0]).all())
 
 
 def _add_its_end(run: Run) -> None:

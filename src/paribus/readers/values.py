@@ -12,7 +12,7 @@ import numpy as np
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
 from paribus.readers.facts import Finding
-from paribus.readers.port import EMPTY, Curve, Run
+from paribus.readers.port import EMPTY, Run
 
 Arms = Mapping[str, Sequence[Run]]
 LEAST_OF_A_CURVE = 3  # values; fewer may be equal by chance
@@ -82,11 +82,8 @@ def _check_repeated_steps(arms: Arms, score: str, at_step: float | None) -> list
         if not curve:
             continue
         step = curve[-1][0] if at_step is None else at_step
-        if isinstance(curve, Curve):
-            places = np.flatnonzero(curve.steps == step).tolist()
-        else:
-            places = [place for place, (at, _) in enumerate(curve) if at == step]
-        values = {repr(curve[place][1]) for place in places}
+        points = np.asarray(curve)
+        values = {repr(value) for value in points[points[:, 0] == step, 1].tolist()}
         if len(values) > 1:
             repeated.append((run.source or "a run", step, len(values)))
     if not repeated:

@@ -14,18 +14,8 @@ import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
-from paribus.readers import (
-    Columns,
-    Finding,
-    Reading,
-    Run,
-    check_facts,
-    check_units,
-    check_values,
-    files_at,
-    list_facts,
-)
-from paribus.readers.facts import Fact
+from paribus.readers import Columns, Reading, Run, files_at
+from paribus.readers.facts import Fact, Finding, check_facts, list_facts
 from paribus.readers.read import Selection
 from paribus.readers.select import (
     ROWS,
@@ -38,6 +28,7 @@ from paribus.readers.select import (
     split_label,
     table_columns,
 )
+from paribus.readers.values import check_units, check_values
 from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
 from paribus.results.curves import LossCurve
 from paribus.results.judged_files import digests, known_before, name_of
