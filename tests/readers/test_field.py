@@ -315,3 +315,29 @@ def test_a_bar_reads_scores_at_a_step_and_of_chosen_runs(tmp_path, capsys):
     ):
         assert main([*command, *options]) == 2
         assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "code"),
+    [
+        (table(dropout=(None, 0.1)), {}, "arms_differ"),
+        (table(limit=(None, 1000)), {}, "confounded"),
+        (
+            table(by=0.0, seed=list(range(12)))
+            | {"loss": [3.1234567 + s / 7 for s in range(6)] * 2},
+            {},
+            "equal_arms",
+        ),
+        (table() | {"seed": [None, *range(1, 6), *range(6)]}, {}, "no_seed"),
+        (table(state=("finished", "crashed")), {"stopped_early": "ok"}, "stopped_by_budget"),
+    ],
+)
+def test_what_may_be_meant_is_asked(data, options, code):
+    assert code in found(judge(data, **options))
+
+
+def test_an_outcome_called_like_a_setting_is_a_further_score():
+    data = table(norm=[0.01 * n for n in range(12)])
+    with pytest.raises(ParibusError, match="--score 'norm'"):
+        judge(data)
+    assert judge(data, score=["loss", "norm"], better=["lower", "lower"])

@@ -119,7 +119,7 @@ def test_a_chart_of_wandb_has_a_run_for_each_line(tmp_path):
     base, new = runs(tmp_path, *EXCERPTS["wandb-chart"])
     assert base.scores == {"val/loss": 3.2961} and base.curves["val/loss"][0] == (100, 3.6269)
     assert base.facts == {"run": "base-s1", "arm": "base", "seed": 1, "steps": 300}
-    assert new.facts == {"run": "new seed 2", "arm": "new", "seed": 2}
+    assert new.facts == {"run": "new seed 2", "arm": "new", "seed": 2, "steps": 200}
     assert new.curves["val/loss"] == [(100, 3.581), (200, 3.3643)]
 
 
