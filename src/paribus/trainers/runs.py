@@ -433,13 +433,13 @@ def judge_runs(
 
 def _record_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] | None) -> None:
     """Record what became of the files that were read; `earlier` is the registration before."""
-    about = trainer.about(earlier)
-    if about is not None:
+    outcome = trainer.about(earlier)
+    if outcome is not None:
         if before := folder.read_runs():  # of a first stage
-            about = about.model_copy(
-                update={"exploratory": before.exploratory or about.exploratory}
+            outcome = outcome.model_copy(
+                update={"exploratory": before.exploratory or outcome.exploratory}
             )
-        folder.seal(RUNS, about.model_dump(mode="json"))
+        folder.seal(RUNS, outcome.model_dump(mode="json"))
         return
     if changed := judged_files.changed(folder):
         raise ParibusError(
