@@ -131,9 +131,9 @@ def sights(study: Study) -> list[Sight]:
         return []
     if len(study.seeds) < DESCRIPTIVE_BELOW:
         why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
-        return [Sight(metric, least, None, why) for metric, least in asked]
+        return [Sight(metric, smallest, None, why) for metric, smallest in asked]
     in_sds = least_effect(study, study.inference.alpha / study.family)
-    return [Sight(metric, least, least / in_sds) for metric, least in asked]
+    return [Sight(metric, smallest, smallest / in_sds) for metric, smallest in asked]
 
 
 def detectable(
@@ -154,21 +154,23 @@ def detectable(
         raise ParibusError(f"sd = {sd} must be a number greater than 0")
     if not study.contrasts:
         raise ParibusError("the study has one arm; a contrast needs two")
-    least, rows = least_effect(study, study.inference.alpha / study.family), []
+    smallest, rows = least_effect(study, study.inference.alpha / study.family), []
     for endpoint in study.judged if sd is None else [study.primary]:
         sds, choices = ({}, {}) if pilot is None else _of_pilot(study, pilot, endpoint)
         largest = max(choices.values(), key=lambda choice: choice.error, default=None)
         for pair in study.contrasts:
             choice = choices.get(pair, largest)
             if sd is not None:
-                rows.append(_row(study, least, endpoint, pair, sd, "stated"))
+                rows.append(_row(study, smallest, endpoint, pair, sd, "stated"))
             elif pilot is not None:
                 source = "pilot" if pair in sds else "pilot's largest"
                 pair_sd = sds.get(pair, max(sds.values()))
-                rows.append(_row(study, least, endpoint, pair, pair_sd, source, choice=choice))
+                rows.append(_row(study, smallest, endpoint, pair, pair_sd, source, choice=choice))
             elif kept := like(study, pair[0], endpoint.metric):
                 median = float(np.median(kept.sds))
-                rows.append(_row(study, least, endpoint, pair, median, "kept studies", kept=kept))
+                rows.append(
+                    _row(study, smallest, endpoint, pair, median, "kept studies", kept=kept)
+                )
     return rows
 
 
@@ -193,7 +195,7 @@ def _of_pilot(
 
 def _row(
     study: Study,
-    least: float,
+    smallest: float,
     endpoint: Endpoint,
     pair: Pair,
     sd: float,
@@ -212,7 +214,7 @@ def _row(
 
     def effect(pairs: int, error: float) -> float:
         # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
-        return least * math.sqrt(n) * math.hypot(sd / math.sqrt(pairs), error)
+        return smallest * math.sqrt(n) * math.hypot(sd / math.sqrt(pairs), error)
 
     one_more = None
     if choice:

@@ -42,7 +42,7 @@ def boundaries(study: Study) -> dict[str, Any]:
     looks = plan_of(study)
     if looks is None or study.plan is None:
         return {}
-    alpha, most = study.inference.alpha, study.family
+    alpha, n_tests = study.inference.alpha, study.family
     return {
         "looks": list(looks.pairs),
         "spending": looks.spending,
@@ -50,11 +50,11 @@ def boundaries(study: Study) -> dict[str, Any]:
         "simulation": {"seed": looks.seed, "studies": looks.studies},
         "effect": {
             str(m): [_short(boundary.nominal_p) for boundary in looks.boundaries(alpha / m)]
-            for m in range(1, most + 1)
+            for m in range(1, n_tests + 1)
         },
         "equivalence": {
             str(m): [_short(looks.bound(k, alpha / m)) for k in range(len(looks.pairs))]
-            for m in range(1, most + 1)
+            for m in range(1, n_tests + 1)
         },
     }
 

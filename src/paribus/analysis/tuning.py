@@ -118,8 +118,8 @@ def windows(tried: Tried, arm: str) -> list[list[int]]:
         return []
     rows_by_others: dict[tuple[tuple[str, Value], ...], list[int]] = {}
     for row, candidate in enumerate(tried.candidates):
-        others = tuple((name, value) for name, value in candidate.items() if name != key)
-        rows_by_others.setdefault(others, []).append(row)
+        rest = tuple((name, value) for name, value in candidate.items() if name != key)
+        rows_by_others.setdefault(rest, []).append(row)
     window_by_best = {}
     for rows in rows_by_others.values():
         best = rows[best_of(losses[rows])]

@@ -241,7 +241,7 @@ def _problem(study: Study, screen: Collection[int], alpha: float) -> str:
 
 
 def open_campaign(path: Path) -> Campaign:
-    """Return the campaign in a folder. Raises ParibusError if there is none."""
+    """Return the campaign in a folder. Raises ParibusError without one."""
     if not is_regular(path / CAMPAIGN):
         raise ParibusError(
             f"{path} holds no campaign; `paribus campaign new {path} --baseline STUDY` begins one",

@@ -246,8 +246,8 @@ def _benefit(analysis: Analysis, arm: str) -> Benefit:
         return "not shown"
     states: tuple[Benefit, Benefit] = ("shown", "absent")
     for state in states:
-        least, greater = study.decision.least_benefit, state == "shown"
-        p_values = [_benefit_p(contrast, least, greater=greater) for contrast in contrasts]
+        smallest, greater = study.decision.least_benefit, state == "shown"
+        p_values = [_benefit_p(contrast, smallest, greater=greater) for contrast in contrasts]
         if holm(p_values)[place] <= study.inference.alpha:
             return state
     return "not shown"

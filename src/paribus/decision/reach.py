@@ -167,10 +167,10 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     rates = stability.any_event if stability else None
     harms = rates is not None and rates.treatment_rate > rates.baseline_rate
 
-    def by_events(most: int = MOST_PAIRS) -> Needed | None:
+    def by_events(limit: int = MOST_PAIRS) -> Needed | None:
         """Return what would show a cure or harm; None if that takes more than `most` pairs."""
         level = alpha / len(analysis.study.contrasts)
-        pairs = _pairs_to_show(rates, level, most) if rates and events == "unshown" else None
+        pairs = _pairs_to_show(rates, level, limit) if rates and events == "unshown" else None
         if pairs is None:
             return None
         return MORE_HARM if harms else Needed(pairs, shows_cure=True)
@@ -220,8 +220,8 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
     remedy = max(remedies, key=remedies.__getitem__, default="")
     if None not in numbers_needed:
         trained = trained or says.n
-        most = max(n for n in numbers_needed if n is not None)
-        pairs = max(math.ceil(most * trained / says.n), trained + 1)
+        largest = max(n for n in numbers_needed if n is not None)
+        pairs = max(math.ceil(largest * trained / says.n), trained + 1)
         if pairs <= MOST_PAIRS:
             is_largest = remedy and remedies[remedy] > parts[MORE_RUNS]
             return Needed(pairs, instead=remedy if is_largest else "")
@@ -270,13 +270,13 @@ def _no_plan(contrast: Contrast) -> Needed | None:
     return Needed(why_not="constant") if says.constant else None
 
 
-def _pairs_to_show(rates: EventRates, alpha: float, most: int) -> int | None:
+def _pairs_to_show(rates: EventRates, alpha: float, limit: int) -> int | None:
     """Return the pairs, or runs, at which these rates of events would differ significantly; None if
     no number up to `most` is enough."""
     if rates.treatment_rate == rates.baseline_rate:
         return None
     both = rates.both or 0
-    for n in range(rates.n + 1, most + 1):
+    for n in range(rates.n + 1, limit + 1):
         first = round(n * (rates.baseline_events - both) / rates.n_baseline)
         second = round(n * (rates.treatment_events - both) / rates.n_treatment)
         is_paired = rates.both is not None

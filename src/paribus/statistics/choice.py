@@ -74,7 +74,7 @@ def parabola(x: Sequence[float], y: ArrayLike) -> Parabola:
 
 @dataclass(frozen=True)
 class TunedArm:
-    """What one arm's vertex was fitted to.
+    """Tuning scores that one arm's vertex was fitted to.
 
     Attributes:
         x: three places, ascending, on the scale on which the parabola is fitted.

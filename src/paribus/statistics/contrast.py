@@ -1,4 +1,4 @@
-"""One contrast of two arms: the test that decides, and all that a report states about it.
+"""Contrasts of two arms: the deciding test, its estimates and the other tests.
 
 A sample is tested (`t_test`, `crossed`; a look or stages wrap the test), and the test is asked for
 p, intervals, equivalence and power. These belong together: p and intervals invert the same test,
@@ -45,7 +45,7 @@ Design = OneLook | Stages | None  # None: all pairs are one sample of a size tha
 
 @dataclass(frozen=True)
 class Decided(Result):
-    """All that the deciding test says of one contrast.
+    """Results of the deciding test of one contrast.
 
     Attributes:
         test: `paired_t`, WELCH or one of CROSSED.
@@ -82,7 +82,7 @@ class Decided(Result):
 
 
 class Asked(TypedDict, total=False):
-    """What is asked of the test of a contrast.
+    """Options of the test of a contrast.
 
     Attributes:
         margin: half-width of "no effect worth having", in the scores' unit; None for no such test.
@@ -280,24 +280,24 @@ def paired_contrast(
     """
     deltas, level = paired_deltas(baseline, treatment), 1 - asked.get("alpha", ALPHA)
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
-    least = max(rounding(first, second), resolution or 0.0)
+    floor = max(rounding(first, second), resolution or 0.0)
 
     def test_of(part: slice) -> TTest:
-        return paired_t(deltas[part], resolution=least, rounded=rounded, choice=choice)
+        return paired_t(deltas[part], resolution=floor, rounded=rounded, choice=choice)
 
-    whole = test_of(slice(None))
-    test = design.decide(test_of) if design else whole
+    overall = test_of(slice(None))
+    test = design.decide(test_of) if design else overall
     says = decided(test, "paired_t", **asked)
     bootstrap = paired_bootstrap(
-        deltas, seed=seed, resamples=resamples, resolution=least, choice=choice
+        deltas, seed=seed, resamples=resamples, resolution=floor, choice=choice
     )
-    others, floors = {"studentized bootstrap": bootstrap.p_value()}, {}
+    other_tests, floors = {"studentized bootstrap": bootstrap.p_value()}, {}
     if design is not None:  # which may ask for a p of 1e-5
         floors["studentized bootstrap"] = bootstrap.least_p
-    if whole.n >= SIGN_FLIP_FROM and not choice:  # signs know nothing of a choice
+    if overall.n >= SIGN_FLIP_FROM and not choice:  # signs know nothing of a choice
         flips = sign_flip(deltas, seed=seed, resamples=resamples)
-        others["exact sign flip"], floors["exact sign flip"] = flips.p_value, flips.floor
-    n, mean, sd = whole.n, whole.mean, mean_and_sd(deltas)[1]
+        other_tests["exact sign flip"], floors["exact sign flip"] = flips.p_value, flips.floor
+    n, mean, sd = overall.n, overall.mean, mean_and_sd(deltas)[1]
     pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
     return PairedContrast(
         n=n,
@@ -305,10 +305,10 @@ def paired_contrast(
         sd=sd,
         decided=says,
         effect=effect_size(mean, sd, n - 1, math.sqrt(n), n=n, level=level),
-        others=_under(design, others),
+        others=_under(design, other_tests),
         floors=_under(design, floors),
         test=test,
-        t_interval=whole.interval(level),
+        t_interval=overall.interval(level),
         studentized_interval=bootstrap.studentized_interval(level),
         percentile_interval=bootstrap.percentile_interval(level),
         correlation=correlation(first, second),
@@ -420,11 +420,11 @@ def macro_contrast(
         drawn = {"seed": seed, "resamples": resamples}
         return crossed_bootstrap(tasks, **drawn, resolution=resolution, choice=choice)
 
-    whole = test_of(slice(None))
-    test = design.decide(test_of) if design else whole
+    overall = test_of(slice(None))
+    test = design.decide(test_of) if design else overall
     return MacroContrast(
         decided=decided(test, f"crossed_{crossed}", **asked),
-        crossed=whole,
+        crossed=overall,
         n_items=sum(np.shape(task)[1] for task in baseline),
         test=test,
     )

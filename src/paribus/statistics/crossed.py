@@ -190,10 +190,10 @@ def _crossed(
 ) -> TTest:
     """Return the t test of a macro mean with so large a standard error."""
     n, constant = tasks[0].shape[0], all(_is_constant(task) for task in tasks)
-    least = least_sd(resolution, *tasks)
+    smallest_sd = least_sd(resolution, *tasks)
     if constant:
         error = of_items = 0.0
-    error = max(error, least / math.sqrt(n))
+    error = max(error, smallest_sd / math.sqrt(n))
     of_items = min(of_items, error)
     of_seeds = math.sqrt(error**2 - of_items**2)
     return TTest(
@@ -202,7 +202,7 @@ def _crossed(
         error=of_seeds,
         df_of_seeds=n - 1,
         spread=of_seeds * math.sqrt(n),
-        resolution=least,
+        resolution=smallest_sd,
         constant=constant,
         item_error=of_items,
         item_df=_item_df(tasks),

@@ -210,10 +210,10 @@ def detectable_effect(
         t = t_statistics(looks, sums + n[:, None] * effect, spreads)
         return float((np.abs(t) >= np.array(reach)[:, None]).any(axis=0).mean()) - power
 
-    most = 1.0
-    while shortfall(most) < 0:
-        most *= 2
-    return root(shortfall, 0.0, most, within=1e-4)
+    upper = 1.0
+    while shortfall(upper) < 0:
+        upper *= 2
+    return root(shortfall, 0.0, upper, within=1e-4)
 
 
 @lru_cache(maxsize=32)
@@ -251,8 +251,8 @@ def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Fl
     order = np.argsort(p)
     p, crossed = p[order], crossed[order]
     bounds = np.empty_like(added)
-    for i, (level, add, most) in enumerate(zip(levels, added, spent, strict=True)):
-        near = np.searchsorted(p, math.exp(most), side="right")
+    for i, (level, add, total) in enumerate(zip(levels, added, spent, strict=True)):
+        near = np.searchsorted(p, math.exp(total), side="right")
         early = p[:near][crossed[:near] <= level]
         beyond = early - np.arange(early.size) / p.size > math.exp(add)
         both = int(np.argmax(beyond)) if beyond.any() else early.size
@@ -299,7 +299,7 @@ class AtLook(TTest):
         return replace(super().interval(1 - nominal), level=level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the least effect that this look detects with so many pairs and this spread."""
+        """Return the smallest effect that this look detects with its number of pairs and spread."""
         nominal = self._nominal(alpha)
         if nominal < LEAST_NOMINAL:
             return math.inf

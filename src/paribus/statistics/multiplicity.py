@@ -83,7 +83,11 @@ class Lord:
     def next_level(self, discoveries: Sequence[bool]) -> float:
         """Return the level of the test that comes after those that found something, or did not."""
         shares = gamma(len(discoveries) + 1, self.shares)
-        since = [len(discoveries) - place for place, found in enumerate(discoveries) if found]
+        since = [
+            len(discoveries) - place
+            for place, is_discovery in enumerate(discoveries)
+            if is_discovery
+        ]
         level = self.wealth * shares[-1]
         for number, steps in enumerate(since):
             level += (self.alpha if number else self.alpha - self.wealth) * shares[steps - 1]

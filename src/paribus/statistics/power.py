@@ -78,10 +78,10 @@ def noncentrality(df: float, *, power: float, alpha: float) -> float:
     power, alpha = checked_fraction(power, "power"), checked_fraction(alpha, "alpha")
     if power <= alpha:
         raise StatisticsError(f"power = {power} is not above alpha = {alpha}: ask for more power")
-    most = 1.0
-    while t_power(df, most, alpha) < power:
-        most *= 2
-    return root(lambda ncp: t_power(df, ncp, alpha) - power, 0.0, most)
+    upper = 1.0
+    while t_power(df, upper, alpha) < power:
+        upper *= 2
+    return root(lambda ncp: t_power(df, ncp, alpha) - power, 0.0, upper)
 
 
 def required_pairs(

@@ -1,4 +1,4 @@
-"""Tests by resampling: the seed-paired bootstrap, and exact rearrangements of what was observed.
+"""Tests by resampling: the seed-paired bootstrap, and exact permutations.
 
 The bootstrap resamples differences, never the arms apart. Up to 7 pairs all n^n resamples are
 enumerated, as multisets with their multinomial multiplicities (1,716 rows stand for 823,543
@@ -102,12 +102,12 @@ class PairedBootstrap:
 
     @property
     def least_p(self) -> float:
-        """The least p that so many resamples could give."""
+        """The smallest p that this number of resamples can give."""
         return min(1.0, 2 * max(self.observed, 1) / self.total)
 
     @property
     def sd(self) -> float:
-        """Of the differences (n - 1), in their unit."""
+        """SD of the differences (n - 1), in their unit."""
         return 0.0 if self.t.constant else self.t.spread
 
     @cached_property
@@ -196,7 +196,7 @@ def paired_bootstrap(
 
 @dataclass(frozen=True)
 class Rearranged(Result):
-    """p of the test, and the least p that so many pairs or runs could have given."""
+    """p of the test, and the smallest p that this number of pairs or runs can give."""
 
     p_value: float
     floor: float
@@ -246,6 +246,6 @@ def permutation(
     else:
         dealt = np.array(list(itertools.combinations(range(total), n)))
         sums = pooled[dealt].sum(axis=1)
-    least = (2 if n == first.size else 1) / ways  # both labellings of one split are as extreme
+    smallest_p = (2 if n == first.size else 1) / ways  # both labellings of one split are as extreme
     observed = float(pooled[first.size :].sum())
-    return _rearranged(sums, observed, TIE * total, least, drawn=drawn)
+    return _rearranged(sums, observed, TIE * total, smallest_p, drawn=drawn)

@@ -89,7 +89,7 @@ class InverseNormal:
 
     @property
     def constant(self) -> bool:
-        """Whether differences are equal within each stage."""
+        """True if differences are equal within each stage."""
         return all(test.constant for test in self.tests) and not self.whole.choice
 
     @cached_property

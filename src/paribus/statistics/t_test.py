@@ -77,12 +77,12 @@ class TTest(Result):
 
     @property
     def standard_error(self) -> float:
-        """Of the mean difference, but for the choice of values; above 0."""
+        """Standard error of the mean difference without the choice of values; above 0."""
         return math.hypot(self.error, self.item_error)
 
     @property
     def full_error(self) -> float:
-        """Of the mean difference, with the choice of values."""
+        """Standard error of the mean difference with the choice of values."""
         return math.hypot(self.standard_error, self.choice)
 
     @property
@@ -111,7 +111,7 @@ class TTest(Result):
         return Interval(self.mean - half, self.mean + half, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the least difference that is detected with so many pairs and this error."""
+        """Return the smallest difference that this number of pairs and this error detect."""
         if self.constant and math.isinf(self.item_df):
             return self.resolution * self.full_error / self.standard_error
         return noncentrality(self.df, power=power, alpha=alpha) * self.full_error
@@ -193,11 +193,11 @@ def paired_t(
         choice: as `TTest` has it.
     """
     deltas = checked_scores(deltas, "deltas")
-    least, (mean, sd) = least_sd(resolution, deltas), mean_and_sd(deltas)
-    spread = max(sd, least) if rounded else sd or least
+    smallest_sd, (mean, sd) = least_sd(resolution, deltas), mean_and_sd(deltas)
+    spread = max(sd, smallest_sd) if rounded else sd or smallest_sd
     n = deltas.size
     return TTest(
-        n, mean, spread / math.sqrt(n), n - 1, spread, least, constant=sd == 0, choice=choice
+        n, mean, spread / math.sqrt(n), n - 1, spread, smallest_sd, constant=sd == 0, choice=choice
     )
 
 
@@ -214,12 +214,12 @@ def welch(
     `paired_t` has them.
     """
     arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
-    least = least_sd(resolution, *arms)
+    smallest_sd = least_sd(resolution, *arms)
     (a, sd_a), (b, sd_b) = map(arm_summary, arms)
     constant = sd_a == sd_b == 0
     if constant and abs(b - a) <= rounding(*arms):
         b = a  # equal but for rounding
-    hidden = least if rounded or constant else 0.0
+    hidden = smallest_sd if rounded or constant else 0.0
     squares = [max(sd, hidden) ** 2 for sd in (sd_a, sd_b)]
     parts = [square / arm.size for square, arm in zip(squares, arms, strict=True)]
     shares = [part / sum(parts) for part in parts]  # of the squared error: no square underflows
@@ -230,7 +230,7 @@ def welch(
         error=math.sqrt(sum(parts)),
         df_of_seeds=1 / sum(s**2 / (arm.size - 1) for s, arm in zip(shares, arms, strict=True)),
         spread=math.sqrt(sum(squares)),
-        resolution=least,
+        resolution=smallest_sd,
         constant=constant,
         df_each=1 / sum(share**2 for share in equal),
     )
