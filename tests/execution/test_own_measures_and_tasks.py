@@ -212,4 +212,4 @@ def test_a_bad_task_is_refused(name, words, tmp_path):
     study = study_in(tmp_path)
     dataset = load_dataset(study.data, study.folder)
     with pytest.raises(paribus.ParibusError, match=words):
-        build_suite(dataset, 0, 32, least=8, own=own_tasks([f"ideas.py:{name}"], study.folder))
+        build_suite(dataset, 0, 32, n_least=8, own=own_tasks([f"ideas.py:{name}"], study.folder))

@@ -46,10 +46,10 @@ def stabilities_of(table: Table) -> list[Stabilities]:
                 lambda run: run.diverged or run.spiked,
             )
         )
-        rates = [event_rates(*kind, paired=is_paired) for kind in (diverged, spiked, struck)]
+        by_kind = [event_rates(*kind, paired=is_paired) for kind in (diverged, spiked, struck)]
         design = sampled.design(seeds) if is_paired else None
-        p_values.append(design.of_events(*struck) if design else rates[-1].p_value)
-        stabilities.append(Stabilities(arm, reference, *rates))
+        p_values.append(design.of_events(*struck) if design else by_kind[-1].p_value)
+        stabilities.append(Stabilities(arm, reference, by_kind[0], by_kind[1], by_kind[2]))
     return [
         replace(s, holm_p=p) if s.any_event.n >= DESCRIPTIVE_BELOW else s
         for s, p in zip(stabilities, holm_of(p_values), strict=True)
@@ -60,7 +60,7 @@ def costs(table: Table) -> list[Costs]:
     """Return what every contrast costs."""
     trials = table.results.trials
     speeds: dict[str, dict[tuple[str, int], float]] = {}
-    memory: dict[tuple[str, int], int] = {}
+    memory: dict[tuple[str, int], int | None] = {}
     for row in table.results.throughput.to_pylist():
         trial = row["arm"], row["seed"]
         if trial in trials:  # one that is gone has left its time in turn behind

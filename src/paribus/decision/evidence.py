@@ -123,7 +123,9 @@ def _shown(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
     some_diverged = rates and rates.baseline_events + rates.treatment_events > 0
     if some_diverged and events_shown(analysis, contrast) == "unshown":
         versions.append(contrast.counting_diverged)
-    qualities = {quality_shown(version, alpha) if version else "Q?" for version in versions}
+    qualities: set[Quality] = {
+        quality_shown(version, alpha) if version else "Q?" for version in versions
+    }
     not_worse = all(version is not None and version.not_worse(alpha) for version in versions)
     return qualities.pop() if len(qualities) == 1 else "Q?", not_worse
 

@@ -155,7 +155,7 @@ def _crossings(at: np.ndarray, mean: np.ndarray, clear: np.ndarray) -> list[Cros
 
 @dataclass(frozen=True)
 class First(Result):
-    """Which of two arms reached a target first, over pairs.
+    """Pairs by which of two arms reached a target first.
 
     Attributes:
         n: pairs.
@@ -174,9 +174,11 @@ class First(Result):
 def which_first(baseline: ArrayLike, treatment: ArrayLike) -> First:
     """Compare what arms needed to a target, of shape (S,), infinite where it was not reached."""
     theirs, ours = np.asarray(baseline, dtype=float), np.asarray(treatment, dtype=float)
-    reached = (int(np.isfinite(side).sum()) for side in (theirs, ours))
     return First(
-        ours.size, *reached, mcnemar(int((ours > theirs).sum()), int((ours < theirs).sum()))
+        n=ours.size,
+        baseline=int(np.isfinite(theirs).sum()),
+        treatment=int(np.isfinite(ours).sum()),
+        p_value=mcnemar(int((ours > theirs).sum()), int((ours < theirs).sum())),
     )
 
 

@@ -263,7 +263,7 @@ def logged(results: Results) -> list[Figure]:
     the training loss where nothing declares how it is drawn."""
     by_metric: dict[str, dict[tuple[str, int], Series]] = {}
     for trial, table in results.trial_series.items():
-        for name in pc.unique(table["metric"]).to_pylist():
+        for name in table["metric"].unique().to_pylist():
             own = table.filter(pc.field("metric") == name)
             if line := finite_series(*trial, name, own["step"], own["value"]):
                 by_metric.setdefault(name, {})[trial] = line
