@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.data import FIRST_DIGEST, CharacterTokenizer, batch, extend_digest, load_dataset
+from paribus.engine.data import (
+    FIRST_DIGEST,
+    TOKEN_CLASSES,
+    CharacterTokenizer,
+    batch,
+    extend_digest,
+    load_dataset,
+    token_classes,
+)
 from paribus.engine.data.corpora import published
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
@@ -145,3 +153,32 @@ def test_the_split_is_contiguous(small_study):
     text = (study.folder / "text.txt").read_text()
     assert data.tokenizer.decode(np.concatenate([data.train, data.validation])) == text
     assert len(data.train) == int(len(text) * 0.9)
+
+
+# Token classes: characters of any script, and BPE tokens by their decoded text.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", "alphabetic"),
+        ("ß", "alphabetic"),
+        ("語", "alphabetic"),
+        ("7", "numeric"),
+        ("½", "numeric"),
+        (".", "punctuation"),
+        ("€", "punctuation"),
+        ("_", "punctuation"),
+        ("\n", "whitespace"),
+        ("\u00a0", "whitespace"),
+        (" the", "alphabetic"),
+        (" 42", "numeric"),
+        ("4th", "alphabetic"),
+        (" ,", "punctuation"),
+        ("\n\n  ", "whitespace"),
+        ("", "punctuation"),
+        ("\ufffd", "punctuation"),
+    ],
+)
+def test_the_class_of_a_text(text, expected):
+    assert TOKEN_CLASSES[token_classes([text], None)[0]] == expected

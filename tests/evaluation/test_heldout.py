@@ -1,9 +1,12 @@
 """The evaluation as a whole: scores, windows, rows."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
+
+from paribus.engine.evaluation import Evaluation, blocks, predictions
 
 TOKENS = [0, 1, 2, 3, 9, 5, 6, 7, 8, 9, 1]
 SUCCESSOR = np.eye(11, k=1) * 3
@@ -46,3 +49,76 @@ def test_a_broken_model_is_evaluated(evaluated, broken):
     assert math.isnan(heldout.scores["loss_sum_nats"])
     assert heldout.scores["correct"] == 0
     assert heldout.blocks.columns["predicted"].sum() == 10
+
+
+# Blocks of held-out text: documents or windows, capped, and the same however the text is read.
+
+
+END = 5
+
+
+def text(lengths: list[int]) -> np.ndarray:
+    """Documents of so many tokens each, their ends included; the first token is not predicted."""
+    rng = np.random.default_rng(0)
+    parts = [np.append(rng.integers(5, size=n - 1), END) for n in lengths]
+    return np.concatenate([[0], *parts])
+
+
+TABLE = np.random.default_rng(1).normal(size=(6, 6))
+LENGTHS = [3, 40, 1, 17, 90, 5, 22]
+
+
+@pytest.fixture
+def by_document(evaluated):
+    def run(tokens: np.ndarray, seq_len: int) -> Evaluation:
+        return evaluated(TABLE, tokens, seq_len, end_of_document=END)
+
+    return run
+
+
+@pytest.mark.parametrize("seq_len", [1, 8, 1000])
+def test_a_document_is_an_item_whatever_the_windows(by_document, seq_len):
+    tokens = text(LENGTHS)
+    found = by_document(tokens, seq_len).blocks
+    assert found.record == {"kind": "document", "items": 7, "blocks": 7}
+    assert found.columns["predicted"].tolist() == LENGTHS
+    edges = np.cumsum([0, *LENGTHS])
+    log_p = TABLE - np.log(np.exp(TABLE).sum(axis=1, keepdims=True))
+    losses = -log_p[tokens[:-1], tokens[1:]]
+    expected = [losses[a:b].sum() for a, b in pairwise(edges)]
+    np.testing.assert_allclose(found.columns["loss_sum_nats"], expected, rtol=1e-6)
+
+
+def test_few_documents_are_read_by_windows(by_document):
+    found = by_document(text([10, 10, 10, 10]), 16).blocks
+    assert found.record == {"kind": "window", "items": 3, "blocks": 3}
+    assert found.columns["predicted"].tolist() == [16, 16, 8]
+
+
+def test_neighbouring_documents_join(by_document, monkeypatch):
+    lengths = np.random.default_rng(2).integers(1, 30, size=103).tolist()
+    single = by_document(text(lengths), 8).blocks
+    monkeypatch.setattr(blocks, "MOST_BLOCKS", 10)
+    joined = by_document(text(lengths), 8).blocks
+    assert joined.record == {"kind": "document", "items": 103, "blocks": 10}
+    of = np.arange(103) * 10 // 103
+    assert np.ptp(np.bincount(of)) == 1
+    for name, sums in joined.columns.items():
+        np.testing.assert_allclose(sums, np.bincount(of, single.columns[name]), rtol=1e-12)
+
+
+def test_chunks_change_no_block(by_document, monkeypatch):
+    tokens = text(LENGTHS * 5)
+    whole = by_document(tokens, 8)
+    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16)
+    monkeypatch.setattr(predictions, "CHUNK_TOKENS", 50)
+    parts = by_document(tokens, 8)
+    assert parts.blocks.record == whole.blocks.record
+    for name, sums in parts.blocks.columns.items():
+        np.testing.assert_allclose(sums, whole.blocks.columns[name], rtol=1e-12)
+    assert [(r.measure, r.part, r.count) for r in parts.rows] == [
+        (r.measure, r.part, r.count) for r in whole.rows
+    ]
+    np.testing.assert_allclose(
+        [r.value for r in parts.rows], [r.value for r in whole.rows], rtol=1e-9, atol=1e-12
+    )
