@@ -54,15 +54,10 @@ def test_an_empty_context_is_a_document_end(model, tokenizer):
     )
 
 
-def test_a_window_is_filled_to_the_last_token_and_not_beyond(model):
+def test_a_long_context_loses_its_beginning_and_is_counted(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     lm.loglikelihood([request("a" * 15, "bc")])  # 17 tokens: the last one is not read
-    with pytest.raises(ParibusError, match=r"'some_task', item 7, has 18 tokens .* holds 16"):
-        lm.loglikelihood([request("a" * 16, "bc")])
-
-
-def test_on_request_a_long_context_loses_its_beginning_and_is_counted(model):
-    lm = ParibusLM(model, TOKENIZER, SEQ_LEN, truncate=True)
+    assert not lm.unread["truncated"]
     text = "abcdefgh abcdefgh abcdefgh"
     given = lm.loglikelihood([request(text, "de"), request("abc", "d")])
     assert lm.unread["truncated"] == {("some_task", 7)}
@@ -72,8 +67,8 @@ def test_on_request_a_long_context_loses_its_beginning_and_is_counted(model):
     )
 
 
-def test_on_request_a_long_choice_is_read_window_by_window(model):
-    lm = ParibusLM(model, TOKENIZER, SEQ_LEN, truncate=True)
+def test_a_long_choice_is_read_window_by_window(model):
+    lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     choice = TOKENIZER.decode(stream(0, "long").integers(0, 8, size=2 * SEQ_LEN))
     ids = TOKENIZER.encode("ab" + choice).tolist()[1:]  # the last token of the context, the choice
     expected = sum(

@@ -103,13 +103,13 @@ def test_unknown_characters(uniform, dataset, suite):
         uniform, Without(), SEQ_LEN, suite, tasks=["typo"], shots=(0,),
         n_items=24,
     )  # fmt: skip
-    assert results.skipped["typo"] + len(results.items) == 24
-    assert 0 < results.skipped["typo"] < 24
+    assert results.unread["skipped"]["typo"] + len(results.items) == 24
+    assert 0 < results.unread["skipped"]["typo"] < 24
     replaced = evaluate_tasks(
         uniform, Without(), SEQ_LEN, suite, tasks=["typo"], shots=(0,),
         n_items=24, unknown="replace",
     )  # fmt: skip
-    assert replaced.replaced == results.skipped
+    assert replaced.unread["replaced"] == results.unread["skipped"]
     assert len(replaced.items) == 24
 
 

@@ -155,7 +155,7 @@ def test_anybodys_lm_eval_gives_the_same_scores(make_model, bpe, hub, shots):
             "tasks"
         ]
     theirs: Any = simple_evaluate(
-        model=ParibusLM(model, bpe, SEQ_LEN, truncate=True),
+        model=ParibusLM(model, bpe, SEQ_LEN),
         tasks=list(built.values()),
         task_manager=manager,
         num_fewshot=shots,
@@ -192,11 +192,11 @@ def test_a_short_window_of_characters_says_what_it_could_not_read(hub):
     results = evaluate_standard(model, tokenizer, 16, data_folder=hub)
     n = len(results.items)
     assert n == 2 * 6 + 3  # nothing is left out
-    assert sum(results.truncated.values()) == n
-    assert results.replaced["boolq"] == 2
+    assert sum(results.unread["truncated"].values()) == n
+    assert results.unread["replaced"]["boolq"] == 2
     skipping = evaluate_standard(model, tokenizer, 16, unknown="skip", data_folder=hub)
-    assert skipping.skipped["boolq"] == 2
-    assert len(skipping.items) == n - sum(skipping.skipped.values())
+    assert skipping.unread["skipped"]["boolq"] == 2
+    assert len(skipping.items) == n - sum(skipping.unread["skipped"].values())
 
 
 def test_pins_name_data_and_words(shortest, bpe, hub):

@@ -8,6 +8,7 @@ word.
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -17,6 +18,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from torch import nn
 
 from paribus.engine.data import STAND_INS, Tokenizer
+from paribus.engine.evaluation.harness.outcome import UNREAD
 from paribus.engine.evaluation.harness.scoring import Pair, score
 from paribus.errors import ParibusError
 
@@ -32,8 +34,9 @@ class ParibusLM(TemplateLM):
         seq_len: tokens in its window.
         unknown: characters outside the vocabulary. "skip" gives the request no score (NaN);
             "replace" puts a stand-in.
-        truncate: leave out the beginning of a context that is too long instead of refusing it. A
-            choice that is longer than the window is then read window by window.
+
+    A context that is too long loses its beginning; a choice that is longer than the window is read
+    window by window.
 
     Attributes:
         unread: "skipped", "replaced" and "truncated" items, as (task, item).
@@ -47,18 +50,15 @@ class ParibusLM(TemplateLM):
         seq_len: int,
         *,
         unknown: Unknown = "skip",
-        truncate: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
         self.tokenizer: Any = tokenizer
         self.max_length = seq_len
         self.unknown = unknown
-        self.truncate = truncate
-        kinds = ("skipped", "replaced", "truncated")
-        self.unread: dict[str, set[tuple[str, int]]] = {kind: set() for kind in kinds}
+        self.unread: dict[str, set[tuple[str, int]]] = {kind: set() for kind in UNREAD}
         self.n_tokens: dict[tuple[str, str], int] = {}
-        self._known: dict[str, bool] = {}
+        self._is_known = cache(partial(_is_known, tokenizer))
 
     @property
     def eot_token_id(self) -> int:
@@ -115,14 +115,7 @@ class ParibusLM(TemplateLM):
         spare = max(len(start) + len(end) - (self.max_length + 1), 0)
         windows = [(start[spare:], end)]
         if spare:
-            task, item = key = _key(request)
-            if not self.truncate:
-                raise ParibusError(
-                    f"task '{task}', item {item}, has {len(start) + len(end)} tokens with its "
-                    f"choice, and the model's window holds {self.max_length}; use fewer solved "
-                    "examples or shorter items"
-                )
-            self.unread["truncated"].add(key)
+            self.unread["truncated"].add(_key(request))
             if spare >= len(start):  # each token is predicted once, in the harness's windows
                 rolling = get_rolling_token_windows(end, start[-1], self.max_length, context_len=1)
                 windows = map(make_disjoint_window, rolling)
@@ -157,14 +150,13 @@ class ParibusLM(TemplateLM):
         table = str.maketrans(dict.fromkeys(unknown, stand_in))
         return context.translate(table), continuation.translate(table)
 
-    def _is_known(self, character: str) -> bool:
-        if character not in self._known:
-            try:
-                self.tokenizer.encode(character)
-                self._known[character] = True
-            except ParibusError:
-                self._known[character] = False
-        return self._known[character]
+
+def _is_known(tokenizer: Tokenizer, character: str) -> bool:
+    try:
+        tokenizer.encode(character)
+    except ParibusError:
+        return False
+    return True
 
 
 def _key(request: Instance) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -78,6 +78,8 @@ HEADLINE = {
 TASK_ACCURACY = Metric(
     "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
 )
+# Items of unknown characters have no row, or other characters; others did not fit the window.
+UNREAD = ("skipped", "replaced", "truncated")
 OF_CHOICES = ("brier_score", "calibration_error")  # what only tasks with choices have
 
 
@@ -95,10 +97,8 @@ class TaskResults:
             A model without finite log-likelihoods answers nothing: no item of it is correct.
         chance: {task: accuracy of a guess}; 0 for tasks without choices.
         not_offered: (task, shots) that were asked for and do not fit the window.
-        skipped, replaced: {task: items that held unknown characters} by what was done with them;
-            skipped items have no row.
         pins: which harness, which tasks.
-        truncated: {task: items that were longer than the window, and so not read as a whole}.
+        unread: {task: items that were not read as they are} by UNREAD.
         uninformed: {task: accuracy of equal logits}, which take the choice of fewest tokens: chance
             where tokens are characters and choices of one length. A BPE tokenizer spells real text
             with fewer tokens than corrupted text, so that a model which knows nothing beats chance.
@@ -107,11 +107,9 @@ class TaskResults:
     items: pa.Table
     chance: dict[str, float]
     not_offered: tuple[tuple[str, int], ...]
-    skipped: dict[str, int]
-    replaced: dict[str, int]
     pins: dict[str, Any]
-    truncated: dict[str, int] = field(default_factory=dict)
-    uninformed: dict[str, float] = field(default_factory=dict)
+    unread: dict[str, dict[str, int]]
+    uninformed: dict[str, float]
 
     @property
     def cells(self) -> list[dict[str, Any]]:
@@ -175,22 +173,20 @@ class TaskResults:
             "pins": self.pins,
             "prompts_sha256": hashlib.sha256(prompts.encode()).hexdigest(),
             "not_offered": [list(pair) for pair in self.not_offered],
-            "skipped": self.skipped,
-            "replaced": self.replaced,
-            "truncated": self.truncated,
             "uninformed": self.uninformed,
+            **self.unread,
         }
 
 
 def together(first: TaskResults, second: TaskResults) -> TaskResults:
     """Results of two runs of the harness, of other tasks each, as one."""
-    tables = ("chance", "skipped", "replaced", "truncated", "uninformed")
-    tasks = first.pins["tasks"] | second.pins["tasks"]
     return TaskResults(
-        items=pa.concat_tables([first.items, second.items]),
-        not_offered=first.not_offered + second.not_offered,
-        pins=first.pins | second.pins | {"tasks": tasks},
-        **{name: getattr(first, name) | getattr(second, name) for name in tables},
+        pa.concat_tables([first.items, second.items]),
+        first.chance | second.chance,
+        first.not_offered + second.not_offered,
+        first.pins | second.pins | {"tasks": first.pins["tasks"] | second.pins["tasks"]},
+        {kind: first.unread[kind] | second.unread[kind] for kind in UNREAD},
+        first.uninformed | second.uninformed,
     )
 
 

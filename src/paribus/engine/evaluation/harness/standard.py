@@ -159,7 +159,7 @@ def evaluate_standard(
         asked, offered = _offered(built, shots, n_items)
         results = run_tasks(
             model, tokenizer, seq_len, built, asked, offered,
-            n_items=n_items, unknown=unknown, truncate=True,
+            n_items=n_items, unknown=unknown,
         )  # fmt: skip
         pins = {name: _pinned(name, built[name], n_items) for name in dict(offered)}
     return replace(results, pins=results.pins | {"tasks": pins})

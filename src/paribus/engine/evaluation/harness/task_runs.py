@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.engine.evaluation.causality import seeded
-from paribus.engine.evaluation.harness.outcome import ITEMS, TaskResults
+from paribus.engine.evaluation.harness.outcome import ITEMS, UNREAD, TaskResults
 from paribus.engine.tasks import WrittenSuite
 from paribus.errors import ParibusError
 
@@ -48,7 +48,6 @@ def run_tasks(
     *,
     n_items: int | None,
     unknown: Unknown,
-    truncate: bool = False,
 ) -> TaskResults:
     """Run `tasks`, the harness's objects by name, with the numbers of shots in `offered`.
 
@@ -60,13 +59,13 @@ def run_tasks(
 
     rows: list[dict[str, Any]] = []
     uninformed: dict[str, float] = {}
-    unread: dict[str, Counter[str]] = {k: Counter() for k in ("skipped", "replaced", "truncated")}
+    unread: dict[str, Counter[str]] = {kind: Counter() for kind in UNREAD}
     for shots in dict.fromkeys(n for _, n in offered):
         chosen = {name: tasks[name] for name, n in offered if n == shots}
         for task in chosen.values():
             task.set_config("num_fewshot", shots)
             task.set_fewshot_seed(EXAMPLES_SEED)
-        lm = ParibusLM(model, tokenizer, seq_len, unknown=unknown, truncate=truncate)
+        lm = ParibusLM(model, tokenizer, seq_len, unknown=unknown)
         results: Any = evaluate(lm, {"tasks": chosen}, limit=n_items, bootstrap_iters=0)
         for kind, items in lm.unread.items():
             unread[kind].update(name for name, _ in items)
@@ -92,8 +91,8 @@ def run_tasks(
         },
         not_offered=tuple(pair for pair in asked if pair not in offered),
         pins={"package": "lm_eval", "version": metadata.version("lm_eval")},
+        unread={kind: dict(sorted(counts.items())) for kind, counts in unread.items()},
         uninformed=uninformed,
-        **{kind: dict(sorted(counts.items())) for kind, counts in unread.items()},
     )
 
 
