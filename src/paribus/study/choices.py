@@ -6,7 +6,7 @@ corpora and backends, and so are the words for a name that is none.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,16 +62,29 @@ def find_declared(
     return own
 
 
-def require_new_name(where: str, word: str, name: str, taken: Container[str]) -> None:
-    """Raise ParibusError where the user's own `word` cannot be called `name` beside those `taken`.
+def load_new(
+    paths: Iterable[str],
+    key: str,
+    word: str,
+    kind: type[Declared],
+    folder: Path,
+    taken: Iterable[str],
+) -> Iterator[Declared]:
+    """Yield the user's own at these import paths. Their names must differ from those `taken`.
 
-    `where` is the key of the study, for errors.
+    `key` of the study and `word` are for errors. Raises ParibusError.
     """
-    if name in taken or "/" in name:
-        rule = "a name has no '/'" if "/" in name else "it is there already"
-        raise ParibusError(
-            f"{where}: a {word} cannot be named '{name}': {rule}; give it another name"
-        )
+    names = set(taken)
+    for path in paths:
+        where = f"{key} = '{path}'"
+        own = load_own(path, where, word, kind, folder)
+        if own.name in names or "/" in own.name:
+            rule = "a name has no '/'" if "/" in own.name else "it is there already"
+            raise ParibusError(
+                f"{where}: a {word} cannot be named '{own.name}': {rule}; give it another name"
+            )
+        names.add(own.name)
+        yield own
 
 
 def require_declared(

@@ -2,7 +2,7 @@
 
 from paribus.engine.data.corpora import corpus, read_corpus
 from paribus.engine.data.dataset import Dataset, load_dataset
-from paribus.engine.data.describe import class_counts, consumption, describe_data
+from paribus.engine.data.describe import consumption, describe_data
 from paribus.engine.data.duplicates import count_duplicates, in_training, passages
 from paribus.engine.data.order import (
     FIRST_DIGEST,
@@ -33,7 +33,6 @@ __all__ = [
     "Tokens",
     "Windows",
     "batch",
-    "class_counts",
     "consumption",
     "corpus",
     "count_duplicates",

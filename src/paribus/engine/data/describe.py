@@ -19,7 +19,7 @@ from paribus.engine.data.duplicates import (
     passages,
 )
 from paribus.engine.data.order import Mixture, Windows
-from paribus.engine.data.tokenizer import TOKEN_CLASSES, token_classes
+from paribus.engine.data.tokenizer import TOKEN_CLASSES
 from paribus.engine.data.tokens import CHUNK_TOKENS, Tokens, chunks
 from paribus.engine.setting import CORPUS
 
@@ -113,13 +113,12 @@ def _documents(dataset: Dataset, ids: np.ndarray) -> list[str]:
 
 
 def _token_classes(dataset: Dataset) -> dict[str, dict[str, int]]:
-    tokenizer = dataset.tokenizer
-    classes = token_classes(tokenizer.vocabulary, tokenizer.end_of_document)
-    train, validation = (class_counts(t, classes) for t in (dataset.train, dataset.validation))
-    splits = {"corpus": train + validation, "train": train, "validation": validation}
+    classes, splits = dataset.token_classes, (dataset.train, dataset.validation)
+    train, validation = (_class_counts(tokens, classes) for tokens in splits)
+    counts = {"corpus": train + validation, "train": train, "validation": validation}
     return {
-        split: dict(zip(TOKEN_CLASSES, counts.tolist(), strict=True))
-        for split, counts in splits.items()
+        split: dict(zip(TOKEN_CLASSES, of_split.tolist(), strict=True))
+        for split, of_split in counts.items()
     }
 
 
@@ -154,8 +153,8 @@ class Consumption:
         }
 
 
-def class_counts(tokens: Tokens, classes: np.ndarray) -> np.ndarray:
-    """Count `tokens` by class, [5]; `classes` [V] is `token_classes`' answer."""
+def _class_counts(tokens: Tokens, classes: np.ndarray) -> np.ndarray:
+    """Count `tokens` by class, [5]."""
     counts = [np.bincount(classes[ids], minlength=len(TOKEN_CLASSES)) for ids in chunks(tokens)]
     return np.sum([np.zeros(len(TOKEN_CLASSES), np.int64), *counts], axis=0)
 
@@ -197,7 +196,8 @@ def consumption(
                 # Sums of floats, exact below 2^53 targets.
                 counted = np.bincount(tokens[begin : begin + size], seen, minlength=len(classes))
                 by_token[name] += counted.astype(np.int64)
-    targets = _by_class(np.sum(list(by_token.values()), axis=0), classes)
+    weights = np.sum(list(by_token.values()), axis=0)
+    targets = np.bincount(classes, weights, minlength=len(TOKEN_CLASSES)).astype(np.int64)
     return Consumption(targets, times_seen, by_token, counts)
 
 
@@ -220,8 +220,3 @@ def _coverage(starts: np.ndarray, begin: int, size: int, seq_len: int) -> np.nda
     closed = opened + seq_len
     change -= np.bincount(closed[closed < size], minlength=size + 1)
     return np.cumsum(change[:size])
-
-
-def _by_class(by_token: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    counts = np.bincount(classes, weights=by_token, minlength=len(TOKEN_CLASSES))
-    return counts.astype(np.int64)

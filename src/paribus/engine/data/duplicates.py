@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from paribus.engine.data.tokens import CHUNK_TOKENS, Tokens, chunks
 
@@ -26,6 +27,7 @@ MIN_PASSAGE_CHARACTERS = 100
 BANDS, HASHES, HASH_SEED = 24, 120, 1  # finds all but 1 in 13,000 pairs at the threshold
 
 _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
+_POWERS = np.array([pow(_BASE, RUN_TOKENS - 1 - i, 2**64) for i in range(RUN_TOKENS)], np.uint64)
 _TABLE_BITS = np.uint64(24)  # of a hash, in a table that sorts out nearly all that do not match
 _SEGMENT = re.compile(r".+?(?:\n\s*\n|\Z)", re.DOTALL)
 _LINE = re.compile(r"[^\n]{1,1000}\n?|\n")
@@ -104,20 +106,11 @@ def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> dic
     }
 
 
-def run_hashes(ids: np.ndarray, length: int) -> np.ndarray:
-    """Return [n - length + 1] a polynomial, modulo 2^64, of every run of `length` ids.
-
-    The hash of 2 k ids is made of two of k, so that 50 take seven passes.
-    """
-    ids = ids.astype(np.uint64)
-    hashes, k, power = ids, 1, _BASE
-    for bit in bin(length)[3:]:
-        hashes, k = hashes[:-k] * np.uint64(power) + hashes[k:], 2 * k
-        power = power * power % 2**64
-        if bit == "1":
-            hashes, k = hashes[:-1] * np.uint64(_BASE) + ids[k:], k + 1
-            power = power * _BASE % 2**64
-    return hashes
+def run_hashes(ids: np.ndarray) -> np.ndarray:
+    """Return [n - RUN_TOKENS + 1] a polynomial, modulo 2^64, of every run of ids; none of fewer."""
+    if len(ids) < RUN_TOKENS:
+        return np.zeros(0, np.uint64)
+    return sliding_window_view(ids.astype(np.uint64), RUN_TOKENS) @ _POWERS
 
 
 class Runs:
@@ -128,17 +121,14 @@ class Runs:
     """
 
     def __init__(self, texts: Sequence[np.ndarray]) -> None:
-        texts = [ids for ids in texts if len(ids) >= RUN_TOKENS]
-        hashes = [np.unique(run_hashes(ids, RUN_TOKENS)) for ids in texts]
+        hashes = [np.unique(run_hashes(ids)) for ids in texts]
         self.hashes = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
         self._table = np.zeros(1 << int(_TABLE_BITS), bool)
         self._table[self.hashes >> (np.uint64(64) - _TABLE_BITS)] = True
 
     def find_in(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (where runs of `ids` begin that are among these, their hashes)."""
-        if len(ids) < RUN_TOKENS:
-            return np.zeros(0, np.int64), np.zeros(0, np.uint64)
-        hashes = run_hashes(ids, RUN_TOKENS)
+        hashes = run_hashes(ids)
         starts = np.flatnonzero(self._table[hashes >> (np.uint64(64) - _TABLE_BITS)])
         starts = starts[np.isin(hashes[starts], self.hashes)]
         return starts, hashes[starts]
@@ -156,9 +146,8 @@ def in_training(train: Tokens, validation: Sequence[np.ndarray]) -> np.ndarray:
     leaked = [np.zeros(0, bool)]
     for ids in validation:
         covered = np.zeros(len(ids), bool)
-        if len(ids) >= RUN_TOKENS:
-            for start in np.flatnonzero(np.isin(run_hashes(ids, RUN_TOKENS), shared)).tolist():
-                covered[start : start + RUN_TOKENS] = True
+        for start in np.flatnonzero(np.isin(run_hashes(ids), shared)).tolist():
+            covered[start : start + RUN_TOKENS] = True
         leaked.append(covered)
     return np.concatenate(leaked)
 

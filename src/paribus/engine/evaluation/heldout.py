@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -97,15 +96,8 @@ def evaluate_on(
     return Evaluation(tuple(rows), Blocks(division.kind, division.items, columns))
 
 
-class LossSum(NamedTuple):
-    """A sum of -log p over predicted tokens, in nats, and how many these are."""
-
-    nats: float
-    tokens: int
-
-
-def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> LossSum:
-    """Return the loss of `model` on tokens[1:], [N + 1] ids, in float32.
+def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> float:
+    """Return the summed loss of `model` on tokens[1:], [N + 1] ids, in nats.
 
     Contexts are of up to `seq_len`. Windows do not overlap, as in `predict`, which gives the same
     up to rounding. The model is in evaluation mode, and is asked for logits [W, T, V] of ids [W,
@@ -123,14 +115,14 @@ def heldout_losses_together(
     tokens: Tokens,
     seq_len: int,
     vocab_size: int,
-) -> list[LossSum]:
+) -> list[float]:
     """Return the same of replicas side by side, as `read_together` takes them.
 
     A short text fills an accelerator with all of them, and copies no weights. As many read at once
     as one model reads windows; of each window's loss 1e-6 is rounding.
     """
     device = next(iter(weights.values())).device
-    batch_size, losses = windows_per_batch(seq_len, vocab_size, device), list[LossSum]()
+    batch_size, losses = windows_per_batch(seq_len, vocab_size, device), list[float]()
     for start in range(0, len(models), batch_size):
         some = models[start : start + batch_size]
         named = {name: values[start : start + batch_size] for name, values in weights.items()}
@@ -147,7 +139,7 @@ def _losses(
     seq_len: int,
     vocab_size: int,
     device: torch.device,
-) -> list[LossSum]:
+) -> list[float]:
     """Return those of R replicas, of which `read` gives logits [R, W, T, V]."""
     windows = windows_per_batch(R * seq_len, vocab_size, device)
     nats_R = np.zeros(R)
@@ -157,4 +149,4 @@ def _losses(
             targets_N = torch.from_numpy(targets_WT).to(device).flatten().repeat(R)
             losses_N = F.cross_entropy(logits_RWTV.flatten(0, 2), targets_N, reduction="none")
             nats_R += losses_N.cpu().numpy().reshape(R, -1).sum(axis=1, dtype=np.float64)
-    return [LossSum(float(nats), len(tokens) - 1) for nats in nats_R]
+    return nats_R.tolist()

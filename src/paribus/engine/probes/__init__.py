@@ -20,8 +20,7 @@ from paribus.engine.observation import (
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, nearest
 from paribus.study import Study
-from paribus.study.choices import require_new_name
-from paribus.study.importing import load_own
+from paribus.study.choices import load_new
 
 __all__ = [
     "EVERY_BLOCK",
@@ -55,11 +54,8 @@ def study_probes(study: Study) -> list[Probe]:
 def known_probes(study: Study) -> list[Probe]:
     """Return `study_probes` and those that the study turned off, whose interval is 0."""
     probes = dict(shipped_probes())
-    for path in study.probes.own:
-        key = f"probes.own = '{path}'"
-        custom = load_own(path, key, "probe", Probe, study.folder)
-        require_new_name(key, "probe", custom.name, probes)
-        probes[custom.name] = replace(custom, is_own=True)
+    own = load_new(study.probes.own, "probes.own", "probe", Probe, study.folder, shipped_probes())
+    probes |= {probe.name: replace(probe, is_own=True) for probe in own}
     for name in study.probes.every:
         if name not in probes:
             hint = nearest(name, probes)

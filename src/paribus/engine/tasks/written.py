@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -239,10 +240,8 @@ def _rows(content: bytes, name: str) -> list[dict[str, Any]]:
 
 
 def _lines(items: Sequence[Item]) -> bytes:
-    rows = (
-        {"context": item.context, "choices": item.choices, "answer": item.answer} for item in items
-    )
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    rows = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in items]
+    return "".join(rows).encode()
 
 
 def _digest(content: bytes) -> str:

@@ -29,8 +29,7 @@ from paribus.engine.evaluation.predictions import Predictions
 from paribus.engine.evaluation.text_parts import Parts, Row, whole
 from paribus.errors import ParibusError
 from paribus.metric import Better, ItemSums, Metric, readable
-from paribus.study.choices import require_new_name
-from paribus.study.importing import load_own
+from paribus.study.choices import load_new
 
 # What a chunk gives: an array of one shape for every chunk of a text, or what NumPy makes one of.
 Sum = Callable[[Predictions], Any]
@@ -236,12 +235,6 @@ def own_measures(paths: Iterable[str], folder: Path, *, strict: bool = True) -> 
     `strict` says whether a measure that fails is an error, or has no rows. Raises ParibusError for
     a path that names no measure, and for a name that is taken.
     """
-    taken = {*TAKEN, *(measure.name for measure in all_measures())}
-    own = []
-    for path in paths:
-        where = f"evaluation.own = '{path}'"
-        measure = load_own(path, where, "measure", Measure, folder)
-        require_new_name(where, "measure", measure.name, taken)
-        taken.add(measure.name)
-        own.append(replace(measure, strict=strict))
-    return tuple(own)
+    taken = [*TAKEN, *(measure.name for measure in all_measures())]
+    own = load_new(paths, "evaluation.own", "measure", Measure, folder, taken)
+    return tuple(replace(measure, strict=strict) for measure in own)

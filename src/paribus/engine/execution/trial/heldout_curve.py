@@ -79,7 +79,7 @@ class HeldOutCurve:
                     for name, parameter in model.named_parameters():
                         parameter.copy_(rows[name][replica])
                 sums.append(heldout_loss(model, *text))
-        nats = finite(loss.nats for loss in sums)
+        nats = finite(sums)
         point = {"step": trainer.t, "seconds": seconds, "nats": nats}
         self.points.append(point | {"tokens": len(self._tokens) - 1})
         wait(self._device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,8 +13,7 @@ import numpy as np
 from paribus.declared import declared
 from paribus.engine.tasks.task import NAME, HeldOut, Question, Task
 from paribus.errors import ParibusError, blamed
-from paribus.study.choices import no_such, require_new_name
-from paribus.study.importing import load_own
+from paribus.study.choices import load_new, no_such
 
 
 @cache
@@ -36,24 +35,22 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
     return [value for name, value in known.items() if names is None or name in names]
 
 
-def own_tasks(paths: Iterable[str], folder: Path) -> tuple[Task, ...]:
+def own_tasks(paths: Sequence[str], folder: Path) -> tuple[Task, ...]:
     """Return the tasks at these import paths; files start at `folder`.
 
     Raises ParibusError for a path that names no task and for a name that is taken or cannot be that
     of a file; and, while questions are drawn, where the task fails or gives what is no question.
     """
-    taken = set(all_tasks())
     own = []
-    for path in paths:
+    for path, task in zip(
+        paths, load_new(paths, "tasks.own", "task", Task, folder, all_tasks()), strict=True
+    ):
         where = f"tasks.own = '{path}'"
-        task: Task = load_own(path, where, "task", Task, folder)
         if not re.fullmatch(NAME, task.name):
             raise ParibusError(
                 f"{where}: a task cannot be named {task.name!r}; take up to 64 letters, digits, "
                 "'_' and '-'"
             )
-        require_new_name(where, "task", task.name, taken)
-        taken.add(task.name)
         own.append(_guarded(task, where))
     return tuple(own)
 
