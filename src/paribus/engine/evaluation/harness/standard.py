@@ -20,7 +20,7 @@ from jinja2 import BaseLoader, Environment
 
 from paribus.digests import digest
 from paribus.engine.evaluation.harness.outcome import TaskResults
-from paribus.engine.evaluation.harness.task_runs import Pairs, run_tasks, undisturbed
+from paribus.engine.evaluation.harness.task_runs import Pairs, find_offered, run_tasks, undisturbed
 from paribus.errors import ParibusError, nearest
 
 if TYPE_CHECKING:
@@ -186,20 +186,10 @@ def describe_standard(
 def _offered(
     built: dict[str, Any], shots: Sequence[int], n_items: int | None
 ) -> tuple[Pairs, Pairs]:
-    """Return (requested tasks, those with few-shot examples). Raises ParibusError for no task."""
-    if min(shots, default=-1) < 0 or (n_items is not None and n_items < 1):
-        raise ParibusError(
-            f"shots = {list(shots)} and n_items = {n_items} leave nothing to run; use numbers of "
-            "solved examples from 0 on, and at least one item"
-        )
-    asked = [(name, n) for n in dict.fromkeys(shots) for name in built]
-    offered = [(name, n) for name, n in asked if n == 0 or built[name].has_training_docs()]
-    if not offered:
-        raise ParibusError(
-            f"{', '.join(built)} has no data to take {list(shots)} solved examples from but "
-            "its scored items; use 0"
-        )
-    return asked, offered
+    has_examples = {name: task.has_training_docs() for name, task in built.items()}
+    return find_offered(
+        built, shots, n_items, lambda name, n: n == 0 or (n > 0 and has_examples[name])
+    )
 
 
 def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import io
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from statistics import fmean
@@ -36,6 +36,27 @@ if TYPE_CHECKING:
 EXAMPLES_SEED = 1234
 
 Pairs = Sequence[tuple[str, int]]
+
+
+def find_offered(
+    names: Iterable[str],
+    shots: Sequence[int],
+    n_items: int | None,
+    fits: Callable[[str, int], bool],
+) -> tuple[Pairs, Pairs]:
+    """Return (what is asked for, what of that can be run). Raises ParibusError for nothing to run.
+
+    `fits` says whether a task can be run with so many solved examples.
+    """
+    asked = [(name, n) for n in dict.fromkeys(shots) for name in names]
+    offered = [pair for pair in asked if fits(*pair)]
+    if not offered or (n_items is not None and n_items < 1):
+        raise ParibusError(
+            f"{n_items} items with {list(shots)} solved examples leave nothing to run of "
+            f"{', '.join(names)}; use at least one item, and a number of examples that the task's "
+            "data and the window allow, 0 for one"
+        )
+    return asked, offered
 
 
 def run_tasks(
@@ -177,18 +198,11 @@ def evaluate_tasks(
     """
     wanted = suite.find(tasks)
     for name, task in wanted.items():
-        if n_items is not None and not 0 < n_items <= task.n_items:
+        if n_items is not None and n_items > task.n_items:
             raise ParibusError(
-                f"{n_items} items of task '{name}' cannot be run; it has {task.n_items}: use 1 to "
-                f"{task.n_items}"
+                f"{n_items} items of task '{name}' cannot be run; it has {task.n_items}"
             )
-    asked = [(name, n) for n in shots for name in wanted]
-    offered = [(name, n) for name, n in asked if n in wanted[name].shots]
-    if not offered:
-        raise ParibusError(
-            f"no task of {suite.folder} can be run with {list(shots)} solved examples; "
-            "use a number that fits the window, 0 for one"
-        )
+    asked, offered = find_offered(wanted, shots, n_items, lambda name, n: n in wanted[name].shots)
     with undisturbed():
         built = {name: _harness_task(suite, name) for name, _ in offered}
         results = run_tasks(
