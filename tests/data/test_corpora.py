@@ -205,7 +205,7 @@ def plain(data, folder):
     for i in range(3):
         yield f"{data.text_column} {i} " * 20
 
-@corpus("marked", reads=("column",), about="of a test")
+@corpus("marked", reads=("column",))
 def marked(data, folder):
     return [iter(["a ", "b ", "c"]), "d"]
 

@@ -155,7 +155,7 @@ def _read_causally(
 
 
 def brief_texts(rows: Callable[[int], Tensor], *, has_own_code: bool) -> Texts:
-    """Return the texts of a brief test; `rows` gives so many windows."""
+    """Return the texts that a brief test changes; `rows(n)` gives n windows."""
     windows = [(rows(ROWS), FEW_PLACES)]
     if not has_own_code:
         return windows

@@ -106,7 +106,7 @@ def predict(
 ) -> Generator[Predictions, None, None]:
     """Let `model` predict tokens[1:], with contexts of up to `seq_len`.
 
-    Its matrix products are in `precision`; what is made of its logits is in float32. `model` takes
+    Matrix products are in `precision`, what follows from logits is in float32. `model` takes
     ids [W, T] and gives logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes` and
     `characters`, both [V], are as in `Predictions`. Once the last chunk was taken, or it is closed,
     the model's weights, the training mode of each of its modules and PyTorch's global generators

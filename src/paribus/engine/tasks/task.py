@@ -151,7 +151,7 @@ def words_inside(span: str, shortest: int) -> list[re.Match[str]]:
 
 
 def replace(span: str, start: int, text: str) -> str:
-    """Return `span` with `text` replacing as many characters from `start`."""
+    """Return `span` with `text` in place of the characters from `start` on."""
     return span[:start] + text + span[start + len(text) :]
 
 

@@ -40,31 +40,22 @@ class Corpus:
         files: the files that, with the keys, decide what it reads (none where the keys alone do):
             the text is read again only where one of them has changed. None where nothing but
             reading it can tell.
-        about: one line on what it is, with its size where one is published.
-        licence: of the text, as its publisher states it; empty where it is the user's own.
     """
 
     name: str
     reads: frozenset[str]
     read: Read
     files: Files | None = None
-    about: str = ""
-    licence: str = ""
 
 
 def corpus(
-    name: str,
-    *,
-    reads: Iterable[str] = (),
-    files: Files | None = None,
-    about: str = "",
-    licence: str = "",
+    name: str, *, reads: Iterable[str] = (), files: Files | None = None
 ) -> Callable[[Read], Corpus]:
     """Make the decorated function the corpus `name`; see `Corpus` for what is declared."""
     keys = frozenset(reads)
     if unknown := keys - set(SOURCE_KEYS):
         raise ValueError(f"corpus '{name}' reads {sorted(unknown)}, not of {SOURCE_KEYS}")
-    return lambda read: Corpus(name, keys, read, files, about, licence)
+    return lambda read: Corpus(name, keys, read, files)
 
 
 @cache

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from paribus.engine.data.corpora import Corpus, corpus
+from paribus.engine.data.corpora import corpus
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, nearest
 from paribus.untrusted_io import TEXT_BYTES, files_below, open_regular
@@ -36,7 +36,6 @@ def _local_files(folder: Path, name: str) -> list[Path]:
     # None of a data set of the hub, whose revision decides.
     files=lambda data, folder: _local_files(folder, data.name) if data.name else [],
     reads=("name", "subset", *_KEYS),
-    about="a data set of the Hugging Face hub, streamed; needs the extra 'datasets'",
 )
 def huggingface(data: Data, folder: Path) -> Iterator[str]:
     """Yield `data.column` of every row of the split `data.split` of the data set `data.name`.
@@ -51,62 +50,41 @@ def huggingface(data: Data, folder: Path) -> Iterator[str]:
     return _rows(data, folder, data.name)
 
 
-def _declare(
-    name: str,
-    dataset: str,
-    subset: str | None = None,
-    *,
-    about: str,
-    licence: str,
-    has_subsets: bool = False,
-) -> Corpus:
-    """Declare the data set `dataset` as the corpus `name`: each row is a document."""
-    keys = ("subset", *_KEYS) if has_subsets else _KEYS
-
-    @corpus(
-        name,
-        files=lambda data, folder: _local_files(folder, dataset),
-        reads=keys,
-        about=f"{dataset}{about}",
-        licence=licence,
-    )
-    def read(data: Data, folder: Path) -> Iterator[str]:
-        """Yield its rows, each a document."""
-        return _rows(data, folder, dataset, subset)
-
-    return read
-
-
-# Penedo et al. 2024, arXiv 2406.17557. The licence is that on the cards of FineWeb2 and of copies
-# of this set; its own card was not at hand.
-fineweb_edu = _declare(
-    *("fineweb-edu", "HuggingFaceFW/fineweb-edu", "sample-10BT"),
-    has_subsets=True,
-    about=" on the Hugging Face hub; data.subset, by default its sample of 10 billion GPT-2 tokens",
-    licence="ODC-By 1.0, and the terms of use of Common Crawl",
-)
-# Eldan & Li 2023, arXiv 2305.07759. Size and licence as its repository showed them on 2026-11-22.
-tinystories = _declare(
-    *("tinystories", "roneneldan/TinyStories"),
-    about=" on the Hugging Face hub: 1.92 GB of stories by GPT-3.5 and GPT-4 in the words of a "
-    "child",
-    licence="CDLA-Sharing-1.0",
-)
-
+_FINEWEB, _STORIES = "HuggingFaceFW/fineweb-edu", "roneneldan/TinyStories"
 _WIKITEXT, _RAW = "Salesforce/wikitext", "wikitext-103-raw-v1"  # raw: no words replaced by <unk>
 
 
 @corpus(
-    "wikitext-103",
-    files=lambda data, folder: _local_files(folder, _WIKITEXT),
-    reads=_KEYS,
-    # Rows and licence as its repository showed them on 2026-11-22.
-    about=f"{_WIKITEXT}, {_RAW}, on the Hugging Face hub: 28,475 articles for training (Merity et "
-    "al. 2016) in 1.8 million lines, and 60 each in the splits validation and test",
-    licence="CC BY-SA 3.0 and GFDL",
+    "fineweb-edu",
+    files=lambda data, folder: _local_files(folder, _FINEWEB),
+    reads=("subset", *_KEYS),
 )
+def fineweb_edu(data: Data, folder: Path) -> Iterator[str]:
+    """Yield web pages (Penedo et al. 2024, arXiv 2406.17557), by default of the sample of 10
+    billion GPT-2 tokens.
+
+    ODC-By 1.0 and the terms of use of Common Crawl, as on the cards of FineWeb2 and of copies of
+    this set; its own card was not at hand.
+    """
+    return _rows(data, folder, _FINEWEB, "sample-10BT")
+
+
+@corpus("tinystories", files=lambda data, folder: _local_files(folder, _STORIES), reads=_KEYS)
+def tinystories(data: Data, folder: Path) -> Iterator[str]:
+    """Yield 1.92 GB of stories by GPT-3.5 and GPT-4 in the words of a child.
+
+    Eldan & Li 2023, arXiv 2305.07759; CDLA-Sharing-1.0, as its repository showed on 2026-11-22.
+    """
+    return _rows(data, folder, _STORIES)
+
+
+@corpus("wikitext-103", files=lambda data, folder: _local_files(folder, _WIKITEXT), reads=_KEYS)
 def wikitext_103(data: Data, folder: Path) -> Iterator[str]:
-    """Yield the good and featured articles of Wikipedia (arXiv 1609.07843), each a document."""
+    """Yield the good and featured articles of Wikipedia (Merity et al. 2016, arXiv 1609.07843).
+
+    28,475 for training in 1.8 million lines, and 60 each in the splits validation and test;
+    CC BY-SA 3.0 and GFDL, as its repository showed on 2026-11-22.
+    """
     return articles(_rows(data, folder, _WIKITEXT, _RAW))
 
 

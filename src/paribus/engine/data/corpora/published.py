@@ -35,13 +35,12 @@ TIMEOUT_SECONDS = 30
     "enwik8",
     reads=("path",),
     files=corpus_files,
-    about=f"{ENWIK8_BYTES:,} bytes of English Wikipedia as XML, from {ENWIK8_URL}: give its path",
-    licence="none stated on its page; the text is Wikipedia's",
 )
 def enwik8(data: Data, folder: Path) -> list[str]:
     """Yield one document: the member `enwik8` of `data.path`, which is enwik8.zip or enwik8.
 
-    Raises ParibusError where the bytes are not those that were published.
+    100,000,000 bytes of English Wikipedia as XML; its page states no licence. Raises
+    ParibusError where the bytes are not those that were published.
     """
     (file, *_) = corpus_files(data, folder)
     try:
@@ -64,13 +63,12 @@ def enwik8(data: Data, folder: Path) -> list[str]:
     return [content.decode()]
 
 
-@corpus(
-    "pydoc",
-    about="the language reference inside this Python, each topic a document",
-    licence="PSF License Version 2",
-)
+@corpus("pydoc")
 def pydoc(data: Data, folder: Path) -> list[str]:
-    """Return the topics of `pydoc_data.topics`; the text differs between Python versions."""
+    """Return the topics of `pydoc_data.topics`, the language reference inside this Python.
+
+    The text differs between Python versions; PSF License Version 2.
+    """
     from pydoc_data.topics import topics  # half a megabyte of source: only when asked for
 
     return [topics[name] for name in sorted(topics)]
@@ -85,11 +83,12 @@ def _shakespeare_file() -> Path:
     "shakespeare",
     # None before it is downloaded: its digest is stated here.
     files=lambda data, folder: [file for file in [_shakespeare_file()] if is_regular(file)],
-    about="1,115,394 characters of plays, downloaded once from the repository of char-rnn",
-    licence="public domain",
 )
 def shakespeare(data: Data, folder: Path) -> list[str]:
-    """Return the text of char-rnn and nanoGPT, from PARIBUS_DATA, the cache or the network."""
+    """Return the plays of char-rnn and nanoGPT, from PARIBUS_DATA, the cache or the network.
+
+    1,115,394 characters, downloaded once; public domain.
+    """
     file = _shakespeare_file()
     if own := os.environ.get("PARIBUS_DATA"):
         if not is_regular(file):

@@ -108,18 +108,13 @@ def parts_of(path: Path) -> Iterator[str]:
                 yield text
 
 
-@corpus("text", reads=("path",), files=corpus_files, about="UTF-8 files, each a document")
+@corpus("text", reads=("path",), files=corpus_files)
 def text(data: Data, folder: Path) -> Iterator[Document]:
     """Yield the file `data.path`, or every file below that folder, in the order of paths."""
     return (parts_of(file) for file in corpus_files(data, folder))
 
 
-@corpus(
-    "jsonl",
-    reads=("path", "column"),
-    files=corpus_files,
-    about="files of JSON lines, each line a document",
-)
+@corpus("jsonl", reads=("path", "column"), files=corpus_files)
 def jsonl(data: Data, folder: Path) -> Iterator[str]:
     """Yield `data.column` of every line of the file `data.path`, or of the files below it."""
     key = data.text_column
@@ -143,12 +138,7 @@ def jsonl(data: Data, folder: Path) -> Iterator[str]:
                 yield _text_at(key, record, where)
 
 
-@corpus(
-    "parquet",
-    reads=("path", "column"),
-    files=corpus_files,
-    about="Parquet files with a column of text, each row a document",
-)
+@corpus("parquet", reads=("path", "column"), files=corpus_files)
 def parquet(data: Data, folder: Path) -> Iterator[str]:
     """Yield `data.column` of every row of the file `data.path`, or of the files below it."""
     for file in corpus_files(data, folder):

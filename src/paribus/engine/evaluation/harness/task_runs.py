@@ -44,7 +44,7 @@ def find_offered(
     n_items: int | None,
     fits: Callable[[str, int], bool],
 ) -> tuple[Pairs, Pairs]:
-    """Return (what is asked for, what of that can be run). Raises ParibusError for nothing to run.
+    """Return (the pairs that are asked for, those that can be run). Raises ParibusError for none.
 
     `fits` says whether a task can be run with so many solved examples.
     """

@@ -153,7 +153,7 @@ def validation_loss(predictions: Predictions) -> np.ndarray:
     return breakdown(predictions, predictions.loss_nats)
 
 
-def _of_losses(sums: np.ndarray, seq_len: int) -> list[Row]:
+def _exponentials(sums: np.ndarray, seq_len: int) -> list[Row]:
     losses = validation_loss.rows(sums, seq_len)
     return [Row(row.part, _exp(row.value)) for row in losses]
 
@@ -173,7 +173,7 @@ def _exp(x: float) -> float:
     unit="",
     source="Jelinek, Mercer, Bahl & Baker 1977",
     parts=BREAKDOWN,
-    finish=_of_losses,
+    finish=_exponentials,
     drawings=(),
 )
 def validation_perplexity(predictions: Predictions) -> np.ndarray:
@@ -240,7 +240,7 @@ def temperature_loss(predictions: Predictions) -> np.ndarray:
     return np.stack([(at.sum(dtype=np.float64), len(at)) for at in losses])
 
 
-def _errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
+def _calibration_errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     of_each = zip(temperatures(seq_len), tallies, strict=True)
     return [Row.ratio(name, gap_sum(at), int(at[0].sum())) for name, at in of_each]
 
@@ -255,7 +255,7 @@ def _errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     drawings=(
         by_temperature("Calibration error by temperature", "expected calibration error (share)"),
     ),
-    finish=_errors,
+    finish=_calibration_errors,
 )
 def temperature_calibration_error(predictions: Predictions) -> np.ndarray:
     """Return the expected calibration error, with bins of equal width, at each temperature."""

@@ -29,7 +29,7 @@ MARK = re.compile(r"(?<=.)[.,;:!?()\"'-](?=.)", re.DOTALL)
 TWO_WORDS = re.compile(rf"(?<=\s)({LETTERS})(\s)({LETTERS})(?=\W)")
 
 
-def _asked(held_out: HeldOut, site: Site, wrong: list[str]) -> Iterator[Question]:
+def _questions(held_out: HeldOut, site: Site, wrong: list[str]) -> Iterator[Question]:
     """Yield the question of a site, if there is a wrong choice for it."""
     if wrong:
         yield Question(site.context, site.span, (held_out.most_plausible(wrong),))
@@ -47,7 +47,7 @@ def _no_words(
                 if changed != word.group() and changed.lower() not in held_out.words
             ]
             if wrong:
-                yield from _asked(held_out, site, wrong)
+                yield from _questions(held_out, site, wrong)
                 break
 
 
@@ -101,9 +101,9 @@ def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
         if mark := MARK.search(site.span):
             # Drawn as often as the text has them, so that a common mark is not thereby right.
             drawn = {marks[at] for at in rng.integers(len(marks), size=3)}
-            numbers = sorted(drawn - {mark.group()})
-            wrong = [replace(site.span, mark.start(), number) for number in numbers]
-            yield from _asked(held_out, site, wrong)
+            others = sorted(drawn - {mark.group()})
+            wrong = [replace(site.span, mark.start(), text) for text in others]
+            yield from _questions(held_out, site, wrong)
 
 
 @task("real_word", n_choices=2, description="the word, or a non-word of the same letters")
@@ -144,7 +144,7 @@ def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterat
                 for left, right in (earlier, later)
                 if left and right and not {left.lower(), right.lower()} <= held_out.words
             ]
-            yield from _asked(held_out, site, wrong)
+            yield from _questions(held_out, site, wrong)
 
 
 @task("word_order", n_choices=2, description="two words, or the same two in the other order")
