@@ -58,7 +58,6 @@ def test_positions_windows_classes_and_characters_by_hand(predicted):
     arrays = {"token_classes": np.array([0, 3, 4]), "characters": np.array([1, 2, 0])}
     seen = predicted(np.zeros((3, 3)), [0, 1, 2, 0, 1, 1, 0, 2], 3, **arrays)
     assert seen.position.tolist() == [0, 1, 2, 0, 1, 2, 0]
-    assert seen.window.tolist() == [0, 0, 0, 1, 1, 1, 2]
     assert seen.token_class.tolist() == [3, 4, 0, 3, 3, 0, 4]
     assert seen.characters.tolist() == [2, 0, 1, 2, 2, 1, 0]
 

@@ -74,16 +74,16 @@ def forgets(predictions):
 def plain(predictions):
     return 1.0
 
-@task("last_letter", n_choices=2, description="a word, or the word with another last letter")
+@task("last_letter", n_choices=2)
 def last_letter(held_out, rng, length):
     for site in held_out.sites(rng, length - 8, 8):
         yield Question(site.context, site.span, (site.span[:-1] + "z",))
 
-@task("uneven", n_choices=2, description="choices of two lengths")
+@task("uneven", n_choices=2)
 def uneven(held_out, rng, length):
     yield Question("context", "right", ("wrong one",))
 
-@task("typo", n_choices=2, description="a name that is taken")
+@task("typo", n_choices=2)
 def typo(held_out, rng, length):
     return iter(())
 

@@ -174,7 +174,6 @@ def embedding_gain(step: StepView) -> Tensor:
 @probe(
     "embedding_norm",
     unit="L2",
-    source="definition",
     label="norm entering block 1",
     digits=2,
     parts=CLASSES,
@@ -201,7 +200,6 @@ def embedding_norm(step: StepView) -> Tensor:
 @probe(
     "gradient_norm",
     unit="L2",
-    source="definition",
     parts=GROUPS,
     drawings=(
         Drawing("{}/value", "panels", "Gradient norm by parameter group", "L2", "stability"),
@@ -320,7 +318,6 @@ def _mean(
 @probe(
     "residual_norm",
     unit="L2",
-    source="definition",
     parts=depths,
     statistics=SPREAD,
     modules=("embedding", EVERY_BLOCK),

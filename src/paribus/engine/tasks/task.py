@@ -190,7 +190,6 @@ class Task:
         name: unique; also that of its files.
         generate: its questions; random only through its stream, and every choice of one length.
         n_choices: how many each item has.
-        description: what has to be told apart.
         length: the most characters that context and choice have together.
         version: raised with every change of what it generates.
     """
@@ -198,7 +197,6 @@ class Task:
     name: str
     generate: Generate
     n_choices: int
-    description: str
     length: int = SHORT
     version: int = 1
 

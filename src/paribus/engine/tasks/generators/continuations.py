@@ -27,7 +27,7 @@ END = re.compile(r"(?<=\S)\n(?=\n)")
 GOES_ON = re.compile(r"(?<=\S)\n(?=[^\n])")
 
 
-@task("continuation", n_choices=4, description="the true next characters", length=80)
+@task("continuation", n_choices=4, length=80)
 def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield four places a group: what continues one is wrong for the three others."""
     sites = held_out.sites(rng, length - 12, 12)
@@ -40,7 +40,6 @@ def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> It
 @task(
     "line_start",
     n_choices=4,
-    description="the true beginning of the next line, by its shape",
     # Long enough to see how earlier lines begin; a solved example of this length still fits.
     length=63,
 )
@@ -71,7 +70,7 @@ def shape_of(text: str) -> str:
     return re.sub(r"\d", "0", text)
 
 
-@task("next_word", n_choices=4, description="the true next word among words of its length")
+@task("next_word", n_choices=4)
 def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield the next word, and three words of the same length that stand elsewhere."""
     sites = held_out.sites(rng, length - 10, 10)
@@ -91,7 +90,7 @@ def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
             yield Question(site.context, right, tuple(wrong))
 
 
-@task("paragraph_end", n_choices=2, description="an empty line, or the next line of the paragraph")
+@task("paragraph_end", n_choices=2)
 def paragraph_end(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield pairs of an end and of a line that goes on; what is right for one is wrong for both."""
     span = 4

@@ -51,7 +51,7 @@ def _no_words(
                 break
 
 
-@task("agreement", n_choices=2, description="the verb's number, or the other one")
+@task("agreement", n_choices=2)
 def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield questions such as "the values are" or "is", singular and plural in turn."""
     span = 10
@@ -67,7 +67,7 @@ def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
             yield from (questions.pop() for questions in waiting)
 
 
-@task("case", n_choices=2, description="the word, or the word with its first letter in other case")
+@task("case", n_choices=2)
 def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield questions about a capital or small first letter, in turn."""
     span = 12
@@ -83,7 +83,7 @@ def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
             yield from (questions.pop() for questions in waiting)
 
 
-@task("letter_swap", n_choices=2, description="the word, or the word with two letters swapped")
+@task("letter_swap", n_choices=2)
 def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield "the value" or "the vaule": two neighbouring letters inside a word change places."""
 
@@ -93,7 +93,7 @@ def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
     yield from _no_words(held_out, held_out.sites(rng, length - 14, 14), swaps)
 
 
-@task("punctuation", n_choices=2, description="the punctuation mark, or another one")
+@task("punctuation", n_choices=2)
 def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield a mark, or another one that might stand between the same neighbours."""
     marks = held_out.marks
@@ -106,7 +106,7 @@ def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
             yield from _questions(held_out, site, wrong)
 
 
-@task("real_word", n_choices=2, description="the word, or a non-word of the same letters")
+@task("real_word", n_choices=2)
 def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield a word, or its letters in an order that no word of the corpus has, though it might."""
 
@@ -116,7 +116,7 @@ def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
     yield from _no_words(held_out, held_out.sites(rng, length - 12, 12), shuffles)
 
 
-@task("typo", n_choices=2, description="the word, or the word with one letter replaced")
+@task("typo", n_choices=2)
 def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield "the value" or "the valoe": one letter becomes another that might stand there."""
     known = sorted({letter for text in held_out.documents for letter in text if letter.islower()})
@@ -131,7 +131,7 @@ def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
     yield from _no_words(held_out, sites, lambda text: (changed(text) for _ in range(4)))
 
 
-@task("word_cut", n_choices=2, description="the gap between two words, or one letter beside it")
+@task("word_cut", n_choices=2)
 def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield "the value" or "th evalue": the gap moves, unless that makes two words."""
     for site in held_out.sites(rng, length - 14, 14):
@@ -147,7 +147,7 @@ def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterat
             yield from _questions(held_out, site, wrong)
 
 
-@task("word_order", n_choices=2, description="two words, or the same two in the other order")
+@task("word_order", n_choices=2)
 def word_order(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
     """Yield "the value of" or "value the of": the first two words, unless they are the same."""
     for site in held_out.sites(rng, length - 18, 18):
