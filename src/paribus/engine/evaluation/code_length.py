@@ -135,10 +135,8 @@ def _bits(
     if end is None:
         bits[0] = math.log2(vocab_size)
     device = next(model.parameters()).device
-    batch_size, windows = (
-        windows_per_batch(seq_len, vocab_size, device),
-        _windows(tokens, end, seq_len, stride),
-    )
+    batch_size = windows_per_batch(seq_len, vocab_size, device)
+    windows = _windows(tokens, end, seq_len, stride)
     with evaluating(model), products_in(precision, device):
         while batch := list(islice(windows, batch_size)):
             inputs_WT, targets_WT = _batch(tokens, end, batch)

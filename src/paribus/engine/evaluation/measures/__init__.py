@@ -182,23 +182,22 @@ class MeasureSums:
 
         `is_finite` says whether the model's own numbers are: then NaN is the measure's mistake.
         """
-        rows, blocks, items = (
-            list[Row](),
-            np.full_like(self._blocks, math.nan),
-            self.measure.metric.items,
-        )
-        with self.measure.failing():
-            values = [] if self._failed else self._rows(seq_len, is_finite)
-            rows, blocks = values, blocks if self._failed else self._blocks
+        rows, blocks = list[Row](), np.full_like(self._blocks, math.nan)
+        if not self._failed:
+            with self.measure.failing():
+                rows = self._rows(seq_len, is_finite)
+                blocks = self._blocks
+        items = self.measure.metric.items
         if self.measure.by_token is None or not isinstance(items, ItemSums):
             return rows, {}
         return rows, {items.total: blocks[0], items.count: blocks[1]}
 
     def _rows(self, seq_len: int, is_finite: bool) -> list[Row]:
-        measure, rows = self.measure, []
+        measure, rows = self.measure, list[Row]()
+        names = set(measure.part_names(seq_len))
         for row in measure.rows(self._sums, seq_len):
             value = float(row.value)
-            if row.part not in measure.part_names(seq_len):
+            if row.part not in names:
                 raise ValueError(f"it gave a part '{row.part}' that it does not declare")
             if is_finite and math.isnan(value):
                 raise ValueError("it gave NaN; leave out a part of which nothing can be said")
