@@ -58,6 +58,7 @@ def test_positions_windows_classes_and_characters_by_hand(predicted):
     arrays = {"token_classes": np.array([0, 3, 4]), "characters": np.array([1, 2, 0])}
     seen = predicted(np.zeros((3, 3)), [0, 1, 2, 0, 1, 1, 0, 2], 3, **arrays)
     assert seen.position.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert seen.window.tolist() == [0, 0, 0, 1, 1, 1, 2]
     assert seen.token_class.tolist() == [3, 4, 0, 3, 3, 0, 4]
     assert seen.characters.tolist() == [2, 0, 1, 2, 2, 1, 0]
 
@@ -134,7 +135,7 @@ def test_a_long_text_is_swept_in_part(predicted, monkeypatch):
     for column in ("loss_nats", "confidence", "brier"):
         np.testing.assert_allclose(getattr(some, column), getattr(whole, column), atol=2e-6)
     assert (some.correct == whole.correct).all()
-    assert (some.swept == (np.arange(len(some)) // 16 % 3 == 0)).all()
+    assert (some.swept == (some.window % 3 == 0)).all()
     for column in ("losses_at", "confidences_at"):
         assert (getattr(some, column) == getattr(whole, column)[:, some.swept]).all()
     (rows,) = (m for m in all_measures() if m.name == "temperature_loss")
@@ -155,8 +156,7 @@ def test_an_accelerator_sweeps_the_same_tokens(bigram, monkeypatch, n, limit):
     run = predictions.windows_per_batch(16, 11, torch.device("cpu"))
     stride = -(-n // (16 * 31))
     whole = n // 16  # windows; what is left of the text has a number of its own
-    window = np.arange(n) // 16
-    number = np.where(window < whole, window // run, -(-whole // run))
+    number = np.where(small.window < whole, small.window // run, -(-whole // run))
     assert (small.swept == (number % stride == 0)).all()
     batch = predictions.windows_per_batch(16, 11, torch.device("meta"))
     assert batch == (2**15 // 16 if limit is None else limit // (16 * 11))

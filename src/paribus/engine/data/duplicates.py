@@ -27,7 +27,6 @@ MIN_PASSAGE_CHARACTERS = 100
 BANDS, HASHES, HASH_SEED = 24, 120, 1  # finds all but 1 in 13,000 pairs at the threshold
 
 _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
-_POWERS = np.array([pow(_BASE, RUN_TOKENS - 1 - i, 2**64) for i in range(RUN_TOKENS)], np.uint64)
 _TABLE_BITS = np.uint64(24)  # of a hash, in a table that sorts out nearly all that do not match
 _SEGMENT = re.compile(r".+?(?:\n\s*\n|\Z)", re.DOTALL)
 _LINE = re.compile(r"[^\n]{1,1000}\n?|\n")
@@ -110,7 +109,8 @@ def run_hashes(ids: np.ndarray) -> np.ndarray:
     """Return [n - RUN_TOKENS + 1] a polynomial, modulo 2^64, of every run of ids; none of fewer."""
     if len(ids) < RUN_TOKENS:
         return np.zeros(0, np.uint64)
-    return sliding_window_view(ids.astype(np.uint64), RUN_TOKENS) @ _POWERS
+    powers = np.uint64(_BASE) ** np.arange(RUN_TOKENS, dtype=np.uint64)[::-1]
+    return sliding_window_view(ids.astype(np.uint64), RUN_TOKENS) @ powers
 
 
 class Runs:

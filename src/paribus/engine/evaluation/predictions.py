@@ -89,6 +89,11 @@ class Predictions:
         """[N] the place in the window, from 0: position p is predicted from p + 1 tokens."""
         return (self.start + np.arange(len(self))) % self.seq_len
 
+    @property
+    def window(self) -> np.ndarray:
+        """[N] the window that the token was predicted in, from 0."""
+        return (self.start + np.arange(len(self))) // self.seq_len
+
 
 def predict(
     model: nn.Module,
