@@ -63,7 +63,18 @@ MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 
 
-def judge(data: Any, **options: Any) -> Verdicts:
+def judge(
+    data: Any,
+    *,
+    score: str | Sequence[str] = (),
+    margin: float | None = None,
+    baseline: str | float | None = None,
+    better: Better | Sequence[Better] | None = None,
+    pair: bool | str | None = None,
+    resolution: float | None = None,
+    test: str | None = None,
+    **options: Any,
+) -> Verdicts:
     """Return the verdicts on finished runs, as `paribus judge` gives them.
 
     Args:
@@ -79,10 +90,11 @@ def judge(data: Any, **options: Any) -> Verdicts:
             card states; or the column by whose values runs are paired instead.
         resolution: the smallest difference that the first score can show.
         test: the test that decides: `welch_t`, or of pairs `paired_t`.
-        new_items: whether the claim is about new items as well, such as documents or questions.
-        options: `reader`, and what `[runs]` of a study states: the columns `arm`, `seed`, `step`,
-            `item`, `metric` and `value` (of files the arm may be "folder" or "name" too),
-            `at_step`, `target`, `crashed`, `stopped_early`, `where`, `best_of`.
+        options: `reader`, `new_items` (whether the claim is about new items as well, such as
+            documents or questions), `alpha`, `name`, `question`, and the keys of `[runs]`: the
+            columns `arm`, `seed`, `step`, `item`, `metric` and `value` (the arm of files may be
+            "folder" or "name" too), `at_step`, `target`, `crashed`, `stopped_early`, `where`,
+            `best_of`.
 
     Raises ParibusError in one line on bad input.
 
@@ -91,7 +103,17 @@ def judge(data: Any, **options: Any) -> Verdicts:
         >>> judge(table, score="loss", baseline="base")[0].word
         'DESCRIPTIVE'
     """
-    study, reading = make_study(data, **options)
+    study, reading = make_study(
+        data,
+        score=score,
+        margin=margin,
+        baseline=baseline,
+        better=better,
+        pair=pair,
+        resolution=resolution,
+        test=test,
+        **options,
+    )
     with judged(study, reading) as results:
         return decide(analyse(results))
 
