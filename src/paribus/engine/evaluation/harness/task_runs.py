@@ -51,8 +51,9 @@ def find_offered(
     asked = [(name, n) for n in dict.fromkeys(shots) for name in names]
     offered = [pair for pair in asked if fits(*pair)]
     if not offered or (n_items is not None and n_items < 1):
+        n = "all" if n_items is None else n_items
         raise ParibusError(
-            f"{n_items} items with {list(shots)} solved examples leave nothing to run of "
+            f"{n} items with {list(shots)} solved examples leave nothing to run of "
             f"{', '.join(names)}; use at least one item, and a number of examples that the task's "
             "data and the window allow, 0 for one"
         )
