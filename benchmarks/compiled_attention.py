@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 from paribus.engine.data import load_dataset
 from paribus.engine.machine.assembly import build_stack
-from paribus.engine.ops import identity, without_kernels
+from paribus.engine.ops import identity, disabled_kernels
 from paribus.engine.ops.kernels import causal_attention as kernel
 from paribus.study import load_study
 
@@ -64,7 +64,7 @@ def whole_step(precision: str) -> dict[str, Callable[[], object]]:
     ours, theirs = two_steps(precision, {})
 
     def without() -> None:
-        with without_kernels():
+        with disabled_kernels():
             theirs()
 
     return {"PyTorch": without, "compiled": ours}

@@ -116,7 +116,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         for left in path.parent.glob(f".{path.name}.*{PART}"):
             _remove_if_left(left)
         partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
-    with _held(partial):
+    with _hold_lock(partial):
         try:
             yield partial
             with _errors_named(path):
@@ -181,7 +181,7 @@ def _lock(handle: int) -> None:
 
 
 @contextlib.contextmanager
-def _held(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock of a file or folder. Raises OSError where somebody else does."""
     if fcntl is None:
         yield
@@ -199,7 +199,7 @@ def _remove_if_left(path: Path) -> None:
     """Remove a half-written file or folder that nobody holds."""
     if path.is_symlink():  # none of ours: we write files and folders
         return
-    with contextlib.suppress(OSError), _held(path):  # or gone meanwhile, or not ours to remove
+    with contextlib.suppress(OSError), _hold_lock(path):  # or gone meanwhile, or not ours to remove
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

@@ -142,7 +142,7 @@ class Metric:
         """Decimal places of a change in its own unit."""
         return self.digits if self.scale == "linear" else RATIO_DIGITS
 
-    def shown(self, value: float) -> float:
+    def displayed(self, value: float) -> float:
         """Return a value or a change in the unit in which it is shown: shares as per cent."""
         return 100 * value if self.is_share else value
 
@@ -158,29 +158,31 @@ class Metric:
 
     def value_text(self, value: float | None) -> str:
         """Return a value as text: `1.8730`, or `81.20` of a share."""
-        return numbers.fixed(self._shown(value), self.shown_digits)
+        return numbers.fixed(self._displayed(value), self.shown_digits)
 
     def mean_text(self, mean: float | None, sd: float | None, digits: int | None = None) -> str:
         """Return a mean over seeds with its SD: `1.8730 (0.0174)`."""
         places = self.shown_digits if digits is None else digits
-        return numbers.mean_sd(self._shown(mean), self._shown(sd), places)
+        return numbers.mean_sd(self._displayed(mean), self._displayed(sd), places)
 
     def change_text(self, change: float | None) -> str:
         """Return a change: `+0.0123`, or `+1.23` of a share, in percentage points."""
-        return numbers.signed(self._shown(change), self.shown_change_digits)
+        return numbers.signed(self._displayed(change), self.shown_change_digits)
 
     def size_text(self, size: float | None) -> str:
         """Return the size of a change, or its error: `0.0200`, or `2.00` of a share."""
-        return numbers.fixed(self._shown(size), self.shown_change_digits)
+        return numbers.fixed(self._displayed(size), self.shown_change_digits)
 
     def span_text(self, low: float, high: float) -> str:
         """Return an interval of changes: `[-0.0010, +0.0256]`."""
-        return numbers.interval(self.shown(low), self.shown(high), self.shown_change_digits)
+        return numbers.interval(self.displayed(low), self.displayed(high), self.shown_change_digits)
 
     def delta_text(self, mean: float, low: float, high: float, digits: int | None = None) -> str:
         """Return a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
         places = self.shown_change_digits if digits is None else digits
-        return numbers.delta(self.shown(mean), self.shown(low), self.shown(high), places)
+        return numbers.delta(
+            self.displayed(mean), self.displayed(low), self.displayed(high), places
+        )
 
     def stated_text(self, stated: float) -> str:
         """Return a margin or another stated change as text: `0.02`, `2 percentage points`,
@@ -188,10 +190,10 @@ class Metric:
         if self.scale == "log":
             return f"{100 * stated:.3g}%"
         unit = f" {self.change_unit}" if self.is_share else ""
-        return f"{self.shown(stated):.3g}{unit}"
+        return f"{self.displayed(stated):.3g}{unit}"
 
-    def _shown(self, value: float | None) -> float | None:
-        return None if value is None else self.shown(value)
+    def _displayed(self, value: float | None) -> float | None:
+        return None if value is None else self.displayed(value)
 
     @property
     def is_share(self) -> bool:

@@ -141,9 +141,9 @@ def _digest(value):
     elif isinstance(value, (list, tuple)):  # numbers, without NumPy
         total.update(f"{list(map(float, value))}".encode())
     elif hasattr(value, "detach"):  # a tensor of PyTorch
-        total.update(_of_tensor(value))
+        total.update(_tensor_bytes(value))
     elif hasattr(value, "__array__"):
-        total.update(_of_array(value))
+        total.update(_array_bytes(value))
     elif isinstance(value, bytes):
         total.update(b"bytes" + value)
     else:
@@ -151,7 +151,7 @@ def _digest(value):
     return total.digest()
 
 
-def _of_tensor(tensor):
+def _tensor_bytes(tensor):
     tensor = tensor.detach()
     if hasattr(tensor, "to_local"):  # a shard of a distributed one
         tensor = tensor.to_local()
@@ -161,10 +161,10 @@ def _of_tensor(tensor):
 
         content = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
         return f"{tensor.dtype}{list(tensor.shape)}".encode() + content
-    return _of_array(tensor.numpy())
+    return _array_bytes(tensor.numpy())
 
 
-def _of_array(array):
+def _array_bytes(array):
     import numpy
 
     array = numpy.asarray(array)

@@ -142,7 +142,7 @@ def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp
     assert not analysis.unregistered
     kept = analysis.contrast("layernorm", "validation_loss")
     assert kept.seeds == (1, 2, 3, 4, 5) and kept.significant(0.05) and kept.decided.mean > 0
-    assert kept.sampling.in_words.startswith("5 of 8 seeds: resolved at look 1 of 3: ")
+    assert kept.sampling.description.startswith("5 of 8 seeds: resolved at look 1 of 3: ")
     shown = looks_table(analysis)
     assert [(row[0], row[3], row[-1]) for row in shown.rows] == [
         ("1", "next-token accuracy (%)", "continue"),

@@ -22,7 +22,7 @@ from paribus.engine.data import load_dataset
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.memory import most_held
 from paribus.engine.model import count_parameters, counted_flops_per_token
-from paribus.engine.ops import without_kernels
+from paribus.engine.ops import disabled_kernels
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
 
@@ -172,7 +172,7 @@ def test_memory_is_what_is_measured(overrides, tmp_path):
     setting = of.setting("baseline")
     dataset = load_dataset(setting.data, of.folder)
     device = torch.device("cpu")
-    with without_kernels():
+    with disabled_kernels():
         trainer = build_stack(of, setting, [0], dataset, device)
         trainer.step()
         _, held = most_held(trainer.step, device)

@@ -71,7 +71,7 @@ def test_events_of_a_design_are_combined_by_stage():
     weights = stage_weights(0.5)
     theirs, ours = [True] * 8 + [True] * 6, [False] * 8 + [False] * 6
     expected = 2 * combine_pvalues([0.5**8, 0.5**6], "stouffer", weights=weights).pvalue
-    assert Stages(8, weights).of_events(theirs, ours) == pytest.approx(expected)
+    assert Stages(8, weights).events_p(theirs, ours) == pytest.approx(expected)
 
 
 def test_a_known_answer():

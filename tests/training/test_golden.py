@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from paribus.engine.data import load_dataset
-from paribus.engine.ops import library, without_kernels
+from paribus.engine.ops import disabled_kernels, library
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
@@ -61,7 +61,7 @@ def losses_of(stack: Trainer) -> list[float]:
 @cache
 def plain(steps: int) -> tuple[str, Trainer]:
     """`trained` by PyTorch's kernels, once."""
-    with without_kernels():
+    with disabled_kernels():
         return trained(steps)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.ops import without_kernels
+from paribus.engine.ops import disabled_kernels
 from paribus.engine.probes import study_probes
 from paribus.engine.setting import rows_of
 from paribus.engine.training import ReplicaState, Trainer
@@ -82,7 +82,7 @@ def trained(
     **options: Any,
 ) -> dict[str, Any]:
     """Train a trial, from a state if there is one, and return all that is compared of it."""
-    with without_kernels():
+    with disabled_kernels():
         trial = trainer(study, dataset, ranks, **options)
         if start is not None:
             trial.restore([start])

@@ -7,12 +7,12 @@ from paribus.analysis.looks import (
     PlannedLooks,
     boundaries,
     least_effect,
-    look_in_words,
+    look_text,
     next_look,
     planned_looks,
     why_not_these_looks,
 )
-from paribus.analysis.sampling import extension_in_words, plan_of, sampling_of
+from paribus.analysis.sampling import extension_text, plan_of, sampling_of
 from paribus.analysis.schema import Analysis, Contrast, Cost, Costs, Interacting, TaskContrast
 from paribus.analysis.table import Table, events_in
 from paribus.analysis.tuning import Point, Tried, Tuned, tuning_record
@@ -36,9 +36,9 @@ __all__ = [
     "boundaries",
     "detectable",
     "events_in",
-    "extension_in_words",
+    "extension_text",
     "least_effect",
-    "look_in_words",
+    "look_text",
     "next_look",
     "plan_of",
     "planned_looks",

@@ -152,7 +152,7 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                 contrast = replace(contrast, by_run=paired_contrast(theirs, ours, **keywords))
                 baseline, treatment = (question_scores(table, a, seeds, task) for a in arms)
                 are_shared = [t.shape for t in baseline] == [t.shape for t in treatment]
-                if study.inference.of_new_questions and baseline and are_shared:
+                if study.inference.claims_new_questions and baseline and are_shared:
                     items = of_items(study, (baseline, treatment), keywords)
                     contrast = replace(contrast, items=items)
             contrasts.append(contrast)
@@ -265,7 +265,7 @@ def _with_items(table: Table, contrast: Contrast, endpoint: Endpoint) -> Contras
     """
     study, items = table.results.study, Items(table, contrast)
     macro, why_not = None, ""
-    if study.inference.of_new_items(contrast.declared):
+    if study.inference.claims_new_items(contrast.declared):
         scores = items.scores()
         if isinstance(scores, str):
             why_not = scores

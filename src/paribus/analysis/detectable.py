@@ -156,7 +156,7 @@ def detectable(
         raise ParibusError("the study has one arm; a contrast needs two")
     smallest, rows = least_effect(study, study.inference.alpha / study.family), []
     for endpoint in study.judged if sd is None else [study.primary]:
-        sds, choices = ({}, {}) if pilot is None else _of_pilot(study, pilot, endpoint)
+        sds, choices = ({}, {}) if pilot is None else _pilot_rows(study, pilot, endpoint)
         largest = max(choices.values(), key=lambda choice: choice.error, default=None)
         for pair in study.contrasts:
             choice = choices.get(pair, largest)
@@ -174,7 +174,7 @@ def detectable(
     return rows
 
 
-def _of_pilot(
+def _pilot_rows(
     study: Study, pilot: Analysis, endpoint: Endpoint
 ) -> tuple[dict[Pair, float], dict[Pair, Choice]]:
     """Return by contrast of a pilot the SD of its paired differences, and what the choice of tuned

@@ -229,7 +229,7 @@ class Items:
         items, study = metric.items, results.study
         if not study.is_paired or not isinstance(items, ItemSums) or metric.record not in HELD_OUT:
             return None
-        claimed = study.inference.of_new_items(metric)
+        claimed = study.inference.claims_new_items(metric)
         if not (self.contrast.primary and results.has_blocks) or claimed:
             return None
         scores = self.scores()

@@ -174,7 +174,7 @@ def _chance(plan: Looks, contrast: Contrast, look: int, alpha: float) -> float:
     return float(chance)
 
 
-def look_in_words(study: Study, entry: Entry) -> str:
+def look_text(study: Study, entry: Entry) -> str:
     """`look 2 of 4, at 8 seeds: layernorm stops: an effect was found; rmsnorm goes on`."""
     assert study.plan is not None
     texts = [

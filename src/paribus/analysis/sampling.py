@@ -70,7 +70,7 @@ class Sampling(Result):
         return self.decision in ("", GOES_ON)
 
     @property
-    def in_words(self) -> str:
+    def description(self) -> str:
         """`5 of 20 seeds: stopped at look 1 of 4: an effect was found`; empty where all are one
         sample."""
         plan, texts = self.study.plan, []
@@ -143,7 +143,7 @@ def plan_of(study: Study) -> Looks | None:
     return None if study.plan is None else Looks(study.plan.looks, study.plan.spending)
 
 
-def extension_in_words(study: Study) -> str:
+def extension_text(study: Study) -> str:
     """Return that a second stage was added, how it is combined, and its price."""
     first, second = study.stages
     alpha, weights = study.inference.alpha, stage_weights(study.inference.first_stage_weight)

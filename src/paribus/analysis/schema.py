@@ -241,7 +241,7 @@ class Tested(Result):
         """Return whether the difference is shown to lie inside the margin, in its family."""
         return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
 
-    def in_words(self, metric: Metric) -> str:
+    def change_text(self, metric: Metric) -> str:
         """Return the change with its interval and n; or why there is none."""
         if (says := self.decided) is None:
             return self.why_not
@@ -295,7 +295,7 @@ class Contrast(Tested):
     censored: tuple[int, int] = (0, 0)
 
     def __repr__(self) -> str:
-        words = self.in_words(self.declared)
+        words = self.change_text(self.declared)
         words += f", p {numbers.p_value(self.p)}" if self.tested else ""
         return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {words})"
 
@@ -385,7 +385,7 @@ class Interacting(Tested):
     declared: Metric = field(repr=False)
 
     def __repr__(self) -> str:
-        words = self.in_words(self.declared)
+        words = self.change_text(self.declared)
         words += f", p {numbers.p_value(self.holm_p)} (Holm)" if self.tested else ""
         return f"Interacting('{self.name}', {self.metric}: {words})"
 

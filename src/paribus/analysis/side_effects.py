@@ -48,7 +48,7 @@ def stabilities_of(table: Table) -> list[Stabilities]:
         )
         by_kind = [event_rates(*kind, paired=is_paired) for kind in (diverged, spiked, struck)]
         design = sampled.design(seeds) if is_paired else None
-        p_values.append(design.of_events(*struck) if design else by_kind[-1].p_value)
+        p_values.append(design.events_p(*struck) if design else by_kind[-1].p_value)
         stabilities.append(Stabilities(arm, reference, by_kind[0], by_kind[1], by_kind[2]))
     return [
         replace(s, holm_p=p) if s.any_event.n >= DESCRIPTIVE_BELOW else s

@@ -36,9 +36,9 @@ from paribus.study import (
     Candidate,
     Study,
     at_edges,
-    in_words,
     open_edges,
     tuning_study,
+    values_text,
 )
 from paribus.study.study import tuning_of
 from paribus.study.tuning import VERTEX_DIGITS, Value
@@ -246,7 +246,7 @@ def caveats(tried: Tried) -> dict[str, list[str]]:
                 f"{len(tried.seeds)}"
             )
         outermost = [
-            f"the {SIDES[side]} value tried ({in_words({key: best[key]})})"
+            f"the {SIDES[side]} value tried ({values_text({key: best[key]})})"
             for key, side in open_edges(tried.candidates, best)
         ]
         if outermost:
@@ -459,8 +459,8 @@ def why_not_these_values(study: Study, tuning: Tuned | None) -> str:
     for arm, values in study.tuning.chosen.items():
         best = tuning.chosen.get(arm)
         if best is None or not agree(values, best):
-            text = in_words(best) if best else "nothing"
-            return f"{arm} has {in_words(values)}, and the tuning trials choose {text}"
+            text = values_text(best) if best else "nothing"
+            return f"{arm} has {values_text(values)}, and the tuning trials choose {text}"
     return ""
 
 

@@ -160,13 +160,13 @@ def extend(folder: Folder, *, seeds: int) -> None:
     Args:
         seeds: How many seeds to add.
     """
-    from paribus.analysis import extension_in_words
+    from paribus.analysis import extension_text
     from paribus.results import extend as extend_study
     from paribus.study.trainer import RUNS
 
     study = extend_study(folder, seeds)
     first, last = study.seeds[study.stages[0]], study.seeds[-1]
-    show(f"registered: a second stage, seeds {first} to {last}", extension_in_words(study))
+    show(f"registered: a second stage, seeds {first} to {last}", extension_text(study))
     does = "`paribus run STUDY --results {}` trains it"
     if study.trainer == RUNS:
         does = "`paribus judge --study STUDY --results {}` judges it once its runs are there"

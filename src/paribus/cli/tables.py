@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from paribus import numbers
-from paribus.analysis import Detectable, PlannedLooks, least_effect, look_in_words, sights
+from paribus.analysis import Detectable, PlannedLooks, least_effect, look_text, sights
 from paribus.cli.options import table
 from paribus.decision import Calibration, Verdicts, unreachable
 from paribus.digests import flatten
@@ -22,7 +22,7 @@ from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder
 from paribus.results.heldout_part import awaits_heldout_part
 from paribus.statistics import DESCRIPTIVE_BELOW
-from paribus.study import Study, in_words, is_untuned, tuning_study
+from paribus.study import Study, is_untuned, tuning_study, values_text
 from paribus.study.trainer import STACKED
 
 if TYPE_CHECKING:
@@ -303,13 +303,13 @@ def standing(results: Results, home: ResultsFolder) -> str:
         "standing.txt",
         study=results.study,
         results=results,
-        looks=[look_in_words(results.study, entry) for entry in results.looks],
+        looks=[look_text(results.study, entry) for entry in results.looks],
         awaits_test=awaits_heldout_part(results),
         tuning_trials=[folder.trial(*t) for t in folder.read_study().trials]
         if folder.exists
         else [],
         is_untuned=is_untuned(study),
-        chosen=[f"{arm} {in_words(values)}" for arm, values in tuned.items()],
+        chosen=[f"{arm} {values_text(values)}" for arm, values in tuned.items()],
     )
 
 

@@ -91,7 +91,7 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
         excess = stability.diverged.treatment_rate - stability.diverged.baseline_rate
         is_stable = stability.any_event.baseline_rate <= study.stability.unstable_above
         n = stability.any_event.n
-    quality, not_worse = _shown(analysis, contrast)
+    quality, not_worse = _quality(analysis, contrast)
     state = State(
         quality=quality,
         not_worse=not_worse,
@@ -113,7 +113,7 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
     return analysis.unregistered or analysis.untested or next(iter(broken), "")
 
 
-def _shown(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
+def _quality(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
     """Return the quality, and whether the arm is not worse, that hold among the runs that survived
     and, if runs diverged at rates that do not differ significantly, also with these runs counted at
     the worst finite score."""
@@ -200,7 +200,7 @@ def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
     ]
 
 
-def without_score(analysis: Analysis, arm: str, metric: str) -> tuple[int, int]:
+def count_without_score(analysis: Analysis, arm: str, metric: str) -> tuple[int, int]:
     """Return how many runs of `arm` that did not diverge have no finite score, and their total."""
     runs = [
         seed
@@ -216,7 +216,8 @@ def _loses_scores(analysis: Analysis, contrast: Contrast) -> bool:
     if contrast.declared.of_pair or not contrast.counted:
         return False
     (ours, n_ours), (theirs, n_theirs) = (
-        without_score(analysis, arm, contrast.metric) for arm in (contrast.arm, contrast.reference)
+        count_without_score(analysis, arm, contrast.metric)
+        for arm in (contrast.arm, contrast.reference)
     )
     if not ours * n_theirs > theirs * n_ours:
         return False
@@ -229,7 +230,7 @@ def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:
         for endpoint in analysis.study.judged
         if endpoint.metric != contrast.metric
     )
-    worse = [c for c in contrasts if _shown(analysis, c)[0] == "Q-"]
+    worse = [c for c in contrasts if _quality(analysis, c)[0] == "Q-"]
     if not worse:
         return "not worse"
     within = all(c.not_worse(analysis.study.inference.alpha) for c in worse)

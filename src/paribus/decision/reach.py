@@ -46,7 +46,7 @@ def why_no_events(study: Study) -> str:
         weights = stage_weights(study.inference.first_stage_weight)
         p = combined_mcnemar([(0, stage) for stage in study.stages], weights)
     if plan is not None:
-        p = OneLook(plan, len(plan.pairs) - 1).of_other(p)
+        p = OneLook(plan, len(plan.pairs) - 1).other_p(p)
     level = study.inference.alpha / contrasts
     if p <= level:
         return ""

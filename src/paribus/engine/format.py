@@ -106,12 +106,12 @@ class StackedFormat(StudyFormat):
             expanded.append((PRESET, overrides[PRESET]))
         return expanded + [(key, value) for key, value in overrides.items() if key != PRESET]
 
-    def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
+    def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
         """Return the sections, validated. Raises ParibusError."""
         try:
             values = Sections.model_validate(table)
         except ValidationError as error:
-            raise ParibusError(explain(error, Sections, others)) from None
+            raise ParibusError(explain(error, Sections, known)) from None
         return {name: getattr(values, name) for name in Sections.model_fields}
 
     def setting(self, shared: dict[str, Any]) -> Setting:

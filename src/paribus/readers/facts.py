@@ -176,7 +176,7 @@ def check_facts(
     confounded = [fact for fact in facts if fact.conclusion == "confounded"]
     for fact in confounded[:MOST_VALUES]:
         each = ", ".join(
-            f"{_shown(own[0]) if own else 'not stated'} in {arm}"
+            f"{_as_text(own[0]) if own else 'not stated'} in {arm}"
             for arm, own in fact.values.items()
         )
         findings.append(
@@ -201,7 +201,7 @@ def _refuse_incomparable(fact: Fact, arms: Mapping[str, Sequence[Run]], score: s
     runs = [run for own in arms.values() for run in own if fact.name in run.facts]
     first = runs[0]
     differing = next(run for run in runs if run.facts[fact.name] != first.facts[fact.name])
-    values = [_shown(run.facts[fact.name]) for run in (first, differing)]
+    values = [_as_text(run.facts[fact.name]) for run in (first, differing)]
     raise ParibusError(
         f"runs of {score} were not evaluated alike: {fact.name} is {values[0]} in "
         f"{first.source or 'one'} and {values[1]} in {differing.source or 'another'}; evaluate "
@@ -211,11 +211,11 @@ def _refuse_incomparable(fact: Fact, arms: Mapping[str, Sequence[Run]], score: s
 
 def _refuse_sweep(fact: Fact, arms: Mapping[str, Sequence[Run]]) -> None:
     arm, values = max(fact.values.items(), key=lambda item: len(item[1]))
-    shown = some([_shown(value) for value in values], MOST_VALUES)
+    shown = some([_as_text(value) for value in values], MOST_VALUES)
     raise ParibusError(
         f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {fact.name} ({shown}), and are no "
-        f"replicates; judge one value with --where '{fact.name}={_shown(values[0])}', the best run "
-        f"of each seed with --best-of '{fact.name}'; if it numbers replicates, name it with --seed "
+        f"replicates; judge one value with --where '{fact.name}={_as_text(values[0])}', the best "
+        f"run of each seed with --best-of '{fact.name}'; if it numbers replicates, name it with --seed "
         f"'{fact.name}', and if it is an outcome, as a further --score '{fact.name}'"
     )
 
@@ -295,7 +295,7 @@ def _check_start(arms: Mapping[str, Sequence[Run]]) -> list[Finding]:
         values = {run.facts.get(name) for run in every}
         if len(every) > 1 and len(values) == 1 and not values & {None, 0.0, ""}:
             text = (
-                f"All runs start from one checkpoint ({name} {_shown(values.pop())}): the spread "
+                f"All runs start from one checkpoint ({name} {_as_text(values.pop())}): the spread "
                 "of seeds leaves out what came before it."
             )
             return [Finding("one_start", text)]
@@ -315,5 +315,5 @@ def _check_zeros(arms: Mapping[str, Sequence[Run]], score: str) -> list[Finding]
     return [Finding("nan_as_zero", text)]
 
 
-def _shown(value: Value | None) -> str:
+def _as_text(value: Value | None) -> str:
     return f"{value:g}" if isinstance(value, float) else f"{value!s:.40}"

@@ -391,7 +391,7 @@ def as_float(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def in_words(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """Return a cell or a fact as text: 1.0, which pandas makes of an integer beside a gap, is 1."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

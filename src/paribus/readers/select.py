@@ -19,7 +19,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
 from paribus.readers.copies import counted_once, drop_shared_seed
 from paribus.readers.facts import Finding, find_seed
-from paribus.readers.port import NOT_FINISHED, Columns, Run, in_words, split_seed
+from paribus.readers.port import NOT_FINISHED, Columns, Run, cell_text, split_seed
 from paribus.readers.read import Reading, Selection, read
 from paribus.study.runs import RunsSection
 
@@ -152,7 +152,7 @@ def select_runs(
             )
             findings.append(Finding("no_seed", text))
     require_at_step(complete, score, section.at_step)
-    kept = _without_failed(complete, score, section, findings)
+    kept = _drop_failed(complete, score, section, findings)
     excluded = {label: n for label, runs in complete.items() if (n := len(runs) - len(kept[label]))}
     if section.best_of:
         kept = _take_best(kept, section, score, lower=lower, findings=findings)
@@ -205,8 +205,8 @@ def _meet_conditions(runs: Sequence[Run], conditions: Sequence[str]) -> list[Run
         known = {fact for run in runs for fact in run.facts}
         if name not in known:
             raise ParibusError(f"where: no run has '{name}': {nearest(name, known)}")
-        values = sorted({in_words(run.facts[name]) for run in kept if name in run.facts})
-        kept = [run for run in kept if _spell(in_words(run.facts.get(name))) == _spell(value)]
+        values = sorted({cell_text(run.facts[name]) for run in kept if name in run.facts})
+        kept = [run for run in kept if _spell(cell_text(run.facts.get(name))) == _spell(value)]
         if not kept:
             raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
     return kept
@@ -229,7 +229,7 @@ def _quote(label: str) -> str:
 def arm_of(run: Run, section: RunsSection) -> str:
     """Return what the files call the arm of a run; empty where nothing names it."""
     if section.arm not in FROM_PATH:
-        return in_words(run.facts.get(section.arm, run.facts.get("arm", "")))
+        return cell_text(run.facts.get(section.arm, run.facts.get("arm", "")))
     path = PurePath(os.path.abspath(run.path))
     if section.arm == "name":
         return path.stem
@@ -240,7 +240,7 @@ def arm_of(run: Run, section: RunsSection) -> str:
 
 def seed_of(run: Run, section: RunsSection) -> str:
     """Return the seed of a run as its files have it; empty where they have none."""
-    return in_words(run.facts.get(section.seed, run.facts.get("seed", "")))
+    return cell_text(run.facts.get(section.seed, run.facts.get("seed", "")))
 
 
 def set_nested_seed(runs: Sequence[Run], section: RunsSection) -> None:
@@ -308,7 +308,7 @@ def require_at_step(by_label: Mapping[str, Sequence[Run]], name: str, step: floa
         )
 
 
-def _without_failed(
+def _drop_failed(
     by_label: Mapping[str, Sequence[Run]],
     score: str,
     section: RunsSection,

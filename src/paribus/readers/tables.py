@@ -35,7 +35,7 @@ from paribus.readers.port import (
     SkippedError,
     Source,
     Value,
-    in_words,
+    cell_text,
     mean,
     reader,
     seed_in,
@@ -197,7 +197,7 @@ class _Table:
         runs = [Run("", facts=self._identity(key)) for key in keys]
         self._add_facts(runs, groups)
         if self.columns.metric:
-            named, codes = self._coded(self.columns.metric, in_words)
+            named, codes = self._coded(self.columns.metric, cell_text)
             values, missing = self._numbers(self.columns.value)
             for code, name in enumerate(named):
                 self._add(runs, groups, name, values, missing, codes == code)
@@ -215,7 +215,7 @@ class _Table:
 
     def _groups(self) -> tuple[list[np.ndarray], list[tuple[Any, ...]]]:
         """Return the rows of each run, in the order of the runs, and what tells it apart."""
-        coded = [self._coded(name, in_words) for name in self.of_run]
+        coded = [self._coded(name, cell_text) for name in self.of_run]
         rows = np.arange(self.data.num_rows)
         if self.by_row:
             groups = [rows[row : row + 1] for row in rows]
@@ -269,7 +269,7 @@ class _Table:
             if steps is not None:
                 self._add_curve(run, name, rows, present, steps, values)
             elif items is not None:
-                named = [in_words(items[row]) for row in present.tolist()]
+                named = [cell_text(items[row]) for row in present.tolist()]
                 own = dict(zip(named, values[present].tolist(), strict=True))
                 if len(own) < len(named):
                     twice = next(name for name in named if named.count(name) > 1)
@@ -279,7 +279,7 @@ class _Table:
                     )
                 run.items[name] = own
             elif len(present) > 1:
-                facts = ", ".join(f"{f} {in_words(v)}" for f, v in run.facts.items() if f != name)
+                facts = ", ".join(f"{f} {cell_text(v)}" for f, v in run.facts.items() if f != name)
                 raise ParibusError(
                     f"{self.where}: two rows are one run ({facts}); name the column of steps "
                     "(--step) or of items (--item), or what else tells runs apart, such as a seed "
@@ -401,7 +401,7 @@ def _is_along(steps: Sequence[Any]) -> bool:
 def _add_its_end(run: Run) -> None:
     """Add from columns of such names whether the run is unfinished, and its last step."""
     for name, value in list(run.facts.items()):
-        text = in_words(value).casefold()
+        text = cell_text(value).casefold()
         if STATE.fullmatch(name) and UNFINISHED.search(text):
             run.facts[NOT_FINISHED] = text
         elif (is_bad := ENDED.get(name.casefold())) is not None:
@@ -475,7 +475,7 @@ def _from_objects(source: Source, objects: Any, owner: str) -> pa.Table:
         rows.append(flatten(row))  # values within values have names such as eval.loss
     names = dict.fromkeys(name for row in rows for name in row)
     cells = {
-        name: [None if (cell := row.get(name)) is None else in_words(cell) for row in rows]
+        name: [None if (cell := row.get(name)) is None else cell_text(cell) for row in rows]
         for name in names
     }
     return pa.table({name: pa.array(cells[name], pa.string()) for name in names})

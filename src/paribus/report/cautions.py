@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, extension_in_words
+from paribus.analysis import Analysis, Contrast, extension_text
 from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import Verdict, word_of
 from paribus.decision.evidence import gather, losses_elsewhere, quality_shown
@@ -20,7 +20,7 @@ from paribus.report.cells import TESTS, change_text, loss_text, size_text
 from paribus.results import Control
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH
 from paribus.statistics.outliers import outlier, skewness
-from paribus.study import in_words
+from paribus.study import values_text
 
 MOST_SEEDS = 5  # that a caution names
 # Findings about finished runs that come after the others.
@@ -134,7 +134,7 @@ def _(c: Context) -> Iterator[str]:
 @caution("two_stages", 3, judged=False)
 def _(c: Context) -> Iterator[str]:
     if c.contrast.sampling and c.contrast.sampling.stage_seeds is not None:
-        yield extension_in_words(c.analysis.study)
+        yield extension_text(c.analysis.study)
 
 
 @caution("first_stage", 3, judged=False)
@@ -306,7 +306,7 @@ def _(c: Context) -> Iterator[str]:
             f"At equal {shared} the change of {c.arm} is {low} to {high}: its sign depends on them."
         )
     if tuned.values_differ_untold(*c.pair, c.alpha) and not c.contrast.choice_error:
-        ours, theirs = (f"{c.called[arm]} has {in_words(tuned.chosen[arm])}" for arm in c.pair)
+        ours, theirs = (f"{c.called[arm]} has {values_text(tuned.chosen[arm])}" for arm in c.pair)
         n_seeds = len(tuned.points[0].values)
         do = "does" if n_seeds == 1 else "do"
         yield (

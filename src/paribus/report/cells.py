@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Interacting
-from paribus.decision.evidence import cost_of, quality_shown, without_score
+from paribus.decision.evidence import cost_of, count_without_score, quality_shown
 from paribus.study import Study
 
 # What `Decided.test` is called.
@@ -105,7 +105,8 @@ def loss_text(analysis: Analysis, contrast: Contrast) -> str:
     if quality_shown(contrast, analysis.study.inference.alpha) == "Q-":
         return f"{label} ({change_text(contrast)}, p {numbers.p_value(contrast.holm_p)})"
     (ours, n_ours), (theirs, n_theirs) = (
-        without_score(analysis, arm, contrast.metric) for arm in (contrast.arm, contrast.reference)
+        count_without_score(analysis, arm, contrast.metric)
+        for arm in (contrast.arm, contrast.reference)
     )
     return f"{label} (no finite score in {ours} of {n_ours} runs against {theirs} of {n_theirs})"
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Cost, Ratio, extension_in_words
+from paribus.analysis import Analysis, Contrast, Cost, Ratio, extension_text
 from paribus.decision import Verdict, rule_of
 from paribus.metric import Metric
 from paribus.report.cells import TESTS, change_text, join
 from paribus.report.table_model import Table, table_of
 from paribus.results import Results
 from paribus.statistics import EventRates, Interval
-from paribus.study import Study, in_words
+from paribus.study import Study, values_text
 
 MOST_LINES = 150  # trials that have a mark or a row each
 MOST_NOTABLE = 50  # trials that are named although there are many
@@ -312,7 +312,7 @@ def sampling_table(analysis: Analysis) -> Table:
         if not c.primary:
             continue
         row = {"endpoint": c.declared.short_title, **_pair(study, c)}
-        row["sampled"] = c.sampling.in_words if c.sampling else ""
+        row["sampled"] = c.sampling.description if c.sampling else ""
         if c.decided is not None and c.paired is not None:
             ends = c.paired.t_interval
             plain = c.declared.delta_text(c.paired.mean, ends.low, ends.high)
@@ -380,7 +380,7 @@ def sampling_method(analysis: Analysis) -> str:
             "all looks (Jennison and Turnbull 1989)."
         )
     if study.stages:
-        text.append(extension_in_words(study))
+        text.append(extension_text(study))
     return " ".join(text)
 
 
@@ -491,8 +491,8 @@ def tuning_table(analysis: Analysis) -> Table:
         rows.append(
             {
                 "arm": study.called[arm],
-                "best tried": in_words(tuned.values_of(best)),
-                "judged at": in_words(tuned.chosen[arm]),
+                "best tried": values_text(tuned.values_of(best)),
+                "judged at": values_text(tuned.chosen[arm]),
                 "mean": metric.value_text(best.mean),
                 "seeds from, to": " to ".join(ends),
                 "diverged": str(sum(point.n_diverged for point in tuned.of(arm))),
@@ -667,7 +667,7 @@ def task_contrast_table(analysis: Analysis) -> Table:
                 "Holm p": numbers.p_value(c.holm_p if is_tested else None),
             }
         )
-    new = "new questions" if analysis.study.inference.of_new_questions else "these questions"
+    new = "new questions" if analysis.study.inference.claims_new_questions else "these questions"
     caption = f"Accuracy on every task against the reference, per cent, for {new}."
     return table_of("task-contrasts", caption, rows, f"accuracy on tasks (%), for {new}")
 

@@ -99,7 +99,7 @@ def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) ->
     for endpoint in study.endpoints:
         metric = metrics[endpoint.metric]
         measured = registered["tasks"] or metric.items != QUESTIONS
-        if metric.items and measured and study.inference.of_new_items(metric):
+        if metric.items and measured and study.inference.claims_new_items(metric):
             target = study.inference.target
             return (
                 f"{endpoint.metric} claims about {target} and both stages would share its items; "

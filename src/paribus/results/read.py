@@ -172,13 +172,13 @@ class Results(Shown):
     @shared_property
     def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
         """Measurements of every step, by (arm, seed)."""
-        return of_each(lambda folder: folder.read_columns("steps.parquet"), self.finished)
+        return all_rows(lambda folder: folder.read_columns("steps.parquet"), self.finished)
 
     @cached_property
     def trial_series(self) -> dict[tuple[str, int], pa.Table]:
         """Curves of other programs by (arm, seed): metric, step and value."""
         folders = [folder for folder in self.finished if is_regular(folder.path / SERIES)]
-        return of_each(lambda folder: folder.read_columns(SERIES), folders)
+        return all_rows(lambda folder: folder.read_columns(SERIES), folders)
 
     @cached_property
     def steps(self) -> pa.Table:
@@ -186,13 +186,13 @@ class Results(Shown):
 
         Null is what a trial does not measure, such as the loss scale where none is float16.
         """
-        tables = [of_trial(f, self.trial_steps[f.arm, f.seed]) for f in self.finished]
-        return pa.concat_tables(tables or [of_no_trial("step")], promote_options="default")
+        tables = [trial_rows(f, self.trial_steps[f.arm, f.seed]) for f in self.finished]
+        return pa.concat_tables(tables or [empty_rows("step")], promote_options="default")
 
     @shared_property
     def trial_probes(self) -> dict[tuple[str, int], pa.Table]:
         """Measurements of probes, by (arm, seed)."""
-        return of_each(read_probes, self.finished)
+        return all_rows(read_probes, self.finished)
 
     @cached_property
     def probes(self) -> pa.Table:
@@ -214,10 +214,10 @@ class Results(Shown):
             else:
                 home = self.held_out(folder) if name == "evaluation" else folder
                 table = home.read_columns(f"{name}.parquet")
-            yield of_trial(folder, table)
+            yield trial_rows(folder, table)
 
     def _whole(self, name: str, *columns: str) -> pa.Table:
-        return joined(list(self.parts(name)) or [of_no_trial(*columns)])
+        return joined(list(self.parts(name)) or [empty_rows(*columns)])
 
     @cached_property
     def evaluation(self) -> pa.Table:
@@ -275,18 +275,18 @@ class Results(Shown):
         """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
         form = records_of(self.study)
         asked = self.finished if "tasks.parquet" in (*form.required, *form.possible) else ()
-        tables = [of_trial(f, self.trial_tasks[f.arm, f.seed]) for f in asked]
-        return joined(tables or [of_no_trial("task", "shots", "accuracy")])
+        tables = [trial_rows(f, self.trial_tasks[f.arm, f.seed]) for f in asked]
+        return joined(tables or [empty_rows("task", "shots", "accuracy")])
 
     @shared_property
     def trial_tasks(self) -> dict[tuple[str, int], pa.Table]:
         """Tables of `tasks` by (arm, seed)."""
-        return of_each(lambda folder: folder.read_columns("tasks.parquet"), self.finished)
+        return all_rows(lambda folder: folder.read_columns("tasks.parquet"), self.finished)
 
     @shared_property
     def trial_answers(self) -> dict[tuple[str, int], dict[str, Answers]]:
         """Answers to the questions of each task, by (arm, seed)."""
-        return of_each(read_answers, self.finished)
+        return all_rows(read_answers, self.finished)
 
     @cached_property
     def items(self) -> pa.Table:
@@ -381,7 +381,7 @@ class Results(Shown):
     def trial_blocks(self) -> dict[tuple[str, int], pa.Table]:
         """Sums of every block of the validation split, by (arm, seed)."""
         name = records_of(self.study).blocks
-        return of_each(lambda f: self.held_out(f).read_columns(name), self.finished)
+        return all_rows(lambda f: self.held_out(f).read_columns(name), self.finished)
 
     @cached_property
     def has_blocks(self) -> bool:
@@ -399,7 +399,7 @@ class Results(Shown):
         """Table of speeds measured in turn: arm, seed, kind, tokens, seconds, bytes."""
         folder = ResultsFolder(self.path)
         if not folder.has_timed(self.trials):
-            return of_no_trial("kind", "tokens", "seconds")
+            return empty_rows("kind", "tokens", "seconds")
         return folder.read_columns(THROUGHPUT)
 
     @shared_property
@@ -478,19 +478,19 @@ def last_row(table: pa.Table) -> dict[str, Any]:
     return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
 
 
-def of_trial(folder: TrialFolder, table: pa.Table) -> pa.Table:
+def trial_rows(folder: TrialFolder, table: pa.Table) -> pa.Table:
     """Return the table of one trial with its arm and seed in front."""
     n = len(table)
     table = table.add_column(0, "seed", pa.repeat(pa.scalar(folder.seed, pa.int64()), n))
     return table.add_column(0, "arm", pa.repeat(pa.scalar(folder.arm, pa.string()), n))
 
 
-def of_no_trial(*columns: str) -> pa.Table:
+def empty_rows(*columns: str) -> pa.Table:
     """Return an empty table with arm, seed and these columns."""
     return pa.table({name: pa.nulls(0) for name in ("arm", "seed", *columns)})
 
 
-def of_each(
+def all_rows(
     read: Callable[[TrialFolder], Read], trials: Iterable[TrialFolder]
 ) -> dict[tuple[str, int], Read]:
     """Return what `read` gives of every trial, by (arm, seed), with a thread for each core.

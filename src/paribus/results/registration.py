@@ -147,12 +147,12 @@ def settle(
     wanted: dict[str, Any],
     *,
     retries: int | None = None,
-    there: Callable[[], Mapping[str, Any]] = dict,
+    recorded: Callable[[], Mapping[str, Any]] = dict,
 ) -> None:
     """Register `study` in its folder, or continue under its registration.
 
     `retries` is how often a trial is begun again whose worker died; what was registered stands.
-    `there` gives FILES of other programs' runs: digests of those that are there already.
+    `recorded` gives FILES of other programs' runs: digests of the existing ones.
     """
     folder.require_same(study)
     finished = [f"{a}/seed-{s}" for a, s in study.trials if folder.trial(a, s).is_finished]
@@ -167,7 +167,7 @@ def settle(
         folder.create(study)
         record = {
             **({} if retries is None else {RETRIES: retries}),
-            **{key: value for key, value in there().items() if value},
+            **{key: value for key, value in recorded().items() if value},
             "number": 1,
             "registered_at": utc_now(),
             "sources": keep_sources(study, folder.path),
@@ -288,7 +288,9 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
     keys = {key.partition(".")[0] for key in compare(*compared).differing}
     rest = changes(*({key: each.get(key) for key in keys} for each in compared))
-    return texts + [f"{key}: {_shown(a)} there, {_shown(b)} now" for key, (a, b) in rest.items()]
+    return texts + [
+        f"{key}: {_as_text(a)} there, {_as_text(b)} now" for key, (a, b) in rest.items()
+    ]
 
 
 def _at(record: Any, path: Iterable[str]) -> Any:
@@ -297,7 +299,7 @@ def _at(record: Any, path: Iterable[str]) -> Any:
     return record
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """Return a value in a message; of a digest, as much as tells two apart."""
     text = str(value)
     return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text

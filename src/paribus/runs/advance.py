@@ -194,7 +194,7 @@ def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
         return False
     append_look(folder, entry | {"taken_at": datetime.now(UTC).isoformat(timespec="seconds")})
     note(folder)
-    say(analysis.look_in_words(study, entry))
+    say(analysis.look_text(study, entry))
     return True
 
 

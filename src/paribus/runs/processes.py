@@ -121,7 +121,7 @@ class Leaving:
         signal.signal(signal.SIGTERM, self._hear)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Raise nothing in the body, which checks `asked` instead."""
         self._holding += 1
         try:

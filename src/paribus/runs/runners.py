@@ -101,8 +101,8 @@ class TrainerRunner(Runner):
         data: dict[str, Any] = {arm: {} for arm in study.arms}
         wanted = registration(study, data, "", metrics, {}, own_rule(study), boundaries(study))
         wanted[TRAINER] = records.registered_trainer(study, declaration)
-        known_runs = partial(self.trainer.there, study) if study.trainer == RUNS else dict
-        settle(folder, study, wanted, there=known_runs)
+        known_runs = partial(self.trainer.existing_files, study) if study.trainer == RUNS else dict
+        settle(folder, study, wanted, recorded=known_runs)
         return study
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:

@@ -247,7 +247,7 @@ class PairedContrast(RunContrast):
 def _under(design: Design, p_values: dict[str, float]) -> dict[str, float]:
     if design is None:
         return p_values
-    adjusted = {name: design.of_other(p) for name, p in p_values.items()}
+    adjusted = {name: design.other_p(p) for name, p in p_values.items()}
     return {name: p for name, p in adjusted.items() if p is not None}
 
 

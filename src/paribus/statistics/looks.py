@@ -333,13 +333,13 @@ class OneLook(Result):
         """Return the test of all pairs, over all looks."""
         return AtLook(**vars(test_of(slice(None))), looks=self.looks, look=self.look)
 
-    def of_other(self, p: float) -> float:
+    def other_p(self, p: float) -> float:
         """Return the p over all looks of a test with a nominal p of `p` at this one."""
         return min(1.0, 2 * float(self.looks.level(self.look, p / 2)))
 
-    def of_events(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
+    def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """McNemar's p over all looks."""
-        return self.of_other(event_rates(baseline, treatment).p_value)
+        return self.other_p(event_rates(baseline, treatment).p_value)
 
 
 def predictive_power(

@@ -35,8 +35,8 @@ from paribus.study.tuning import (
 )
 from paribus.study.tuning_study import (
     at_rates,
-    in_words,
     is_untuned,
     tuning_study,
+    values_text,
     with_choice,
 )

@@ -128,11 +128,11 @@ class RunsFormat(StudyFormat):
                 labelled[name] = arm | {"set": {"runs.label": name} | set_}
         return table | {"arms": labelled}
 
-    def sections(self, table: dict[str, Any], others: Any) -> dict[str, Any]:
+    def sections(self, table: dict[str, Any], known: Any) -> dict[str, Any]:
         """Return the section `[runs]`, defaults left out."""
         for name in table:
             if name != "runs":
-                raise ParibusError(f"unknown key '{name}': {nearest(name, [*others, 'runs'])}")
+                raise ParibusError(f"unknown key '{name}': {nearest(name, [*known, 'runs'])}")
         section = table.get("runs", {})
         return {"runs": section_from(section).model_dump(mode="json", exclude_defaults=True)}
 

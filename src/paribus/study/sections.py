@@ -117,14 +117,14 @@ class Inference(Spec):
         return self.choice != "fixed"
 
     @property
-    def of_new_questions(self) -> bool:
+    def claims_new_questions(self) -> bool:
         """Claims from tasks are about new questions."""
         return self.target != "this item set"
 
-    def of_new_items(self, metric: Metric) -> bool:
+    def claims_new_items(self, metric: Metric) -> bool:
         """Return whether claims about `metric` are about new items, resampled with the seeds."""
         if metric.items == QUESTIONS:
-            return self.of_new_questions
+            return self.claims_new_questions
         return self.target == "new items" and metric.record in HELD_OUT
 
 

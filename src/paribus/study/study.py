@@ -67,7 +67,7 @@ def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
     return table | {"tuning": tuning | {"select": select}} if select else table
 
 
-def _without_questions(inference: Any) -> Any:
+def _drop_questions(inference: Any) -> Any:
     """Return a table of inference whose claims are about no questions, where a trainer asks none:
     "new questions", the default of one that does, says the same as "this item set" there."""
     target = inference.get("target", "new questions") if isinstance(inference, dict) else None
@@ -173,7 +173,7 @@ class Study(Shown, Spec):
         judged = {key: value for key, value in table.items() if key in known}
         judged = dict(form.defaults) | judged
         if not form.asks:
-            judged["inference"] = _without_questions(judged.get("inference", {}))
+            judged["inference"] = _drop_questions(judged.get("inference", {}))
         sections = form.sections(own, sorted(known))
         return _with_selection(judged, form.loss) | sections
 

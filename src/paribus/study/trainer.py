@@ -224,12 +224,12 @@ class StudyFormat:
         """Return the table of a study file with its short forms written out."""
         return table
 
-    def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
-        """Return the trainer's sections of a study file, validated; `others` are the judge's
+    def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
+        """Return the trainer's sections of a study file, validated; `known` are the judge's
         keys."""
         for name, section in table.items():
             if not isinstance(section, dict):
-                raise ParibusError(f"unknown key '{name}': {nearest(name, others)}", code="unknown")
+                raise ParibusError(f"unknown key '{name}': {nearest(name, known)}", code="unknown")
         return table
 
     def shared(self, study: Study) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def tuning_study(study: Study) -> Study:
     for number, candidate in numbered:
         for arm, spec in study.arms.items():
             table["arms"][candidate_arm(arm, number)] = {
-                "title": f"{spec.title or arm}, {in_words(candidate)}",
+                "title": f"{spec.title or arm}, {values_text(candidate)}",
                 "set": spec.set | study.format.tuning_overrides(study, arm) | candidate,
                 "reference": candidate_arm(study.reference(arm) or arm, number),
             }
@@ -99,12 +99,12 @@ def is_untuned(study: Study) -> bool:
     return study.tuning is not None and not study.tuning.chosen
 
 
-def in_words(values: Candidate) -> str:
+def values_text(values: Candidate) -> str:
     """`learning_rate 3e-4`: values by the last part of their keys."""
-    return ", ".join(f"{key.rpartition('.')[2]} {_shown(value)}" for key, value in values.items())
+    return ", ".join(f"{key.rpartition('.')[2]} {_as_text(value)}" for key, value in values.items())
 
 
-def _shown(value: bool | float | str) -> str:
+def _as_text(value: bool | float | str) -> str:
     if isinstance(value, (bool, str)):
         return str(value)
     return numbers.compact(value)
@@ -120,7 +120,7 @@ def at_rates(study: Study, arm: str, reference: str) -> str:
         if not tuning.chosen:
             return f"{text} (not chosen yet)"
         chosen = [tuning.chosen[name] for name in (arm, reference)]
-        words = [_shown(*values.values()) if only else in_words(values) for values in chosen]
+        words = [_as_text(*values.values()) if only else values_text(values) for values in chosen]
         return f"{text} ({' against '.join(dict.fromkeys(words))})"
     rates = [study.arm_facts(name).learning_rate for name in (arm, reference)]
     if None in rates:

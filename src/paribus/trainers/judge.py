@@ -22,7 +22,7 @@ from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, p_value, plural, some
 from paribus.readers import Columns, Reading, Run
-from paribus.readers.port import in_words
+from paribus.readers.port import cell_text
 from paribus.readers.select import (
     ROWS,
     final_score,
@@ -221,7 +221,7 @@ def make_study(
     set_nested_seed(reading.runs, section)
     by_label = group_by_arm(reading.runs, section)
     _require_arms(by_label, reading.runs, section.arm)
-    baseline = _find_baseline(None if baseline is None else in_words(baseline), by_label)
+    baseline = _find_baseline(None if baseline is None else cell_text(baseline), by_label)
     first, directions = scores[0], _directions(scores, better)
     for score in scores:
         _require_score(score, reading.runs)

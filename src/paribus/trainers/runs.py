@@ -74,7 +74,7 @@ class Runs:
             must_be_finite=study.primary.metric,
         )
 
-    def there(self, study: Study) -> dict[str, Any]:
+    def existing_files(self, study: Study) -> dict[str, Any]:
         """Return the digests of the files that the study names, as far as they exist."""
         return {FILES: digests(files_of(study), self.home)}
 

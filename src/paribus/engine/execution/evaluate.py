@@ -20,7 +20,7 @@ from paribus.engine.tasks import SHOTS, WrittenSuite, read_suite
 from paribus.errors import ParibusError, require_positive
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
-from paribus.results.read import of_trial
+from paribus.results.read import trial_rows
 from paribus.results.registration import require_same_sources
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.executors import Backend, find_backend
@@ -164,7 +164,7 @@ def _collect(results: Results, out: Path) -> Answers:
         not_offered |= {tuple(pair) for pair in outcome["not_offered"]}
         prompts.setdefault(folder.arm, set()).add(outcome["prompts_sha256"])
     tables = {
-        name: pa.concat_tables([of_trial(f, f.read_columns(f"{name}.parquet")) for f in folders])
+        name: pa.concat_tables([trial_rows(f, f.read_columns(f"{name}.parquet")) for f in folders])
         for name in ("tasks", "items")
     }
     for name, table in tables.items():

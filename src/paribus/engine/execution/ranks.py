@@ -68,7 +68,7 @@ def train_over(size: int, task: Task, context: Context) -> None:
     for rank in ranks:
         rank.start()
     failed, is_told = list[tuple[int, int]](), False
-    with context.leaving.held():
+    with context.leaving.hold():
         while ranks[0].exitcode is None and not failed:
             connection.wait(
                 [rank.sentinel for rank in ranks if rank.exitcode is None], POLL_SECONDS

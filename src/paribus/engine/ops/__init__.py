@@ -7,19 +7,19 @@ the kernels of a process does not import torch.
 from paribus.engine.ops.kernels.compiling import (
     SWITCH,
     choose,
+    disabled_kernels,
     identity,
     library,
     resolve,
     shortcoming,
-    without_kernels,
 )
 
 __all__ = [
     "SWITCH",
     "choose",
+    "disabled_kernels",
     "identity",
     "library",
     "resolve",
     "shortcoming",
-    "without_kernels",
 ]

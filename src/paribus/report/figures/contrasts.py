@@ -49,7 +49,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     rows = sorted(_forest_rows(analysis, endpoint.metric), key=lambda row: sign * row["mean"])
     if not rows:
         return None
-    name, margin = forest_name(study, endpoint), metric.shown(endpoint.margin or 0)
+    name, margin = forest_name(study, endpoint), metric.displayed(endpoint.margin or 0)
     ends = [margin, -margin, *(row[end] for row in rows for end in ("low", "high"))]
     room = PADDING * (max(ends) - min(ends))
     left, right = ("worse", "better") if metric.better == "higher" else ("better", "worse")
@@ -116,7 +116,7 @@ def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
         ends = (says.interval.low, says.interval.high)
         is_bounded = says.has_interval and all(map(math.isfinite, ends))
         mean, low, high = map(
-            contrast.declared.shown, (says.mean, *(ends if is_bounded else (says.mean,) * 2))
+            contrast.declared.displayed, (says.mean, *(ends if is_bounded else (says.mean,) * 2))
         )
         interval = f"{low:+.4g} to {high:+.4g}" if is_bounded else "unbounded"
         rows.append(
@@ -191,7 +191,7 @@ def _pair_rows(analysis: Analysis, metric: str, arm: str, reference: str) -> lis
     return [
         head
         | {"arm": called[name], "side": side, "seed": seed}
-        | {"value": declared.shown(round(values[seed], digits))}
+        | {"value": declared.displayed(round(values[seed], digits))}
         for seed in seeds
         for side, (name, values) in enumerate(((reference, theirs), (arm, ours)))
         if seed in values

@@ -28,7 +28,7 @@ from paribus.report.figures.style import (
     value_axis,
     zero_line,
 )
-from paribus.study import LEARNING_RATE, Candidate, in_words, open_edges
+from paribus.study import LEARNING_RATE, Candidate, open_edges, values_text
 from paribus.study.tuning import Value
 
 PANEL, PANEL_HEIGHT = 250, 220
@@ -130,10 +130,10 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, keys: tuple[str, ...
 
         def add(point: Any, kind: str, value: float = math.nan, head: Row = head, **more: Any):
             if math.isfinite(value):
-                more["value"] = rounded(tuned.metric.shown(value))
+                more["value"] = rounded(tuned.metric.displayed(value))
             if "value" in more or kind == "diverged":
                 rows.append(
-                    head | {"kind": kind, "values": in_words(tuned.values_of(point))} | more
+                    head | {"kind": kind, "values": values_text(tuned.values_of(point))} | more
                 )
 
         for point in points:
@@ -205,7 +205,7 @@ def _changes(analysis: Analysis, tuned: Tuned) -> Figure | None:
 
 
 def _change_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[Row]:
-    called, shown = analysis.study.called, tuned.metric.shown
+    called, shown = analysis.study.called, tuned.metric.displayed
     reference = analysis.study.reference(arm) or ""
     versus = "" if reference == analysis.study.baseline else f" against {called[reference]}"
     head = {"arm": called[arm], "part": f"{called[arm]}{versus}"}
@@ -215,7 +215,7 @@ def _change_rows(analysis: Analysis, tuned: Tuned, arm: str) -> list[Row]:
             continue
         candidate = tuned.values_of(shared)
         at = next(iter(candidate.values())) if len(candidate) == 1 else _values(candidate)
-        row = head | {"at": at, "values": in_words(candidate)}
+        row = head | {"at": at, "values": values_text(candidate)}
         rows += [
             row | {"kind": "seed", "seed": seed, "value": rounded(shown(value))}
             for seed, value in shared.differences.items()
@@ -296,4 +296,4 @@ def _short(key: str) -> str:
 
 def _values(candidate: Candidate) -> str:
     """Return `3e-4, 0.1`: the values of a candidate in their order."""
-    return ", ".join(in_words({"": value}).strip() for value in candidate.values())
+    return ", ".join(values_text({"": value}).strip() for value in candidate.values())

@@ -285,9 +285,9 @@ class CommandFormat(StudyFormat):
         """Return dotted overrides in order; a file's `trainer` is called `program` here."""
         return [(re.sub(r"^trainer\.", "program.", key), value) for key, value in overrides.items()]
 
-    def sections(self, table: dict[str, Any], others: Sequence[str]) -> dict[str, Any]:
+    def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
         """Return the sections, validated. Raises ParibusError."""
-        sections = _validated(Sections, table, others)
+        sections = _validated(Sections, table, known)
         return {name: getattr(sections, name) for name in Sections.model_fields}
 
     def setting(self, shared: dict[str, Any]) -> CommandSetting:

@@ -178,7 +178,7 @@ class Stack:
         `on_progress(t, losses)` gets the steps done and each replica's training loss. Raises Left
         if asked to leave before the end, after a checkpoint from which the same bytes follow.
         """
-        with leaving.held():
+        with leaving.hold():
             self._train(on_progress, leaving)
         if not self.writes:
             return
@@ -193,7 +193,7 @@ class Stack:
             for replica, folder in self._todo:
                 record(self, replica, folder, seconds)
         except Left:
-            with leaving.held():
+            with leaving.hold():
                 self.checkpoint(seconds)
             raise
         remove_folder(self.checkpoints.path)

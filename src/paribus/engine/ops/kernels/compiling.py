@@ -101,7 +101,7 @@ def choose(kernels: str) -> None:
 
 
 @contextlib.contextmanager
-def without_kernels() -> Iterator[None]:
+def disabled_kernels() -> Iterator[None]:
     """Use PyTorch's kernels within, for comparisons in one process."""
     global _is_turned_off
     before, _is_turned_off = _is_turned_off, True
@@ -112,7 +112,7 @@ def without_kernels() -> Iterator[None]:
 
 
 def is_turned_off() -> bool:
-    """Return True inside `without_kernels`."""
+    """Return True inside `disabled_kernels`."""
     return _is_turned_off
 
 
