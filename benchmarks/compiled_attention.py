@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 from paribus.engine.data import load_dataset
 from paribus.engine.machine.assembly import build_stack
-from paribus.engine.ops import identity, disabled_kernels
+from paribus.engine.ops import disabled_kernels, identity
 from paribus.engine.ops.kernels import causal_attention as kernel
 from paribus.study import load_study
 

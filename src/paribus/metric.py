@@ -185,8 +185,8 @@ class Metric:
         )
 
     def stated_text(self, stated: float) -> str:
-        """Return a margin or another stated change as text: `0.02`, `2 percentage points`,
-        `5%` of what is compared as ratios."""
+        """Return a margin or another stated change as text: `0.02`, `2 percentage points`, or
+        `5%` on a log scale."""
         if self.scale == "log":
             return f"{100 * stated:.3g}%"
         unit = f" {self.change_unit}" if self.is_share else ""
@@ -197,7 +197,7 @@ class Metric:
 
     @property
     def is_share(self) -> bool:
-        """Whether values are shown in per cent."""
+        """True if values are printed in per cent."""
         return self.unit == SHARE and self.scale == "linear"
 
     @property

@@ -53,8 +53,8 @@ def _spreads() -> dict[tuple[str, tuple[str, ...]], Spread]:
 
 
 def like(study: Study, arm: str, metric: str) -> Spread | None:
-    """Return the SDs of kept contrasts that change the same sections, whatever is tuned; None where
-    there are none. The optimizer counts as one section.
+    """Return the SDs of kept contrasts that change the same sections, or None without any. The
+    optimizer counts as one section.
 
     Of another trainer's study there are none: nobody knows that its metrics are the same.
     """

@@ -242,7 +242,7 @@ class Tested(Result):
         return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
 
     def change_text(self, metric: Metric) -> str:
-        """Return the change with its interval and n; or why there is none."""
+        """Return the change with its interval and n, or the reason for a missing one."""
         if (says := self.decided) is None:
             return self.why_not
         text = metric.delta_text(says.mean, says.interval.low, says.interval.high)
@@ -502,8 +502,8 @@ class Analysis(Shown, Result):
         return f"Analysis('{self.study.name}': {count}{state})"
 
     def contrast(self, arm: str, metric: str | None = None) -> Contrast:
-        """Return the contrast of `arm` with its reference on an endpoint; the first primary one,
-        if none is named. Raises ParibusError where there is none."""
+        """Return the contrast of `arm` with its reference on `metric`, by default the primary
+        endpoint. Raises ParibusError without such a contrast."""
         metric = metric or self.study.primary.metric
         for contrast in self.contrasts:
             if (contrast.arm, contrast.metric) == (arm, metric):

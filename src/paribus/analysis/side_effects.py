@@ -110,7 +110,7 @@ def _costs(
 
 
 def _more(pair: tuple[str, str], sizes: Values) -> float | None:
-    """Return by what share an arm is larger than its reference; None where that is unknown."""
+    """Return the relative increase of an arm over its reference, or None if unknown."""
     ours, theirs = ([n for (arm, _), n in sizes.items() if arm == name and n] for name in pair)
     return fmean(ours) / fmean(theirs) - 1 if ours and theirs else None
 

@@ -105,7 +105,7 @@ class Table:
         return ""
 
     def is_measured(self, metric: str) -> bool:
-        """Tell whether a trial has a value of it: there may be no tasks, or a probe turned off."""
+        """Return True if some trial has a finite value of `metric`."""
         if metric in [endpoint.metric for endpoint in self.results.study.judged]:
             return True
         return any(math.isfinite(self.values[*trial, metric]) for trial in self.events)

@@ -274,8 +274,8 @@ class Sensitivity(Result):
 
 
 def sensitivities(study: Study, tried: Tried) -> list[Sensitivity]:
-    """Of every arm, over the rates that all were tuned with; empty where no rate was tuned, or
-    something that changes the first loss, or by another metric than the loss that it is of."""
+    """Return the learning-rate sensitivity of every arm over the shared rates; [] unless the
+    loss was tuned by rates that leave the first loss unchanged."""
     tuning = study.tuning
     if tuning is None or LEARNING_RATE not in tuning.keys or tuning.select != study.format.loss:
         return []

@@ -142,7 +142,7 @@ class Campaign:
 
     @property
     def is_ending(self) -> bool:
-        """Whether no idea can be tried any more."""
+        """True once the campaign has ended."""
         return any(event["event"] in ("ending", "ended") for event in self.log.read())
 
     @property

@@ -1,4 +1,5 @@
-"""Whether the engine is installed: what trains, measures and exports models (`paribus[train]`).
+"""Optional training engine: trains, evaluates and exports models (`pip install
+paribus[train]`).
 
 Without it paribus is the judge: it reads finished studies, analyses, decides, reports and checks.
 """

@@ -167,7 +167,7 @@ def activation_bytes_per_token(setting: Setting) -> int:
 
 @dataclass(frozen=True)
 class ArmCost:
-    """Cost of one trial of an arm; `memory` is None for user-defined parts."""
+    """Cost of a trial of an arm; `memory` is None for user-defined parts."""
 
     tokens: int
     iterations: int

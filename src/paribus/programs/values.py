@@ -128,7 +128,7 @@ def clean_line(line: bytes) -> str:
 
 
 def number(text: Any) -> float | None:
-    """Return the number in a text or JSON value; it may be NaN, and is None where there is none.
+    """Return the number in a text or JSON value, NaN included; None without a number.
 
     A comma is read between thousands only: 0,985 may be a decimal one.
     """

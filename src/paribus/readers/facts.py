@@ -215,8 +215,8 @@ def _refuse_sweep(fact: Fact, arms: Mapping[str, Sequence[Run]]) -> None:
     raise ParibusError(
         f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {fact.name} ({shown}), and are no "
         f"replicates; judge one value with --where '{fact.name}={_as_text(values[0])}', the best "
-        f"run of each seed with --best-of '{fact.name}'; if it numbers replicates, name it with --seed "
-        f"'{fact.name}', and if it is an outcome, as a further --score '{fact.name}'"
+        f"run of each seed with --best-of '{fact.name}'; if it numbers replicates, name it with "
+        f"--seed '{fact.name}', and if it is an outcome, as a further --score '{fact.name}'"
     )
 
 

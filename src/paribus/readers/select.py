@@ -165,8 +165,8 @@ def _is_told(run: Run, score: str) -> bool:
 
 
 def group_by_arm(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Run]]:
-    """Return the runs that `section.where` keeps by what their files call the arm; under "" those
-    that nothing names.
+    """Return the runs that `section.where` keeps, by arm label; runs without a label are under
+    "".
 
     Raises ParibusError where one arm has two names that differ in case, space or encoding alone,
     for a row that sums up others, and for a condition that no run meets.

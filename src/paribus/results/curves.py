@@ -144,7 +144,7 @@ def read_curves(
 
 
 def timed_in_turn(trials: Iterable[Trial], turns: Turns) -> bool:
-    """Return True if every trial's training was timed in turn."""
+    """Return True if every trial has a timing of its own."""
     return all(turns.get(trial, {}).get(IN_TURN) for trial in trials)
 
 
@@ -207,7 +207,7 @@ def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
 
 
 def to_target(curve: LossCurve, target: float, axis: Axis) -> tuple[float, bool]:
-    """Return the budget to `target`, or all that was spent, and whether the target was reached."""
+    """Return (budget to `target`, or the whole budget; whether the target was reached)."""
     spent, needed = curve.along(axis), curve.spent_at(target, axis)
     if spent is None:
         return math.nan, False
@@ -252,8 +252,7 @@ def target_axis(metric: str) -> Axis | None:
 def curve_values(
     study: Study, curves: Curves, arm: str, seed: int, *, in_turn: bool
 ) -> dict[str, float]:
-    """Return the values of one trial by `Metric.key`; those in seconds only of arms timed in
-    turn."""
+    """Return the values of one trial by `Metric.key`; seconds only for timed arms."""
     curve, target = curves.get((arm, seed)), study.facts.target
     if curve is None:
         return {}

@@ -191,8 +191,7 @@ class Folder:
 
 
 def _flaw(name: str, footer: pq.FileMetaData, names: list[str]) -> str:
-    """Say where a table, by its own footer, is larger in memory than any of ours, or lacks a
-    column; empty where it does not.
+    """Return why a table cannot be read, such as a missing column; "" if it can.
 
     A file of a few megabytes may hold gigabytes of one value.
     """

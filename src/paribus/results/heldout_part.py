@@ -102,8 +102,8 @@ def awaits_heldout_part(results: Results) -> bool:
 
 
 def judged_text(results: Results) -> str:
-    """Say of which text the held-out scores of the verdict are, in a sentence; empty where no
-    test part is sealed, and no tuning has met the validation text."""
+    """Return a sentence about the text of the verdict's held-out scores; "" without a sealed
+    part and without tuning on the validation text."""
     validation = "Held-out scores are of the validation text"
     if not _seals_one(results):
         tuning = results.study.tuning

@@ -236,7 +236,7 @@ class Results(Shown):
 
     @cached_property
     def curves_in_turn(self) -> bool:
-        """True if the seconds of curves come from speeds measured in turn."""
+        """True if the seconds of curves come from the timing of arms."""
         return timed_in_turn(self.trials, self._turns)
 
     @cached_property
@@ -391,12 +391,12 @@ class Results(Shown):
 
     @cached_property
     def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:
-        """Speeds and training memory measured in turn, by (arm, seed)."""
+        """Timed speeds and training memory by (arm, seed)."""
         return turns(self.throughput)
 
     @cached_property
     def throughput(self) -> pa.Table:
-        """Table of speeds measured in turn: arm, seed, kind, tokens, seconds, bytes."""
+        """Table of timed speeds: arm, seed, kind, tokens, seconds, bytes."""
         folder = ResultsFolder(self.path)
         if not folder.has_timed(self.trials):
             return empty_rows("kind", "tokens", "seconds")
@@ -474,7 +474,7 @@ LABELS = ("probe", "part", "statistic", "unit")  # of its columns
 
 
 def last_row(table: pa.Table) -> dict[str, Any]:
-    """Return the last row; empty where there is none."""
+    """Return the last row, or {}."""
     return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
 
 

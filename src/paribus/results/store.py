@@ -69,7 +69,8 @@ class ResultsFolder(Folder):
 
     @property
     def is_archive(self) -> bool:
-        """Whether `paribus archive` wrote the folder; then it has no weights and is read only."""
+        """True for folders written by `paribus archive`, which have no weights and are read
+        only."""
         return is_regular(self.path / ARCHIVE)
 
     @property
@@ -79,12 +80,12 @@ class ResultsFolder(Folder):
 
     @property
     def is_tuning(self) -> bool:
-        """Whether the trials are tuning trials, whose weights are not kept."""
+        """True for folders of tuning trials, whose weights are not kept."""
         return self.path.name == TUNING_FOLDER and ResultsFolder(self.path.parent).exists
 
     @property
     def exists(self) -> bool:
-        """Whether the folder has a study."""
+        """True if the folder has a study."""
         return is_regular(self.path / "study.json")
 
     @property
@@ -148,14 +149,14 @@ class ResultsFolder(Folder):
         }
 
     def timed_trials(self) -> set[tuple[str, int]]:
-        """Return the trials that have been timed in turn."""
+        """Return the timed trials."""
         if not self.has_sealed(THROUGHPUT):
             return set()
         table = self.read_columns(THROUGHPUT, ["arm", "seed"])
         return set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
     def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
-        """Return True if all `trials` have been timed in turn."""
+        """Return True if all `trials` have been timed."""
         timed = self.timed_trials()
         return bool(timed) and set(trials) <= timed
 

@@ -223,13 +223,13 @@ def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterato
 
 
 @contextmanager
-def doing(console: Console, what: str) -> Iterator[None]:
-    """Say `what` is done while it is; a line where there is no terminal."""
+def doing(console: Console, action: str) -> Iterator[None]:
+    """Print `action` while the body runs; one line without a terminal."""
     if console.is_terminal:
-        with console.status(what):
+        with console.status(action):
             yield
         return
-    console.print(what)
+    console.print(action)
     yield
 
 

@@ -45,7 +45,7 @@ class Parabola:
 
     @property
     def offset(self) -> Floats:
-        """How far from the middle place it is least, between the outer ones."""
+        """Offset of the vertex from the middle position, within the outer positions."""
         low, high = self.x[0] - self.x[1], self.x[2] - self.x[1]
         bent = self.curvature > 0
         inside = np.clip(-self.slope / (2 * np.where(bent, self.curvature, 1.0)), low, high)
@@ -55,7 +55,7 @@ class Parabola:
 
     @property
     def vertex(self) -> float:
-        """Where a single one is least between its outer places."""
+        """Position of the vertex of one parabola, within its outer positions."""
         return float(np.clip(self.x[1] + self.offset, self.x[0], self.x[2]))
 
     def rise(self, offset: Floats) -> Floats:

@@ -60,7 +60,7 @@ MONOTONE_TO = 0.3
 
 
 def log_spent(spending: Spending, levels: Floats, fraction: float) -> Floats:
-    """Logarithm of what is spent up to information `fraction` in (0, 1], of one-sided `levels`."""
+    """Return the logarithm of the level spent up to information `fraction` in (0, 1]."""
     capped = np.minimum(levels, MONOTONE_TO)
     if fraction == 1:
         return np.log(levels)

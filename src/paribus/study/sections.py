@@ -170,8 +170,8 @@ class Decision(Spec):
 
 
 class Resources(Spec):
-    """What a trial is trained on. It decides how fast, and last bits: not what the study asks, so
-    that it is no part of its digest. Every trial's record has it, and it is a control."""
+    """Hardware of a trial. It changes speed and last bits, so it is a control and in every
+    trial's record, but not part of the study's digest."""
 
     devices_per_trial: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
     """Devices of one machine that train a trial together: each has the whole model and its rows of
@@ -183,7 +183,7 @@ class Resources(Spec):
 
     @property
     def devices(self) -> int:
-        """How many devices train a trial."""
+        """Number of devices that train a trial."""
         return self.devices_per_trial or 1
 
     @model_validator(mode="after")

@@ -137,8 +137,8 @@ class Study(Shown, Spec):
 
     @property
     def called(self) -> dict[str, str]:
-        """What a reader is shown of every arm: its title, or its name where two titles are alike.
-        The page and the PDF call arms so; the terminal and all records call them by name
+        """Display name of every arm: its title, or its name if two titles are equal. The page
+        and the PDF use it; the terminal and all records use names
         (`by_name`)."""
         titles = {name: arm.title or name for name, arm in self.arms.items()}
         is_clear = len(set(titles.values())) == len(titles)
@@ -157,7 +157,7 @@ class Study(Shown, Spec):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the study comes from a results folder, whose code may be somebody else's."""
+        """True for a study from a results folder, whose code may be somebody else's."""
         return self._is_foreign
 
     @model_validator(mode="before")
@@ -295,7 +295,7 @@ class Study(Shown, Spec):
 
     @property
     def is_paired(self) -> bool:
-        """Whether trials are paired by seed."""
+        """True if trials are paired by seed."""
         return self.inference.test != "welch_t"
 
     @property
@@ -422,9 +422,7 @@ def first_stage(study: Study) -> Study:
 
 
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
-    """Return a dumped study without the words that only describe it, without what its trials are
-    trained on, without what its tuning chose, which follows from the plan and its trials, and
-    without what it was registered in spite of."""
+    """Return a dumped study without texts, hardware, tuned values and accepted warnings."""
 
     def without(table: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
         return {key: value for key, value in table.items() if key not in keys}

@@ -29,7 +29,7 @@ STACKED, RUNS, COMMAND = "stacked", "runs", "command"
 
 
 class BuiltIn(NamedTuple):
-    """Where the parts of a built-in trainer are defined; each is imported when it is needed: its
+    """Import paths of a built-in trainer, imported when needed: its
     `StudyFormat`, its `paribus.results.records.RecordFormat` and its class."""
 
     format: str

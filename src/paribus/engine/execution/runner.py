@@ -211,7 +211,8 @@ class EngineRunner(Runner):
     def _fitting(
         self, study: Study, size: int, sharing: int, recorded: Any
     ) -> tuple[list[list[Trial]], list[str]]:
-        """Return stacks of all trials, each of `size` or of as many replicas as a device holds.
+        """Return stacks of all trials, with `size` replicas each or the number that a device
+        holds.
 
         `sharing` workers share the memory. Returns what to warn of, too. A stack that was begun and
         does not fit any more starts again in a smaller one; beside trials that were finished in a
@@ -294,7 +295,7 @@ class EngineRunner(Runner):
         keep_stacks(folder.path, [])
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-        """Judge the sealed test text, describe the text, and time the arms in turn."""
+        """Evaluate the sealed test text, describe the text, and time the arms."""
         if self.settings["open_test"] and (test := self._datasets[study.data].test):
             self._judge_test_text(study, folder, trials, test.text.digest)
         if tasks := self._describing(folder):

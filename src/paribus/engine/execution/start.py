@@ -72,8 +72,8 @@ def require_sealed(study: Study, folder: ResultsFolder) -> None:
 
 
 def device_warnings(study: Study, machine: dict[str, Any]) -> list[str]:
-    """Return warnings of what is slow on this machine: an emulated precision, or a CPU without a
-    compiler for its kernels."""
+    """Return warnings of slow hardware: an emulated precision, or a CPU without compiled
+    kernels."""
     lines = []
     if machine["device"] != "mps":  # PyTorch does not tell
         needed = {study.setting(arm).training.precision for arm in study.arms}

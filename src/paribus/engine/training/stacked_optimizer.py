@@ -187,7 +187,7 @@ class StackedOptimizer:
 
 
 def _broadcast(x: Any, target: Tensor) -> Any:
-    """Return a tensor [R, 1] with as many axes as `target`; a number or [] unchanged."""
+    """Return a tensor [R, 1] with the axes of `target`; a number or [] unchanged."""
     if not isinstance(x, Tensor) or x.ndim == 0:
         return x
     return x.view(*x.shape, *(1,) * (target.ndim - 2))

@@ -1,4 +1,4 @@
-"""Figures of what trials recorded: training, curves, held-out text, tasks and speed.
+"""Figures of recorded values: training, curves, held-out text, tasks and speed.
 
 A drawing that a probe or measure declares says how its columns are drawn; the rest is what every
 report has.
@@ -625,7 +625,7 @@ def tasks(results: Results) -> Figure | None:
 
 
 def throughput(results: Results) -> Figure | None:
-    """Draw tokens per second: measured in turn if available, else timed during training."""
+    """Draw tokens per second, timed side by side if available, else during training."""
     called = results.study.called
     rows: list[Row] = [
         {

@@ -53,7 +53,7 @@ def declarations(
 
 
 def possible(study: Study) -> dict[str, Metric]:
-    """Return every metric that a trial of `study` could measure, and those that are timed in turn.
+    """Return all metrics that a trial of `study` could measure, timing included.
 
     Raises ParibusError if two metrics have the same name.
     """

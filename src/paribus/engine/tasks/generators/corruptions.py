@@ -53,7 +53,7 @@ def _no_words(
 
 @task("agreement", n_choices=2)
 def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions such as "the values are" or "is", singular and plural in turn."""
+    """Yield questions such as "the values are" or "is", alternating singular and plural."""
     span = 10
     waiting: tuple[list[Question], list[Question]] = ([], [])
     # Two characters more than are shown, so that both forms fill the span.
@@ -69,7 +69,7 @@ def agreement(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("case", n_choices=2)
 def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield questions about a capital or small first letter, in turn."""
+    """Yield questions about a capital or small first letter, alternating."""
     span = 12
     known = set("".join(held_out.documents))
     waiting: tuple[list[Question], list[Question]] = ([], [])
