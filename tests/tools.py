@@ -27,9 +27,8 @@ from paribus.errors import ParibusError
 from paribus.report.cautions import Caution, all_cautions
 from paribus.report.model import Row, build_report
 from paribus.runs.executors.local import Local
-from paribus.runs.queue import Queue
+from paribus.runs.queue import Context, Queue
 from paribus.runs.runners import runner_of
-from paribus.runs.worker import Context
 
 
 def verb(*arguments: object) -> tuple[int, str, str]:

@@ -6,7 +6,8 @@ from paribus.decision.null import Calibration, calibrate
 from paribus.decision.reach import require_comparison, require_reachable, unreachable
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.decision.rules import RULES, find_rule, own_rule, rule_of
-from paribus.decision.verdict import Depends, Verdict, Verdicts, decide
+from paribus.decision.schema import Depends, Verdict
+from paribus.decision.verdict import Verdicts, decide
 from paribus.decision.word import STYLE_OF, TRUTH, WORDS, Word, exit_code, word_of
 
 __all__ = [

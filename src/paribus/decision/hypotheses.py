@@ -11,7 +11,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.study import Hypothesis, Study
 
 if TYPE_CHECKING:
-    from paribus.decision.verdict import Verdict
+    from paribus.decision.schema import Verdict
 
 
 HypothesisState = Literal["supported", "contradicted", "mixed", "undecided"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
@@ -12,6 +11,7 @@ from paribus.analysis.choice import FINER_GRID, MORE_TUNING_SEEDS
 from paribus.decision.evidence import Value, events_shown, quality_shown
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
+from paribus.decision.schema import Needed
 from paribus.decision.word import Word
 from paribus.errors import ParibusError
 from paribus.statistics import (
@@ -124,27 +124,6 @@ def require_reachable(study: Study) -> None:
         raise ParibusError(
             f"{'; '.join(lines)}; change the design, or register it all the same with {ACCEPT}"
         )
-
-
-@dataclass(frozen=True)
-class Needed:
-    """The seeds or other means that would resolve a verdict.
-
-    Attributes:
-        pairs: seed pairs, or runs of each arm; None if more would not help, or it is unknown.
-        why_not: the code of why there is no number (`report.cautions` has the sentences); empty if
-            there is one, or nothing is left to resolve.
-        instead: what reduces the largest part of the error, such as `more questions`, if that is
-            not more seeds.
-        shows_cure: whether so many pairs would show a cure of instability, not resolve quality.
-        share: the part of the squared error that `instead` reduces.
-    """
-
-    pairs: int | None = None
-    why_not: str = ""
-    instead: str = ""
-    shows_cure: bool = False
-    share: float | None = None
 
 
 MORE_HARM = Needed(why_not="more_harm")

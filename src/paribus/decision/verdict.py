@@ -4,110 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from paribus.analysis import Analysis, Contrast, Interacting
-from paribus.decision.evidence import Evidence, cost_of, gather, stated
+from paribus.decision.evidence import cost_of, gather, stated
 from paribus.decision.hypotheses import row_verdicts
-from paribus.decision.reach import Needed, needed
+from paribus.decision.reach import needed
 from paribus.decision.rules import rule_of
-from paribus.decision.word import Word, word_of
+from paribus.decision.schema import Depends, Verdict
+from paribus.decision.word import word_of
 from paribus.shown import Shown
 from paribus.study.tuning_study import TASKS
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A decision on one arm and one primary endpoint.
-
-    Attributes:
-        arm, reference: what is compared with what.
-        metric, label: of the endpoint, and its name for readers.
-        word: what the evidence says of the arm (`decision.word`).
-        cost: of a BETTER arm, what is unknown of its cost or too much: "", "not measured", "over"
-            or "not shown".
-        effect, low, high: the change in the metric's unit (in logarithms if it is compared as a
-            ratio), and its interval of level 1 - alpha by the test that decides.
-        p, adjusted_p: of that test, and by Holm's method over the family; None if untested.
-        n: seed pairs, or runs of the smaller arm.
-        target: what the claim is about besides new seeds, such as `this text`.
-        text_error: of a claim about this text: the standard error that the choice of text would
-            add; None if it is unknown, or in the interval already.
-        margin: the registered one.
-        rule, row, outcome, reason: the registered rule, and its row that applies.
-        supports, contradicts: hypotheses of the study, by name.
-        evidence: what the word and the row rest on.
-        needed: what would resolve it.
-        p_over_studies: `adjusted_p` times the number of studies with primary tests on this test
-            text (Bonferroni's bound over them), as far as the ledger knew. It decides nothing.
-    """
-
-    arm: str
-    reference: str
-    metric: str
-    label: str
-    word: Word
-    cost: str
-    effect: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    adjusted_p: float | None
-    n: int
-    target: str
-    text_error: float | None
-    margin: float | None
-    rule: str
-    row: str
-    outcome: str
-    reason: str
-    supports: tuple[str, ...]
-    contradicts: tuple[str, ...]
-    evidence: Evidence
-    needed: Needed
-    p_over_studies: float | None = None
-
-    def __repr__(self) -> str:
-        return f"<Verdict {self.arm}, {self.metric}: {self.word}>"
-
-    @property
-    def pairs_needed(self) -> int | None:
-        """Seed pairs, or runs of each arm, that would resolve it; None if unknown."""
-        return self.needed.pairs
-
-
-@dataclass(frozen=True)
-class Depends:
-    """An answer to: does the effect of some arms differ from that of others, on one endpoint?
-
-    Attributes:
-        word: DIFFERS where Holm's p is at most alpha and the difference is not shown to lie inside
-            the margin; SAME where it is; UNRESOLVED, DESCRIPTIVE and INVALID as of a verdict.
-        of, than: the arms whose mean effects are compared.
-        effect, low, high: the difference, in the metric's unit (of what is compared as a ratio, in
-            logarithms), and its interval of level 1 - alpha by the test that decides.
-        p, adjusted_p: of that test, and by Holm's method over interactions x primary endpoints.
-        n: seeds that all these arms share.
-        why_not: why it cannot be judged; empty where it can.
-        found: what it rests on.
-    """
-
-    name: str
-    title: str
-    metric: str
-    word: Literal["DIFFERS", "SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"]
-    of: tuple[str, ...]
-    than: tuple[str, ...]
-    effect: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    adjusted_p: float | None
-    n: int
-    margin: float | None
-    why_not: str
-    found: Interacting = field(repr=False)
 
 
 class Verdicts(Shown, list[Verdict]):

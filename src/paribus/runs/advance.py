@@ -37,7 +37,7 @@ from paribus.study.tuning_study import FOLDER
 from paribus.untrusted_io import RECORD_BYTES, read_text
 
 if TYPE_CHECKING:
-    from paribus.runs.worker import Context
+    from paribus.runs.queue import Context
 
 Say = Callable[[str], None]
 

@@ -33,6 +33,7 @@ from pydantic import TypeAdapter, ValidationError
 from paribus.errors import ParibusError
 from paribus.files import add_line, write_bytes
 from paribus.results.lock import is_dead, process_record
+from paribus.runs.processes import Leaving
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 
 STALE_SECONDS = 120.0
@@ -306,3 +307,28 @@ class Queue:
                     event = json.loads(line)
                     if isinstance(event, dict):
                         yield event | {"worker": worker}
+
+
+@dataclass
+class Context:
+    """The place of a child process in a run.
+
+    Attributes:
+        worker: the name of its worker.
+        slot: its number among the worker's children, from 0, which selects its GPU.
+        leaving: whether it was asked to leave.
+    """
+
+    queue: Queue
+    order: Order
+    worker: str
+    slot: int
+    leaving: Leaving = field(default_factory=Leaving)
+
+    def report(self, event: str, **content: Any) -> None:
+        """Report an event, such as the progress of a trial."""
+        self.queue.report(self.worker, {"event": event} | content)
+
+    def say(self, words: str) -> None:
+        """Report a line that the command prints."""
+        self.report("say", words=words)

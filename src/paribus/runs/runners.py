@@ -28,7 +28,7 @@ from paribus.study import Study
 from paribus.study.trainer import BUILT_IN, COMMAND, RUNS, STACKED, Trial
 
 if TYPE_CHECKING:
-    from paribus.runs.worker import Context
+    from paribus.runs.queue import Context
 
 MOST_NAMED = 3  # files that an error names
 

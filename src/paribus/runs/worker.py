@@ -35,7 +35,7 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.context import ForkProcess, SpawnProcess
 from pathlib import Path
@@ -43,8 +43,8 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.errors import ParibusError
 from paribus.runs import processes
-from paribus.runs.processes import Leaving, Left
-from paribus.runs.queue import STALE_SECONDS, Order, Queue, Task
+from paribus.runs.processes import Left
+from paribus.runs.queue import STALE_SECONDS, Context, Order, Queue, Task
 from paribus.search_path import add_own_folder
 
 if TYPE_CHECKING:
@@ -65,31 +65,6 @@ IGNORED = tuple(
 
 class Stop(BaseException):
     """Raised when a scheduler or the parent process asks the worker to leave."""
-
-
-@dataclass
-class Context:
-    """The place of a child process in a run.
-
-    Attributes:
-        worker: the name of its worker.
-        slot: its number among the worker's children, from 0, which selects its GPU.
-        leaving: whether it was asked to leave.
-    """
-
-    queue: Queue
-    order: Order
-    worker: str
-    slot: int
-    leaving: Leaving = field(default_factory=Leaving)
-
-    def report(self, event: str, **content: Any) -> None:
-        """Report an event, such as the progress of a trial."""
-        self.queue.report(self.worker, {"event": event} | content)
-
-    def say(self, words: str) -> None:
-        """Report a line that the command prints."""
-        self.report("say", words=words)
 
 
 @dataclass

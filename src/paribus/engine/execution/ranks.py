@@ -29,8 +29,8 @@ from paribus.engine.training.ranks import PATIENCE, Ranks
 from paribus.errors import ParibusError
 from paribus.runs.advance import study_of
 from paribus.runs.processes import Left, ending, tie_to
-from paribus.runs.queue import Task
-from paribus.runs.worker import DIED, DONE, IGNORED, LEFT, STOPPING, Context, Reporting
+from paribus.runs.queue import Context, Task
+from paribus.runs.worker import DIED, DONE, IGNORED, LEFT, STOPPING, Reporting
 from paribus.search_path import add_own_folder
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from paribus.study import Study, is_untuned
 from paribus.study.trainer import Trial
 
 if TYPE_CHECKING:
-    from paribus.runs.worker import Context
+    from paribus.runs.queue import Context
 
 # Folders of `paribus.engine` whose files declare what a study may name.
 DECLARING = """

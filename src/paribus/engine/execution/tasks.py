@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import torch
 
     from paribus.engine.training.ranks import Ranks
-    from paribus.runs.worker import Context
+    from paribus.runs.queue import Context
 
 DRY_ROWS = 2 * 6  # windows of a dry run: two in each of six passes
 

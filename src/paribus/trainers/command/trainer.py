@@ -36,7 +36,7 @@ from paribus.trial import SEED as TRIAL_SEED
 from paribus.untrusted_io import CODE_BYTES, MIB, RECORD_BYTES, is_regular, read_bytes, read_text
 
 if TYPE_CHECKING:
-    from paribus.runs.worker import Context
+    from paribus.runs.queue import Context
 
 REPORT_SECONDS = 1.0  # between two reports of what a program has printed
 LOGGER = logging.getLogger("paribus")
