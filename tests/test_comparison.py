@@ -39,7 +39,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("seeds", [1, 2]),
         ("seeds", [1, 2, 4]),
         ("paired.n", 4),
-        ("tested", 1),  # JSON's true is no number
+        ("tested", 1),  # JSON's true is not a number
         ("tested", False),
         ("missing", 0.0),
         ("holm_p", None),

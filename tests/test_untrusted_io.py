@@ -1,4 +1,4 @@
-"""Files that somebody else wrote: what is no ordinary file or too large is refused at once."""
+"""Files that somebody else wrote: what is not an ordinary file or too large is refused at once."""
 
 import os
 import time

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 RELATIVE = 1e-9  # a thousandth of the last of six printed digits
 LEAST = 1e-12  # of the largest mean or SD beside a number that is 0 but for rounding
-MOST_INTEGER = 2**63  # a larger one is no count
+MOST_INTEGER = 2**63  # a larger one is not a count
 
 
 @dataclass

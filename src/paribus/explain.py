@@ -42,7 +42,7 @@ def explain(
         if place and place[-1] in MEMBERS and problem["type"] not in (*UNKNOWN_KEY, "missing"):
             place = place[:-1]
         problems.setdefault(place, []).append(problem)
-    # A list that is too short because its entries were refused is no problem of its own.
+    # A list that is too short because its entries were refused is not a problem of its own.
     refused = {place[:n] for place in problems for n in range(len(place))}
     problems = {
         place: names

@@ -156,7 +156,7 @@ def sweep(folder: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """Return SHA-256 of a file's bytes. Raises ParibusError where it is no regular file."""
+    """Return SHA-256 of a file's bytes. Raises ParibusError where it is not a regular file."""
     with open_regular(path, WEIGHTS_BYTES) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -38,7 +38,7 @@ SHARE = "share"  # the unit of what is shown as per cent
 def one_line(text: str) -> str:
     """Return `text` if it is one printable line. Raises ValueError."""
     if not (text + "a").isprintable():
-        raise ValueError(f"{text!r:.80} is no line of text")
+        raise ValueError(f"{text!r:.80} is not a line of text")
     return text
 
 
@@ -57,7 +57,7 @@ class ItemSums:
         total, count: columns of a trial's blocks.parquet: of each block of items, what is added up,
             and over what it is divided.
         scale: from the unit of `total` over that of `count` to the metric's.
-        step: the smallest change of a total: 1 of a number of hits; 0 where it is no whole number.
+        step: the smallest change of a total: 1 of a number of hits; 0 if it is not whole.
     """
 
     total: Words

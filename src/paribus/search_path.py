@@ -27,5 +27,5 @@ def own_folders() -> list[str]:
 
 
 def shared_folders() -> list[str]:
-    """Return all the others, as absolute paths."""
+    """Return the absolute paths of all `sys.path` entries that `add_own_folder` did not add."""
     return [path or os.getcwd() for path in sys.path if path not in _ADDED]

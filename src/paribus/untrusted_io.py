@@ -64,7 +64,7 @@ def open_regular(path: str | os.PathLike[str], limit: int, *, missing: str = "")
     except ValueError as error:
         if isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8":
             raise  # not the path is at fault, but this system's names of files
-        raise ParibusError(f"the path '{name}' is no text: {error}; correct the path") from None
+        raise ParibusError(f"the path '{name}' is not text: {error}; correct the path") from None
     except OSError as error:
         raise ParibusError(f"cannot read {name}: {error.strerror}", code="unreadable") from None
     try:
@@ -122,7 +122,7 @@ def parse_json(
     """Return the value of a JSON text; `where` is what errors call it.
 
     Without `finite`, NaN and infinities are numbers, as Python's own json writes them of losses.
-    Raises MalformedError for what is no JSON, and ParibusError for what is too deep.
+    Raises MalformedError for what is not JSON, and ParibusError for what is too deep.
     """
     with _errors_named(where, "JSON", way_out):
         if not finite:
@@ -133,14 +133,14 @@ def parse_json(
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):  # NaN, Infinity, 1e999
-        raise ValueError(f"{number[:40]} is no finite number")
+        raise ValueError(f"{number[:40]} is not a finite number")
     return value
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Return the table of a TOML text; `where` is what errors call it.
 
-    Raises MalformedError for what is no TOML, and ParibusError for what is too deep.
+    Raises MalformedError for what is not TOML, and ParibusError for what is too deep.
     """
     with _errors_named(where, "TOML", "correct it"):
         return tomllib.loads(text)

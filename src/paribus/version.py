@@ -1,3 +1,3 @@
-"""The version of paribus: here alone, for the package, its records and its build."""
+"""The version of paribus, for the package, its records and its build."""
 
 VERSION = "0.1.0"

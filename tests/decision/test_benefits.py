@@ -102,7 +102,7 @@ def test_speed_is_compared_as_a_ratio(small_study, fabricate):
         # Significantly worse, and shown to be so by less than the margin.
         ({"loss": 0.01, "spread": 0.05, "speed": 1.25, "benefit": "training_throughput"}, "6"),
         ({"spread": 4.0, "speed": 1.25, "benefit": "training_throughput"}, "9"),
-        # A quarter of the speed is over its budget, whatever is saved; without one it is no matter.
+        # A quarter of the speed is over its budget, whatever is saved; without one it is allowed.
         (
             {"speed": 0.25, "memory": 0.5, "benefit": "training_memory", "throughput_budget": 0.05},
             "4",

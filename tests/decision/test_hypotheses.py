@@ -78,7 +78,7 @@ def test_verdicts_support_or_contradict_it(judged, changed, state, counts):
     ("changed", "why"),
     [
         ({"arms": ["lm"]}, "arm 'lm' is compared with nothing: known: ln, rms"),
-        ({"endpoint": "brier_score"}, "'brier_score' is no primary endpoint"),
+        ({"endpoint": "brier_score"}, "'brier_score' is not a primary endpoint"),
         ({"contradicted_by": ["row 99"]}, "no row of the rule 'superiority'"),
         ({"contradicted_by": ["REJECT"]}, "would both support and contradict 'H1'"),
     ],

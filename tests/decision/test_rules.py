@@ -142,7 +142,7 @@ def test_better_evidence_never_gets_a_worse_verdict(e, name, data):
     part = data.draw(st.sampled_from(list(BETTER)))
     low, high = sorted(data.draw(st.tuples(*[st.integers(0, len(BETTER[part]) - 1)] * 2)))
     worse, better = (e._replace(**{part: BETTER[part][place]}) for place in (low, high))
-    # A gain beyond the margin is no loss beyond it.
+    # A gain beyond the margin is not a loss beyond it.
     assume(not (better.quality == "Q+" and not better.not_worse))
     # Where it is shown to cure, and diverges in more runs, nothing is adopted.
     assume(not (better.fix == "fix" and better.divergence == "more"))

@@ -191,7 +191,7 @@ def test_an_edited_measure_is_refused_by_its_name(measured):
         ("strays", "measure 'strays' failed: .*a part 'elsewhere' that it does not declare"),
         ("other_items", "measure 'other_items' failed: .*its value is .*, and its items give"),
         ("forgets", "measure 'forgets' gives other numbers when it is called again"),
-        ("plain", r"evaluation.own = 'ideas.py:plain': 'plain' is there, and is no measure"),
+        ("plain", r"evaluation.own = 'ideas.py:plain': 'plain' is there, and is not a measure"),
     ],
 )
 def test_a_bad_measure_fails_in_the_dry_run(name, words, tmp_path):

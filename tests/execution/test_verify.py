@@ -153,7 +153,7 @@ def infinite(path: Path) -> None:
             plain("analysis.json", lambda a: a.pop("schema_version")),
             "analysis.json was written by a development version",
         ),
-        (infinite, "1e999 is no finite number"),
+        (infinite, "1e999 is not a finite number"),
         (
             edit("verdict.json", lambda v: v["verdicts"][0].update(row="12")),
             r"verdict.json is not what the records give: verdicts\.0\.row",

@@ -28,7 +28,7 @@ def test_wide(tmp_path):
     )
     assert first.scores == {"loss": 3.1, "accuracy": 0.5}
     assert first.facts == {"arm": "base", "seed": 1, "rate": 0.1}
-    assert second.scores == {"loss": 3.2}  # an empty cell is no score
+    assert second.scores == {"loss": 3.2}  # an empty cell is not a score
     assert math.isnan(third.scores["loss"])  # and a NaN is one
 
 
@@ -107,7 +107,7 @@ def test_a_run_over_many_batches():
         ({"scores": ("los",)}, "did you mean 'loss'"),
         ({"scores": ("variant",)}, "row 1: 'base'"),
         ({"scores": ("loss",), "arm": "variant", "run": ("rate",)}, "two rows are one run"),
-        ({"metric": "variant"}, "name both"),
+        ({"metric": "variant"}, "set both"),
         ({"scores": ("loss",), "step": "seed", "item": "seed"}, "at once"),
         ({"scores": ("loss",), "step": "accuracy", "arm": "variant"}, "has no step"),
     ],
@@ -155,7 +155,7 @@ def test_a_list_of_objects_is_a_table(tmp_path):
     assert (one.scores["loss"], two.scores["loss"], three.scores) == (1.0, 2.0, {})
     file.write_text('[{"arm": "a", "loss": 1}, 3]')
     reading = read(str(file), columns=Columns(("loss",), "arm"))
-    assert "row 2 is no JSON object" in reading.refused[0][1]
+    assert "row 2 is not a JSON object" in reading.refused[0][1]
 
 
 def test_values_within_values_have_names_with_points(tmp_path):

@@ -18,7 +18,7 @@ from paribus.results import Results
 
 JUDGED = ("validation_loss", "validation_accuracy")
 STEPS = ("step", "train_loss")
-BLUE = "rgb(0, 114, 178)"  # of the first arm that is no baseline
+BLUE = "rgb(0, 114, 178)"  # of the first arm that is not a baseline
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 

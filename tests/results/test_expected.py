@@ -125,7 +125,7 @@ def test_a_malformed_table_is_one_line(damaged, table):
             for at, name in enumerate(("arm", "seed")):
                 full = full.set_column(at, name, pa.array([trial[at] for trial in trials]))
         pq.write_table(full, file)
-    # Sealed as it is: a seal is no promise of sense.
+    # Sealed as it is: a seal is not a promise of sense.
     write_json(damaged / "manifest.json", {file.name: file_digest(file)})
     refused(("report", "--no-page"), damaged, file)
 
@@ -160,5 +160,5 @@ def test_read_only(damaged, monkeypatch, options):
     ],
 )
 def test_what_is_inside_is_looked_at_too(name, value):
-    with pytest.raises(ParibusError, match="is not what was written there"):
+    with pytest.raises(ParibusError, match="changed or damaged after"):
         require(Path(name), value, known_records())

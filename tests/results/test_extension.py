@@ -166,7 +166,7 @@ def test_what_cannot_be_extended_is_refused(small_study, fabricate):
     with pytest.raises(ParibusError, match=r"added after results had been seen \(6\)"):
         extend(late.path, 2)
     assert not (late.path / "registration-2.json").exists()
-    with pytest.raises(ParibusError, match="is no results folder"):
+    with pytest.raises(ParibusError, match="is not a results folder"):
         extend(late.path / "nothing", 2)
 
 

@@ -121,7 +121,7 @@ def test_other_folders_are_not_taken(tmp_path, small_study):
         ResultsFolder(tmp_path / "file").require_same(small_study())
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("x")
-    with pytest.raises(ParibusError, match="holds something that is no study"):
+    with pytest.raises(ParibusError, match="holds something that is not a study"):
         ResultsFolder(tmp_path / "home").require_same(small_study())
     with pytest.raises(ParibusError, match="no results folder"):
         load_results(tmp_path / "home")

@@ -49,7 +49,7 @@ def own(tmp_path, monkeypatch):
         ("Clustr", {}, "no backend of that name: did you mean 'Cluster'"),
         ("Cluster", {}, "--backend-option of 'cluster.py:Cluster': 'partition' is missing"),
         ("Cluster", {"partition": "a", "node": 2}, "unknown key 'node': did you mean 'nodes'"),
-        ("NoBackend", {}, "NoBackend is no backend"),
+        ("NoBackend", {}, "NoBackend is not a backend"),
     ],
 )
 def test_a_backend_that_is_none_is_told_in_one_line(own, name, options, words):

@@ -68,7 +68,7 @@ def test_events_are_seen_as_the_study_says(tmp_path):
 
     calm = (4.0, 3.9, 3.8, 3.7, 3.6, 3.5)
     assert of(*calm) == (False, False)
-    assert of(*calm, 9, 3.4, 3.3) == (False, False)  # one step is no spike
+    assert of(*calm, 9, 3.4, 3.3) == (False, False)  # one step is not a spike
     assert of(*calm, 9, 9, 3.4, 3.3) == (False, True)
     assert of(*calm, 9, 9) == (True, True)
     assert of(*calm, math.nan, 3.3) == (True, False)

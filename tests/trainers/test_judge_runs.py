@@ -121,7 +121,7 @@ def test_per_cent_against_a_share_is_refused_or_asked_about():
     assert not asked(base=share, new=[one + 0.2 for one in share])
     assert not asked(base=share, new=[2000 * one for one in share])
     assert not asked(base=share, new=[0.0, 0.0, 0.0, 0.0, math.nan])
-    # Spread over two orders of magnitude is no gap.
+    # Spread over two orders of magnitude is not a gap.
     assert not asked(base=[1, 3, 9, 27, 81, 243], new=[2, 5, 14, 40, 120, 300])
 
 
@@ -131,10 +131,10 @@ def test_a_row_that_sums_up_others_is_no_run(word):
     data["seed"] = [*map(str, data["seed"]), word, word]
     data["variant"] += ["base", "new"]
     data["loss"] += [3.2, 3.15]
-    with pytest.raises(ParibusError, match=f"called '{word}' and is no run"):
+    with pytest.raises(ParibusError, match=f"called '{word}' and is not a run"):
         judge(data)
     data["Unnamed: 0"] = data.pop("seed")  # the index of a frame
-    with pytest.raises(ParibusError, match=f"called '{word}' and is no run"):
+    with pytest.raises(ParibusError, match=f"called '{word}' and is not a run"):
         judge(data)
 
 
@@ -200,7 +200,7 @@ def test_runs_keep_their_own_seeds():
     found = {one.arm: list(one.values) for one in analysis.summaries}
     assert found == {"base": [0, 1, 2, 3, 4], "new": [10, 11, 12, 13, 14]}
     assert verdicts[0].n == 5 and analysis.n_trials == 10 and not analysis.left_out
-    # What tells no two runs apart is no number of theirs.
+    # What tells no two runs apart is not a number of theirs.
     named = judge(data | {"seed": list("abcdefghij")}).analysis
     assert {one.arm: list(one.values) for one in named.summaries}["base"] == [1, 2, 3, 4, 5]
     assert named.contrasts[0].decided == analysis.contrasts[0].decided
@@ -586,9 +586,9 @@ def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested():
     data = table(base=[3.2, 3.21, 3.19, 3.2, 3.22], new=[3.1234] * 5)
     said = judge(data)[0]
     assert said.word == "UNRESOLVED" and said.p is None
-    # A score that is coarse says so; a whole number is no surprise.
+    # A score that is coarse says so; a whole number is not a surprise.
     assert judge(data, resolution=0.03)[0].word == "BETTER"
-    # A resolution of 0.1 hides so much spread that 0.08 is no difference.
+    # A resolution of 0.1 hides so much spread that 0.08 is not a difference.
     assert judge(data, resolution=0.1)[0].word == "UNRESOLVED"
     whole = table(base=[3, 4, 3, 5, 4], new=[2] * 5)
     assert judge(whole)[0].p is not None
@@ -712,7 +712,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
         "differ in case or space",
     ),
     "one seed twice": ({}, {"seed": [1, 2, 3, 4, 4, 1, 2, 3, 4, 5]}, "2 runs of seed 4"),
-    "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "is no number"),
+    "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "is not a number"),
     "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "no whole number"),
     "two sets": ({}, {"eval_set": ["fineweb"] * 9 + ["c4"]}, "not evaluated alike"),
     "margin": ({"margin": -0.1}, {}, "greater than 0"),

@@ -92,7 +92,7 @@ def adjusted(contrasts: Sequence[Contrast], alpha: float) -> list[Contrast]:
 def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
     """Return contrasts with what other tests say, each adjusted over the family in the same way.
 
-    A test that could not have rejected at this number of pairs is shown, and is no disagreement.
+    A test that could not have rejected at this number of pairs is shown, and is not a disagreement.
     """
     checks: list[list[Check]] = [[] for _ in family]
     for name in dict.fromkeys(name for c in family for name in c.others):
@@ -260,7 +260,7 @@ def _with_items(table: Table, contrast: Contrast, endpoint: Endpoint) -> Contras
     are about new items: that then decides.
 
     Items are questions of tasks, documents of the held-out text, or contiguous blocks of its
-    windows. Where the arms do not share them, or the metric is no mean over them, `items_why_not`
+    windows. Where the arms do not share them, or the metric is not their mean, `items_why_not`
     says so.
     """
     study, items = table.results.study, Items(table, contrast)

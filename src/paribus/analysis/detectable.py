@@ -139,9 +139,9 @@ def sights(study: Study) -> list[Sight]:
 def detectable(
     study: Study, *, pilot: Analysis | None = None, sd: float | None = None
 ) -> list[Detectable]:
-    """One row per primary endpoint and contrast, from the SDs of an earlier study's contrasts; or
-    per contrast of the first endpoint, from a stated `sd`; or, with neither, for each contrast of
-    which the kept studies have a like one, from the median of those.
+    """Return the smallest detectable change for each primary endpoint and contrast. The SD is
+    `sd` if given (first endpoint only), else from `pilot`, else the median over similar
+    contrasts of kept studies.
 
     Of the registered test, at the level of Holm's first step: alpha over the family, which a
     contrast must reach whatever the others do. A contrast that the pilot lacks takes the largest SD

@@ -100,7 +100,7 @@ def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) 
 
 
 def share_step(table: Table, metric: str) -> float | None:
-    """Return the step of a share of items; None where it is no share."""
+    """Return the step of a share of items; None where it is not a share."""
     stated = table.results.study.facts.resolution.get(metric)
     declared, trial = table.results.metrics[metric], next(iter(table.events), None)
     if stated is not None or trial is None or not declared.items:
@@ -172,7 +172,7 @@ class Items:
         table, contrast = self.table, self.contrast
         over, arms = contrast.declared.items, (contrast.reference, contrast.arm)
         if not over:
-            return f"{contrast.declared.label} is no ratio of sums over items"
+            return f"{contrast.declared.label} is not a ratio of sums over items"
         if isinstance(over, str):
             task = contrast.declared.task
             sides = [question_scores(table, arm, self.seeds_of(arm), task) for arm in arms]

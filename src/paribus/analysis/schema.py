@@ -96,7 +96,8 @@ class Cost(Result):
 
 @dataclass(frozen=True)
 class Costs(Result):
-    """The costs of an arm besides quality, over seed pairs; None for fewer than two.
+    """An arm's costs other than quality, over seed pairs; a cost is None with fewer than two
+    pairs.
 
     Attributes:
         calibration: rise of the expected calibration error.
@@ -511,7 +512,7 @@ class Analysis(Shown, Result):
         if arm not in (arms := [name for name, _ in self.study.contrasts]):
             raise ParibusError(f"arm '{arm}' is compared with nothing: {nearest(arm, arms)}")
         metrics = [endpoint.metric for endpoint in self.study.endpoints]
-        raise ParibusError(f"metric '{metric}' is no endpoint: {nearest(metric, metrics)}")
+        raise ParibusError(f"metric '{metric}' is not an endpoint: {nearest(metric, metrics)}")
 
     def summary(self, arm: str, metric: str) -> Summary:
         """Return the values of `arm` on `metric`, one of `metrics`."""

@@ -110,7 +110,7 @@ def windows(tried: Tried, arm: str) -> list[list[int]]:
     values of all other keys, and then of each other combination of these that has them.
 
     Along `vertex_key`. A best value at the edge has both neighbours on one side; one where a seed
-    diverged is no neighbour. Empty where there are no three such candidates in a row with the
+    diverged is not a neighbour. Empty where there are no three such candidates in a row with the
     other keys as chosen.
     """
     key, losses = vertex_key(tried), tried.losses(arm)

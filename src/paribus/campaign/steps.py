@@ -109,7 +109,7 @@ def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any]) ->
 
 def _begin(campaign: Campaign, name: str, overrides: Mapping[str, Any], register: Register) -> None:
     """Record an idea and register its screen, which tries its code."""
-    campaign.study_of(name, {name: overrides})  # refuse what is no arm before it is recorded
+    campaign.study_of(name, {name: overrides})  # refuse what is not an arm before it is recorded
     folder = campaign.results_of(name, "screen")
     study = campaign.study_of(f"{name}-screen", {name: overrides}, screen=True)
     shutil.rmtree(folder.parent, ignore_errors=True)  # left by a process that was killed
@@ -122,7 +122,7 @@ def _begin(campaign: Campaign, name: str, overrides: Mapping[str, Any], register
 
 
 def _screen(campaign: Campaign, idea: Idea, run: Run, register: Register) -> None:
-    """Train few seeds. An idea passes if its mean change is for the better; this is no verdict."""
+    """Train few seeds. An idea passes if its mean change is an improvement."""
     study = campaign.study_of(f"{idea.name}-screen", {idea.name: idea.overrides}, screen=True)
     folder = campaign.results_of(idea.name, "screen")
     register(study, folder)

@@ -319,7 +319,7 @@ def ledger(path: Path | None = None, *, json: Json = False) -> None:
     from paribus.ledger import VARIABLE, events_in, ledger_path, uses
 
     if path is not None and not path.is_file():
-        raise ParibusError(f"there is no ledger {path}; name the file of one")
+        raise ParibusError(f"{path} is not a file; give the path of a ledger file")
     path = path or ledger_path()
     if path is None:
         raise ParibusError(f"{VARIABLE} is empty, which turns the ledger off; name a file in it")

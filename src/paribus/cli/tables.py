@@ -255,7 +255,7 @@ def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Ite
 
 
 def rates(calibration: Calibration, *, lacks_choice: bool) -> Iterator[Table | str]:
-    """Yield the measured error rates of the whole pipeline, and what they are of."""
+    """Yield a table of the pipeline's measured error rates, and a paragraph about it."""
     rows = [
         (
             *(rate.name, f"{rate.nominal:.1%}", f"{rate.rate:.1%}"),

@@ -131,7 +131,7 @@ def _quality(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
 
 
 def quality_shown(contrast: Contrast, alpha: float) -> Quality:
-    """Return what the deciding test shows of one contrast, in its family."""
+    """Return the quality of a contrast: Q+ better, Q- worse, Q0 equivalent, Q? undecided."""
     says = contrast.decided
     if says is None:
         return "Q?"

@@ -135,8 +135,8 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
         endpoints = [] if hypothesis.endpoint is None else [hypothesis.endpoint]
         for names, possible, problem in (
             (hypothesis.arms, compared, "arm '{}' is compared with nothing"),
-            (endpoints, judged, "'{}' is no primary endpoint, and has no verdict"),
-            (named, known, f"'{{}}' is no outcome, and no row of the rule '{rule.name}'"),
+            (endpoints, judged, "'{}' is not a primary endpoint, and has no verdict"),
+            (named, known, f"'{{}}' is not an outcome, and no row of the rule '{rule.name}'"),
         ):
             if unknown := next((name for name in names if name not in possible), None):
                 hint = nearest(unknown, possible)

@@ -56,7 +56,7 @@ def holds_where(conditions: tuple[Condition, ...], state: Mapping[str, Value]) -
 
 
 def _as_lists(holds: Any) -> Any:
-    """Return a list of tables of lists; a table or a value may stand for a list of one."""
+    """Normalize conditions to a list of tables whose values are lists."""
     tables = [holds] if isinstance(holds, Mapping) else holds
     return [
         {part: value if isinstance(value, list | tuple) else [value] for part, value in t.items()}
@@ -208,5 +208,5 @@ def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
     try:
         return FORM.validate_python(dict(record))
     except ValidationError as error:
-        text = f"{where}: this is no decision rule: {explain(error)}; restore it"
+        text = f"{where}: this is not a decision rule: {explain(error)}; restore it"
         raise ParibusError(text) from None

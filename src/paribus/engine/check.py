@@ -117,7 +117,7 @@ class _Arm:
     device: torch.device
 
     def check_course(self) -> None:
-        """Ask schedules and the average for every step of the run."""
+        """Evaluate the schedules and the weight average at every step, without training."""
         setting, folder = self.setting, self.study.folder
         rows_of(setting, self.study.resources.devices)
         Schedules.require(setting, folder)

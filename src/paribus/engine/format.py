@@ -122,7 +122,7 @@ class StackedFormat(StudyFormat):
             raise ParibusError(explain(error, Setting)) from None
 
     def shared(self, study: Study) -> dict[str, Any]:
-        """Return the dumped sections that arms override."""
+        """Return, as plain dicts, the sections that arms can override."""
         return study.model_dump(include=set(Setting.model_fields))
 
     def validate(self, study: Study) -> None:

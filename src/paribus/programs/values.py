@@ -15,7 +15,7 @@ GOES_ON = re.compile(r"\.?\d|,\d|[eE][-+]?\d")
 NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?![a-z0-9_])", re.IGNORECASE)
 UNREAD = re.compile(r"(?:[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?|none|null|n/a)(?![a-z0-9_])", re.I)
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
-# Two words at most; digits may be within a word, and what stands before it is no part of one.
+# Two words at most; digits may be within a word, and what stands before it belongs to none.
 LABEL = re.compile(r"(?<![\w.])((?:[^\W\d][\w./-]* )?[^\W\d][\w./-]*)[^\w]*$")
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
@@ -74,7 +74,7 @@ class Finder:
             self.passed = f"'{line[:160]}'"
 
     def miss(self, text: str) -> None:
-        """Note a text that is no number: it replaces the last value."""
+        """Note a text that is not a number: it replaces the last value."""
         self.unread = self.unread or text
         if self.take == "last":
             self.n, self.value, self.step, self.unread = 0, None, None, text

@@ -104,7 +104,7 @@ def openai_evals(source: Source) -> Iterator[Run]:
         where = f"{source.path}, line {number}"
         record = parse_json(line, where, "is it whole?", finite=False)
         if not isinstance(record, dict):
-            raise ParibusError(f"{where} is no JSON object")
+            raise ParibusError(f"{where} is not a JSON object")
         for name, value in _table(record.get("final_report")).items():
             if is_number(value):
                 run.scores[f"final_report.{name}"] = as_float(value)
@@ -142,7 +142,7 @@ def inspect_ai(source: Source) -> Iterator[Run]:
             header, summaries = (_member(archive, name) for name in ("header", "summaries"))
     except (zipfile.BadZipFile, KeyError, OSError, ValueError, RuntimeError) as error:
         raise ParibusError(
-            f"{source.path} is no log of inspect_ai, or is damaged: {error}"
+            f"{source.path} is not a log of inspect_ai, or is damaged: {error}"
         ) from None
     if header.get("status") != "success":
         raise ParibusError(

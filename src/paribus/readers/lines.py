@@ -95,7 +95,7 @@ def load_form(path: Path) -> Form:
     except ValidationError as error:
         raise ParibusError(f"{path}: {explain(error, Form)}") from None
     except re.error as error:
-        raise ParibusError(f"{path}: {error.pattern!r} is no regular expression: {error}") from None
+        raise ParibusError(f"{path}: {error.pattern!r} is not a pattern: {error}") from None
     return form
 
 

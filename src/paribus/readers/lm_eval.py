@@ -113,7 +113,7 @@ def _score(task: str, metric: str, filtered: str = "none") -> str:
 
 
 def _samples_beside(source: Source) -> list[tuple[str, str]]:
-    """Return the files of samples of the same date, and the task of each."""
+    """Return (file, task) of every samples file with the same date."""
     date = RESULTS.fullmatch(source.name)
     if not date:
         return []
@@ -132,7 +132,7 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
         where = f"{samples.path}, line {number}"
         sample = parse_json(line, where, "is it whole?", finite=False)
         if not isinstance(sample, dict) or "doc_id" not in sample:
-            raise ParibusError(f"{where} is no sample: an object with a doc_id is expected")
+            raise ParibusError(f"{where} is not a sample: an object with a doc_id is expected")
         item = f"{sample['doc_id']}:{str(sample.get('doc_hash', ''))[:HASH]}"
         filtered = str(sample.get("filter", "none"))
         for metric in _metrics(sample):

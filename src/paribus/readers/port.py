@@ -301,7 +301,7 @@ def json_part(source: Source, name: str, kind: type) -> tuple[dict[str, Any], An
     content = source.json()
     part = content.get(name) if isinstance(content, dict) else None
     if not isinstance(part, kind):
-        raise ParibusError(f"{source.path} has no {name}; is it whole?")
+        raise ParibusError(f"{source.path} has no valid '{name}'; the file may be cut off")
     return content, part
 
 

@@ -184,8 +184,8 @@ def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader |
     if not readers and is_named:
         names = ", ".join(form.name for form in known)
         raise ParibusError(
-            f"{source.path} is of no form that is known; choose one with {WORD} ({names}), or your "
-            "own, 'file.py:name'"
+            f"the form of {source.path} was not recognized; choose one with {WORD} ({names}), or "
+            "your own, 'file.py:name'"
         )
     return readers[0] if readers else None
 

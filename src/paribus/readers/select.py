@@ -182,7 +182,7 @@ def group_by_arm(runs: Iterable[Run], section: RunsSection) -> dict[str, list[Ru
         for name in (seed_of(run, section), *names):
             if name.casefold() in SUMMARIES:
                 raise ParibusError(
-                    f"{run.source or 'a row'} is called '{name}' and is no run, but sums up "
+                    f"{run.source or 'a row'} is called '{name}' and is not a run, but sums up "
                     "others; leave such rows out"
                 )
         by_label.setdefault(arm_of(run, section), []).append(run)
@@ -201,7 +201,7 @@ def _meet_conditions(runs: Sequence[Run], conditions: Sequence[str]) -> list[Run
     for condition in conditions:
         name, equals, value = condition.partition("=")
         if not equals:
-            raise ParibusError(f"where: '{condition}' is no condition; write it as lr=0.01")
+            raise ParibusError(f"where: '{condition}' is not a condition; write it as lr=0.01")
         known = {fact for run in runs for fact in run.facts}
         if name not in known:
             raise ParibusError(f"where: no run has '{name}': {nearest(name, known)}")
@@ -362,9 +362,9 @@ def _drop_failed(
         ]
         raise ParibusError(
             f"{len(each)} of {plural(len(every), 'run')} had not finished{_describe_ends(every)}: "
-            f"{some(each, MOST_SHOWN)}; leave them out with --crashed exclude, wait for them, or, "
-            "if their budget stopped them as it stops all, say --stopped-early ok; of one that "
-            "diverged, NaN says so"
+            f"{some(each, MOST_SHOWN)}; exclude them with --crashed exclude, wait for them to "
+            "finish, or pass --stopped-early ok if a budget common to all runs stopped them; write "
+            "NaN as the score of a run that diverged"
         )
     return {label: list(runs) for label, runs in by_label.items()}
 
@@ -387,7 +387,7 @@ def _take_best(
 ) -> dict[str, list[Run]]:
     """Return of each arm and seed the run with the best finite score over a fact.
 
-    Raises ParibusError where arms have other numbers of values to choose from.
+    Raises ParibusError if arms have different numbers of values to choose from.
     """
     name = section.best_of
     if not any(name in run.facts for runs in by_label.values() for run in runs):
@@ -408,8 +408,8 @@ def _take_best(
     if len(set(sizes.values())) > 1:
         each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
         raise ParibusError(
-            f"best_of: arms have other numbers of {name} to choose from ({each}), and the best of "
-            "more is better by chance; give each as many"
+            f"best_of: arms have different numbers of {name} to choose from ({each}), which "
+            "favours the arm with more; give every arm the same number"
         )
     text = (
         f"The best {name} of {max(sizes.values())} was chosen by the score itself, for each seed: "

@@ -102,7 +102,7 @@ def table(source: Source) -> Iterator[Run]:
 def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
     """Return the runs of an Arrow table; `where` is for errors.
 
-    Raises ParibusError for a column that is not there, a value that is no number, and for rows that
+    Raises ParibusError for a column that is not there, a value that is not a number, and rows that
     nothing tells apart.
     """
     if not data.num_rows:
@@ -120,8 +120,8 @@ def _require_columns(data: pa.Table, columns: Columns, where: str) -> None:
     names = data.column_names
     if bool(columns.metric) != bool(columns.value):
         raise ParibusError(
-            f"{where}: a long table has a column of the score's name and one of its value; name "
-            "both, metric and value"
+            f"{where}: a long table needs two columns, one for the score's name and one for its "
+            "value; set both `metric` and `value`"
         )
     if columns.step and columns.item:
         raise ParibusError(
@@ -349,7 +349,7 @@ class _Table:
     def _numbers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a column as numbers, and a mask of its empty cells. A logged NaN is not empty.
 
-        Raises ParibusError for a value that is no number.
+        Raises ParibusError for a value that is not a number.
         """
         column = self.data.column(name)
         if pa.types.is_dictionary(column.type):
@@ -367,7 +367,7 @@ class _Table:
             for row, value in enumerate(column.to_pylist(), start=1):
                 if value is not None and str(value) not in MISSING and _number(value) is None:
                     raise ParibusError(
-                        f"{self.where}, row {row}: {value!r:.80} in column '{name}' is no number"
+                        f"{self.where}, row {row}: {value!r:.80} in column '{name}' is not a number"
                     ) from None
             raise ParibusError(
                 f"{self.where}: column '{name}' is {column.type}, and no numbers"
@@ -446,7 +446,7 @@ def read_table(source: Source) -> pa.Table:
         return _read_csv(source)
     except UnicodeDecodeError:
         raise ParibusError(
-            f"{source.path} is no UTF-8, perhaps UTF-16 as spreadsheets write it; save it as UTF-8"
+            f"{source.path} is not UTF-8, perhaps UTF-16 as spreadsheets write it; save it as UTF-8"
         ) from None
     except (pa.ArrowException, csv.Error) as error:
         raise ParibusError(f"{source.path} cannot be read as a table: {error}") from None
@@ -471,7 +471,7 @@ def _from_objects(source: Source, objects: Any, owner: str) -> pa.Table:
     rows: list[dict[str, Any]] = []
     for number, row in objects:
         if not isinstance(row, dict):
-            raise ParibusError(f"{source.path}, {owner} {number} is no JSON object")
+            raise ParibusError(f"{source.path}, {owner} {number} is not a JSON object")
         rows.append(flatten(row))  # values within values have names such as eval.loss
     names = dict.fromkeys(name for row in rows for name in row)
     cells = {

@@ -128,7 +128,7 @@ def _text(name: bytes, path: str) -> str:
 
 
 def _damaged(path: str) -> ParibusError:
-    return ParibusError(f"{path} has a record that is no event; is it damaged?")
+    return ParibusError(f"{path} has a record that is not an event; is it damaged?")
 
 
 def _add_parsed(path: str, record: bytes, number: int, points: _Points) -> None:

@@ -94,7 +94,7 @@ def trackio(source: Source) -> Iterator[Run]:
                 else []
             )
     except sqlite3.Error as error:
-        raise ParibusError(f"{source.path} is no project of trackio: {error}") from None
+        raise ParibusError(f"{source.path} is not a project of trackio: {error}") from None
     runs: dict[str, Run] = {}
     for name, step, text in rows:
         run = runs.setdefault(str(name), Run("", facts={"name": str(name)}))

@@ -397,7 +397,7 @@ class _Builder:
         return text + (f" ({_some(left, n)} undecided)" if left else "")
 
     def _losses(self) -> str:
-        """Return on what adopted arms are worse."""
+        """Return a clause with the metrics on which adopted arms are worse, or ""."""
         losses = {}
         for verdict in self.verdicts:
             contrast = self.analysis.contrast(verdict.arm, verdict.metric)

@@ -68,7 +68,7 @@ class Table:
         )
 
     def only(self, *labels: str, title: str | None = None) -> Table:
-        """Return the table of these columns, of which some may not be there, in this order."""
+        """Return a table with only these columns, in this order; missing columns are skipped."""
         at = [self.head.index(label) for label in labels if label in self.head]
         return replace(
             self,

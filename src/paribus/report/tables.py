@@ -63,7 +63,7 @@ def _change_label(study: Study, name: str = "change") -> str:
 
 
 def _pair(study: Study, entry: Any) -> dict[str, str]:
-    """Return the cells of an arm and what it is compared with."""
+    """Return the cells "arm" and "against": an arm and its reference."""
     return {"arm": study.called[entry.arm], "against": study.called.get(entry.reference, "")}
 
 

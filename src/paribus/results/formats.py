@@ -142,7 +142,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 def not_what_was_written(path: Path, why: object) -> ParibusError:
     """Return the error for a record that is not one of ours."""
     return ParibusError(
-        f"{path} is not what was written there: {why}; restore it, or delete it and run again",
+        f"{path} was changed or damaged after it was written: {why}; restore it, or delete it and "
+        "run again",
         code="changed",
     )
 

@@ -33,7 +33,7 @@ def purpose(study: str) -> str:
 
 
 def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
-    """Return where what one trial gave on the test part is, or will be."""
+    """Return the folder of a trial's results on the test part; it may not exist yet."""
     return TrialFolder(folder.records / FOLDER / arm / f"seed-{seed}", arm, seed)
 
 

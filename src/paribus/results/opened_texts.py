@@ -175,7 +175,8 @@ def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder
 
 
 def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, Any]:
-    """Record that the test part of a folder is about to be opened, before anybody reads it.
+    """Record in the ledger that a study is about to read its test part; call it before
+    reading.
 
     Returns what `ledger.json` is to say of it. Raises ParibusError where the study forbids what
     the ledger says.
@@ -278,5 +279,7 @@ def _tell(why: str) -> None:
     if why not in _told and ledger_path() is not None:  # who turned it off knows
         _told.add(why)
         logging.getLogger("paribus").warning(
-            "not recorded in a ledger: %s", why, extra={"once": f"ledger {why}"}
+            "could not record in the ledger that this study used its texts: %s",
+            why,
+            extra={"once": f"ledger {why}"},
         )

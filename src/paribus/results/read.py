@@ -354,7 +354,7 @@ class Results(Shown):
         return pa.Table.from_pylist(self.score_rows, schema=pa.schema(fields))
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
-        """Return the numbers of a trial that metrics are read from, by `Metric.record`."""
+        """Return the values from which a trial's metrics are read, by `Metric.record`."""
         trial, wanted = (folder.arm, folder.seed), dict[str, list[str]]()
         for metric in self.metrics.values():
             wanted.setdefault(metric.record, []).append(metric.key)

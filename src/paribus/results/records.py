@@ -44,7 +44,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Record(BaseModel):
-    """A record: of JSON types as they are, so that true is no number and "3" neither."""
+    """A record: of JSON types as they are, so that true is not a number and "3" neither."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True, allow_inf_nan=False)
 
@@ -249,7 +249,7 @@ def as_model(model: type[Model], value: Any, path: Path) -> Model:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key, why = ".".join(map(str, first["loc"])), first["msg"]
-    problem = f"'{key}' is {str(first['input'])[:60]!r}" if key else "it is no table"
+    problem = f"'{key}' is {str(first['input'])[:60]!r}" if key else "it is not a table"
     text = f"'{key}' is missing" if first["type"] == "missing" else f"{problem} ({why})"
     raise ParibusError(
         f"{path} is not what was written there: {text}; restore it, or delete it and run again"

@@ -209,7 +209,8 @@ def settle(
 
 
 def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str, Any]) -> None:
-    """Keep the registration in force beside `wanted`, which takes its place with its digest."""
+    """Replace the current registration by `wanted`, which records its digest, and keep the old
+    one as a numbered file."""
     path = folder.path / FILE
     registered = read_json(path)
     before = folder.path / f"registration-{registered['number']}.json"

@@ -192,7 +192,7 @@ class ResultsFolder(Folder):
         """Return the study of the folder. Raises ParibusError without one."""
         if not self.exists:
             raise ParibusError(
-                f"{self.path} is no results folder: it has no study.json", code="missing"
+                f"{self.path} is not a results folder: it has no study.json", code="missing"
             )
         text = read_text(self.path / "study.json", RECORD_BYTES, way_out="restore it")
         return read_study(text, folder=sources_folder(self.records), foreign=not trust)
@@ -207,7 +207,7 @@ class ResultsFolder(Folder):
         elif self.is_archive:
             problem = "is an archive, which is read only"
         elif any(path.name[0] != "." for path in entries):
-            problem = "holds something that is no study"
+            problem = "holds something that is not a study"
         if problem:
             raise ParibusError(
                 f"{self.path} {problem}; choose another folder with --results", code="different"

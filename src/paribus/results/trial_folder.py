@@ -86,7 +86,7 @@ class TrialFolder(Folder):
         return not self.is_finished or name in self.read_json(MANIFEST)
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
-        """Write the trained weights by parameter name; or those after `step`, which are kept."""
+        """Write the final weights by parameter name, or the weights after `step`."""
         import safetensors.numpy  # of the engine: what reads a finished study does without
 
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})

@@ -59,7 +59,7 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
     with _blaming(f"{name} declares nothing"):
         declaration = trainer.declare(study)
         if not isinstance(declaration, Declaration):
-            raise TypeError(f"{declaration!r:.60} is no paribus.extend.Declaration")
+            raise TypeError(f"{declaration!r:.60} is not a paribus.extend.Declaration")
     known = by_name({"the trainer": list(declaration.metrics)})
     finite = declaration.must_be_finite
     for metric in (*study.metrics, *sorted(declaration.by_item), *([finite] if finite else [])):
@@ -145,7 +145,7 @@ def trainer_records(
             if trial is not None and trial not in missing:
                 raise ValueError(f"a record of {trial!r:.80} was not asked for, or given twice")
             if trial is not None and not isinstance(record, TrialRecord):
-                raise TypeError(f"{record!r:.60} is no paribus.extend.TrialRecord")
+                raise TypeError(f"{record!r:.60} is not a paribus.extend.TrialRecord")
         if trial is None or record is None:
             break
         missing.remove(trial)
@@ -257,7 +257,9 @@ def _checked(
             )
     n_steps, at = len(record.losses), record.diverged_at
     if at is not None and not (at >= 0 and (at < n_steps or not n_steps)):
-        raise ParibusError(f"{where} diverged at step {at} of {n_steps}; diverged_at counts from 0")
+        raise ParibusError(
+            f"{where}: diverged_at = {at} is out of range for {n_steps} steps, which count from 0"
+        )
     with blamed(where, "scores, seconds and items are numbers, items of one length"):
         scores = {name: float(value) for name, value in record.scores.items()}
         items = {name: np.asarray(v, np.float64) for name, v in record.items.items()}

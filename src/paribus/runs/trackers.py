@@ -98,7 +98,7 @@ class Trackers:
             self._open[name] = self._call(name, tracker, study, results)
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Call a method of each: `progress`, `finished` or `close`."""
+        """Call `method` (`progress`, `finished` or `close`) of every open tracker."""
         for name, tracker in [*self._open.items()]:
             if tracker is not None:
                 self._call(name, getattr(tracker, method), *arguments)

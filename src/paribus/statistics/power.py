@@ -14,7 +14,7 @@ import scipy
 
 from .conventions import ALPHA, POWER, StatisticsError, checked_fraction, checked_positive
 
-MOST_PAIRS = 10**7  # a plan that needs more is no plan
+MOST_PAIRS = 10**7  # a plan that needs more is not a plan
 
 
 def root(function: Callable[[float], float], low: float, high: float, within: float = 0.0) -> float:

@@ -70,7 +70,7 @@ def error_of_either(weights: tuple[float, float], alpha: float = ALPHA) -> float
 
 @dataclass(frozen=True, eq=False)
 class InverseNormal:
-    """The combination of a test of each stage.
+    """The tests of two stages, combined by the inverse-normal method.
 
     Attributes:
         whole: the test of the pairs of both stages, with the error of a choice of values. Stages

@@ -117,8 +117,8 @@ class TTest(Result):
         return noncentrality(self.df, power=power, alpha=alpha) * self.full_error
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the pairs, or runs of each arm, that detect `effect`; None where no number does
-        or nothing varies."""
+        """Return the number of pairs (or runs per arm) that detect `effect`. None if no number
+        suffices or the values do not vary."""
         if self.constant:
             return None
         return required_pairs(

@@ -92,7 +92,9 @@ def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
                 imported = _imported(source, content, root.resolve())
                 waiting += [f for f in imported if f.is_relative_to(below.resolve())]
             except (SyntaxError, ValueError, IndexError) as error:
-                raise ParibusError(f"{where}: {source.name} is no Python file: {error}") from None
+                raise ParibusError(
+                    f"{where}: {source.name} cannot be parsed as Python: {error}"
+                ) from None
     return dict(sorted(contents.items()))
 
 

@@ -137,7 +137,7 @@ class RunsFormat(StudyFormat):
         return {"runs": section_from(section).model_dump(mode="json", exclude_defaults=True)}
 
     def setting(self, shared: dict[str, Any]) -> RunsSetting:
-        """Return what the runs of an arm are found by."""
+        """Return an arm's resolved section `[runs]`, by which its runs are found."""
         return RunsSetting(runs=section_from(shared.get("runs", {})))
 
     def shared(self, study: Study) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class RunsFormat(StudyFormat):
         for endpoint in study.endpoints:
             if endpoint.metric not in known:
                 raise ParibusError(
-                    f"endpoint '{endpoint.metric}' is no score: state [runs.scores."
+                    f"endpoint '{endpoint.metric}' is not a score: state [runs.scores."
                     f"{endpoint.metric}] with its direction, or {nearest(endpoint.metric, known)}"
                 )
 

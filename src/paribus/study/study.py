@@ -68,8 +68,8 @@ def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
 
 
 def _drop_questions(inference: Any) -> Any:
-    """Return a table of inference whose claims are about no questions, where a trainer asks none:
-    "new questions", the default of one that does, says the same as "this item set" there."""
+    """Replace the inference target "new questions" by "this item set", for trainers whose
+    trials answer no questions."""
     target = inference.get("target", "new questions") if isinstance(inference, dict) else None
     return inference | {"target": "this item set"} if target == "new questions" else inference
 
@@ -328,7 +328,7 @@ def _unknown_names(study: Study) -> Iterator[str]:
     known_arm = f"in arms {sorted(study.arms)}"
     if study.baseline not in study.arms:
         yield (
-            f"baseline '{study.baseline}' is no arm; add [arms.{study.baseline}], or name the "
+            f"baseline '{study.baseline}' is not an arm; add [arms.{study.baseline}], or name the "
             f'one that the others are compared with: baseline = "{next(iter(study.arms))}"'
         )
     named = [arm.reference for arm in study.arms.values() if arm.reference]
@@ -404,7 +404,7 @@ def _endpoint_problems(study: Study) -> Iterator[str]:
         )
     if benefit is not None and benefit not in metrics:
         yield (
-            f"decision.benefit = '{benefit}' is no endpoint of the study, and is not recorded: "
+            f"decision.benefit = '{benefit}' is not an endpoint of the study, and is not recorded: "
             f"{nearest(benefit, metrics)}; or add it to the endpoints"
         )
     if benefit in primary:

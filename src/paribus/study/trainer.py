@@ -252,7 +252,7 @@ class StudyFormat:
         return StudyFacts()
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return what is known of an arm."""
+        """Return an arm's facts for the analysis; by default none."""
         return ArmFacts()
 
     def tuning_problem(self, key: str) -> str:

@@ -33,7 +33,7 @@ Candidate = dict[str, Value]
 Dotted = BeforeValidator(lambda table: flatten(table) if isinstance(table, dict) else table)
 
 NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
-CHOSEN = "chosen"  # what the tuning writes, and is no part of its plan
+CHOSEN = "chosen"  # what the tuning writes, and not part of its plan
 VERTEX_DIGITS = 4  # significant digits of a value at the vertex of a parabola
 
 

@@ -100,7 +100,7 @@ def is_untuned(study: Study) -> bool:
 
 
 def values_text(values: Candidate) -> str:
-    """`learning_rate 3e-4`: values by the last part of their keys."""
+    """Format values as text, such as `learning_rate 3e-4`, by the last part of each key."""
     return ", ".join(f"{key.rpartition('.')[2]} {_as_text(value)}" for key, value in values.items())
 
 

@@ -146,8 +146,8 @@ def read_data(
 
 @contextmanager
 def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator[Results]:
-    """Yield the records of a study of runs, in the folder `home`, or in one that is gone at the
-    end; no ledger entry is written."""
+    """Judge finished runs and yield the results, stored in `home` or in a temporary folder.
+    Nothing is written to the ledger."""
     with unrecorded(), fleeting() as folder:
         yield judge_runs(study, home or folder / "runs", reading=reading, is_kept=home is not None)
 
@@ -162,7 +162,7 @@ def is_paths(data: Any) -> bool:
 def table_runs(data: Any, columns: Columns) -> Reading:
     """Return the runs of a table of pandas, polars or Arrow, or of a dict of columns.
 
-    Raises ParibusError where it is no table.
+    Raises ParibusError where it is not a table.
     """
     import pyarrow as pa
 
@@ -177,12 +177,12 @@ def table_runs(data: Any, columns: Columns) -> Reading:
             table = pa.table(data)
         else:
             raise ParibusError(
-                f"{type(data).__name__} is no table; give one of pandas, polars or Arrow, a dict "
-                "of columns, or paths"
+                "expected a table of pandas, polars or Arrow, a dict of columns, or paths; got "
+                f"{type(data).__name__}"
             )
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ParibusError(
-            f"the table cannot be read as an Arrow one: {str(error).splitlines()[0]}"
+            f"the data cannot be converted to an Arrow table: {str(error).splitlines()[0]}"
         ) from None
     return Reading(runs=runs_of(table, columns, "the table"))
 
@@ -328,8 +328,8 @@ def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) 
     arms = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
     if baseline:
         raise ParibusError(
-            f"baseline '{baseline}' is no arm; {nearest(baseline, by_label)}; arms and their runs: "
-            f"{arms}"
+            f"baseline '{baseline}' is not an arm; {nearest(baseline, by_label)}; arms and their "
+            f"runs: {arms}"
         )
     raise ParibusError(
         f"no baseline is named; say --baseline {next(iter(by_label))}, or another of the arms with "
@@ -359,9 +359,9 @@ def _require_arms(by_label: Mapping[str, list[Run]], runs: Sequence[Run], arm: s
     if len(by_label) == 1:
         label = next(iter(by_label))
         raise ParibusError(
-            f"all {len(runs)} runs are of one arm, '{label}', and nothing can be compared; say "
-            "what tells arms apart with --arm, --arm-from, or label=PATTERN, or compare the arm "
-            "with a number by --bar"
+            f"all {len(runs)} runs belong to one arm, '{label}', so there is nothing to compare; "
+            "say what distinguishes the arms with --arm, --arm-from or label=PATTERN, or compare "
+            "this arm with a number by --bar"
         )
 
 
@@ -400,7 +400,7 @@ def _seeds(
             )
     every = sorted({seed for seeds in named.values() for seed in seeds}, key=_in_order)
     if bad := [seed for seed in every if not seed.isdecimal() or int(seed) >= 2**63]:
-        raise ParibusError(f"seed '{bad[0]}' is no whole number, by which runs can be paired")
+        raise ParibusError(f"seed '{bad[0]}' is not a whole number, by which runs can be paired")
     return [int(seed) for seed in every], {
         label: [int(seed) for seed in every if seed not in seeds] for label, seeds in named.items()
     }

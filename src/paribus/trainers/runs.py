@@ -270,9 +270,9 @@ def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
                 run.source or "a row" for run, own in zip(runs, seeds, strict=True) if own == seed
             ]
             raise ParibusError(
-                f"arm '{arm}' has {n} runs of seed {seed} ({', '.join(twins[:2])}); leave out "
-                "what is no run of its own, or name the column that tells them apart: of seeds "
-                "(--seed), of steps (--step) or of items (--item)"
+                f"arm '{arm}' has {n} runs with seed {seed} ({', '.join(twins[:2])}); remove the "
+                "duplicates, or name the column that distinguishes the rows: --seed, --step "
+                "(training steps) or --item (evaluation items)"
             )
     absent = study.arm_facts(arm).absent
     needed = {str(seed): seed for seed in study.seeds if seed not in absent}
@@ -453,6 +453,7 @@ def _record_files(trainer: Any, folder: ResultsFolder, earlier: dict[str, Any] |
     current = judged_files.digests(trainer.reading.paths, folder.path)
     if unknown := [name for name, digest in current.items() if digest not in contents]:
         raise ParibusError(
-            f"{os.path.relpath(folder.path / unknown[0])} is not among the files that "
-            f"{folder.path} is the verdict on; judge it into another folder with --results"
+            f"{folder.path} holds a verdict that did not include "
+            f"{os.path.relpath(folder.path / unknown[0])}; write the new verdict to another folder "
+            "with --results"
         )

@@ -54,7 +54,7 @@ def pieces(texts: Iterable[Document]) -> Iterator[Piece]:
 
 
 def documents(parts: Iterable[Piece]) -> Iterator[str]:
-    """Join pieces to documents."""
+    """Join pieces into documents."""
     for _, document in groupby(parts, key=lambda piece: piece.document):
         yield "".join(piece.text for piece in document)
 

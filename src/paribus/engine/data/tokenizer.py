@@ -128,7 +128,7 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
     """Return the tokenizer that `data` names, for a text of these `characters`, in their order.
 
     `ends` says whether the text has several documents, each with an end; `folder` is where the
-    tokenizer's path starts. Raises ParibusError for a file that cannot be read, is no byte-level
+    tokenizer's path starts. Raises ParibusError for a file that cannot be read, is not a byte-level
     BPE tokenizer, or has no end of document where one is needed.
     """
     if data.tokenizer == "character":
@@ -220,7 +220,7 @@ class BpeTokenizer(Tokenizer):
 
     @classmethod
     def read(cls, file: Path) -> BpeTokenizer:
-        """Read `file`. Raises ParibusError where it is missing or is no tokenizer."""
+        """Read `file`. Raises ParibusError where it is missing or is not a tokenizer."""
         # A library that other studies need not load.
         from tokenizers import Tokenizer as HuggingFaceTokenizer
 
@@ -236,7 +236,7 @@ class BpeTokenizer(Tokenizer):
             raise
         except BaseException as error:  # a plain Exception, or a panic of the library's Rust
             raise ParibusError(
-                f"{file} is no tokenizer.json of Hugging Face tokenizers ({error}); "
+                f"{file} is not a tokenizer.json of Hugging Face tokenizers ({error}); "
                 "write it anew with Tokenizer.save",
                 code="unreadable",
             ) from None

@@ -263,7 +263,7 @@ def find_leak(
     call of `read`. Gradients are recorded if `read` records them.
 
     Returns (the leak or None, the largest difference of equal shapes that was seen, in nats). A
-    difference of at most `allowed` nats is no leak.
+    difference of at most `allowed` nats is not a leak.
     """
     T, calls, seen = tokens_BT.shape[1], itertools.count(), 0.0
     if vocab_size < 2 or T < 2:

@@ -145,7 +145,8 @@ def ordered_attention(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Te
 
 
 class _SetDeterministic(torch.autograd.Function):
-    """Identity; its backward pass requires deterministic algorithms, or only warns without them."""
+    """Identity whose backward pass turns on deterministic algorithms, strictly or with
+    `warn_only`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, warn_only: bool) -> Tensor:

@@ -258,7 +258,8 @@ SQUARE = "exp_avg_sq"
     ),
 )
 def optimizer_slots(step: StepView) -> Tensor:
-    """Return [R, slots x G, S] of magnitudes."""
+    """Return the mean and quantiles of the magnitude of each optimizer slot, [R, slots x G,
+    S]: replicas, slots of parameter groups, statistics."""
     each = [_statistics(rows, step.corrections[slot]) for slot, rows in step.slots.items()]
     return torch.cat([absent(step.weights, 0, len(SPREAD)), *each], dim=1)
 

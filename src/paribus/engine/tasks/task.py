@@ -145,7 +145,7 @@ def before_from_word(document: str, at: int, length: int) -> str:
 
 
 def words_inside(span: str, shortest: int) -> list[re.Match[str]]:
-    """Words of at least `least` letters that begin and end inside `span`, the edges not touched."""
+    """Return the words of at least `shortest` letters inside `span`, touching neither end."""
     pattern = rf"(?<=\s)[^\W\d_]{{{shortest},}}(?=[^\w])"
     return list(re.finditer(pattern, span))
 

@@ -40,7 +40,8 @@ class Inputs(NamedTuple):
 
 
 class Feed:
-    """The inputs of every step of a stack, a pure function of settings, seeds and step."""
+    """The inputs of every step for trials trained together, a pure function of settings, seeds
+    and step."""
 
     def __init__(
         self,

@@ -88,7 +88,7 @@ class StackedOptimizer:
         )
 
     def _runs(self, group: ParameterGroup) -> list[_Run]:
-        """Split a group into the parameters that its optimizer is called with together."""
+        """Split a group into runs of adjacent parameters that one optimizer call updates."""
         optimizer, weights = group.optimizer, self._weights
 
         def key(name: str) -> tuple[bool, object]:

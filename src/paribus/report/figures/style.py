@@ -133,7 +133,8 @@ class Figure:
 
     @cached_property
     def definition(self) -> dict[str, Any]:
-        """Return Vega-Lite without the data, which the page keeps in another form."""
+        """Return the Vega-Lite specification without its data, which the page stores
+        separately."""
         return self.chart.to_dict(validate=False) | {"config": CONFIG}
 
     def with_data(self) -> Any:

@@ -127,7 +127,7 @@ def _own(path: str, where: str) -> BackendClass:
     declaration = vars(cls).get(DECLARED)
     if not (isinstance(declaration, BackendClass) and issubclass(cls, Backend)):
         raise ParibusError(
-            f"{where}: {cls.__name__} is no backend: it must be a subclass of "
+            f"{where}: {cls.__name__} is not a backend: it must be a subclass of "
             f'{PACKAGE}.jobs.JobBackend under @backend("name")'
         )
     return declaration

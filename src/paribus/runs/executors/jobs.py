@@ -222,7 +222,7 @@ class JobBackend(Backend):
 
 
 def scratch_folder(queue: Queue, name: str) -> Path:
-    """Return the folder for a scheduler's files of one submission."""
+    """Return the folder for one submission's scheduler files."""
     return queue.path / "scheduler" / name
 
 

@@ -54,7 +54,7 @@ def _minutes(value: Any) -> Any:
         return value
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", value)
     if not match:
-        raise ValueError(f"{value!r} is no time; write minutes, '12:00:00' or '2-00:00:00'")
+        raise ValueError(f"{value!r} is not a time; write minutes, '12:00:00' or '2-00:00:00'")
     days, first, second, third = (int(part or 0) for part in match.groups())
     has_hours = match[1] is not None or match[4] is not None
     minutes = days * 1440 + (first * 60 + second if has_hours else first)

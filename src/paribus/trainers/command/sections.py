@@ -85,7 +85,7 @@ class MetricSource(Part):
             try:
                 groups = re.compile(self.stdout).groups
             except re.error as error:
-                raise ValueError(f"stdout = '{self.stdout}' is no pattern: {error}") from None
+                raise ValueError(f"stdout = '{self.stdout}' is not a pattern: {error}") from None
             if not groups:
                 raise ValueError(r"put the number in parentheses, such as 'val_loss: (\S+)'")
         if self.reader and not self.path:

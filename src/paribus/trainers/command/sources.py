@@ -73,7 +73,7 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
     program = study.setting(arm).program
     folder = (study.folder / program.folder).resolve()
     if not folder.is_dir():
-        raise ParibusError(f"trainer.folder: {folder} is no folder", code="missing")
+        raise ParibusError(f"trainer.folder: {folder} is not a folder", code="missing")
     try:
         commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         top = Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel")).rstrip("\n"))
@@ -166,7 +166,7 @@ def _commit(top: Path, ref: str, arm: str) -> str:
         names = git(top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags")
         known = os.fsdecode(names).split()
         raise ParibusError(
-            f"arm '{arm}': ref = '{ref}' is no commit of {top}: {nearest(ref, known)}",
+            f"arm '{arm}': ref = '{ref}' is not a commit of {top}: {nearest(ref, known)}",
             code="unknown",
         ) from None
 
@@ -187,7 +187,7 @@ def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
         if is_regular(path) and path.stat().st_size <= CODE_BYTES:
             files[path.resolve()] = read_bytes(path, CODE_BYTES)
             if path.suffix == ".py":
-                with contextlib.suppress(ParibusError):  # it is no Python after all
+                with contextlib.suppress(ParibusError):  # it is not Python after all
                     files |= own_files(f"{word}:main", folder, f"trainer.command = '{word}'")
     return {
         os.path.relpath(path, folder): hashlib.sha256(content).hexdigest()

@@ -356,7 +356,7 @@ def _values(job: Job, ending: Ending, report: scores.Report) -> dict[str, Finder
         if not finder.n:
             place = source.stdout or source.file or source.path or "a call of paribus.trial.report"
             unread = (
-                f" '{finder.unread}' is no number that it reads whole;" if finder.unread else ""
+                f" '{finder.unread}' is not a number that it reads whole;" if finder.unread else ""
             )
             raise ParibusError(
                 f"{job.label} ended ({ending}) without a value of '{name}', which is read from "

@@ -110,7 +110,7 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
         except UnicodeEncodeError as error:
             raise ParibusError(
                 f"document {piece.document + 1} of corpus '{data.corpus}' has half of a surrogate "
-                f"pair (\\u{ord(piece.text[error.start]):04x}), which is no character; correct it",
+                f"pair (\\u{ord(piece.text[error.start]):04x}), not a character; correct it",
                 code="unreadable",
             ) from None
         note("reading", n_bytes)

@@ -18,7 +18,7 @@ _TITLE = re.compile(r" = [^=].* = \n?")
 
 
 def _local_files(folder: Path, name: str) -> list[Path]:
-    """Return the files below `name`, none where that is no folder.
+    """Return the files below `name`, none where that is not a folder.
 
     The library opens them by their paths: raises ParibusError for a pipe, a device, and a link that
     leaves the folder, before it does.

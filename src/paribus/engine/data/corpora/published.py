@@ -53,7 +53,7 @@ def enwik8(data: Data, folder: Path) -> list[str]:
                 content = opened.read(ENWIK8_BYTES + 1)
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise ParibusError(
-            f"{file} is no enwik8 ({error}); fetch it again from {ENWIK8_URL}"
+            f"{file} is not enwik8 ({error}); fetch it again from {ENWIK8_URL}"
         ) from None
     if hashlib.sha1(content, usedforsecurity=False).hexdigest() != ENWIK8_SHA1:
         raise ParibusError(

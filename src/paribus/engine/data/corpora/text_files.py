@@ -128,12 +128,12 @@ def jsonl(data: Data, folder: Path) -> Iterator[str]:
                     record = json.loads(line)
                 except (ValueError, RecursionError) as error:
                     raise ParibusError(
-                        f"{where} is no JSON ({str(error)[:100]}); correct the line",
+                        f"{where} is not JSON ({str(error)[:100]}); correct the line",
                         code="unreadable",
                     ) from None
                 if not isinstance(record, dict):
                     raise ParibusError(
-                        f'{where} is no object such as {{"{key}": "..."}}', code="unreadable"
+                        f'{where} is not an object such as {{"{key}": "..."}}', code="unreadable"
                     )
                 yield _text_at(key, record, where)
 
@@ -176,5 +176,5 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
         if isinstance(error, OSError) and error.errno is not None:
             raise ParibusError(f"cannot read {file}: {error.strerror}") from None
         raise ParibusError(
-            f"{file} is no Parquet file, or damaged ({str(error)[:100]}); fetch the file again"
+            f"{file} is not a Parquet file, or damaged ({str(error)[:100]}); fetch the file again"
         ) from None

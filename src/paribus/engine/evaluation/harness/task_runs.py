@@ -53,9 +53,9 @@ def find_offered(
     if not offered or (n_items is not None and n_items < 1):
         n = "all" if n_items is None else n_items
         raise ParibusError(
-            f"{n} items with {list(shots)} solved examples leave nothing to run of "
-            f"{', '.join(names)}; use at least one item, and a number of examples that the task's "
-            "data and the window allow, 0 for one"
+            f"none of {', '.join(names)} can run with {n} items and {list(shots)} solved examples; "
+            "use at least one item, and as few examples as the task's data and the window allow, "
+            "for example 0"
         )
     return asked, offered
 

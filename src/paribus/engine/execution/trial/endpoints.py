@@ -110,8 +110,8 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         _require_role(study, select, "choose among values", "set tuning.select =")
         if select.record in ("turns", "curve"):
             raise ParibusError(
-                f"'{select.name}' cannot choose among values: tuning trials are not timed in turn "
-                "and measure no curve; use validation_loss"
+                f"tuning.select cannot be '{select.name}': tuning trials record neither timings "
+                "nor a held-out curve; use validation_loss"
             )
     return metrics
 

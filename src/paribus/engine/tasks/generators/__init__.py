@@ -36,10 +36,10 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
 
 
 def own_tasks(paths: Sequence[str], folder: Path) -> tuple[Task, ...]:
-    """Return the tasks at these import paths; files start at `folder`.
+    """Return the tasks at these import paths; file paths are relative to `folder`.
 
     Raises ParibusError for a path that names no task and for a name that is taken or cannot be that
-    of a file; and, while questions are drawn, where the task fails or gives what is no question.
+    of a file; and, while questions are drawn, where the task fails or gives what is not a question.
     """
     own = []
     for path, task in zip(

@@ -121,8 +121,8 @@ class Scheduled:
             and spec.final_fraction != setting.Schedule.model_fields["final_fraction"].default
         ):
             raise ParibusError(
-                f"{key}.final_fraction has no effect on the schedule '{name}'; remove it, or let "
-                f"the arm set {key} as a whole",
+                f"schedule '{name}' does not use {key}.final_fraction; remove it, or let the arm "
+                f"set {key} as a whole",
                 code="conflict",
             )
         self._options = read_options(self._declared.options, options, f"{key}.options", name)
