@@ -50,7 +50,7 @@ def make_folder(path: Path) -> Path:
         (lambda path: path, "does not exist"),
         (lambda path: f"{path}\0", "null byte"),
         (lambda path: path.with_name("n" * 300), "File name too long"),
-        (lambda path: f"{path}\udcff\ud800", "is no text"),
+        (lambda path: f"{path}\udcff\ud800", "is not text"),
     ],
 )
 def test_regular_files_alone(make, message, tmp_path):

@@ -31,6 +31,7 @@ seeds = [1, 2]
 data = {corpus = "text", path = "text.txt", seq_len = 16}
 model = {n_layer = 1, n_head = 2, d_model = 16}
 training = {iterations = 24, batch_size = 2}
+tasks = {names = []}
 [arms.baseline]
 [arms.layernorm]
 set."model.embedding.norm" = "layernorm"
@@ -321,7 +322,7 @@ def test_json_answers_have_one_form(way, folder, costed, tmp_path):
         (["run", "quickstart", "--set", "training.iteratons=3"], "did you mean 'iterations'"),
         (["run", "quickstart", "--workers", "many"], "--workers"),
         (["run", "quickstart", "--no-tuning"], "add --null N"),
-        (["status", "."], "no results folder"),
+        (["status", "."], "not a results folder"),
     ],
 )
 def test_mistakes_get_one_line_and_two(arguments, message, tmp_path):

@@ -37,7 +37,7 @@ def looked(tmp_path_factory):
     study = studies_in(folder)(
         arms=ARMS,
         endpoints=ENDPOINTS,
-        training={"iterations": 30, "batch_size": 4, "optimizer": {"learning_rate": 1e-2}},
+        training={"iterations": 16, "batch_size": 4, "optimizer": {"learning_rate": 1e-2}},
         seeds={"looks": [5, 6], "futility": 0.0, "spending": "pocock"},
         tasks={"names": []},
     )

@@ -185,7 +185,7 @@ def test_a_ledger_that_cannot_be_written_is_said_once(make, tmp_path, monkeypatc
     results = run(make("a"))
     verdict(results)
     told = [r.getMessage() for r in caplog.records if "ledger" in r.getMessage()]
-    assert len(told) == 1 and "not recorded" in told[0]
+    assert len(told) == 1 and "could not record" in told[0]
     said = json.loads((results / "ledger.json").read_text())
     assert said["recorded"] is False and "cannot write" in said["why"]
     assert {one["p_over_studies"] for one in verdict(results)} == {None}

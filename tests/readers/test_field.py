@@ -48,7 +48,7 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
         ({"config.opt.rate": RATES * 2}, "--where 'config.opt.rate=0.1'"),
         ({"lr": RATES * 2}, "are no replicates"),
         ({"size": ["s", "m", "l"] * 4, "seed": [0, 0, 0, 1, 1, 1] * 2}, "differ in size (s, m, l)"),
-        ({"seed": [0] * 12}, "6 runs of seed 0"),
+        ({"seed": [0] * 12}, "6 runs with seed 0"),
         ({"train_loss": (3.2, 12.8), "score": "x"}, ""),
     ],
 )
@@ -108,7 +108,7 @@ def test_one_value_or_the_best_of_a_sweep_is_judged():
         with pytest.raises(ParibusError, match=why):
             judge(data, **options)
     data["lr"][1] = 0.3
-    with pytest.raises(ParibusError, match="other numbers of lr"):
+    with pytest.raises(ParibusError, match="different numbers of lr"):
         judge(data, best_of="lr")
 
 
@@ -258,7 +258,7 @@ def test_a_registered_study_waits_for_its_runs(tmp_path, capsys):
         ({"eval_iters": (200, 20)}, "eval_iters is 200"),
         ({"few_shot": (0, 5)}, "few_shot is 0"),
         ({"matrix_lr": RATES * 2}, "differ in matrix_lr"),
-        ({"seed": [None] * 12, "random_state": [42] * 12}, "6 runs of seed 42"),
+        ({"seed": [None] * 12, "random_state": [42] * 12}, "6 runs with seed 42"),
         ({"config.wandb_run_name": [f"r{k}" for k in range(12)]}, ""),
         ({"commit": [f"c{k}" for k in range(12)]}, ""),
     ],

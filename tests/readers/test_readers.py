@@ -218,7 +218,7 @@ def test_a_form_of_ones_own(tmp_path):
     log = written(tmp_path, "a.log", b"it 1 loss 3.5\nit 2 loss 3.25\nit 1 loss 4.5\nit 2 los")
     reading = read(log, str(form))
     assert [run.scores["loss"] for run in reading.runs] == [3.25, 4.5]
-    for old, new, told in (("about", "says", "about"), ("(?P<loss>", "(?P<lo", "no regular")):
+    for old, new, told in (("about", "says", "about"), ("(?P<loss>", "(?P<lo", "not a pattern")):
         form.write_text(OWN_FORM.replace(old, new, 1))
         with pytest.raises(ParibusError, match=told):
             read(log, str(form))

@@ -123,7 +123,7 @@ def test_other_folders_are_not_taken(tmp_path, small_study):
     (tmp_path / "home" / "thesis.tex").write_text("x")
     with pytest.raises(ParibusError, match="holds something that is not a study"):
         ResultsFolder(tmp_path / "home").require_same(small_study())
-    with pytest.raises(ParibusError, match="no results folder"):
+    with pytest.raises(ParibusError, match="not a results folder"):
         load_results(tmp_path / "home")
 
 

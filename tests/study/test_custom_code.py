@@ -74,7 +74,7 @@ def test_ways_to_import_another_file(tmp_path, code, files):
 
 def test_what_is_no_python_is_said(tmp_path):
     (tmp_path / "a.py").write_text("class A(:\n")
-    with pytest.raises(ParibusError, match=r"model.modules.mlp: a.py is not a Python file"):
+    with pytest.raises(ParibusError, match=r"model.modules.mlp: a.py cannot be parsed"):
         own_files("a.py:A", tmp_path, "model.modules.mlp")
     with pytest.raises(ParibusError, match="no file"):
         own_files("b.py:A", tmp_path, "model.modules.mlp")

@@ -360,7 +360,7 @@ def test_a_program_goes_the_whole_way(folder):
     (folder / "train.py").write_text(PROGRAM.replace("- lr +", "- lr + float(sys.argv[5]) +"))
     code, out, err = verb("run", "study.toml", "--results", "r", "--workers", "2", "--no-pdf")
     assert code == 0, err
-    assert "BETTER" in out and "hot" in out and "hot/seed-3 finished: val_bpb" in out
+    assert "BETTER" in out and "hot" in out and "10/10 trials" in out
     results = paribus.load_results("r")
     assert results.study.tuning is not None and results.study.tuning.chosen["hot"] == {
         "set.wd": 0.1

@@ -423,7 +423,7 @@ def test_a_verdict_on_other_files_is_not_given(*, is_registered, tmp_path, capsy
     assert main(["judge", mine, *options]) == 0
     capsys.readouterr()
     assert main(["judge", other, *options]) == 2
-    assert "other.csv is not among the files" in capsys.readouterr().err
+    assert "other.csv; write the new verdict" in capsys.readouterr().err
     assert main(["judge", mine, *options]) == 0
 
 
@@ -441,7 +441,7 @@ def test_a_long_table_is_a_wide_one(tmp_path, capsys):
     assert main(["judge", str(long), *options, "--metric", "metric", "--value", "value"]) == 0
     assert capsys.readouterr().out == out
     assert main(["judge", str(long), *options, "--metric", "metric"]) == 2
-    assert "both, metric and value" in capsys.readouterr().err
+    assert "`metric` and `value`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", ["folder", "label"])
@@ -711,9 +711,9 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
         {"variant": ["base"] * 5 + ["new"] * 4 + ["New "]},
         "differ in case or space",
     ),
-    "one seed twice": ({}, {"seed": [1, 2, 3, 4, 4, 1, 2, 3, 4, 5]}, "2 runs of seed 4"),
+    "one seed twice": ({}, {"seed": [1, 2, 3, 4, 4, 1, 2, 3, 4, 5]}, "2 runs with seed 4"),
     "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "is not a number"),
-    "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "no whole number"),
+    "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "not a whole number"),
     "two sets": ({}, {"eval_set": ["fineweb"] * 9 + ["c4"]}, "not evaluated alike"),
     "margin": ({"margin": -0.1}, {}, "greater than 0"),
     "crashed": ({"crashed": "x"}, {}, "crashed = 'x'"),

@@ -252,7 +252,8 @@ def as_model(model: type[Model], value: Any, path: Path) -> Model:
     problem = f"'{key}' is {str(first['input'])[:60]!r}" if key else "it is not a table"
     text = f"'{key}' is missing" if first["type"] == "missing" else f"{problem} ({why})"
     raise ParibusError(
-        f"{path} is not what was written there: {text}; restore it, or delete it and run again"
+        f"{path} was changed or damaged after it was written: {text}; restore it, or delete it and "
+        "run again"
     )
 
 
