@@ -213,12 +213,11 @@ def contrasts(half: str) -> list[tuple[str, str]]:
 
 def recorded_sds(half: str) -> dict[str, float]:
     """Return the SD of the paired differences of test loss, by arm."""
-    from paribus.results.keeping import read_analysis
-
+    analysis = json.loads((KEPT / half / "analysis.json").read_text())
     return {
         contrast["arm"]: contrast["by_run"]["sd"]
-        for contrast in read_analysis(KEPT / half)["contrasts"]
-        if contrast["family"] == "primary"
+        for contrast in analysis["contrasts"]
+        if contrast["primary"]
     }
 
 

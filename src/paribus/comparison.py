@@ -1,10 +1,12 @@
-"""Compare recorded values with recomputed ones, on any machine.
+"""Comparison of what was written with what follows from its sources, on any machine.
 
 What is discrete (counts, names, outcomes, digests) must be equal. Numbers in floating point may
 differ by rounding: processors add in other orders, and their exponentials differ in the last bit.
 Over all kept studies and the processors that were tried, the largest difference was 3e-13 of the
-value. A difference of two arms may be near 0 beside scores that are not, so a number is also held
-against the SD of the paired differences in its table. Sentences are not compared.
+value. `RELATIVE` leaves room for problems that are worse conditioned, and is a thousandth of the
+last digit that is ever printed (six): a change that a reader could see is found. A difference of
+two arms may be near 0 beside scores that are not, so it is held against its SD as well. Sentences
+are not compared: better words do not make an old file wrong.
 """
 
 from __future__ import annotations
@@ -14,9 +16,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-RELATIVE = 1e-9  # a thousandth of the last of six printed digits
-LEAST = 1e-12  # of the largest mean or SD beside a number that is 0 but for rounding
-MOST_INTEGER = 2**63  # a larger one is not a count
+RELATIVE = 1e-9  # of a number; of one in units of an endpoint also of the SD of the differences
+LEAST = 1e-12  # of the largest number beside it: of what is 0 but for rounding
+# Keys of numbers that are held against the SD of the paired differences that they are about, ...
+IN_UNITS = frozenset({"delta", "detectable", "high", "low", "mean"})
+# ... and those in units of that SD.
+STANDARDIZED = frozenset({"correlation", "effect"})
+MOST_INTEGER = 2**63  # a larger one is no count
 
 
 @dataclass
@@ -44,7 +50,7 @@ class Comparison:
 def compare(stated: Any, fresh: Any, words: Collection[str] = ()) -> Comparison:
     """Compare two values of JSON types; of texts under the keys `words` only whether they exist."""
     result = Comparison()
-    _compare(result, "", stated, fresh, words, sd=0.0, size=1.0)
+    _compare(result, "", stated, fresh, words)
     return result
 
 
@@ -59,35 +65,43 @@ def _compare(
     stated: Any,
     fresh: Any,
     words: Collection[str],
-    sd: float,
-    size: float,
+    sd: float = 0.0,
+    unit: float = 0.0,
+    size: float = 1.0,
 ) -> None:
     """Add what differs to `result`.
 
     Args:
         sd: of the paired differences that the table is about, or the width of an interval.
+        unit: what this number is held against besides its own size.
         size: the largest mean or SD in the table.
     """
     if isinstance(stated, dict) and isinstance(fresh, dict):
         sd, size = max(sd, _spread(fresh)), _size(fresh) or size
         for name in sorted(stated.keys() | fresh.keys()):
             inner = f"{key}.{name}" if key else str(name)
-            before, after = stated.get(name), fresh.get(name)
             if name not in stated or name not in fresh:
                 result.differing.append(inner)
-            elif name not in words or not (_is_text(before) and _is_text(after)):
-                _compare(result, inner, before, after, words, sd, size)
-            elif isinstance(before, str) and isinstance(after, str) and bool(before) != bool(after):
-                result.differing.append(inner)
+                continue
+            before, after = stated[name], fresh[name]
+            if name in words and _is_text(before) and _is_text(after):
+                texts = isinstance(before, str) and isinstance(after, str)
+                if texts and bool(before) != bool(after):
+                    result.differing.append(inner)
+            elif name in STANDARDIZED:
+                _compare(result, inner, before, after, words, 1.0, 1.0, size)
+            else:
+                unit = sd if name in IN_UNITS else 0.0
+                _compare(result, inner, before, after, words, sd, unit, size)
     elif isinstance(stated, list | tuple) and isinstance(fresh, list | tuple):
         if len(stated) != len(fresh):
             result.differing.append(key)
             return
         for i, (before, after) in enumerate(zip(stated, fresh, strict=True)):
-            _compare(result, f"{key}.{i}" if key else str(i), before, after, words, sd, size)
+            _compare(result, f"{key}.{i}" if key else str(i), before, after, words, sd, unit, size)
     # Two integers are counts.
     elif _is_number(stated) and _is_number(fresh) and float in (type(stated), type(fresh)):
-        apart, scale = abs(stated - fresh), max(abs(stated), abs(fresh), sd)
+        apart, scale = abs(stated - fresh), max(abs(stated), abs(fresh), unit)
         result.numbers += 1
         if not apart <= max(RELATIVE * scale, LEAST * size):
             result.differing.append(key)

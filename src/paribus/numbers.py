@@ -119,7 +119,7 @@ def plural(n: int, word: str, words: str = "") -> str:
 
 
 def some(names: Sequence[str], limit: int = 3) -> str:
-    """Return the first `most` names and how many there are besides: `a, b, c and 2 more`."""
+    """Return the first `limit` names and how many there are besides: `a, b, c and 2 more`."""
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest
 

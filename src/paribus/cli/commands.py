@@ -124,7 +124,9 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
 
         return settled_budgets(study), estimate(study, **options)
     if measured := set(where.changed) - {*stated_alone, "price"}:
-        raise ParibusError(f"--{min(measured)} is of a measured step, and --tflops measures none")
+        raise ParibusError(
+            f"--{min(measured).replace('_', '-')} is of a measured step, and --tflops measures none"
+        )
     from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 
     share = UTILISATION if where.utilisation is None else where.utilisation

@@ -147,7 +147,7 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     harms = rates is not None and rates.treatment_rate > rates.baseline_rate
 
     def by_events(limit: int = MOST_PAIRS) -> Needed | None:
-        """Return what would show a cure or harm; None if that takes more than `most` pairs."""
+        """Return what would show a cure or harm; None if that takes more than `limit` pairs."""
         level = alpha / len(analysis.study.contrasts)
         pairs = _pairs_to_show(rates, level, limit) if rates and events == "unshown" else None
         if pairs is None:
@@ -251,7 +251,7 @@ def _no_plan(contrast: Contrast) -> Needed | None:
 
 def _pairs_to_show(rates: EventRates, alpha: float, limit: int) -> int | None:
     """Return the pairs, or runs, at which these rates of events would differ significantly; None if
-    no number up to `most` is enough."""
+    no number up to `limit` is enough."""
     if rates.treatment_rate == rates.baseline_rate:
         return None
     both = rates.both or 0

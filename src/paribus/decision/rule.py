@@ -29,7 +29,6 @@ from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Decision
-from paribus.study.allowed_text import Title
 
 # What more seeds would have to show: an effect or its absence, that an arm is not worse, a cure of
 # instability or that it is caused, that a cost is within its budget, or the benefit.
@@ -77,7 +76,17 @@ else:
     _Table = TypedDict("Condition", _Parts, total=False)
     _Table.__pydantic_config__ = ConfigDict(extra="forbid")
     Conditions = Annotated[tuple[_Table, ...], BeforeValidator(_as_lists)]
-Line = Annotated[Title, Field(min_length=1)]
+MOST_TEXT = 1000  # characters
+
+
+def _is_plain(text: str) -> str:
+    if text and not text.isprintable():
+        raise ValueError(f"{text!r:.80} is not one printable line")
+    return text
+
+
+Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_is_plain)]
+Line = Annotated[Text, Field(min_length=1)]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -98,7 +107,7 @@ class Row:
     id: Annotated[str, Field(pattern="^[0-9A-Za-z-]{1,8}$")]
     outcome: Outcome
     when: Line
-    reason: Title = ""
+    reason: Text = ""
     holds: Conditions = ({},)
     open: Open = ""
     claims: bool = True

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from paribus.errors import ParibusError
-from paribus.readers.port import Run, Source, as_number, reader, split_seed
+from paribus.readers.port import CHART_SEED_END, Run, Source, as_number, reader, split_seed
 from paribus.readers.tables import read_table
 
 BETWEEN, LEAST, MOST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
@@ -67,7 +67,7 @@ def _curve(steps: list[str], values: list[str]) -> list[tuple[float, float]]:
 
 
 def _facts(name: str) -> dict[str, str | float]:
-    arm, seed = split_seed(name)
+    arm, seed = split_seed(name, CHART_SEED_END)
     return {"run": name, "arm": arm} | ({} if seed is None else {"seed": seed})
 
 

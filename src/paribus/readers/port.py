@@ -352,9 +352,12 @@ SEED = re.compile(
 SEED_END = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s|rep|run|trial|r)[-_= ]?(\d{1,9})$", re.IGNORECASE)
 
 
-def split_seed(name: str) -> tuple[str, float | None]:
+CHART_SEED_END = re.compile(r"[-_ ]+(?:seed|s)[-_= ]?(\d{1,9})$", re.IGNORECASE)
+
+
+def split_seed(name: str, pattern: re.Pattern[str] = SEED_END) -> tuple[str, float | None]:
     """Return a name less what ends it as a seed, and that seed; None for none."""
-    match = SEED_END.search(name)
+    match = pattern.search(name)
     return (name[: match.start()] or name, float(match[1])) if match else (name, None)
 
 

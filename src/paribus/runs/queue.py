@@ -144,17 +144,20 @@ class Queue:
 
     def _read(self, name: str) -> Any:
         """Return the content of a file; None if it is not there."""
-        path = self.path / name
         try:
-            return read_json(path)
-        except ParibusError:
-            if is_regular(path):
-                raise
-            return None  # such as a task that another worker has just finished
+            return read_json(self.path / name)
+        except ParibusError as error:
+            if error.code == "missing":
+                return None  # such as a task that another worker has just finished
+            raise
 
     def _names(self, folder: str, suffix: str = "") -> list[str]:
-        names = (path.name for path in (self.path / folder).glob(f"[!.]*{suffix}"))
-        return sorted(name.removesuffix(suffix) for name in names)
+        names: list[str] = []
+        with contextlib.suppress(OSError):  # the queue was removed meanwhile
+            names = os.listdir(self.path / folder)
+        return sorted(
+            name.removesuffix(suffix) for name in names if name[0] != "." and name.endswith(suffix)
+        )
 
     # Tasks
 
@@ -170,7 +173,13 @@ class Queue:
     def read_task(self, name: str) -> Task | None:
         """Return a task; None if it is done."""
         task = self._read(f"tasks/{name}.json")
-        return None if task is None else TASK.validate_python(task)
+        try:
+            return None if task is None else TASK.validate_python(task)
+        except ValidationError:
+            raise ParibusError(
+                f"the task '{name}' in {self.path} was changed; remove the folder and run again",
+                code="changed",
+            ) from None
 
     def finish(self, task: Task) -> None:
         """Remove a task that is done."""

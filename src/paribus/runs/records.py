@@ -261,11 +261,13 @@ def _checked(
             f"{where}: diverged_at = {at} is out of range for {n_steps} steps, which count from 0"
         )
     with blamed(where, "scores, seconds and items are numbers, items of one length"):
+        if any(isinstance(value, bool | str) for value in record.scores.values()):
+            raise TypeError("a score is a truth value or a text")
         scores = {name: float(value) for name, value in record.scores.items()}
         items = {name: np.asarray(v, np.float64) for name, v in record.items.items()}
         if items and np.stack(list(items.values())).ndim != 2:
             raise ValueError("an item has no list of scores, but one")
-        if not math.isfinite(record.seconds or 0.0):
+        if not 0 <= (record.seconds or 0.0) < math.inf:
             raise ValueError(f"it took {record.seconds} seconds")
     for name, values in items.items():
         score, mean = scores.get(name, math.nan), values.mean() if values.size else math.nan

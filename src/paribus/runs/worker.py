@@ -144,6 +144,9 @@ class Worker:
         for name, record in self.queue.claims().items():
             if name not in own and self.queue.abandoned(name, self.name, self.stale):
                 task, host = self.queue.read_task(name), record.get("host")
+                if task is None and name != ADVANCE:
+                    self.queue.release(name)  # of a task that was done
+                    continue
                 how = "a worker died" + (f" on {host}" if host != platform.node() else "")
                 self._count_death(name, "", how, task.doing if task else "")
 

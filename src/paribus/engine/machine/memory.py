@@ -197,8 +197,10 @@ def largest_stack(
     free = free_memory(device)
     assert free is not None
     usable = SHARE * free / workers
-    if has_formula(study.setting(arm)) and not step_code(study, arm):
-        replica = memory(study.setting(arm), dataset.vocab_size, study.folder)
+    setting = study.setting(arm)
+    # A head width without a fused kernel writes attention scores out, which `memory` leaves out.
+    if has_formula(setting) and not step_code(study, arm) and setting.model.head_width % 8 == 0:
+        replica = memory(setting, dataset.vocab_size, study.folder)
         if wanted * replica.total <= SURE_SHARE * usable:
             return Fit(wanted, "")
     two = _most(study, arm, dataset, device, 2, graphs)

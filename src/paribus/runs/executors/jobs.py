@@ -206,6 +206,8 @@ class JobBackend(Backend):
         try:
             states = self.states(list(self.submissions))
         except ParibusError as error:
+            if error.code == "not_installed":
+                raise
             self._warn([f"{error}; it is asked again"])
             return None
         queued = {state.words for state in states.values() if state.phase == "queued"}

@@ -24,7 +24,7 @@ from paribus.runs.executors import backend
 from paribus.runs.executors.jobs import Count, JobBackend, JobOptions, JobState, Phase
 
 ASK_SECONDS = 60  # how long a program of SLURM may take to answer
-SCRIPT = """#!/bin/sh
+SCRIPT = """#!/bin/bash
 {setup}
 leave() {{
     kill -TERM "$worker"
@@ -122,7 +122,7 @@ class Slurm(JobBackend):
         words = [
             f"--{key}" if value is True else f"--{key}={value}"
             for key, value in flags.items()
-            if value not in (None, False)
+            if value is not None and value is not False
         ]
         _ask("sbatch", *words, str(write_script(scratch, commands, options.setup)))
 

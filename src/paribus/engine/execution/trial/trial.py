@@ -123,6 +123,8 @@ class Stack:
                 if step_of(path) == t:
                     self._restore(self.checkpoints.read(path, self._identity))
                     break
+            if self.trainer.t != t:
+                raise ParibusError(f"this rank finds no checkpoint of step {t}", code="missing")
         if failures:
             n = len(self.trials)
             labels = ", ".join(folder.label for folder in self.folders[:MOST_NAMED])
