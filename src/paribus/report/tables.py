@@ -404,10 +404,20 @@ def arms(study: Study) -> Table:
     return table_of("arms", caption, rows, "arms")
 
 
+def _labelled(analysis: Analysis) -> dict[str, Metric]:
+    """Return the metrics of all endpoints by title, or by name if two titles are equal."""
+    metrics = [analysis.metrics[endpoint.metric] for endpoint in analysis.study.endpoints]
+    titles = [metric.short_title for metric in metrics]
+    return {
+        title if titles.count(title) == 1 else metric.name: metric
+        for title, metric in zip(titles, metrics, strict=True)
+    }
+
+
 def trials(results: Results, analysis: Analysis) -> Table:
     """Return every trial with every endpoint."""
     called = results.study.called
-    metrics = [analysis.metrics[endpoint.metric] for endpoint in results.study.endpoints]
+    metrics = _labelled(analysis)
     rows = []
     for row in results.score_rows:
         events = analysis.events.get((row["arm"], row["seed"]))
@@ -415,7 +425,7 @@ def trials(results: Results, analysis: Analysis) -> Table:
         if events:
             outcome = "diverged" if row["diverged"] or events.diverged else outcome
             outcome += ", spiked" if events.spiked else ""
-        cells = {metric.short_title: metric.value_text(row[metric.name]) for metric in metrics}
+        cells = {label: metric.value_text(row[metric.name]) for label, metric in metrics.items()}
         head = {"arm": called[row["arm"]], "seed": str(row["seed"])}
         rows.append(head | cells | {"outcome": outcome})
     rows += [
@@ -436,11 +446,10 @@ def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
         n_finished = len(events) + (0 if analysis.runs else analysis.excluded.get(arm, 0))
         row = {"arm": study.called[arm], "finished": str(n_finished)}
         row |= {kind: str(sum(getattr(e, kind) for e in events)) for kind in ("diverged", "spiked")}
-        for endpoint in study.endpoints:
-            metric = analysis.metrics[endpoint.metric]
+        for label, metric in _labelled(analysis).items():
             values = list(analysis.summary(arm, metric.name).values.values())
             ends = np.quantile(values, (0, 0.5, 1)) if values else (None,) * 3
-            row[metric.short_title] = " / ".join(metric.value_text(v) for v in ends)
+            row[label] = " / ".join(metric.value_text(v) for v in ends)
         rows.append(row)
     caption = (
         f"{len(results.finished):,} trials by arm: finished, diverged, spiked, and the least, "

@@ -55,7 +55,7 @@ def _take(path: Path, own: dict[str, Any]) -> None:
     """Create the lock file, in place of one that a dead process of this host has left."""
     holder = _read(path)
     if holder is not None and is_dead(holder):
-        path.unlink(missing_ok=True)
+        _remove(path, holder)
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
@@ -71,6 +71,16 @@ def _take(path: Path, own: dict[str, Any]) -> None:
         ) from None
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(own, file)
+
+
+def _remove(path: Path, dead: dict[str, Any]) -> None:
+    """Remove the lock file of a dead run, unless another run has just replaced it."""
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(aside)
+        if _read(aside) != dead:
+            aside.rename(path)
+        aside.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import shutil
@@ -138,6 +139,20 @@ def trainer_records(
     missing, name = list(todo), f"trainer '{study.trainer}'"
     records = iter(trainer.run(study, todo) if todo else ())
     advice = "; finished trials are kept: fix it and run again"
+    with contextlib.closing(records) if hasattr(records, "close") else contextlib.nullcontext():
+        yield from _checked_records(records, missing, name, advice)
+    if missing:
+        raise ParibusError(
+            f"{name} gave no record of {len(missing)} of {len(todo)} trials, such as "
+            f"{missing[0]}; run the study again",
+            code="own_code",
+        )
+
+
+def _checked_records(
+    records: Iterator[Any], missing: list[Trial], name: str, advice: str
+) -> Iterator[tuple[Trial, TrialRecord]]:
+    """Yield records, and remove their trials from `missing`."""
     while True:
         where = "on {}/seed-{}".format(*missing[0]) if missing else "after its last trial"
         with _blaming(f"{name} failed {where}", advice):
@@ -150,12 +165,6 @@ def trainer_records(
             break
         missing.remove(trial)
         yield trial, record
-    if missing:
-        raise ParibusError(
-            f"{name} gave no record of {len(missing)} of {len(todo)} trials, such as "
-            f"{missing[0]}; run the study again",
-            code="own_code",
-        )
 
 
 def write_record(
