@@ -137,7 +137,7 @@ def trainer_records(
     Raises ParibusError if the trainer fails, or returns anything else.
     """
     missing, name = list(todo), f"trainer '{study.trainer}'"
-    records = iter(trainer.run(study, todo) if todo else ())
+    records: Any = iter(trainer.run(study, todo) if todo else ())
     advice = "; finished trials are kept: fix it and run again"
     with contextlib.closing(records) if hasattr(records, "close") else contextlib.nullcontext():
         yield from _checked_records(records, missing, name, advice)
