@@ -70,7 +70,7 @@ def load_own(
     why = f"no {kind} of that name: {nearest(name, known)}"
     if callable(value):
         why = (
-            f"'{name}' is there, and is no {kind}: it may lack its decorator or base class; "
+            f"'{name}' is there, and is not a {kind}: it may lack its decorator or base class; "
             f"{nearest('', known)}"
         )
     raise ParibusError(f"{where}: {why}", code="unknown")
