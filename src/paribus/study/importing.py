@@ -61,6 +61,7 @@ def load_own(
 
     module_name, colon, name = path.partition(":")
     if not colon or not name:
+        article = "an" if kind[0] in "aeiou" else "a"
         raise ParibusError(f"{where} must be 'package.module:name' or 'file.py:name'")
     module = _load(module_name, folder, where, start)
     value = getattr(module, name, None)
@@ -70,7 +71,7 @@ def load_own(
     why = f"no {kind} of that name: {nearest(name, known)}"
     if callable(value):
         why = (
-            f"'{name}' is there, and is not a {kind}: it may lack its decorator or base class; "
+            f"'{name}' is there, and is not {article} {kind}: it may lack its decorator or base class; "
             f"{nearest('', known)}"
         )
     raise ParibusError(f"{where}: {why}", code="unknown")
