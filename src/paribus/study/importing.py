@@ -61,7 +61,6 @@ def load_own(
 
     module_name, colon, name = path.partition(":")
     if not colon or not name:
-        article = "an" if kind[0] in "aeiou" else "a"
         raise ParibusError(f"{where} must be 'package.module:name' or 'file.py:name'")
     module = _load(module_name, folder, where, start)
     value = getattr(module, name, None)
@@ -70,9 +69,10 @@ def load_own(
     known = [name for name, value in vars(module).items() if is_wanted(value)]
     why = f"no {kind} of that name: {nearest(name, known)}"
     if callable(value):
+        article = "an" if kind[0] in "aeiou" else "a"
         why = (
-            f"'{name}' is there, and is not {article} {kind}: it may lack its decorator or base class; "
-            f"{nearest('', known)}"
+            f"'{name}' is there, and is not {article} {kind}: it may lack its decorator or base "
+            f"class; {nearest('', known)}"
         )
     raise ParibusError(f"{where}: {why}", code="unknown")
 
