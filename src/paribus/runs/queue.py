@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -36,6 +36,7 @@ from paribus.results.lock import is_dead, process_record
 from paribus.runs.processes import Leaving
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 
+T = TypeVar("T")
 STALE_SECONDS = 120.0
 """A claim that nobody has touched for this long is taken over."""
 
@@ -129,9 +130,13 @@ class Queue:
 
     def read_order(self) -> Order:
         """Return the order. Raises ParibusError if it is missing or damaged."""
-        path = self.path / "order.json"
+        return self._validated(ORDER, read_json(self.path / "order.json"), "order.json")
+
+    def _validated(self, adapter: TypeAdapter[T], content: Any, name: str) -> T:
+        """Return the content of a file as `adapter` has it. Raises ParibusError if it differs."""
         with contextlib.suppress(ValidationError):
-            return ORDER.validate_python(read_json(path))
+            return adapter.validate_python(content)
+        path = self.path / name
         raise ParibusError(f"{path} was changed; remove {self.path} and run again", code="changed")
 
     def remove(self) -> None:
@@ -172,14 +177,9 @@ class Queue:
 
     def read_task(self, name: str) -> Task | None:
         """Return a task; None if it is done."""
-        task = self._read(f"tasks/{name}.json")
-        try:
-            return None if task is None else TASK.validate_python(task)
-        except ValidationError:
-            raise ParibusError(
-                f"the task '{name}' in {self.path} was changed; remove the folder and run again",
-                code="changed",
-            ) from None
+        file = f"tasks/{name}.json"
+        task = self._read(file)
+        return None if task is None else self._validated(TASK, task, file)
 
     def finish(self, task: Task) -> None:
         """Remove a task that is done."""
