@@ -27,6 +27,7 @@ from typing_extensions import TypedDict
 from paribus.decision.evidence import PARTS, Evidence, State, Value
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
+from paribus.metric import one_line
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Decision
 
@@ -77,15 +78,7 @@ else:
     _Table.__pydantic_config__ = ConfigDict(extra="forbid")
     Conditions = Annotated[tuple[_Table, ...], BeforeValidator(_as_lists)]
 MOST_TEXT = 1000  # characters
-
-
-def _is_plain(text: str) -> str:
-    if text and not text.isprintable():
-        raise ValueError(f"{text!r:.80} is not one printable line")
-    return text
-
-
-Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_is_plain)]
+Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(one_line)]
 Line = Annotated[Text, Field(min_length=1)]
 
 
