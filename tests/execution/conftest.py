@@ -95,9 +95,3 @@ def odd_arms(tmp_path_factory):
             paribus.run(study, folder / "r", workers=1)
 
     return load_results(made_once(tmp_path_factory, "odd-arms", train) / "r")
-
-
-def run_here(study: Study, results: Path) -> Results:
-    """Run a study in this process, so that a test can replace what it calls."""
-    with in_one_process():
-        return paribus.run(study, results, workers=1)

@@ -13,7 +13,6 @@ from paribus.ledger import events_in
 from paribus.results import ResultsFolder, opened_texts
 
 from ..conftest import SMALL, studies_in
-from .conftest import run_here
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -89,7 +88,7 @@ def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(ResultsFolder, "seal", killed)
         with pytest.raises(KeyboardInterrupt):
-            run_here(study, tmp_path / "r")
+            paribus.run(study, tmp_path / "r", workers=1)
     before = [event.text for event in events_in(ledger) if event.text]
     assert [text.role for text in before] == ["validation", "test"]
     assert not (tmp_path / "r" / "ledger.json").exists()

@@ -14,7 +14,6 @@ from paribus.runs import advance as looking
 from paribus.verification import verify
 
 from ..conftest import studies_in
-from .conftest import run_here
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -48,7 +47,7 @@ def looked(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(looking, "append_look", killed)
         with pytest.raises(Killed):
-            run_here(study, folder / "r")
+            paribus.run(study, folder / "r", workers=1)
     assert not (folder / "r" / "looks.json").exists()
     assert len(load_results(folder / "r").finished) == 15
     return study, paribus.run(study, folder / "r", workers=2)
