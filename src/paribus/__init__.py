@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paribus.engine.execution.start import estimate as estimate
     from paribus.engine.export import export_trial as export_trial
     from paribus.errors import ParibusError as ParibusError
+    from paribus.readers.judge import judge as judge
     from paribus.report.page import write_report as write_report
     from paribus.results import extend as extend
     from paribus.results import load_results as load_results
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from paribus.study import load_study as load_study
     from paribus.study import null_studies as null_studies
     from paribus.study import shipped_studies as shipped_studies
-    from paribus.trainers.judge import judge as judge
     from paribus.verification import verify as verify
 
 __version__ = VERSION
@@ -52,7 +52,7 @@ _HOMES = {
         "paribus.results": "extend load_results",
         "paribus.study": "Study load_study null_studies shipped_studies",
         "paribus.runs": "register run",
-        "paribus.trainers.judge": "judge",
+        "paribus.readers.judge": "judge",
         "paribus.verification": "verify",
     }.items()
     for name in names.split()

@@ -21,11 +21,11 @@ from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import Verdicts
 from paribus.errors import ParibusError
+from paribus.readers.judge import direction
 from paribus.report.model import build_report, verdict_record
 from paribus.results import ResultsFolder, extend
 from paribus.runs import register
 from paribus.study import load_study
-from paribus.trainers.judge import direction
 from paribus.verification import verify
 
 from ..tools import cautions, codes, texts

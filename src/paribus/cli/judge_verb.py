@@ -98,7 +98,7 @@ def judge(
         return 0 if records is None else _give(records, page, answer)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
-    from paribus.trainers.judge import judged, make_study
+    from paribus.readers.judge import judged, make_study
 
     options: dict[str, Any] = {"arm": arm, "seed": seed, "pair": pair, "reader": reader}
     options |= {"step": step, "item": item, "metric": metric, "value": value}
@@ -136,10 +136,10 @@ def _against_bar(
 ) -> int:
     """Print the comparison of one arm with a bar; returns the exit code."""
     from paribus.decision import WORDS
+    from paribus.readers.judge import compare_with_bar, default_score, direction, read_data
+    from paribus.readers.runs import check_runs
     from paribus.readers.select import group_by_arm, select_runs, set_nested_seed
     from paribus.schema import stamped
-    from paribus.trainers.judge import compare_with_bar, default_score, direction, read_data
-    from paribus.trainers.runs import check_runs
 
     reading, section = read_data(paths, scores, **options)
     set_nested_seed(reading.runs, section)
@@ -164,13 +164,13 @@ def _judge_study(
 ) -> Results | None:
     """Judge a registered study of runs, by its file or its results folder; return None, and say so,
     while it waits for its runs."""
+    from paribus.readers.runs import columns_of, files_of, judge_runs
     from paribus.readers.select import read_runs
     from paribus.results import ResultsFolder
     from paribus.runs.run import results_folder
     from paribus.study import load_study
     from paribus.study.runs import section_of
     from paribus.study.trainer import RUNS
-    from paribus.trainers.runs import columns_of, files_of, judge_runs
 
     is_folder = Path(name).is_dir()
     study = ResultsFolder(Path(name)).read_study() if is_folder else load_study(name)
@@ -200,9 +200,9 @@ def _judge_study(
 
 def _show_reading(reading: Reading, study: Study) -> None:
     """Print what became of the files, and which facts of the runs differ between arms."""
+    from paribus.readers.runs import facts_of_runs
     from paribus.readers.select import group_by_arm
     from paribus.study.runs import section_of
-    from paribus.trainers.runs import facts_of_runs
 
     show_path(f"{reading.counts}.")
     for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):

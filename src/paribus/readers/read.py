@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import glob
+import importlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
 from paribus.readers.copies import counted_once
 from paribus.readers.facts import Finding
@@ -19,6 +19,7 @@ from paribus.study.choices import find_declared
 from paribus.untrusted_io import files_below
 
 PACKAGE = "paribus.readers"
+MODULES = ("chart_csv", "json_forms", "lines", "lm_eval", "tables", "tensorboard", "trackers")
 WORD = "--reader"
 PACKED = (".zst", ".zip", ".tgz", ".tar")
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
@@ -88,8 +89,10 @@ class Reading:
 @cache
 def shipped_readers() -> dict[str, Reader]:
     """Return the readers in this folder and the forms that `forms/` declares, by name."""
-    forms = (make_reader(load_form(path)) for path in sorted(FORMS.glob("*.toml")))
-    return declared(PACKAGE, Reader) | {reader.name: reader for reader in forms}
+    modules = (importlib.import_module(f"{PACKAGE}.{name}") for name in MODULES)
+    readers = [value for module in modules for value in vars(module).values()]
+    readers += [make_reader(load_form(path)) for path in sorted(FORMS.glob("*.toml"))]
+    return {reader.name: reader for reader in readers if isinstance(reader, Reader)}
 
 
 def read(

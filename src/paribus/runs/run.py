@@ -109,7 +109,7 @@ def run(
     written, and if a trial fails; trials that are finished by then are kept.
     """
     if study.trainer == RUNS:
-        return resolve_name("paribus.trainers.runs:judge_runs")(study, results)
+        return resolve_name("paribus.readers.runs:judge_runs")(study, results)
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
     trackers = load_trackers(log)

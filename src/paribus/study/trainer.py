@@ -46,7 +46,7 @@ BUILT_IN = {
     RUNS: BuiltIn(
         "paribus.study.runs:FORMAT",
         "paribus.results.records:RUNS_RECORDS",
-        "paribus.trainers.runs:Runs",
+        "paribus.readers.runs:Runs",
     ),
     COMMAND: BuiltIn(
         "paribus.trainers.command.sections:FORMAT",

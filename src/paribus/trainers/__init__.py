@@ -1,1 +1,1 @@
-"""Trainers that ship besides the engine: programs, and finished runs of other programs."""
+"""Trainers that ship besides the engine: programs."""

@@ -23,6 +23,7 @@ from paribus.metric import readable
 from paribus.numbers import fixed, p_value, plural, some
 from paribus.readers import Columns, Reading, Run
 from paribus.readers.port import cell_text
+from paribus.readers.runs import check_runs, judge_runs, spent_by
 from paribus.readers.select import (
     ROWS,
     final_score,
@@ -39,7 +40,6 @@ from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
 from paribus.statistics.t_test import mean_and_sd
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
-from paribus.trainers.runs import check_runs, judge_runs, spent_by
 
 LOG = logging.getLogger("paribus")
 BASELINES = ("baseline", "base", "control", "plain", "vanilla", "default")
