@@ -1,7 +1,7 @@
 """Readers: the runs that other people's logs and tables hold, one file for each form.
 
-`read` finds the files, recognises each and returns its runs; `judge` judges them. A user's own reader
-is named by its import path:
+`read` finds the files, recognises each and returns its runs; `judge` judges them. A user's own
+reader is named by its import path:
 
     from paribus.extend import Run, reader
 
