@@ -18,7 +18,6 @@ from paribus.version import VERSION
 if TYPE_CHECKING:
     from paribus.analysis import analyse as analyse
     from paribus.analysis import detectable as detectable
-    from paribus.decision import calibrate as calibrate
     from paribus.decision import decide as decide
     from paribus.engine.execution.evaluate import evaluate as evaluate
     from paribus.engine.execution.start import estimate as estimate
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from paribus.runs import run as run
     from paribus.study import Study as Study
     from paribus.study import load_study as load_study
-    from paribus.study import null_studies as null_studies
     from paribus.study import shipped_studies as shipped_studies
     from paribus.verification import verify as verify
 
@@ -43,14 +41,14 @@ _HOMES = {
     name: module
     for module, names in {
         "paribus.analysis": "analyse detectable",
-        "paribus.decision": "calibrate decide",
+        "paribus.decision": "decide",
         "paribus.engine.execution.start": "estimate",
         "paribus.engine.execution.evaluate": "evaluate",
         "paribus.engine.export": "export_trial",
         "paribus.errors": "ParibusError",
         "paribus.report.page": "write_report",
         "paribus.results": "extend load_results",
-        "paribus.study": "Study load_study null_studies shipped_studies",
+        "paribus.study": "Study load_study shipped_studies",
         "paribus.runs": "register run",
         "paribus.readers.judge": "judge",
         "paribus.verification": "verify",

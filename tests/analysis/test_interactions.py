@@ -18,7 +18,6 @@ from paribus.report.model import build_report, verdict_record
 from paribus.report.page import render
 from paribus.results import Results
 from paribus.statistics import TunedArm, crossed_components, lack_of_fit, vertex_error
-from paribus.study.null_study import null_studies
 
 from ..build import tables, tuned_and_trained
 from ..conftest import Fabricate, Maker
@@ -185,5 +184,3 @@ def test_interactions_are_in_the_digest_without_their_titles(small_study):
     titled = {"by-output": DEPENDS["by-output"] | {"title": "by output matrix"}}
     assert asked.digest != one.digest
     assert small_study(arms=ARMS, seeds=SEEDS, interactions=titled).digest == asked.digest
-    (null,) = null_studies(asked, 1)
-    assert null.interactions["by-output"].of == ("again-3",)

@@ -231,37 +231,6 @@ def test_planning(way, costed):
     assert "warning" in plan("--sd", "1.0").stdout
 
 
-TUNED = """
-[tuning]
-seeds = [101, 102, 103]
-[[tuning.combinations]]
-"training.optimizer.learning_rate" = 1e-3
-"training.schedule.warmup" = 0
-[[tuning.combinations]]
-"training.optimizer.learning_rate" = 1e-2
-"training.schedule.warmup" = 4
-"""
-
-
-@pytest.mark.slow
-def test_the_baseline_against_itself_is_tuned_as_the_study_is(folder):
-    file = folder / "study.toml"
-    file.write_text(file.read_text() + TUNED)
-    null = lambda *how: verb(  # noqa: E731
-        "run", "study.toml", "--null", "2", "--workers", "1", *how, cwd=folder
-    )
-    done, home = null(), folder / "results" / "tiny-null"
-    assert done.returncode == 0, done.stderr
-    assert "(tuning, analysis, Holm, verdict)" in " ".join(done.stdout.split())
-    assert json.loads((home / "null.json").read_text())["tuned"]
-    chosen = [json.loads((home / f"replicate-{n}" / "tuning.json").read_text()) for n in (1, 2)]
-    assert not set(chosen[0]["seeds"]) & set(chosen[1]["seeds"])
-    assert chosen[0]["candidates"] == chosen[1]["candidates"]
-    assert null("--no-tuning").returncode == 2  # these are tuned
-    assert null("--no-tuning", "--results", "without").returncode == 0
-    assert not json.loads((folder / "without" / "null.json").read_text())["tuned"]
-
-
 def test_check_says_what_differs(folder):
     shown = verb("check", "study.toml", cwd=folder)
     assert shown.returncode == 0, shown.stderr
@@ -321,7 +290,6 @@ def test_json_answers_have_one_form(way, folder, costed, tmp_path):
         (["rn"], "Unknown command"),
         (["run", "quickstart", "--set", "training.iteratons=3"], "did you mean 'iterations'"),
         (["run", "quickstart", "--workers", "many"], "--workers"),
-        (["run", "quickstart", "--no-tuning"], "add --null N"),
         (["status", "."], "not a results folder"),
     ],
 )

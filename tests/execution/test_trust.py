@@ -14,7 +14,7 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs import ask
 from paribus.runs.queue import Task
-from paribus.study import load_study, null_studies, require_trust
+from paribus.study import load_study, require_trust
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -69,16 +69,9 @@ def test_the_guard_stands_where_workers_start(stranger):
         ResultsFolder(stranger).read_study(),
         load_study(stranger / "study.json"),
         load_study(stranger / "study.json", {"training.iterations": 9}),
-        *null_studies(
-            load_study(stranger / "study.json", {"model.modules.mlp": "own.py:Nothing"}), 1
-        ),
     ):
         with pytest.raises(ParibusError, match="say --trust"):
             ask(study, stranger, [])
-    # The arm that names code is not in the null study, which is of the baseline alone.
-    (null,) = null_studies(read, 1)
-    assert null.is_foreign
-    require_trust(null)
     trusted = load_study(stranger / "study.json", {"training.iterations": 9}, trust=True)
     require_trust(trusted)
     require_trust(paribus.load_results(stranger, trust=True).study)

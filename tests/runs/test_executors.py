@@ -79,7 +79,6 @@ def test_no_backend_is_taken_from_a_results_folder(own, tmp_path):
         "plan quickstart",
         "register quickstart",
         "run quickstart",
-        "run quickstart --null 2",
         "evaluate r",
     ],
 )

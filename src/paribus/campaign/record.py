@@ -32,9 +32,9 @@ from paribus.results.store import CAMPAIGN, IDEAS
 from paribus.schema import stamped
 from paribus.statistics import DESCRIPTIVE_BELOW, Lord, StatisticsError
 from paribus.study import Study, load_study
+from paribus.study.allowed_text import shortened
 from paribus.study.base import Spec
 from paribus.study.load import parse_study
-from paribus.study.null_study import shortened
 from paribus.study.study import override
 from paribus.study.trust import require_trust
 from paribus.study.tuning_study import NOTHING_SAID

@@ -260,24 +260,12 @@ def run(
     results: ResultsPath = None,
     where: Training = TRAINING,
     pdf: Pdf = True,
-    null: int | None = None,
-    tuning: Annotated[bool, Parameter(negative="--no-tuning")] = True,
     answer: Answer = PLAIN,
     set_: Overrides = None,
     trust: Trust = False,
 ) -> int:
-    """Train, evaluate, decide, report; run it again to continue.
-
-    Args:
-        null: Measure error rates instead: so many studies of the baseline against itself.
-        tuning: With --null: tune every replicate of a tuned study too, on seeds of its own.
-    """
-    if null is None and not tuning:
-        raise ParibusError("--no-tuning is of error rates; add --null N, or remove it")
+    """Train, evaluate, decide, report; run it again to continue."""
     loaded = _load(study, set_, trust, where)
-    if null is not None:
-        _run_null(loaded, null, results, where, tuned=tuning, json=answer.json)
-        return 0
     from paribus.cli import tables
     from paribus.results import extended
     from paribus.runs import results_folder
@@ -285,36 +273,6 @@ def run(
     staged = extended(loaded, results_folder(loaded, results))
     warnings = tables.design(staged, only_warnings=True)
     return _finish(train(loaded, results, where, before=warnings), answer, pdf=pdf)
-
-
-def _run_null(
-    study: Study,
-    replicates: int,
-    results: Path | None,
-    where: Training,
-    *,
-    tuned: bool,
-    json: bool,
-) -> None:
-    """Measure error rates: the baseline against itself, `replicates` times."""
-    from paribus.cli import tables
-    from paribus.decision import calibrate
-    from paribus.results.formats import write_json
-    from paribus.runs import results_folder
-    from paribus.study import null_name, null_studies
-
-    home = results or results_folder(study, None).path.with_name(null_name(study))
-    every = []
-    for number, null in enumerate(null_studies(study, replicates, tuned=tuned), start=1):
-        console.print(f"replicate {number} of {replicates}")
-        every.append(train(null, home / f"replicate-{number}", where))
-    calibration = calibrate(every)
-    write_json(home / "null.json", asdict(calibration))
-    if json:
-        print_stamped(asdict(calibration))
-        return
-    show(*tables.rates(calibration, lacks_choice=study.tuning is not None and not tuned))
-    show_path(f"null: {home / 'null.json'}")
 
 
 def report(

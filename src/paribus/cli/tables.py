@@ -12,7 +12,7 @@ from rich.markup import escape
 from paribus import numbers
 from paribus.analysis import Detectable, PlannedLooks, least_effect, look_text, sights
 from paribus.cli.options import table
-from paribus.decision import Calibration, Verdicts, unreachable
+from paribus.decision import Verdicts, unreachable
 from paribus.digests import flatten
 from paribus.metric import Metric
 from paribus.report import tables
@@ -252,26 +252,6 @@ def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Ite
             if row.metric == name
         ]
         yield table(f"{metrics[name].label}{f' ({unit})' if unit else ''}", head, cells)
-
-
-def rates(calibration: Calibration, *, lacks_choice: bool) -> Iterator[Table | str]:
-    """Yield a table of the pipeline's measured error rates, and a paragraph about it."""
-    rows = [
-        (
-            *(rate.name, f"{rate.nominal:.1%}", f"{rate.rate:.1%}"),
-            f"{rate.interval.low:.1%} to {rate.interval.high:.1%}",
-        )
-        for rate in calibration.rates
-    ]
-    yield table("A/A studies", ("how often", "nominal", "measured", "95% interval"), rows)
-    yield fill(
-        "null.txt",
-        rates=calibration,
-        lacks_choice=lacks_choice,
-        test=TESTS[calibration.test],
-        least=DESCRIPTIVE_BELOW,
-        plural=numbers.plural,
-    )
 
 
 # Studies that run

@@ -2,7 +2,6 @@
 
 from paribus.decision.evidence import Evidence, State
 from paribus.decision.hypotheses import Judgement, judge
-from paribus.decision.null import Calibration, calibrate
 from paribus.decision.reach import require_comparison, require_reachable, unreachable
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
 from paribus.decision.rules import RULES, find_rule, own_rule, rule_of
@@ -17,7 +16,6 @@ __all__ = [
     "TRUTH",
     "UNJUDGED",
     "WORDS",
-    "Calibration",
     "Depends",
     "Evidence",
     "Judgement",
@@ -27,7 +25,6 @@ __all__ = [
     "Verdict",
     "Verdicts",
     "Word",
-    "calibrate",
     "decide",
     "exit_code",
     "find_rule",

@@ -20,7 +20,6 @@ from paribus.study.trainer import ArmFacts, StudyFacts, StudyFormat
 PRECISION = "training.precision"
 TEST_REUSE = "data.test_reuse"
 ITERATIONS = "training.iterations"
-SALT = "model.init.salt"
 # What a budget is, or is measured by: the same for every candidate.
 FIXED = {
     "training.iterations": "the budget",
@@ -52,7 +51,6 @@ class StackedFormat(StudyFormat):
 
     loss = "validation_loss"
     asks = True
-    salt = SALT
     defaults = MappingProxyType(
         {
             "endpoints": (

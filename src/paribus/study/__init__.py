@@ -10,7 +10,6 @@ from paribus.study.load import (
     shipped_groups,
     shipped_studies,
 )
-from paribus.study.null_study import null_name, null_studies
 from paribus.study.sections import (
     Decision,
     Endpoint,

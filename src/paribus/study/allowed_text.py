@@ -22,8 +22,8 @@ _FORBIDDEN = re.compile(f"[{_NO_XML}{_DIRECTION}\r\x7f-\x9f]")
 _FORBIDDEN_IN_LINES = re.compile(f"[{_NO_XML}{_DIRECTION}\t\n\r\x7f-\x9f\u2028\u2029]")
 _BREAKS = re.compile("[\t\n\r\u2028\u2029]")
 
-# A folder's name has at most 255 bytes on the usual file systems, and `-null` or the like may be
-# appended to a study's.
+# A folder's name has at most 255 bytes on the usual file systems, and `-tuning` may be appended to
+# a study's.
 MOST_NAME_BYTES = 240
 MOST_NAME, MOST_TITLE, MOST_PROSE = 80, 200, 4000  # characters
 
@@ -77,6 +77,13 @@ def _name(value: str) -> str:
             f"{MOST_NAME_BYTES}"
         )
     return value
+
+
+def shortened(name: str, suffix: str) -> str:
+    """Return `name` with `suffix`, its end left out where it would be too long."""
+    while len(name) + len(suffix) > MOST_NAME or len((name + suffix).encode()) > MOST_NAME_BYTES:
+        name = name[:-1]
+    return name + suffix
 
 
 Name = Annotated[

@@ -217,8 +217,6 @@ class StudyFormat:
     """Values that a dump leaves out if they are the default, by dotted key."""
     alternatives: Mapping[str, str] = MappingProxyType({})
     """Pairs of keys for the same thing: an override of one replaces the other."""
-    salt: str = ""
-    """The key that draws other initial values from the same distributions; empty without one."""
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
         """Return the table of a study file with its short forms written out."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from paribus import numbers
 from paribus.errors import ParibusError
-from paribus.study.null_study import shortened
+from paribus.study.allowed_text import shortened
 from paribus.study.study import LEARNING_RATE, Study, built, tuning_of
 from paribus.study.tuning import NOT_CHOSEN, Candidate
 
