@@ -12,9 +12,9 @@ from torch import Tensor
 
 from paribus.engine.check import check_arm
 from paribus.engine.evaluation.causality import (
-    draw_places,
-    find_leak,
+    NotCausalError,
     require_causal,
+    require_no_leak,
     tolerance,
 )
 from paribus.engine.execution.trial.record import record
@@ -105,7 +105,7 @@ def arm(small_study, tmp_path):
 
 
 REFUSED = (
-    (LATER, r"arm 'cheat' \(model.modules.mlp = .*t = \d+.*tokens after it|the text ends there"),
+    (LATER, r"arm 'cheat' \(model.modules.mlp = .*t = \d+.*tokens after it"),
     (ROWS, r"modules.mlp.*other rows of the batch"),
     (STATEFUL, r"made twice from the same state gives other bits"),
 )
@@ -285,69 +285,50 @@ class TestWeightsThrownFar:
 class TestKnownAnswers:
     """On functions whose dependence is known: V = 10, logits are one-hot sums of tokens."""
 
-    tokens = torch.from_numpy(np.random.default_rng(0).integers(10, size=(4, 24)))
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(10, size=(4, 8)))
 
-    def leak(self, read: Callable[[Tensor], Tensor], places: int = 256) -> tuple[str, int] | None:
-        leak, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1), places)
-        return leak and (leak.cause, leak.row)
+    @pytest.fixture
+    def leak(self, small_study):
+        setting = small_study().setting("baseline")
+
+        def find(read: Callable[[Tensor], Tensor]) -> str:
+            try:
+                require_no_leak(read, self.tokens, setting, 10, "x", "evaluation")
+            except NotCausalError as error:
+                return str(error)
+            return ""
+
+        return find
 
     @staticmethod
     def one_hot(tokens: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(tokens, 10).float()
 
-    def test_a_prefix_sum_is_causal(self):
-        assert self.leak(lambda tokens: self.one_hot(tokens).cumsum(1)) is None
+    def test_a_prefix_sum_is_causal(self, leak):
+        assert not leak(lambda tokens: self.one_hot(tokens).cumsum(1))
 
-    def test_every_position_of_a_short_text_is_drawn_and_others_by_chance(self):
-        rng = np.random.default_rng(1)
-        assert sorted(draw_places(24, 256, rng)) == list(range(1, 24))
-        few, others = (draw_places(1024, 16, rng) for _ in range(2))
-        assert len(set(few)) == len(set(others)) == 16
-        assert 1023 in few
-        assert 1023 in others
-        assert len(set(few) & set(others)) < 8
-
-    @pytest.mark.parametrize("position", range(23))
-    def test_a_look_ahead_at_one_position_is_found_there(self, position):
+    @pytest.mark.parametrize("position", range(7))
+    def test_a_look_ahead_at_one_position_is_found_there(self, leak, position):
         def read(tokens: Tensor) -> Tensor:
             logits = self.one_hot(tokens).cumsum(1)
-            logits[:, position] += 1e-3 * self.one_hot(tokens)[:, position + 1]
+            logits[:, position] += 1e-2 * self.one_hot(tokens)[:, position + 1]
             return logits - 1e9 * (torch.arange(10) == 3) + 1e2
 
-        leak, _ = find_leak(read, self.tokens, 10, 1e-4, np.random.default_rng(1))
-        assert (leak.cause, leak.position) == ("later tokens", position)
-        assert 1e-4 < leak.difference < 2e-3
+        message = leak(read)
+        assert f"t = {position}," in message
+        assert "tokens after it" in message
 
-    @pytest.mark.parametrize("ahead", [1, 5, 22])
-    def test_a_shift_is_not_however_far(self, ahead):
-        leak = self.leak(lambda tokens: self.one_hot(tokens.roll(-ahead, dims=1)))
-        assert leak[0] == "later tokens"
+    @pytest.mark.parametrize("ahead", [1, 5, 7])
+    def test_a_shift_is_not_however_far(self, leak, ahead):
+        assert "tokens after it" in leak(lambda x: self.one_hot(x.roll(-ahead, dims=1)))
 
-    def test_the_place_is_the_first_that_differs(self):
-        def read(tokens: Tensor) -> Tensor:
-            logits = self.one_hot(tokens)
-            logits[2, 7] += self.one_hot(tokens)[2, 20]  # position 7 of row 2 sees position 20
-            return logits
+    def test_a_row_that_sees_another(self, leak):
+        assert "other rows" in leak(lambda x: self.one_hot(x) + self.one_hot(x[:1]))
 
-        leak, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))
-        assert (leak.row, leak.position) == (2, 7)
-
-    def test_a_row_that_sees_another(self):
-        leak = self.leak(lambda tokens: self.one_hot(tokens) + self.one_hot(tokens[:1]))
-        assert leak[0] == "other rows"
-
-    def test_the_length_of_a_text_is_no_secret_to_it(self):
-        def read(tokens: Tensor) -> Tensor:
-            return self.one_hot(tokens) / tokens.shape[1]
-
-        assert find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1))[0] is None
-        leak, _ = find_leak(read, self.tokens, 10, 1e-6, np.random.default_rng(1), cut_off=True)
-        assert leak.cause == "the length of the text"
-
-    def test_not_a_number_is_seen(self):
+    def test_not_a_number_is_seen(self, leak):
         def read(tokens: Tensor) -> Tensor:
             logits = self.one_hot(tokens)
             logits[:, :3][tokens[:, -1] % 2 == 0] = torch.nan
             return logits
 
-        assert self.leak(read) is not None
+        assert leak(read)

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from paribus.engine.data import Dataset, batch
 from paribus.engine.evaluation import causality, evaluate_on, own_measures
-from paribus.engine.evaluation.causality import ROWS, seeded
+from paribus.engine.evaluation.causality import seeded
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.memory import require_room
@@ -58,6 +58,7 @@ from paribus.results.software import SAME_BITS
 from paribus.study import Study, step_code
 from paribus.study.importing import same_settings
 
+ROWS = 2  # of the batches that are tried
 TAME_RATE = 1e-2  # a larger learning rate amplifies rounding beyond any tolerance
 MOST_AVERAGED = 100_000  # steps at which an average is tried; they take two seconds
 BLOCK_SITES = {"block_norm": "attention_norm", "attention": "attention", "mlp": "mlp"}
@@ -176,7 +177,8 @@ class _Arm:
                     f"own code{_in_brackets(beside)} does not mix them is not shown"
                 )
         load_parameters(model, stack.parameters(0))  # after a step no gain is zero any more
-        causality.require_causal(self.where, model, setting, self.dataset, brief=True)
+        rows = causality.dry_rows(setting.data.seq_len)
+        causality.require_causal(self.where, model, setting, self.dataset, rows=rows)
         self.check_evaluation(model)
         return model, list(dict.fromkeys(warnings))
 
@@ -307,14 +309,12 @@ class _Arm:
                 tokens_RBT = tokens_BT.reshape(R, -1, tokens_BT.shape[1])
                 return stack.logits(tokens_RBT, mixed=False)[0].detach().flatten(0, 1)
 
-        def rows(size: int) -> Tensor:
-            shape = (size, setting.data.seq_len, dataset.windows)
-            batches = [batch(dataset.train, seed, stack.t, *shape) for seed in stack.seeds]
-            return torch.from_numpy(np.concatenate(batches)[:, :-1].copy()).to(self.device)
-
-        texts = causality.brief_texts(rows, has_own_code=bool(self.own))
-        vocab_size = dataset.vocab_size
-        causality.require_no_leak(read, texts, setting, vocab_size, self.where, training=True)
+        shape = (causality.dry_rows(setting.data.seq_len), setting.data.seq_len, dataset.windows)
+        batches = [batch(dataset.train, seed, stack.t, *shape) for seed in stack.seeds]
+        tokens_BT = torch.from_numpy(np.concatenate(batches)[:, :-1].copy()).to(self.device)
+        causality.require_no_leak(
+            read, tokens_BT, setting, dataset.vocab_size, self.where, "training"
+        )
 
     def check_evaluation(self, model: GPT) -> None:
         """Evaluate a full window and a shorter one, twice if the user has measures of their own."""
