@@ -3,6 +3,8 @@
 import os
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paribus.engine.data import (
-    TOKEN_CLASSES,
+    Windows,
     batch,
     consumption,
     describe_data,
@@ -83,9 +85,7 @@ def test_a_large_text_is_described_as_a_small_one(tmp_path, monkeypatch):
     large = load_dataset(data, tmp_path)
     assert isinstance(large.train, np.memmap)
     assert describe_data(large) == describe_data(small)
-    used = [consumption(d.train, d.token_classes, 3, 20, 2, 8) for d in (small, large)]
-    assert (used[0].targets == used[1].targets).all()
-    assert (used[0].times_seen == used[1].times_seen).all()
+    assert consumption(large, 3, 20, 2, 8) == consumption(small, 3, 20, 2, 8)
 
 
 def test_shakespeare_has_no_duplicates():
@@ -101,18 +101,29 @@ def test_shakespeare_has_no_duplicates():
 # Consumption against naive counting of the batches themselves.
 
 
+def text(tokens: np.ndarray, classes: np.ndarray, seq_len: int) -> Any:
+    """A training text whose tokens have a byte each."""
+    tokenizer = SimpleNamespace(bytes_per_token=np.ones(len(classes), np.int64))
+    windows = Windows(len(tokens), seq_len)
+    return SimpleNamespace(
+        train=tokens, token_classes=classes, windows=windows, tokenizer=tokenizer
+    )
+
+
 def test_one_window_that_fits_exactly():
     """The only start is 0: every token but the first is seen once in each of six windows."""
     tokens = np.array([0, 1, 1, 2, 3], np.uint16)  # " ", "a", "a", "7", "." by their classes
     classes = token_classes([" ", "a", "7", "."], None)
-    used = consumption(tokens, classes, seed=1, iterations=3, batch_size=2, seq_len=4)
-    assert used.times_seen.tolist() == [1, 0, 0, 0, 0, 0, 4]
-    assert dict(zip(TOKEN_CLASSES, used.targets.tolist(), strict=True)) == {
-        "alphabetic": 12,
-        "numeric": 6,
-        "punctuation": 6,
-        "whitespace": 0,
-        "end-of-document": 0,
+    assert consumption(text(tokens, classes, 4), 1, 3, 2, 4) == {
+        "token_classes": {
+            "alphabetic": 12,
+            "numeric": 6,
+            "punctuation": 6,
+            "whitespace": 0,
+            "end-of-document": 0,
+        },
+        "times_seen": [1, 0, 0, 0, 0, 0, 4],
+        "sources": {"corpus": {"windows": 6, "tokens": 24, "bytes": 24}},
     }
 
 
@@ -127,9 +138,9 @@ def test_consumption_matches_counting_the_batches(seed, batch_size, seq_len):
     times = Counter(seen[position] for position in range(100))
     targets = Counter(int(classes[token]) for token in seen.elements())
 
-    used = consumption(positions, classes, seed, 20, batch_size, seq_len)
-    assert used.times_seen.tolist() == [times[k] for k in range(max(times) + 1)]
-    assert used.targets.tolist() == [targets[c] for c in range(5)]
+    used = consumption(text(positions, classes, seq_len), seed, 20, batch_size, seq_len)
+    assert used["times_seen"] == [times[k] for k in range(max(times) + 1)]
+    assert list(used["token_classes"].values()) == [targets[c] for c in range(5)]
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -143,8 +154,8 @@ def test_consumption_matches_counting_the_batches(seed, batch_size, seq_len):
 def test_budget_sums(seed, iterations, batch_size, seq_len, spare):
     tokens = np.random.default_rng(seed).integers(7, size=seq_len + spare).astype(np.uint16)
     classes = np.array([0, 1, 2, 3, 4, 0, 0])
-    used = consumption(tokens, classes, seed, iterations, batch_size, seq_len)
+    used = consumption(text(tokens, classes, seq_len), seed, iterations, batch_size, seq_len)
     budget = iterations * batch_size * seq_len
-    assert used.times_seen.sum() == len(tokens)
-    assert (used.times_seen * np.arange(len(used.times_seen))).sum() == budget
-    assert used.targets.sum() == budget
+    assert sum(used["times_seen"]) == len(tokens)
+    assert sum(k * n for k, n in enumerate(used["times_seen"])) == budget
+    assert sum(used["token_classes"].values()) == budget

@@ -13,11 +13,11 @@ from paribus.engine.data import (
     Mixture,
     batch,
     consumption,
-    in_training,
     load_dataset,
     open_test,
     source,
 )
+from paribus.engine.data.duplicates import count_in_training
 from paribus.engine.data.order import Windows
 from paribus.engine.setting import Data
 from paribus.engine.setting.bounds import MIXTURE_PARTS
@@ -83,8 +83,7 @@ def test_a_window_is_of_one_source_and_shares_are_kept(order, size, folder, monk
             assert set(found.tokenizer.decode(row)) <= alphabets[one]
         shares = np.array(list(found.windows.shares.values()))
         assert np.abs(counts - (t + 1) * 4 * shares).max() < 1
-    used = consumption(found.train, found.token_classes, 1, 30, 4, 16, mixture)
-    told = used.sources(found.tokenizer.bytes_per_token)
+    told = consumption(found, 1, 30, 4, 16)["sources"]
     assert [of["windows"] for of in told.values()] == counts.tolist()
     assert [of["tokens"] for of in told.values()] == (16 * counts).tolist()
     seen = np.concatenate([batch(found.train, 1, t, 4, 16, mixture)[:, 1:] for t in range(30)])
@@ -122,11 +121,11 @@ def test_held_out_text_is_cut_from_every_source(folder):
     corpus = (folder / "t0").read_text()
     (folder / "t1").write_text(text(9, 1500) + corpus[-150:] + text(10, 500), encoding="utf-8")
     left = load_dataset(data(), folder)
-    assert in_training(left.train, [left.validation[:]]).sum() == 150
+    assert count_in_training(left.train, left.validation[:]) == 150
     clean = load_dataset(data(deduplicate="held-out", test_fraction=0.2), folder)
     sealed = open_test(clean.test, ResultsFolder(folder / "r"), "a test")
     for part in (clean.validation[:], sealed[:]):
-        assert not in_training(clean.train, [part]).any()
+        assert not count_in_training(clean.train, part)
     # The lines in which a run of 50 bytes ends: up to 49 bytes before the first may stay.
     assert clean.deduplicated["train_bytes_cut"] >= 150 - 49
     assert clean.deduplicated.get("bytes_dropped", 0) == 0

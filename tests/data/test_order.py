@@ -94,14 +94,13 @@ def test_the_budget_is_met_exactly(order, pack, tmp_path):
         (tmp_path / f"{i:02}.txt").write_text(text)
     data = Data(corpus="text", path=".", seq_len=16, order=order, pack=pack)
     dataset = load_dataset(data, tmp_path)
-    used = consumption(dataset.train, dataset.token_classes, 5, 37, 3, 16, windows=dataset.windows)
-    assert used.targets.sum() == 37 * 3 * 16
-    assert (used.times_seen * np.arange(len(used.times_seen))).sum() == 37 * 3 * 16
+    used = consumption(dataset, 5, 37, 3, 16)
+    assert sum(used["token_classes"].values()) == 37 * 3 * 16
     seen = np.zeros(len(dataset.train), np.int64)
     for t in range(37):
         for start in dataset.windows.starts(5, t, 3):
             seen[start + 1 : start + 17] += 1
-    assert used.times_seen.tolist() == np.bincount(seen).tolist()
+    assert used["times_seen"] == np.bincount(seen).tolist()
 
 
 def test_places_of_a_large_text(tmp_path, monkeypatch):

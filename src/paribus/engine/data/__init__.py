@@ -3,7 +3,6 @@
 from paribus.engine.data.corpora import corpus, read_corpus
 from paribus.engine.data.dataset import Dataset, load_dataset
 from paribus.engine.data.describe import consumption, describe_data
-from paribus.engine.data.duplicates import count_duplicates, in_training, passages
 from paribus.engine.data.order import (
     FIRST_DIGEST,
     Mixture,
@@ -35,13 +34,10 @@ __all__ = [
     "batch",
     "consumption",
     "corpus",
-    "count_duplicates",
     "describe_data",
     "extend_digest",
-    "in_training",
     "load_dataset",
     "open_test",
-    "passages",
     "read_corpus",
     "step_batch",
     "token_classes",

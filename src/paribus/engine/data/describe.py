@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,51 +13,48 @@ from paribus.engine.data.duplicates import (
     RUN_TOKENS,
     SHINGLE_CHARACTERS,
     count_duplicates,
-    in_training,
+    count_in_training,
     passages,
 )
 from paribus.engine.data.order import Mixture, Windows
 from paribus.engine.data.tokenizer import TOKEN_CLASSES
-from paribus.engine.data.tokens import CHUNK_TOKENS, Tokens, chunks
+from paribus.engine.data.tokens import CHUNK_TOKENS, chunks
 from paribus.engine.setting import CORPUS
 
-ALL_TOKENS = 2**21
-"""A text of no more is described whole; of a longer one, a sample."""
-
-SAMPLE_BLOCKS, BLOCK_TOKENS = 32, 2**13  # of either split, at even distances
+MOST_TOKENS = 2**21
+"""Of either split, duplicates are counted in so many tokens, from its beginning on."""
 
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
-    """Tables of `dataset`, made from its tokens.
+    """Return tables of `dataset`, all numbers counts, for a reader to divide.
 
-    All numbers are counts, for a reader to divide: `token_classes` of corpus, train and validation;
-    `duplicates` of documents and of passages (see `count_duplicates`); `leakage`, the validation
-    tokens that lie in a run of `run_tokens` tokens which training has word for word; and the
-    `rules` that decided.
-
-    `looked_at` says how many tokens each table is about. Classes are counted in all of the text, a
-    chunk at a time. Of a text of more than ALL_TOKENS tokens, duplicates are counted among what
-    lies whole in SAMPLE_BLOCKS blocks of each split, and leakage is that of such blocks of
-    validation, looked for in all of training. The answer is JSON, and the same for the same text.
+    `token_classes` of corpus, train and validation; `duplicates` of documents and of passages (see
+    `count_duplicates`); `leakage`, the validation tokens that lie in a run of `run_tokens` tokens
+    which training has word for word; and the `rules` that decided. `looked_at` says how many tokens
+    each table is about.
     """
-    n = len(dataset.train) + len(dataset.validation)
-    is_whole = n <= ALL_TOKENS
-    units = _units(dataset, is_whole=is_whole)
-    blocks = [dataset.validation[:]] if is_whole else _blocks(dataset.validation)
-    leaked = in_training(dataset.train, blocks)
-    sampled = n if is_whole else sum(map(len, blocks + _blocks(dataset.train)))
+    n, validation = len(dataset.train) + len(dataset.validation), dataset.validation[:MOST_TOKENS]
+    edges = np.cumsum([source.n_tokens for source in dataset.sources.values()])[:-1]
+    texts = [(ids, False) for ids in np.split(dataset.train[:MOST_TOKENS], edges)]
+    units = {"document": ([], []), "passage": ([], [])}
+    for ids, is_held_out in [*texts, (validation, True)]:
+        documents = dataset.tokenizer.documents(ids)
+        parts = {"document": documents, "passage": passages("\n\n".join(documents))}
+        for kind, some in parts.items():
+            units[kind][0].extend(some)
+            units[kind][1].extend([is_held_out] * len(some))
     return {
         "token_classes": _token_classes(dataset),
         "duplicates": {kind: count_duplicates(*each) for kind, each in units.items()},
         "leakage": {
-            "validation_tokens": sum(map(len, blocks)),
-            "in_training": int(leaked.sum()),
+            "validation_tokens": len(validation),
+            "in_training": count_in_training(dataset.train, validation),
         },
         "looked_at": {
             "tokens": n,
             "token_classes": n,
-            "duplicates": sampled,
-            "leakage": sum(map(len, blocks)),
+            "duplicates": min(len(dataset.train), MOST_TOKENS) + len(validation),
+            "leakage": len(validation),
         },
         "rules": {
             "shingle_characters": SHINGLE_CHARACTERS,
@@ -70,122 +65,41 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _units(dataset: Dataset, *, is_whole: bool) -> dict[str, tuple[list[str], list[bool]]]:
-    """Return {kind: (texts, whether each is of the validation split)}.
-
-    A document that the split cuts is one in each split. Of a sample, what lies whole in a block.
-    """
-    edges = np.cumsum([source.n_tokens for source in dataset.sources.values()])[:-1]
-    splits = {
-        False: np.split(dataset.train[:], edges) if is_whole else _blocks(dataset.train),
-        True: [dataset.validation[:]] if is_whole else _blocks(dataset.validation),
-    }
-    inner = slice(None) if is_whole else slice(1, -1)
-    units = {"document": ([], []), "passage": ([], [])}
-    for is_held_out, blocks in splits.items():
-        for ids in blocks:
-            documents = _documents(dataset, ids)
-            texts = {"document": documents, "passage": passages("\n\n".join(documents))}
-            for kind, (all_texts, held_out) in units.items():
-                all_texts.extend(texts[kind][inner])
-                held_out.extend([is_held_out] * len(texts[kind][inner]))
-    return units
-
-
-def _blocks(tokens: Tokens) -> list[np.ndarray]:
-    """Return SAMPLE_BLOCKS blocks of `tokens`, or one block of a short text."""
-    if len(tokens) <= SAMPLE_BLOCKS * BLOCK_TOKENS:
-        return [tokens[:]]
-    starts = np.linspace(0, len(tokens) - BLOCK_TOKENS, SAMPLE_BLOCKS).astype(np.int64)
-    return [tokens[start : start + BLOCK_TOKENS] for start in starts.tolist()]
-
-
-def _documents(dataset: Dataset, ids: np.ndarray) -> list[str]:
-    """Return the documents that `ids` are of, without their ends; the last may lack one."""
-    end = dataset.tokenizer.end_of_document
-    ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
-    edges = [0, *(ends + 1).tolist(), len(ids)]
-    parts = [ids[a:b] for a, b in pairwise(edges) if b > a]
-    return [
-        dataset.tokenizer.decode(part[:-1] if end is not None and part[-1] == end else part)
-        for part in parts
-    ]
-
-
 def _token_classes(dataset: Dataset) -> dict[str, dict[str, int]]:
-    classes, splits = dataset.token_classes, (dataset.train, dataset.validation)
-    train, validation = (_class_counts(tokens, classes) for tokens in splits)
+    classes, n = dataset.token_classes, len(TOKEN_CLASSES)
+    train, validation = (
+        np.sum([np.bincount(classes[ids], minlength=n) for ids in chunks(tokens)], axis=0)
+        for tokens in (dataset.train, dataset.validation)
+    )
     counts = {"corpus": train + validation, "train": train, "validation": validation}
-    return {
-        split: dict(zip(TOKEN_CLASSES, of_split.tolist(), strict=True))
-        for split, of_split in counts.items()
-    }
+    return {split: _named(of_split) for split, of_split in counts.items()}
 
 
-@dataclass(frozen=True)
-class Consumption:
-    """Targets and text that the windows of a trial held. A token is seen when it is a target.
-
-    Attributes:
-        targets: [5] targets by token class, in the order of TOKEN_CLASSES, int64.
-        times_seen: [K + 1] how many training tokens were seen k = 0, 1, ..., K times, where K is
-            the most that any was; int64. They add up to all training tokens: the first token of
-            the split, which no window can have as a target, is among those never seen.
-        by_token: [V] of each source how often each token was a target, int64; of a single text
-            there is one source, `corpus`.
-        windows: of each source, how many windows were of it.
-    """
-
-    targets: np.ndarray
-    times_seen: np.ndarray
-    by_token: dict[str, np.ndarray]
-    windows: dict[str, int]
-
-    def sources(self, bytes_per_token: np.ndarray) -> dict[str, dict[str, int]]:
-        """Windows, targets and the UTF-8 bytes of these, by source; [V] bytes of each token."""
-        return {
-            name: {
-                "windows": self.windows[name],
-                "tokens": int(counts.sum()),
-                "bytes": int(counts @ bytes_per_token),
-            }
-            for name, counts in self.by_token.items()
-        }
-
-
-def _class_counts(tokens: Tokens, classes: np.ndarray) -> np.ndarray:
-    """Count `tokens` by class, [5]."""
-    counts = [np.bincount(classes[ids], minlength=len(TOKEN_CLASSES)) for ids in chunks(tokens)]
-    return np.sum([np.zeros(len(TOKEN_CLASSES), np.int64), *counts], axis=0)
+def _named(counts: np.ndarray) -> dict[str, int]:
+    """Return counts by class, under their names."""
+    return dict(zip(TOKEN_CLASSES, counts.tolist(), strict=True))
 
 
 def consumption(
-    tokens: Tokens,
-    classes: np.ndarray,
-    seed: int,
-    iterations: int,
-    batch_size: int,
-    seq_len: int,
-    windows: Windows | Mixture | None = None,
-) -> Consumption:
-    """Return what `iterations` batches of `seed` take from the training `tokens` [n_train].
+    dataset: Dataset, seed: int, iterations: int, batch_size: int, seq_len: int
+) -> dict[str, Any]:
+    """Return what `iterations` batches of `seed` take from the training text.
 
-    `classes` [V] is the class of every token id, from `token_classes`; `windows` are those of the
-    dataset, by default drawn from anywhere. A pure function of its
-    arguments, equal for every arm of a seed. A trial that diverged consumed all its batches too.
-    Memory grows with the windows that were drawn, not with the text; text that no window touches is
-    not read.
+    `token_classes` counts targets by class. `times_seen` says how many training tokens were seen, a
+    target, 0, 1, 2, ... times; the first token of the split, which no window can have as a target,
+    is among those never seen. `sources` has the windows, targets and bytes of each source. Equal
+    for every arm of a seed; a trial that diverged consumed all its batches too. Memory grows with
+    the windows that were drawn, not with the text; text that no window touches is not read.
     """
-    order = windows or Windows(len(tokens), seq_len)
+    tokens, order, classes = dataset.train, dataset.windows, dataset.token_classes
+    of_token = dataset.tokenizer.bytes_per_token
     drawn = [order.starts(seed, t, batch_size) for t in range(iterations)]
     starts = np.sort(np.concatenate(drawn)) if drawn else np.zeros(0, np.int64)
     times_seen = np.zeros(1, np.int64)
-    by_token: dict[str, np.ndarray] = {}
-    counts: dict[str, int] = {}
+    by_token, sources = np.zeros(len(classes), np.int64), {}
     for name, first, last in _ranges(order, len(tokens)):
-        by_token[name] = np.zeros(len(classes), np.int64)
+        of_source = np.zeros(len(classes), np.int64)
         inside = starts[slice(*np.searchsorted(starts, [first, last]))]
-        counts[name] = len(inside)
         for begin in range(first, last, CHUNK_TOKENS):
             size = min(CHUNK_TOKENS, last - begin)
             seen = _coverage(inside, begin, size, seq_len)
@@ -195,10 +109,19 @@ def consumption(
             if len(times) > 1:
                 # Sums of floats, exact below 2^53 targets.
                 counted = np.bincount(tokens[begin : begin + size], seen, minlength=len(classes))
-                by_token[name] += counted.astype(np.int64)
-    weights = np.sum(list(by_token.values()), axis=0)
-    targets = np.bincount(classes, weights, minlength=len(TOKEN_CLASSES)).astype(np.int64)
-    return Consumption(targets, times_seen, by_token, counts)
+                of_source += counted.astype(np.int64)
+        by_token += of_source
+        sources[name] = {
+            "windows": len(inside),
+            "tokens": int(of_source.sum()),
+            "bytes": int(of_source @ of_token),
+        }
+    targets = np.bincount(classes, by_token, minlength=len(TOKEN_CLASSES)).astype(np.int64)
+    return {
+        "token_classes": _named(targets),
+        "times_seen": times_seen.tolist(),
+        "sources": sources,
+    }
 
 
 def _ranges(order: Windows | Mixture, n: int) -> list[tuple[str, int, int]]:

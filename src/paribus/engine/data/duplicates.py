@@ -134,22 +134,13 @@ class Runs:
         return starts, hashes[starts]
 
 
-def in_training(train: Tokens, validation: Sequence[np.ndarray]) -> np.ndarray:
-    """Return [n_validation] whether a token is part of a run that `train` has too, bool.
-
-    `validation` are texts that follow one another. `train` is read in chunks.
-    """
-    runs = Runs(validation)
+def count_in_training(train: Tokens, validation: np.ndarray) -> int:
+    """Count the tokens of `validation` that are part of a run that `train` has too."""
+    runs = Runs([validation])
     parts = chunks(train, CHUNK_TOKENS, overlap=RUN_TOKENS - 1)
     hashes = [np.zeros(0, np.uint64), *(runs.find_in(ids)[1] for ids in parts)]
-    shared = np.unique(np.concatenate(hashes))
-    leaked = [np.zeros(0, bool)]
-    for ids in validation:
-        covered = np.zeros(len(ids), bool)
-        for start in np.flatnonzero(np.isin(run_hashes(ids), shared)).tolist():
-            covered[start : start + RUN_TOKENS] = True
-        leaked.append(covered)
-    return np.concatenate(leaked)
+    starts = np.flatnonzero(np.isin(run_hashes(validation), np.concatenate(hashes)))
+    return len(np.unique(starts[:, None] + np.arange(RUN_TOKENS)))
 
 
 def repetitions(documents: Iterable[str], *, is_near: bool) -> tuple[list[bool], dict[str, int]]:

@@ -101,6 +101,15 @@ class Tokenizer:
         content = b"".join(map(self.pieces.__getitem__, np.asarray(ids, np.int64).tolist()))
         return content.decode("utf-8", "ignore")
 
+    def documents(self, ids: np.ndarray) -> list[str]:
+        """Return the documents that `ids` are of, without their ends; none is empty."""
+        end = self.end_of_document
+        ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
+        # Where documents begin once their ends are taken out.
+        starts = ends - np.arange(len(ends))
+        texts = (self.decode(part) for part in np.split(np.delete(ids, ends), starts))
+        return [text for text in texts if text]
+
     def encode_checked(self, text: str, where: str) -> np.ndarray:
         """Return ids of `dtype`; ParibusError unless they decode to `text`, with no end inside.
 

@@ -51,13 +51,8 @@ class HeldOut:
     @classmethod
     def of(cls, dataset: Dataset) -> HeldOut:
         """Return the validation split as text, at most MOST_TOKENS of it, one text a document."""
-        tokenizer, end = dataset.tokenizer, dataset.tokenizer.end_of_document
-        ids = dataset.validation[:MOST_TOKENS]
-        ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
-        # Where documents begin once their ends are taken out.
-        starts = ends - np.arange(len(ends))
-        texts = (tokenizer.decode(part) for part in np.split(np.delete(ids, ends), starts))
-        documents = tuple(text for text in texts if text)
+        tokenizer = dataset.tokenizer
+        documents = tuple(tokenizer.documents(dataset.validation[:MOST_TOKENS]))
         everything = (tokenizer.decode(dataset.train[:MOST_TOKENS]), *documents)
         # Only corruptions are checked against the training text's words; no item shows any of it.
         words = (word.lower() for text in everything for word in re.findall(LETTERS, text))

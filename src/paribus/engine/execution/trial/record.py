@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paribus.drawing import Drawing
 from paribus.engine.cost import flops_record
-from paribus.engine.data import TOKEN_CLASSES, Dataset, consumption
+from paribus.engine.data import consumption
 from paribus.engine.evaluation import Evaluation, own_measures
 from paribus.engine.evaluation.causality import NotCausalError, require_causal
 from paribus.engine.evaluation.measures import all_measures
@@ -27,7 +27,6 @@ from paribus.engine.execution.trial.suite import suite_folder
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.memory import free_unused
 from paribus.engine.model import describe_parts
-from paribus.engine.setting import Setting
 from paribus.engine.training import DRAWINGS, ReplicaState, Trainer, auxiliary_drawing
 from paribus.results import TrialFolder
 from paribus.study import Study, measuring_record, own_digests
@@ -98,7 +97,13 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
         "tasks": tasks.about if tasks else {},
         "causality": causality,
         "code_length": code_length,
-        "consumed": _consumed(setting, folder.seed, dataset),
+        "consumed": consumption(
+            dataset,
+            folder.seed,
+            setting.budget_iterations,
+            setting.training.largest_batch,
+            setting.data.seq_len,
+        ),
         "diverged_at": state.diverged_at,
         # Trials that are still missing, or trained again, are trained in the same stack.
         "stack": [list(trial) for trial in stack.trials],
@@ -160,22 +165,3 @@ def _write_steps(folder: TrialFolder, trainer: Trainer, state: ReplicaState) -> 
             parts = ("probe", "part", "statistic")
             labels[column.name] = {part: getattr(column, part) for part in parts}
     folder.write_columns("probes.parquet", values, units, labels)
-
-
-def _consumed(setting: Setting, seed: int, dataset: Dataset) -> dict[str, Any]:
-    """Return the targets by token class, how many training tokens were seen 0, 1, 2, ... times, and
-    the windows, targets and bytes that were taken of each source."""
-    consumed = consumption(
-        dataset.train,
-        dataset.token_classes,
-        seed,
-        setting.budget_iterations,
-        setting.training.largest_batch,
-        setting.data.seq_len,
-        dataset.windows,
-    )
-    return {
-        "token_classes": dict(zip(TOKEN_CLASSES, consumed.targets.tolist(), strict=True)),
-        "times_seen": consumed.times_seen.tolist(),
-        "sources": consumed.sources(dataset.tokenizer.bytes_per_token),
-    }
