@@ -108,7 +108,7 @@ def _environment(
 ) -> Finding:
     ours, theirs = own.environment, other.environment
     if not is_device and not (ours["packages"] and theirs["packages"]):
-        return "not proven", "the interpreter of the program tells no packages"
+        return "not proven", "not recorded: the program's interpreter lists no packages"
     findings = [
         finding
         for name, finding in differences(ours, theirs, pair=True).items()
