@@ -200,6 +200,7 @@ def inspect_log(status: str = "success") -> bytes:
     return packed.getvalue()
 
 
+SAMPLES_NAME = "samples_copa_2026-01-16T15-23-47.285735.jsonl"  # beside those of lm-eval
 EXCERPTS: dict[str, tuple[str, bytes]] = {
     "megatron": ("train.log", MEGATRON),
     "torchtitan": ("titan.log", TORCHTITAN),
@@ -218,6 +219,5 @@ EXCERPTS: dict[str, tuple[str, bytes]] = {
     "nanochat": ("speedrun.log", NANOCHAT),
     "hugging-face": ("trainer_state.json", TRAINER_STATE),
     "lm-eval": ("results_2026-01-16T15-23-47.285735.json", LM_EVAL),
-    "lm-eval-samples": ("samples_copa_2026-01-16T15-23-47.285735.jsonl", SAMPLES),
     "table": ("runs.csv", TABLE),
 }

@@ -605,7 +605,7 @@ def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested():
 )
 def test_a_word_that_turns_another_is_asked_about(name):
     with pytest.raises(ParibusError, match="say --better"):
-        direction(name, None)
+        direction(name)
 
 
 @pytest.mark.parametrize("crashed", ["data", "exclude"])

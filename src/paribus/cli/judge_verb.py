@@ -13,8 +13,8 @@ from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
     from paribus.readers import Reading
+    from paribus.readers.select import Selection
     from paribus.results import Results
-    from paribus.study import Study
 
 
 def judge(
@@ -106,7 +106,7 @@ def judge(
     options |= {"crashed": crashed, "stopped_early": stopped_early}
     if bar is not None:
         return _against_bar(paths, scores, bar, better, alpha, answer, options)
-    built, reading = make_study(
+    built, reading, selection = make_study(
         paths,
         score=scores,
         margin=margin,
@@ -120,7 +120,7 @@ def judge(
         **options,
     )
     if answer.verbose:
-        _show_reading(reading, built)
+        _show_reading(reading, selection)
     with judged(built, reading, results) as records:
         return _give(records, page, answer)
 
@@ -137,25 +137,21 @@ def _against_bar(
     """Print the comparison of one arm with a bar; returns the exit code."""
     from paribus.decision import WORDS
     from paribus.readers.judge import compare_with_bar, default_score, direction, read_data
-    from paribus.readers.runs import check_runs
-    from paribus.readers.select import group_by_arm, select_runs, set_nested_seed
+    from paribus.readers.select import select_runs
     from paribus.schema import stamped
 
-    reading, section = read_data(paths, scores, **options)
-    set_nested_seed(reading.runs, section)
-    by_arm = group_by_arm(reading.runs, section)
+    reading, section, by_arm = read_data(paths, scores, **options)
     if len(by_arm) > 1:
         raise ParibusError(f"--bar is of one arm, and there are {len(by_arm)}: {', '.join(by_arm)}")
     score = scores[0] if scores else default_score(reading.runs)
-    side = direction(score, better[0] if better else None)
-    selection = select_runs(by_arm, section, score, lower=side == "lower")
-    findings = selection.findings + check_runs(selection.runs, section, [score])
+    side = better[0] if better else direction(score)
+    selection = select_runs(by_arm, section, [score], lower=side == "lower")
     runs = next(iter(selection.runs.values()), [])
     against = compare_with_bar(runs, score, bar, side, at_step=section.at_step, alpha=alpha)
     if answer.json:
         print_json(stamped({"bar": asdict(against)}))
     else:
-        show(*against.lines, *(finding.text for finding in findings))
+        show(*against.lines, *(finding.text for finding in selection.findings))
     return WORDS[against.word].exit_code if answer.exit_verdict else 0
 
 
@@ -182,8 +178,8 @@ def _judge_study(
     home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
     section, is_judged = section_of(study), home.read_runs() is not None
     if paths:
-        columns = columns_of(section, study.metrics)
-        reading, _ = read_runs(paths, reader or section.reader or None, columns, arm=section.arm)
+        columns, form = columns_of(study), reader or section.reader or None
+        reading, _ = read_runs(paths, form, columns, arm=section.arm)
         return judge_runs(study, home.path, reading=reading)
     if is_folder and not is_judged:
         raise ParibusError(
@@ -198,18 +194,13 @@ def _judge_study(
     return judge_runs(study, home.path)
 
 
-def _show_reading(reading: Reading, study: Study) -> None:
+def _show_reading(reading: Reading, selection: Selection) -> None:
     """Print what became of the files, and which facts of the runs differ between arms."""
-    from paribus.readers.runs import facts_of_runs
-    from paribus.readers.select import group_by_arm
-    from paribus.study.runs import section_of
-
     show_path(f"{reading.counts}.")
     for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
         for path, why in files:
             show_path(f"{fate}: {path}: {why}")
-    section = section_of(study)
-    for fact in facts_of_runs(group_by_arm(reading.runs, section), section, study.metrics):
+    for fact in selection.facts:
         if fact.conclusion not in ("equal", "varies"):
             values = "; ".join(
                 f"{arm} {', '.join(map(str, own[:3]))}" for arm, own in fact.values.items()

@@ -1,4 +1,4 @@
-"""Readers: the runs that other people's logs and tables hold, one file for each form.
+"""Readers: the runs that other people's logs and tables hold.
 
 `read` finds the files, recognises each and returns its runs; `judge` judges them. A user's own
 reader is named by its import path:
@@ -9,22 +9,12 @@ reader is named by its import path:
     def mine(source):
         for line in source.lines():
             if line.startswith(b"loss="):
-                yield Run("", scores={"loss": float(line[5:])})
+                yield Run(scores={"loss": float(line[5:])})
 """
 
 from paribus.readers.port import Columns, Reader, Run, Source, reader
-from paribus.readers.read import Reading, files_at, read, shipped_readers
+from paribus.readers.read import Reading, read, shipped_readers
 from paribus.readers.tables import runs_of
 
-__all__ = [
-    "Columns",
-    "Reader",
-    "Reading",
-    "Run",
-    "Source",
-    "files_at",
-    "read",
-    "reader",
-    "runs_of",
-    "shipped_readers",
-]
+__all__ = ["Columns", "Reader", "Reading", "Run", "Source", "read", "reader", "runs_of"]
+__all__ += ["shipped_readers"]

@@ -21,20 +21,20 @@ from paribus.files import fleeting
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, p_value, plural, some
-from paribus.readers import Columns, Reading, Run
-from paribus.readers.port import cell_text
-from paribus.readers.runs import check_runs, judge_runs, spent_by
+from paribus.readers.port import Columns, Run, cell_text
+from paribus.readers.read import Reading
+from paribus.readers.runs import judge_runs, spent_by
 from paribus.readers.select import (
     ROWS,
-    final_score,
+    Selection,
     group_by_arm,
     read_runs,
-    require_at_step,
+    score_of,
     seed_of,
     select_runs,
-    set_nested_seed,
     table_columns,
 )
+from paribus.readers.tables import runs_of
 from paribus.results import Results
 from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
 from paribus.statistics.t_test import mean_and_sd
@@ -63,7 +63,34 @@ MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 
 
-def judge(
+def judge(data: Any, **options: Any) -> Verdicts:
+    """Return the verdicts on finished runs, as `paribus judge` gives them.
+
+    Args:
+        data: a table of pandas, polars or Arrow, or a dict of columns; or paths of files.
+        options: those of `make_study`.
+
+    Raises ParibusError in one line on bad input.
+
+    Example:
+        >>> table = {"arm": ["base", "base", "new", "new"], "loss": [3.1, 3.2, 3.0, 3.1]}
+        >>> judge(table, score="loss", baseline="base")[0].word
+        'DESCRIPTIVE'
+    """
+    study, reading, _ = make_study(data, **options)
+    with judged(study, reading) as results:
+        return decide(analyse(results))
+
+
+@contextmanager
+def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator[Results]:
+    """Judge finished runs and yield the results, stored in `home` or in a temporary folder.
+    Nothing is written to the ledger."""
+    with unrecorded(), fleeting() as folder:
+        yield judge_runs(study, home or folder / "runs", reading=reading, is_kept=home is not None)
+
+
+def make_study(
     data: Any,
     *,
     score: str | Sequence[str] = (),
@@ -72,10 +99,13 @@ def judge(
     better: Better | Sequence[Better] | None = None,
     pair: bool | str | None = None,
     resolution: float | None = None,
-    test: str | None = None,
+    alpha: float = 0.05,
+    new_items: bool = False,
+    name: str = "judged",
     **options: Any,
-) -> Verdicts:
-    """Return the verdicts on finished runs, as `paribus judge` gives them.
+) -> tuple[Study, Reading, Selection]:
+    """Return the study of finished runs, with an arm for each name that they have; the runs; and
+    those that count.
 
     Args:
         data: a table of pandas, polars or Arrow, or a dict of columns; or paths of files.
@@ -89,33 +119,91 @@ def judge(
         pair: whether runs of one seed share data and initial values: an assumption, which the
             card states; or the column by whose values runs are paired instead.
         resolution: the smallest difference that the first score can show.
-        test: the test that decides: `welch_t`, or of pairs `paired_t`.
-        options: `reader`, `new_items` (whether the claim is about new items as well, such as
-            documents or questions), `alpha`, `name`, `question`, and the keys of `[runs]`: the
-            columns `arm`, `seed`, `step`, `item`, `metric` and `value` (the arm of files may be
-            "folder" or "name" too), `at_step`, `target`, `crashed`, `stopped_early`, `where`,
-            `best_of`.
+        alpha: the chance of a false claim, over all arms.
+        new_items: whether the claim is about new items as well, such as documents or questions.
+        name: of the study.
+        options: `reader`, and the keys of `[runs]`: the columns `arm`, `seed`, `step`, `item`,
+            `metric` and `value` (the arm of files may be "folder" or "name" too), `at_step`,
+            `target`, `crashed`, `stopped_early`, `where`, `best_of`.
 
-    Raises ParibusError in one line on bad input.
-
-    Example:
-        >>> table = {"arm": ["base", "base", "new", "new"], "loss": [3.1, 3.2, 3.0, 3.1]}
-        >>> judge(table, score="loss", baseline="base")[0].word
-        'DESCRIPTIVE'
+    Raises ParibusError.
     """
-    study, reading = make_study(
-        data,
-        score=score,
-        margin=margin,
-        baseline=baseline,
-        better=better,
-        pair=pair,
-        resolution=resolution,
-        test=test,
-        **options,
+    scores = [score] if isinstance(score, str) else list(score)
+    reading, section, by_label = read_data(data, scores, pair=pair, **options)
+    scores = scores or [default_score(reading.runs)]
+    _require_arms(by_label, reading.runs, section.arm)
+    baseline = _find_baseline(None if baseline is None else cell_text(baseline), by_label)
+    first, directions = scores[0], _directions(scores, better)
+    known = sorted({name for run in reading.runs for name in run.scores})
+    if lacking := [score for score in scores if score not in known]:
+        raise ParibusError(f"no run has a score '{lacking[0]}': {nearest(lacking[0], known)}")
+    selection = select_runs(by_label, section, scores, lower=directions[0] == "lower")
+    if empty := [label for label, runs in selection.runs.items() if not runs]:
+        if selection.excluded.get(empty[0]):
+            raise ParibusError(f"arm '{empty[0]}' has no run that did not crash", code="too_few")
+        raise ParibusError(
+            f"no run of arm '{empty[0]}' has a {first}: an empty cell is a missing score; write "
+            "NaN for a run that diverged, or remove the arm",
+            code="too_few",
+        )
+    by_label = selection.runs
+    runs = [run for own in by_label.values() for run in own]
+    seeds, without = _find_seeds(by_label, section, pair=bool(pair))
+    specs: dict[str, dict[str, Any]] = {}
+    for score, direction_of_it in zip(scores, directions, strict=True):
+        values = [
+            [score_of(run, score, section.at_step) for run in own if score in (first, *run.scores)]
+            for own in by_label.values()
+        ]
+        specs[score] = {"better": direction_of_it, "digits": digits_of(values)}
+    if resolution is not None:
+        specs[first]["resolution"] = float(resolution)
+    if _have_same_items(runs, first):
+        specs[first]["by_item"] = True
+    elif new_items:
+        raise ParibusError(
+            f"a claim about new items takes '{first}' of every run as the mean of the same items; "
+            "name their column with --item, or leave --new-items out"
+        )
+    endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
+    if margin is not None:
+        endpoints[0]["margin"] = margin
+    endpoints += [{"metric": score} for score in scores[1:]]
+    if section.target is not None:
+        budgets = [f"{budget}{TO_TARGET}" for budget in BUDGETS]
+        budgets = [name for name in budgets if all(len(spent_by(r, first, name)) for r in runs)]
+        if not budgets:
+            raise ParibusError(
+                f"no run has a curve of '{first}', so that none is known to come to the target; "
+                "leave --target out, or name the column of steps with --step"
+            )
+        endpoints += [{"metric": budget} for budget in budgets]
+    called, arms = _name_arms(by_label), {}
+    for label in sorted(by_label, key=lambda label: label != baseline):
+        settings: dict[str, Any] = {"runs.label": label}
+        if without[label]:
+            settings["runs.without"] = without[label]
+        title = {} if called[label] == label else {"title": label}
+        arms[called[label]] = {"set": settings} | title
+    treatments = [called[label] for label in by_label if label != baseline]
+    study = load_study(
+        {
+            "name": label_as_name(name),
+            "trainer": "runs",
+            "question": f"{readable(first)} of {some(treatments)} against {called[baseline]}",
+            "baseline": called[baseline],
+            "arms": arms,
+            "seeds": seeds,
+            "endpoints": endpoints,
+            "inference": {
+                "test": "paired_t" if pair else "welch_t",
+                "alpha": alpha,
+                "target": "new items" if new_items else "this item set",
+            },
+            "runs": section.model_dump(mode="json", exclude_defaults=True) | {"scores": specs},
+        }
     )
-    with judged(study, reading) as results:
-        return decide(analyse(results))
+    return study, reading, selection
 
 
 def read_data(
@@ -127,46 +215,38 @@ def read_data(
     pair: bool | str | None = None,
     reader: Any = None,
     **section: Any,
-) -> tuple[Reading, RunsSection]:
-    """Return the runs of a table or of files, and what is stated of them; see `judge`."""
+) -> tuple[Reading, RunsSection, dict[str, list[Run]]]:
+    """Return the runs of a table or of files, what is stated of them, and the runs by arm label;
+    see `make_study`. Raises ParibusError where there is none."""
     if isinstance(pair, str) and pair != "seed":
         if seed not in (None, pair):
             raise ParibusError(
-                f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two"
+                f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two",
+                code="conflict",
             )
         seed = pair
     rows = {key: section.get(key, "") for key in ROWS}
     columns = table_columns(scores, arm, seed, pair=bool(pair), **rows)
-    if is_paths(data):
-        reading, arm = read_runs(data, reader, columns, arm=arm)
+    listed = data if isinstance(data, list | tuple) else [data]
+    if all(isinstance(path, str | os.PathLike) for path in listed):
+        reading, arm = read_runs(listed, reader, columns, arm=arm)
     else:
-        reading = table_runs(data, columns)
-    return reading, section_from({"arm": arm or "arm", "seed": seed or "seed", **section})
+        reading = Reading(runs=_table_runs(data, columns))
+    if not reading.runs:
+        reasons = [why for _, why in reading.refused]
+        reasons += [f"{path}: {why}" for path, why in reading.skipped]
+        none = f"no run was found in {plural(reading.files, 'file')}"
+        raise ParibusError("; ".join([none, *reasons[:1]]), code="missing")
+    stated = section_from({"arm": arm or "arm", "seed": seed or "seed", **section})
+    return reading, stated, group_by_arm(reading.runs, stated)
 
 
-@contextmanager
-def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator[Results]:
-    """Judge finished runs and yield the results, stored in `home` or in a temporary folder.
-    Nothing is written to the ledger."""
-    with unrecorded(), fleeting() as folder:
-        yield judge_runs(study, home or folder / "runs", reading=reading, is_kept=home is not None)
-
-
-def is_paths(data: Any) -> bool:
-    """Return whether `data` are paths of files, and no table."""
-    if isinstance(data, str | os.PathLike):
-        return True
-    return isinstance(data, list | tuple) and all(isinstance(x, str | os.PathLike) for x in data)
-
-
-def table_runs(data: Any, columns: Columns) -> Reading:
+def _table_runs(data: Any, columns: Columns) -> list[Run]:
     """Return the runs of a table of pandas, polars or Arrow, or of a dict of columns.
 
     Raises ParibusError where it is not a table.
     """
     import pyarrow as pa
-
-    from paribus.readers import runs_of
 
     try:
         if isinstance(data, Mapping):
@@ -184,121 +264,10 @@ def table_runs(data: Any, columns: Columns) -> Reading:
         raise ParibusError(
             f"the data cannot be converted to an Arrow table: {str(error).splitlines()[0]}"
         ) from None
-    return Reading(runs=runs_of(table, columns, "the table"))
-
-
-def make_study(
-    data: Any,
-    *,
-    score: str | Sequence[str] = (),
-    margin: float | None = None,
-    baseline: str | float | None = None,
-    better: Better | Sequence[Better] | None = None,
-    pair: bool | str | None = None,
-    resolution: float | None = None,
-    test: str | None = None,
-    alpha: float = 0.05,
-    new_items: bool = False,
-    name: str = "judged",
-    question: str = "",
-    **options: Any,
-) -> tuple[Study, Reading]:
-    """Return the study of finished runs, with an arm for each name that they have, and the runs.
-
-    Arguments are those of `judge`. Raises ParibusError.
-    """
-    scores = [score] if isinstance(score, str) else list(score)
-    reading, section = read_data(data, scores, pair=pair, **options)
-    at_step = section.at_step
-    if not reading.runs:
-        reasons = [why for _, why in reading.refused]
-        reasons += [f"{path}: {why}" for path, why in reading.skipped]
-        none = f"no run was found in {plural(reading.files, 'file')}"
-        raise ParibusError("; ".join([none, *reasons[:1]]))
-    scores = list(scores) or [default_score(reading.runs)]
-    if test == "paired_t" and not pair:
-        raise ParibusError(f"test '{test}' is of pairs; say by --pair that runs of one seed are")
-    set_nested_seed(reading.runs, section)
-    by_label = group_by_arm(reading.runs, section)
-    _require_arms(by_label, reading.runs, section.arm)
-    baseline = _find_baseline(None if baseline is None else cell_text(baseline), by_label)
-    first, directions = scores[0], _directions(scores, better)
-    for score in scores:
-        _require_score(score, reading.runs)
-    for score in scores:
-        with_it = {label: [r for r in own if score in r.scores] for label, own in by_label.items()}
-        require_at_step(with_it, score, at_step)
-    selection = select_runs(by_label, section, first, lower=directions[0] == "lower")
-    reading.selection, by_label = selection, selection.runs
-    if empty := [label for label, runs in by_label.items() if not runs]:
-        if selection.excluded.get(empty[0]):
-            raise ParibusError(f"arm '{empty[0]}' has no run that did not crash")
-        raise ParibusError(
-            f"no run of arm '{empty[0]}' has a {first}: an empty cell is a missing score; write "
-            "NaN for a run that diverged, or remove the arm"
-        )
-    selection.findings += check_runs(by_label, section, scores)
-    seeds, without = _seeds(by_label, section, pair=bool(pair))
-    called = _name_arms(by_label)
-    values = {
-        score: [
-            [
-                final_score(run, score, at_step)
-                for run in runs
-                if score == first or score in run.scores
-            ]
-            for runs in by_label.values()
-        ]
-        for score in scores
-    }
-    specs: dict[str, dict[str, Any]] = {
-        score: {"better": direction, "digits": digits_of(values[score])}
-        for score, direction in zip(scores, directions, strict=True)
-    }
-    if resolution is not None:
-        specs[first]["resolution"] = float(resolution)
-    by_item = _same_items([run for runs in by_label.values() for run in runs], first)
-    if new_items and not by_item:
-        raise ParibusError(
-            f"a claim about new items takes '{first}' of every run as the mean of the same items; "
-            "name their column with --item, or leave --new-items out"
-        )
-    if by_item:
-        specs[first]["by_item"] = True
-    endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
-    if margin is not None:
-        endpoints[0]["margin"] = margin
-    endpoints += [{"metric": score} for score in scores[1:]]
-    if section.target is not None:
-        endpoints += [{"metric": budget} for budget in _budgets(reading.runs, first)]
-    arms = {}
-    for label in sorted(by_label, key=lambda label: label != baseline):
-        settings: dict[str, Any] = {"runs.label": label}
-        if without[label]:
-            settings["runs.without"] = without[label]
-        title = {} if called[label] == label else {"title": label}
-        arms[called[label]] = {"set": settings} | title
-    stated = section.model_dump(mode="json", exclude_defaults=True) | {"scores": specs}
-    treatments = [called[label] for label in by_label if label != baseline]
-    asked = question or f"{readable(first)} of {some(treatments)} against {called[baseline]}"
-    study = load_study(
-        {
-            "name": label_as_name(name),
-            "trainer": "runs",
-            "question": asked,
-            "baseline": called[baseline],
-            "arms": arms,
-            "seeds": seeds,
-            "endpoints": endpoints,
-            "inference": {
-                "test": test or ("paired_t" if pair else "welch_t"),
-                "alpha": alpha,
-                "target": "new items" if new_items else "this item set",
-            },
-            "runs": stated,
-        }
-    )
-    return study, reading
+    runs = runs_of(table, columns, "the table")
+    for run in runs:
+        run.finish()
+    return runs
 
 
 def default_score(runs: Sequence[Run]) -> str:
@@ -313,44 +282,38 @@ def default_score(runs: Sequence[Run]) -> str:
         raise ParibusError("no run has a score; name the column of the score, such as --score loss")
     raise ParibusError(
         f"no score is named; say which decides, such as --score {known[0]}: "
-        f"{some(known, MOST_NAMED)}"
+        f"{some(known, MOST_NAMED)}",
+        code="ambiguous",
     )
 
 
 def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) -> str:
     """Return the label of the baseline. Raises ParibusError."""
     if baseline is None:
-        baseline = next((name for name in BASELINES if name in by_label), None)
+        baseline = next((name for name in BASELINES if name in by_label), "")
     elif baseline not in by_label:  # as the arm is called here
         baseline = {label_as_name(label): label for label in by_label}.get(baseline, baseline)
-    if baseline is not None and baseline in by_label:
+    if baseline in by_label:
         return baseline
     arms = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
     if baseline:
         raise ParibusError(
             f"baseline '{baseline}' is not an arm; {nearest(baseline, by_label)}; arms and their "
-            f"runs: {arms}"
+            f"runs: {arms}",
+            code="unknown",
         )
     raise ParibusError(
         f"no baseline is named; say --baseline {next(iter(by_label))}, or another of the arms with "
-        f"their runs: {arms}"
+        f"their runs: {arms}",
+        code="ambiguous",
     )
-
-
-def _require_score(score: str, runs: Sequence[Run]) -> None:
-    """Raise ParibusError where no run has this score."""
-    if not any(score in run.scores for run in runs):
-        known = sorted({name for run in runs for name in run.scores})
-        raise ParibusError(
-            f"no run has a score '{score}': {nearest(score, known) if known else 'none has any'}"
-        )
 
 
 def _require_arms(by_label: Mapping[str, list[Run]], runs: Sequence[Run], arm: str) -> None:
     """Raise ParibusError where runs are not told apart as arms."""
     if nameless := by_label.get(""):
         known = sorted({name for run in runs for name in run.facts} - {arm})
-        subject = "any run" if len(nameless) == len(runs) else nameless[0].source or "a row"
+        subject = "any run" if len(nameless) == len(runs) else nameless[0].name
         raise ParibusError(
             f"nothing called '{arm}' names the arm of {subject}"
             + (f": {nearest(arm, known)}" if known else "")
@@ -376,7 +339,12 @@ def _name_arms(labels: Iterable[str]) -> dict[str, str]:
     return called
 
 
-def _seeds(
+def label_as_name(label: str) -> str:
+    """Return a label as the name of a folder can be: at most 80 characters, no separators."""
+    return re.sub(r"[/\\]", "-", label).lstrip(".")[:80] or "unnamed"
+
+
+def _find_seeds(
     by_label: Mapping[str, list[Run]], section: RunsSection, *, pair: bool
 ) -> tuple[list[int], dict[str, list[int]]]:
     """Return the seeds of the study, and by arm those that it has no run of.
@@ -384,50 +352,31 @@ def _seeds(
     Runs that are no pairs are numbered where their seeds do not tell them apart.
     """
     named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
-    if not pair and not all(map(_tell_apart, named.values())):
-        largest = max(map(len, by_label.values()))
+    words = sorted({seed for own in named.values() for seed in own}, key=lambda w: (len(w), w))
+    are_numbers = all(w.isdecimal() and str(int(w)) == w and int(w) < 2**63 for w in words)
+    if not pair and not (are_numbers and all(len({*own}) == len(own) for own in named.values())):
+        largest = max(map(len, named.values()))
         return list(range(1, largest + 1)), {
-            label: list(range(len(runs) + 1, largest + 1)) for label, runs in by_label.items()
+            label: list(range(len(own) + 1, largest + 1)) for label, own in named.items()
         }
-    if pair and section.seed != "seed":
-        _number_pairs(by_label, section)
-        named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
-    for label, seeds in named.items():
-        if "" in seeds:
+    for label, own in named.items():
+        if "" in own:
             raise ParibusError(
                 f"nothing called '{section.seed}' is the seed of a run of arm '{label}', and pairs "
                 "need one; name the column with --seed, or leave --pair out"
             )
-    every = sorted({seed for seeds in named.values() for seed in seeds}, key=_in_order)
-    if bad := [seed for seed in every if not seed.isdecimal() or int(seed) >= 2**63]:
-        raise ParibusError(f"seed '{bad[0]}' is not a whole number, by which runs can be paired")
-    return [int(seed) for seed in every], {
-        label: [int(seed) for seed in every if seed not in seeds] for label, seeds in named.items()
+    if not are_numbers and section.seed != "seed":  # of what pairs share, such as a text's name
+        numbers = {word: float(number) for number, word in enumerate(words, start=1)}
+        for run in (run for runs in by_label.values() for run in runs):
+            run.facts["pair"] = seed_of(run, section)
+            run.facts[section.seed] = run.facts["seed"] = numbers[str(run.facts["pair"])]
+        return _find_seeds(by_label, section, pair=pair)
+    if not are_numbers:
+        odd = next(word for word in words if not word.isdecimal() or int(word) >= 2**63)
+        raise ParibusError(f"seed '{odd}' is not a whole number, by which runs can be paired")
+    return [int(w) for w in words], {
+        label: [int(w) for w in words if w not in own] for label, own in named.items()
     }
-
-
-def _number_pairs(by_label: Mapping[str, list[Run]], section: RunsSection) -> None:
-    """Give numbers to what pairs share where it is a word, such as the name of a text."""
-    runs = [run for own in by_label.values() for run in own]
-    words = sorted({seed_of(run, section) for run in runs} - {""})
-    if all(word.isdecimal() for word in words):
-        return
-    numbers = {word: number for number, word in enumerate(words, start=1)}
-    for run in runs:
-        if word := seed_of(run, section):
-            run.facts[section.seed] = run.facts["seed"] = float(numbers[word])
-            run.facts["pair"] = word
-
-
-def _tell_apart(seeds: Sequence[str]) -> bool:
-    """Return whether seeds are whole numbers that tell the runs of an arm apart."""
-    return len(set(seeds)) == len(seeds) and all(
-        seed.isdecimal() and str(int(seed)) == seed and int(seed) < 2**63 for seed in seeds
-    )
-
-
-def _in_order(seed: str) -> tuple[int, str]:
-    return (int(seed) if seed.isdecimal() else -1, seed)
 
 
 def _directions(scores: Sequence[str], better: Better | Sequence[Better] | None) -> list[Better]:
@@ -439,19 +388,12 @@ def _directions(scores: Sequence[str], better: Better | Sequence[Better] | None)
             "once, of the first, or once for each"
         )
     stated += [None] * (len(scores) - len(stated))
-    return [
-        direction(score, stated_direction)
-        for score, stated_direction in zip(scores, stated, strict=True)
-    ]
+    return [own or direction(score) for score, own in zip(scores, stated, strict=True)]
 
 
-def direction(score: str, better: Better | None) -> Better:
-    """Return which direction of a score is better: what is stated, or what its name says.
-
-    Raises ParibusError where the name does not say it.
-    """
-    if better is not None:
-        return better
+def direction(score: str) -> Better:
+    """Return which direction of a score is better by its name. Raises ParibusError where that does
+    not say it."""
     if score.endswith(TO_TARGET):
         return "lower"
     # Of accuracy_drop the drop is meant, and of lossless_acc the accuracy: the last word.
@@ -464,26 +406,24 @@ def direction(score: str, better: Better | None) -> Better:
         return "lower" if low > high else "higher"
     raise ParibusError(
         f"whether less or more of '{score}' is better is not known; say --better lower or higher, "
-        "of several scores once for each, in their order"
+        "of several scores once for each, in their order",
+        code="ambiguous",
     )
 
 
 def digits_of(arms: Iterable[Sequence[float]]) -> int:
     """Return the decimal places of a score that tell its runs apart: two digits of the spread
     within arms."""
+    finite = [[value for value in values if math.isfinite(value)] for values in arms]
     with np.errstate(over="ignore"):
-        sds = [
-            float(np.std(finite, ddof=1))
-            for values in arms
-            if len(finite := [value for value in values if math.isfinite(value)]) > 1
-        ]
+        sds = [float(np.std(values, ddof=1)) for values in finite if len(values) > 1]
     spread = float(np.median(sds)) if sds else 0.0
     if not 0 < spread < math.inf:
         return 4
     return min(max(SIGNIFICANT - 1 - math.floor(math.log10(spread)), 0), 9)
 
 
-def _same_items(runs: Sequence[Run], score: str) -> bool:
+def _have_same_items(runs: Sequence[Run], score: str) -> bool:
     """Return whether every run has this score as the mean of the same items."""
     first = runs[0].items.get(score, {})
     return bool(first) and all(
@@ -496,23 +436,6 @@ def _same_items(runs: Sequence[Run], score: str) -> bool:
         )
         for run in runs
     )
-
-
-def _budgets(runs: Sequence[Run], score: str) -> list[str]:
-    """Return what can be compared of coming to a target: what the curves of all runs tell."""
-    names = [f"{budget}{TO_TARGET}" for budget in BUDGETS]
-    known = [name for name in names if all(len(spent_by(run, score, name)) for run in runs)]
-    if not known:
-        raise ParibusError(
-            f"no run has a curve of '{score}', so that none is known to come to the target; leave "
-            "--target out, or name the column of steps with --step"
-        )
-    return known
-
-
-def label_as_name(label: str) -> str:
-    """Return a label as the name of a folder can be: at most 80 characters, no separators."""
-    return re.sub(r"[/\\]", "-", label).lstrip(".")[:80] or "unnamed"
 
 
 @dataclass(frozen=True)
@@ -573,7 +496,7 @@ def compare_with_bar(
     if not math.isfinite(bar):
         raise ParibusError(f"--bar {bar} must be finite")
     sign = 1 if better == "higher" else -1
-    values = np.array([final_score(run, score, at_step) for run in runs])
+    values = np.array([score_of(run, score, at_step) for run in runs])
     finite = values[np.isfinite(values)]
     if not len(finite):
         raise ParibusError(f"no run has a finite {score}")

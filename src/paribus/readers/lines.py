@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.readers.port import Reader, Run, Source, Value, as_number, reader, seed_fact
+from paribus.readers.port import Reader, Run, Source, Value, as_number, reader
 from paribus.untrusted_io import MIB, STUDY_BYTES, parse_toml, read_text
 
 FORMS = Path(__file__).parent / "forms"
@@ -79,7 +79,6 @@ class Form(BaseModel):
     recognise: str
     not_with: str = ""
     score: tuple[str, ...] = ()
-    better: Literal["lower", "higher", ""] = ""
     line: tuple[Line, ...]
     rename: dict[str, str] = {}
     ignore: tuple[str, ...] = ()
@@ -101,17 +100,20 @@ def load_form(path: Path) -> Form:
 
 def make_reader(form: Form) -> Reader:
     """Return the reader of a form."""
-    recognise = re.compile(form.recognise.encode(), re.MULTILINE)
-    excluded = re.compile(form.not_with.encode(), re.MULTILINE) if form.not_with else None
+    recognise = _pattern(form.recognise)
+    excluded = _pattern(form.not_with or r"(?!)")
 
     def detects(source: Source) -> bool:
-        return source.matches(recognise) and not (excluded and source.matches(excluded))
+        return source.matches(recognise) and not source.matches(excluded)
 
-    return Reader(form.name, form.about, lambda source: read_lines(form, source), detects)
+    def read(source: Source) -> Iterator[Run]:
+        return read_lines(form, source)
+
+    return Reader(form.name, form.about, read, detects, form.score)
 
 
-def _expand(pattern: str) -> str:
-    return pattern.replace("NUMBER", NUMBER)
+def _pattern(text: str) -> re.Pattern[bytes]:
+    return re.compile(text.replace("NUMBER", NUMBER).encode(), re.MULTILINE)
 
 
 def _compile(form: Form) -> tuple[re.Pattern[bytes], list[tuple[Any, dict[str, Any]]]]:
@@ -119,24 +121,19 @@ def _compile(form: Form) -> tuple[re.Pattern[bytes], list[tuple[Any, dict[str, A
     expressions of pairs and fields of each."""
     patterns, inside = [], []
     for place, line in enumerate(form.line):
-        pattern = _expand(line.pattern) + (r"[^\n]*\n?" if line.pairs or line.fields else "")
+        pattern = line.pattern + (r"[^\n]*\n?" if line.pairs or line.fields else "")
         named = re.sub(r"\(\?P<(\w+)>", rf"(?P<_{place}_\1>", pattern)
         patterns.append(f"(?P<_{place}_>{named})")
-        fields = {
-            name: re.compile(_expand(expression).encode())
-            for name, expression in line.fields.items()
-        }
-        pairs = re.compile(_expand(line.pairs).encode()) if line.pairs else None
-        inside.append((pairs, fields))
-    return re.compile("|".join(patterns).encode(), re.MULTILINE), inside
+        fields = {name: _pattern(expression) for name, expression in line.fields.items()}
+        inside.append((_pattern(line.pairs or r"(?!)()()"), fields))
+    return _pattern("|".join(patterns)), inside
 
 
-def read_lines(form: Form, source: Source, facts: dict[str, Any] | None = None) -> Iterator[Run]:
-    """Yield the runs of a log: a step that goes back to the first begins another. `facts` are of
-    all of them."""
+def read_lines(form: Form, source: Source) -> Iterator[Run]:
+    """Yield the runs of a log: a step that goes back to the first begins another."""
     pattern, inside = _compile(form)
-    known: dict[str, Any] = {} if facts is None else facts
-    log = _Log(form, seed_fact(source.path))
+    run, first, last, stage = Run(), None, None, 1
+    known: dict[str, Value] = {}  # facts of the runs from here on
     for piece in source.pieces():
         text = COLOURS.sub(b"", piece) if b"\x1b" in piece else piece
         for match in pattern.finditer(text):
@@ -146,84 +143,44 @@ def read_lines(form: Form, source: Source, facts: dict[str, Any] | None = None) 
             del named[""]
             line, (pairs, fields) = form.line[place], inside[place]
             if line.fact:
-                log.add_facts(named, is_next=line.fact == "next")
+                facts = known if line.fact == "next" else run.facts
+                for name, value in named.items():
+                    spelt, number = _in_seconds(name, value)
+                    facts[spelt] = _text(value) if number is None else number
                 continue
-            values = {name: text for name, text in named.items() if name != "step"}
-            for name, value in pairs.findall(match[0]) if pairs else ():
-                values[name.decode("utf-8", "replace").strip()] = value
+            step = as_number(named.pop("step", b"").replace(b",", b""))
+            if step is not None:
+                if first is not None and last is not None and step <= first and step < last:
+                    yield run
+                    stage += 1
+                    run, first = Run(), None
+                first, last = step if first is None else first, step
+            run.facts |= known | ({"stage": float(stage)} if form.stages else {})
+            named |= {_text(name): value for name, value in pairs.findall(match[0])}
             for name, field in fields.items():
                 if inner := field.search(match[0]):
-                    values[name] = inner[1]
+                    named[name] = inner[1]
                 elif name in line.nan_if_missing:
-                    values[name] = b"nan"
-            step = as_number(named["step"].replace(b",", b"")) if "step" in named else None
-            if (finished := log.add(step, values)) is not None:
-                finished.facts |= known
-                yield finished
-    if log.run.curves or log.run.scores:
-        if source.is_cut:
-            log.run.facts["cut"] = "the last line has no end"
-        run = log.finish()
-        run.facts |= known
-        if run.scores:
-            yield run
+                    named[name] = b"nan"
+            for name, value in named.items():
+                spelt, number = _in_seconds(name, value)
+                spelt = form.rename.get(spelt, spelt)
+                if number is None or name in form.ignore:
+                    continue
+                if spelt in FACTS:
+                    run.facts[spelt] = number
+                elif last is None:
+                    run.scores[spelt] = number
+                else:
+                    run.log(spelt, last, number)
+    if source.is_cut:
+        run.facts["cut"] = "the last line has no end"
+    if run.curves or run.scores:
+        yield run
 
 
-class _Log:
-    """The run that is read."""
-
-    def __init__(self, form: Form, facts: dict[str, Any]) -> None:
-        self.form, self.facts, self.stage = form, dict(facts), 1
-        self.first: float | None = None
-        self.last: float | None = None
-        self.run = self._begin()
-
-    def _begin(self) -> Run:
-        self.first = self.last = None
-        run = Run("")
-        if self.form.stages:
-            run.facts["stage"] = float(self.stage)
-        return run
-
-    def add_facts(self, groups: dict[str, bytes], *, is_next: bool) -> None:
-        """Add facts of the runs from here on, or of the one that is read."""
-        facts = self.facts if is_next else self.run.facts
-        for name, text in groups.items():
-            spelt, value = _in_seconds(name, text)
-            facts[spelt] = text.decode("utf-8", "replace").strip() if value is None else value
-
-    def add(self, step: float | None, values: dict[str, bytes]) -> Run | None:
-        """Add the metrics of a line; return the run that ended before it, if one did."""
-        ended = None
-        if step is not None:
-            if self.first is not None and step <= self.first and step < (self.last or 0):
-                ended = self.finish()
-                self.stage += 1
-                self.run = self._begin()
-            self.first = step if self.first is None else self.first
-            self.last = step
-        self.run.facts |= self.facts
-        for name, text in values.items():
-            spelt, number = _in_seconds(name, text)
-            if number is None or name in self.form.ignore:
-                continue
-            spelt = self.form.rename.get(spelt, spelt)
-            if spelt in FACTS:
-                self.run.facts[spelt] = number
-            elif self.last is None:
-                self.run.scores[spelt] = number
-            else:
-                self.run.log(spelt, self.last, number)
-        return ended
-
-    def finish(self) -> Run:
-        """Return the run with its last values."""
-        run = self.run
-        run.finish(run.curves.pop("grad_norm", []))
-        if (seconds := run.scores.pop("train_seconds", None)) is not None:
-            run.facts.setdefault("train_seconds", seconds)
-        run.decides = next((name for name in self.form.score if name in run.scores), "")
-        return run
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace").strip()
 
 
 def _in_seconds(name: str, text: bytes) -> tuple[str, float | None]:
@@ -250,7 +207,6 @@ MODDED = Form(
     name="modded-nanogpt",
     about="logs with their source and lines of step:N/M val_loss:X train_time:T",
     recognise="",
-    score=("val_loss",),
     line=(
         Line(
             pattern=rf"step:(?P<step>\d{{1,12}})/(?P<planned_steps>\d{{1,12}}) (?=val_)"
@@ -261,14 +217,18 @@ MODDED = Form(
 )
 
 
-def _detects(source: Source) -> bool:
-    return source.matches(LOGGED) and not source.matches(BITS)
-
-
-@reader(MODDED.name, says=MODDED.about, detects=_detects)
+@reader(
+    MODDED.name,
+    says=MODDED.about,
+    detects=lambda source: source.matches(LOGGED) and not source.matches(BITS),
+    score=("val_loss",),
+)
 def modded_nanogpt(source: Source) -> Iterator[Run]:
     """Yield the trials of a log, in the order of the file."""
-    yield from read_lines(MODDED, source, _read_beginning(source))
+    facts = _read_beginning(source)
+    for run in read_lines(MODDED, source):
+        run.facts |= facts
+        yield run
 
 
 def _read_beginning(source: Source) -> dict[str, Value]:

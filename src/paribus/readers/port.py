@@ -14,86 +14,49 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard, overload
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 
 from paribus.errors import ParibusError
-from paribus.untrusted_io import (
-    LOG_BYTES,
-    MIB,
-    RECORD_BYTES,
-    open_regular,
-    parse_json,
-)
+from paribus.untrusted_io import LOG_BYTES, MIB, RECORD_BYTES, open_regular, parse_json
 
 PIECE_BYTES = 1 * MIB
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
-EMPTY = "empty_at"
 NOT_FINISHED = "unfinished"
 UNPACK: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 NUMBERED = re.compile(r"#\d+$")  # of a source: which run of a file
+GRADIENT_NORM = re.compile(r"(?:.*[/_.])?grad(?:ient)?_?norm", re.IGNORECASE)
 Value = str | float  # of a fact
 
 
-class Curve(Sequence[tuple[float, float]]):
-    """Points of step and value like a list of them, in 16 bytes each."""
-
-    def __init__(self, steps: np.ndarray, values: np.ndarray) -> None:
-        self.steps, self.values = steps, values
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    @overload
-    def __getitem__(self, at: int) -> tuple[float, float]: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[tuple[float, float]]: ...
-    def __getitem__(self, at: int | slice) -> Any:
-        if isinstance(at, slice):
-            return list(zip(self.steps[at].tolist(), self.values[at].tolist(), strict=True))
-        return float(self.steps[at]), float(self.values[at])
-
-    def __iter__(self) -> Iterator[tuple[float, float]]:
-        return iter(self[:])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Curve | list) and self[:] == other[:]
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.stack([self.steps, self.values], axis=1).astype(dtype or np.float64)
-
-
-@dataclass
+@dataclass(eq=False)
 class Run:
     """One run, as its files tell it.
 
     Attributes:
         source: the path as given; `#2` after it for the second run in a file.
         scores: the last value of each score, NaN and infinities as they were logged.
-        curves: of each score, its values by step, in the order of the file.
+        curves: of each score, its steps and values in the order of the file; once it was read, an
+            array with a row for each point.
         items: of each score, its values by item: a document, a question.
         facts: what else is known, by name. Names that readers share: "arm", "seed",
             "source_digest" (SHA-256 of the source in the log), "steps" (the last one logged),
             "planned_steps", "train_seconds", "commit", "crashed" (how), "unfinished" (the word for
-            it, such as running), "cut" (where the file ends in the middle of something),
-            "empty_at/" and a score (a step after its last value at which a table has a row without
-            one).
+            it, such as running), "cut" (where the file ends in the middle of something).
         reader: the name of the reader.
         decides: the score by which such runs are judged where none is named.
     """
 
-    source: str
+    source: str = ""
     scores: dict[str, float] = field(default_factory=dict)
-    curves: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
     items: dict[str, dict[str, float]] = field(default_factory=dict)
     facts: dict[str, Value] = field(default_factory=dict)
     reader: str = ""
@@ -104,9 +67,14 @@ class Run:
 
         Of several there, such as before and after a resume, the last.
         """
-        return next(
-            (value for at, value in reversed(self.curves.get(score, ())) if at == step), None
-        )
+        curve = self.curves.get(score, np.empty((0, 2)))
+        values = curve[curve[:, 0] == step, 1]
+        return float(values[-1]) if len(values) else None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.source or "a row"
 
     @property
     def path(self) -> str:
@@ -117,28 +85,6 @@ class Run:
         """Add a point to the curve of a score."""
         self.curves.setdefault(name, []).append((step, value))
 
-    def finish(self, norms: Iterable[tuple[float, float]] = ()) -> Run:
-        """Take the last value of each curve as the score, and its last step as a fact; return the
-        run. `norms` are gradient norms by step.
-
-        A loss of exactly 0 beside a gradient norm of NaN becomes NaN, and is remembered as the fact
-        `zeroed`: the NaN filter of the Hugging Face Trainer logs the mean of the finite losses
-        since the last log, which is 0 where there is none (`logging_nan_inf_filter`).
-        """
-        bad = {step for step, norm in norms if not math.isfinite(norm)}
-        for name, curve in self.curves.items():
-            if bad and any(value == 0 and step in bad for step, value in curve):
-                curve = [
-                    (at, math.nan if value == 0 and at in bad else value) for at, value in curve
-                ]
-                self.curves[name] = curve
-                if math.isnan(curve[-1][1]):
-                    self.facts["zeroed"] = name
-            self.scores[name] = curve[-1][1]
-            last = curve.steps.max() if isinstance(curve, Curve) else max(at for at, _ in curve)
-            self.facts["steps"] = max(float(self.facts.get("steps", -math.inf)), float(last))
-        return self
-
     def state(self, **facts: Any) -> None:
         """Add the facts that are texts or numbers; others say nothing."""
         for name, value in facts.items():
@@ -147,6 +93,32 @@ class Run:
             elif isinstance(value, str) and value:
                 self.facts[name] = value
 
+    def finish(self) -> None:
+        """Take the last value of each curve and the mean of items as scores, and the last step as a
+        fact.
+
+        A loss of exactly 0 beside a gradient norm of NaN becomes NaN, and is remembered as the fact
+        `zeroed`: the NaN filter of the Hugging Face Trainer logs the mean of the finite losses
+        since the last log, which is 0 where there is none (`logging_nan_inf_filter`).
+        """
+        curves = {name: np.array(curve, np.float64) for name, curve in self.curves.items()}
+        norms = [name for name in curves if GRADIENT_NORM.fullmatch(name)]
+        norm = curves.pop(norms[0]) if len(norms) == 1 < len(curves) else np.empty((0, 2))
+        bad = norm[~np.isfinite(norm[:, 1]), 0]
+        for name, curve in curves.items():
+            is_lost = (curve[:, 1] == 0) & np.isin(curve[:, 0], bad)
+            curve[is_lost, 1] = math.nan
+            if is_lost[-1]:
+                self.facts["zeroed"] = name
+            self.scores[name] = float(curve[-1, 1])
+            steps = self.facts.get("steps", -math.inf)
+            self.facts["steps"] = max(float(steps), float(curve[:, 0].max()))
+        for name, items in self.items.items():
+            self.scores.setdefault(name, mean(items.values()))
+        self.curves = curves
+        if "train_seconds" in self.curves:
+            self.facts.setdefault("train_seconds", self.scores.pop("train_seconds"))
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -154,36 +126,27 @@ class Columns:
 
     Attributes:
         scores: columns of values: one or several in a wide table. Empty: see `metric`.
-        arm, seed: columns that tell runs apart; empty where there is none.
-        run: further columns that tell runs apart, such as an identifier.
+        arm, seed: columns that tell runs apart; empty where a run has one row.
         step: the column of steps, where a run has several rows: a curve.
         item: the column of items, such as document identifiers.
         metric, value: of a long table, the columns of the score's name and of its value.
-        seed_if_any: the column of seeds where a table has it; a file without one is a run.
+        optional: those that a table may lack.
     """
 
     scores: tuple[str, ...] = ()
     arm: str = ""
     seed: str = ""
-    run: tuple[str, ...] = ()
     step: str = ""
     item: str = ""
     metric: str = ""
     value: str = ""
-    seed_if_any: str = ""
-
-    def by_file(self) -> Columns:
-        """Return the same of tables whose arms the files name: each file is a run, if no column of
-        that name has seeds."""
-        if self.seed != "seed":
-            return self
-        return replace(self, seed="", seed_if_any="seed")
+    optional: frozenset[str] = frozenset()
 
     @property
     def meant(self) -> set[str]:
         """All columns that mean something."""
-        of_run = (self.arm, self.seed, *self.run, self.step, self.item, self.metric, self.value)
-        return {*of_run, *self.scores} - {""}
+        rows = (self.arm, self.seed, self.step, self.item, self.metric, self.value)
+        return {*rows, *self.scores} - {""}
 
 
 class Source:
@@ -197,23 +160,19 @@ class Source:
         self.columns = columns or Columns()
         self.notes: list[str] = []  # what a reader says of the file besides its runs
         self.is_cut = False  # once its content was read, whether its last line had no end
-
-    @property
-    def name(self) -> str:
-        """The last part of its path; of one that is packed, without the suffix that says so."""
-        path = Path(self.path)
-        return path.stem if path.suffix.lower() in UNPACK else path.name
+        suffix = Path(path).suffix.lower()
+        self.unpack = UNPACK.get(suffix)
+        self.name = Path(path).stem if self.unpack else Path(path).name
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         """Open it; one that is packed by gzip, bzip2 or xz is unpacked as it is read."""
-        unpack = UNPACK.get(Path(self.path).suffix.lower())
         with open_regular(self.path, LOG_BYTES) as file:
-            if unpack is None:
+            if self.unpack is None:
                 yield file
                 return
             try:
-                with unpack(file) as unpacked:
+                with self.unpack(file) as unpacked:
                     yield unpacked
             except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
                 raise ParibusError(f"{self.path} cannot be unpacked: {error}") from None
@@ -223,9 +182,7 @@ class Source:
         """Its first and its last bytes, at most HEAD_BYTES each: what it is recognised by."""
         with self.open() as file:
             head = file.read(HEAD_BYTES)
-            if Path(self.path).suffix.lower() in UNPACK:
-                return head, head
-            if len(head) < HEAD_BYTES:
+            if self.unpack or len(head) < HEAD_BYTES:
                 return head, head
             file.seek(max(file.seek(0, 2) - HEAD_BYTES, 0))
             return head, file.read(HEAD_BYTES)
@@ -258,30 +215,42 @@ class Source:
 
         The last one may not. Raises ParibusError for a line above LINE_BYTES.
         """
-        rest: list[bytes] = []
-        waiting = 0
+        rest = b""
         with self.open() as file:
             while piece := file.read(PIECE_BYTES):
-                end = piece.rfind(b"\n") + 1
-                if not end:
-                    rest.append(piece)
-                    waiting += len(piece)
-                    if waiting > LINE_BYTES:
-                        raise ParibusError(
-                            f"{self.path} has a line of more than {LINE_BYTES:,} bytes; is it a "
-                            "log?"
-                        )
-                    continue
-                yield b"".join([*rest, piece[:end]])
-                rest, waiting = [piece[end:]], len(piece) - end
-        self.is_cut = waiting > 0
-        if waiting:
-            yield b"".join(rest)
+                whole, newline, rest = (rest + piece).rpartition(b"\n")
+                if newline:
+                    yield whole + newline
+                if len(rest) > LINE_BYTES:
+                    raise ParibusError(
+                        f"{self.path} has a line of more than {LINE_BYTES:,} bytes; is it a log?"
+                    )
+        self.is_cut = bool(rest)
+        if rest:
+            yield rest
 
     def lines(self) -> Iterator[bytes]:
         """Yield its lines, each with its end; the last one may have none. Raises ParibusError."""
         for piece in self.pieces():
             yield from piece.splitlines(keepends=True)
+
+    def objects(self) -> Iterator[tuple[str, Any]]:
+        """Yield the value of each line of JSON, with the place that errors name; of a last line
+        that is cut none. Raises ParibusError."""
+        for number, line in enumerate(self.lines(), start=1):
+            if not line.strip():
+                continue
+            where = f"{self.path}, line {number}"
+            try:
+                value = parse_json(line, where, "is it whole?", finite=False)
+            except ParibusError:
+                if line.endswith(b"\n") or number == 1:
+                    raise
+                self.notes.append(f"The last line of {self.path} is cut, and was left out.")
+                return
+            if not isinstance(value, dict):
+                raise ParibusError(f"{where} is not a JSON object")
+            yield where, value
 
     def json(self) -> Any:
         """Return the value of a JSON file. Raises ParibusError.
@@ -294,23 +263,18 @@ class Source:
             raise ParibusError(f"{self.path} has more than {RECORD_BYTES:,} bytes")
         return parse_json(content, self.path, "is it whole?", finite=False)
 
-
-def json_part(source: Source, name: str, kind: type) -> tuple[dict[str, Any], Any]:
-    """Return the object of a JSON file and its part `name`. Raises ParibusError where that is not
-    of `kind`."""
-    content = source.json()
-    part = content.get(name) if isinstance(content, dict) else None
-    if not isinstance(part, kind):
-        raise ParibusError(f"{source.path} has no valid '{name}'; the file may be cut off")
-    return content, part
+    def json_part(self, name: str, kind: type) -> tuple[dict[str, Any], Any]:
+        """Return the object of a JSON file and its part `name`. Raises ParibusError where that is
+        not of `kind`."""
+        content = self.json()
+        part = as_dict(content).get(name)
+        if not isinstance(part, kind):
+            raise ParibusError(f"{self.path} has no valid '{name}'; the file may be cut off")
+        return content, part
 
 
 class SkippedError(ParibusError):
-    """A file that is left to another one: its items are read with that one."""
-
-
-Read = Callable[[Source], Iterable[Run]]
-Detect = Callable[[Source], bool]
+    """A file that is left to another one: it is read with that one."""
 
 
 @dataclass(frozen=True)
@@ -322,27 +286,28 @@ class Reader:
         says: one line about the files, for lists and documentation.
         read: returns the runs of a file; raises ParibusError where it is not of this form.
         detects: whether a file is of this form, by its name and its first and last bytes.
+        score: what decides where no score is named; the first that a run has.
         general: a form that others are made of, such as a table: asked after all others.
     """
 
     name: str
     says: str
-    read: Read
-    detects: Detect
+    read: Callable[[Source], Iterable[Run]]
+    detects: Callable[[Source], bool]
+    score: tuple[str, ...] = ()
     general: bool = False
 
 
 def reader(
-    name: str, *, says: str, detects: Detect, general: bool = False
-) -> Callable[[Read], Reader]:
+    name: str,
+    *,
+    says: str,
+    detects: Callable[[Source], bool],
+    score: tuple[str, ...] = (),
+    general: bool = False,
+) -> Callable[[Callable[[Source], Iterable[Run]]], Reader]:
     """Make a function from a `Source` to runs a reader; see `Reader`."""
-    if not name or not says:
-        raise ValueError(f"reader {name!r}: it needs a name, and a line that says what it reads")
-
-    def declare(read: Read) -> Reader:
-        return Reader(name, says, read, detects, general)
-
-    return declare
+    return lambda read: Reader(name, says, read, detects, score, general)
 
 
 SEED = re.compile(
@@ -352,13 +317,10 @@ SEED = re.compile(
 SEED_END = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s|rep|run|trial|r)[-_= ]?(\d{1,9})$", re.IGNORECASE)
 
 
-CHART_SEED_END = re.compile(r"[-_ ]+(?:seed|s)[-_= ]?(\d{1,9})$", re.IGNORECASE)
-
-
-def split_seed(name: str, pattern: re.Pattern[str] = SEED_END) -> tuple[str, float | None]:
-    """Return a name less what ends it as a seed, and that seed; None for none."""
-    match = pattern.search(name)
-    return (name[: match.start()] or name, float(match[1])) if match else (name, None)
+def split_seed(name: str) -> tuple[str, dict[str, Value]]:
+    """Return a name less what ends it as a seed, and the fact of that seed, if it has one."""
+    match = SEED_END.search(name)
+    return (name[: match.start()] or name, {"seed": float(match[1])}) if match else (name, {})
 
 
 def seed_in(path: str) -> float | None:
@@ -368,16 +330,11 @@ def seed_in(path: str) -> float | None:
     return float("".join(named[-1])) if named else None
 
 
-def seed_fact(path: str) -> dict[str, Value]:
-    """Return the fact of the seed that a path names; empty where it names none."""
-    return {} if (seed := seed_in(path)) is None else {"seed": seed}
-
-
-def as_number(text: str | bytes) -> float | None:
-    """Return the number that a text is, NaN and infinities too; None for any other text."""
+def as_number(text: Any) -> float | None:
+    """Return the number that a text is, NaN and infinities too; None for anything else."""
     try:
         return float(text)
-    except ValueError:
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -392,6 +349,11 @@ def as_float(value: float) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """Return the object of a JSON file; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 def cell_text(value: Any) -> str:

@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import glob
-import importlib
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from paribus.errors import ParibusError, nearest
-from paribus.readers.copies import counted_once
-from paribus.readers.facts import Finding
-from paribus.readers.lines import FORMS, load_form, make_reader
-from paribus.readers.port import Columns, Reader, Run, SkippedError, Source
+from paribus.files import file_digest
+from paribus.readers import evaluations, lines, tables, tensorboard, trackers
+from paribus.readers.port import Columns, Reader, Run, SkippedError, Source, seed_in
 from paribus.study.choices import find_declared
 from paribus.untrusted_io import files_below
 
-PACKAGE = "paribus.readers"
-MODULES = ("chart_csv", "json_forms", "lines", "lm_eval", "tables", "tensorboard", "trackers")
 WORD = "--reader"
 PACKED = (".zst", ".zip", ".tgz", ".tar")
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
+CHECKPOINT = re.compile(r"checkpoint-\d+")  # a folder of the Hugging Face Trainer
+LEAST_OF_A_CURVE = 3  # points; fewer may be equal by chance
+IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-
-
-@dataclass
-class Selection:
-    """The selected runs by arm label.
-
-    Attributes:
-        runs: by label.
-        excluded: by label, how many runs that failed were left out.
-        findings: what a reader must know of the choice.
-    """
-
-    runs: dict[str, list[Run]]
-    excluded: dict[str, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
 
 
 @dataclass
@@ -56,7 +44,6 @@ class Reading:
         given: the files, folders and patterns that were named.
         paths: those of a form that is known.
         notes: what readers say of files besides, a sentence each.
-        selection: those of the runs that are compared, once they were chosen.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -67,11 +54,10 @@ class Reading:
     given: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    selection: Selection | None = None
 
     def add(self, other: Reading) -> None:
         """Add what became of further files."""
-        for part in ("runs", "refused", "skipped", "paths", "given", "notes"):
+        for part in ("runs", "refused", "skipped", "given", "paths", "notes"):
             getattr(self, part).extend(getattr(other, part))
         self.files += other.files
 
@@ -85,13 +71,79 @@ class Reading:
             f"{len(self.refused)} refused, {len(self.skipped)} skipped"
         )
 
+    def count_once(self, arm: Callable[[Run], str] = lambda run: "") -> None:
+        """Move runs that are copies of another one of the same arm from `runs` to `copies`.
+
+        A copy has equal values at all its steps, or is in a file of equal bytes, and does not
+        differ in arm, seed or source: standard output beside the log, an earlier checkpoint of the
+        same run. Trials of one file that has no times are runs, whatever their values. The longer
+        run stays, and takes the facts that only the other has. If training times differ, a program
+        ran twice with equal results: that is for the judge to see.
+        """
+        kept: list[Run] = []
+        places: dict[object, list[int]] = defaultdict(list)
+        for run in self.runs:
+            keys = [(arm(run), *key) for key in _beginnings(run)]
+            candidates = dict.fromkeys(place for key in keys for place in places[key])
+            place = next((p for p in candidates if _is_copy(kept[p], run)), len(kept))
+            if place == len(kept):
+                kept.append(run)
+            else:
+                shorter, longer = sorted([run, kept[place]], key=_length)
+                longer.facts = shorter.facts | longer.facts
+                self.copies.append((shorter.source, longer.source))
+                kept[place] = longer
+            for key in keys:
+                places[key].append(place)
+        self.runs = kept
+
+
+def _length(run: Run) -> int:
+    return sum(map(len, run.curves.values()))
+
+
+def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
+    """Yield what copies of a run have in common: the beginnings of curves; without any, the content
+    of the file; and the folder of its checkpoints."""
+    long = {name: curve for name, curve in run.curves.items() if len(curve) >= LEAST_OF_A_CURVE}
+    for name, curve in long.items():
+        yield name, curve[:LEAST_OF_A_CURVE].tobytes()
+    if not long and os.path.isfile(run.path):
+        yield run.source.removeprefix(run.path), _digest(run.path, os.stat(run.path).st_mtime_ns)
+    folder, name = os.path.split(run.path)
+    if name == "trainer_state.json":
+        has_others = CHECKPOINT.fullmatch(os.path.basename(folder))
+        yield os.path.dirname(folder) if has_others else folder, name
+
+
+@cache
+def _digest(path: str, changed: int) -> str:
+    return file_digest(Path(path))
+
+
+def _is_copy(first: Run, second: Run) -> bool:
+    """Return whether each curve of one run is the beginning of the other's."""
+    is_timed = all("train_seconds" in run.facts for run in (first, second))
+    if first.items != second.items or (first.path == second.path and not is_timed):
+        return False
+    shared = first.curves.keys() & second.curves.keys()
+    pairs = [(first.curves[name], second.curves[name]) for name in shared]
+    signs = {(len(a) > len(b)) - (len(a) < len(b)) for a, b in pairs} - {0}
+    stated = first.facts.keys() & second.facts.keys()
+    stated &= {*IDENTITY} if signs else {*IDENTITY, "train_seconds"}
+    return (
+        len(signs) < 2
+        and all(first.facts[name] == second.facts[name] for name in stated)
+        and all(np.array_equal(a[: len(b)], b[: len(a)], equal_nan=True) for a, b in pairs)
+    )
+
 
 @cache
 def shipped_readers() -> dict[str, Reader]:
     """Return the readers in this folder and the forms that `forms/` declares, by name."""
-    modules = (importlib.import_module(f"{PACKAGE}.{name}") for name in MODULES)
+    modules = (evaluations, lines, tables, tensorboard, trackers)
     readers = [value for module in modules for value in vars(module).values()]
-    readers += [make_reader(load_form(path)) for path in sorted(FORMS.glob("*.toml"))]
+    readers += [lines.make_reader(lines.load_form(p)) for p in sorted(lines.FORMS.glob("*.toml"))]
     return {reader.name: reader for reader in readers if isinstance(reader, Reader)}
 
 
@@ -108,25 +160,21 @@ def read(
     `reader` is one that every file is read with: a name, the user's own as `file.py:name`, a form
     that a TOML file declares, or a Reader. Without it each file is recognised by its name and its
     first and last bytes. `columns` says what the columns of tables mean. With `once` a run that two
-    files hold is counted once; whoever names arms by folders first calls `counted_once` afterwards.
+    files hold is counted once; whoever names arms by folders first calls `count_once` afterwards.
 
     Raises ParibusError where there is no such reader and, if files are `needed`, where a path does
     not exist or a pattern matches nothing. A file that cannot be read is refused, and the others
     are read.
     """
     forced = _find_reader(reader) if isinstance(reader, str) else reader
-    known = list(shipped_readers().values())
     reading = Reading(given=_given(paths))
     for path, is_named in _files(reading.given, needed=needed):
         reading.files += 1
         source = Source(path, columns)
         try:
-            chosen = forced or _recognised(source, known, is_named)
-            if chosen is None:
-                reading.skipped.append((path, "of no form that is known"))
-                continue
+            chosen = forced or _recognise(source, is_named)
             reading.paths.append(path)
-            runs = list(_runs(chosen, source))
+            runs = _read_runs(chosen, source)
             if not runs:
                 message = f"reader '{chosen.name}' finds no run in it"
                 raise ParibusError(f"{path}: {message}") if is_named else SkippedError(message)
@@ -137,13 +185,13 @@ def read(
         except ParibusError as error:
             reading.refused.append((path, str(error)))
     if once:
-        reading.runs, reading.copies = counted_once(reading.runs)
+        reading.count_once()
     return reading
 
 
 def _find_reader(name: str) -> Reader:
     if name.endswith(".toml"):
-        return make_reader(load_form(Path(name)))
+        return lines.make_reader(lines.load_form(Path(name)))
     if name in (shipped := shipped_readers()):
         return shipped[name]
     if ":" not in name:
@@ -151,10 +199,11 @@ def _find_reader(name: str) -> Reader:
             f"{WORD}: there is no form '{name}': {nearest(name, shipped)}; your own is a TOML "
             "file, or 'file.py:name'"
         )
-    return find_declared(name, Reader, WORD, PACKAGE, Path.cwd())
+    return find_declared(name, Reader, WORD, "paribus.readers", Path.cwd())
 
 
-def _runs(chosen: Reader, source: Source) -> Iterator[Run]:
+def _read_runs(chosen: Reader, source: Source) -> list[Run]:
+    """Return the runs of a file with what follows from its path and from their curves."""
     try:
         runs = list(chosen.read(source))
     except ParibusError:
@@ -167,30 +216,34 @@ def _runs(chosen: Reader, source: Source) -> Iterator[Run]:
     for number, run in enumerate(runs, start=1):
         run.source = run.source or (source.path if number == 1 else f"{source.path}#{number}")
         run.reader = chosen.name
-        yield run
+        run.finish()
+        run.decides = run.decides or next((s for s in chosen.score if s in run.scores), "")
+        if len(runs) == 1 and (seed := seed_in(source.path)) is not None:
+            run.facts.setdefault("seed", seed)
+    return runs
 
 
-def _recognised(source: Source, known: list[Reader], is_named: bool) -> Reader | None:
-    """Return the reader of a file; None for a file of a folder that none reads."""
-    if not is_named and source.name.lower().endswith(NO_LOGS):
-        return None
-    readers = [form for form in known if not form.general and form.detects(source)]
+def _recognise(source: Source, is_named: bool) -> Reader:
+    """Return the reader of a file. Raises ParibusError, or SkippedError for one of a folder."""
+    known, name = shipped_readers().values(), source.name.lower()
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
-    if not readers and (is_named or source.columns != Columns()):
-        readers = [form for form in known if form.general and form.detects(source)]
-    if len(readers) > 1:
-        names = " or ".join(f"'{form.name}'" for form in readers)
+    may_be_table = is_named or source.columns != Columns()
+    is_document = name.endswith(NO_LOGS) and not is_named
+    forms = [form for form in known if form.detects(source)] if not is_document else []
+    forms = [form for form in forms if not form.general] or (forms if may_be_table else [])
+    if len(forms) > 1:
+        names = " or ".join(f"'{form.name}'" for form in forms)
         raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
-    name = source.name.lower()
-    if not readers and is_named and name.endswith(PACKED):
+    if forms:
+        return forms[0]
+    if not is_named:
+        raise SkippedError("of no form that is known")
+    if name.endswith(PACKED):
         raise ParibusError(f"{source.path} is compressed; unpack it first")
-    if not readers and is_named:
-        names = ", ".join(form.name for form in known)
-        raise ParibusError(
-            f"the form of {source.path} was not recognized; choose one with {WORD} ({names}), or "
-            "your own, 'file.py:name'"
-        )
-    return readers[0] if readers else None
+    raise ParibusError(
+        f"the form of {source.path} was not recognized; choose one with {WORD} "
+        f"({', '.join(form.name for form in known)}), or your own, 'file.py:name'"
+    )
 
 
 def files_at(paths: Paths) -> list[str]:
@@ -199,9 +252,7 @@ def files_at(paths: Paths) -> list[str]:
 
 
 def _given(paths: Paths) -> list[str]:
-    return [
-        os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)
-    ]
+    return [os.fspath(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
 
 
 def _files(paths: Iterable[str], *, needed: bool = True) -> Iterator[tuple[str, bool]]:
@@ -210,19 +261,15 @@ def _files(paths: Iterable[str], *, needed: bool = True) -> Iterator[tuple[str, 
     seen: set[str] = set()
     for path in paths:
         if os.path.isdir(path):
-            below = [(os.fspath(file), False) for file in files_below(Path(path))]
-        elif not os.path.lexists(path) and glob.has_magic(path):
-            matches = sorted(glob.glob(path, recursive=True))
-            if not matches and needed:
-                raise ParibusError(f"nothing matches {path}; correct the pattern")
-            below = [(match, True) for match in matches if not os.path.isdir(match)]
+            files = [(os.fspath(file), False) for file in files_below(Path(path))]
         elif os.path.lexists(path):
-            below = [(path, True)]
-        elif not needed:
-            continue
+            files = [(path, True)]
         else:
-            raise ParibusError(f"{path} does not exist; correct the path")
-        for file, is_named in below:
+            matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+            files = [(match, True) for match in matches if not os.path.isdir(match)]
+            if needed and not matches:
+                raise ParibusError(f"{path} does not exist, or matches nothing; correct it")
+        for file, is_named in files:
             real = os.path.realpath(file)
             if real not in seen:
                 seen.add(real)

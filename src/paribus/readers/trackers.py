@@ -1,9 +1,10 @@
-"""Folders and databases of experiment trackers: MLflow's mlruns and trackio."""
+"""What trainers and trackers keep: the Hugging Face Trainer's state, mlruns of MLflow, trackio, and
+charts of Weights & Biases and TensorBoard as CSV."""
 
 from __future__ import annotations
 
-import json
 import math
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,24 +17,56 @@ from paribus.readers.port import (
     Run,
     SkippedError,
     Source,
-    Value,
+    as_dict,
     as_float,
     as_number,
     is_number,
     reader,
+    split_seed,
 )
-from paribus.untrusted_io import MIB, is_regular, read_text, regular_path
+from paribus.readers.tables import read_table
+from paribus.untrusted_io import MIB, is_regular, parse_json, read_text, regular_path
 
+# What is logged beside scores, by the end of its name.
+COSTS = ("runtime", "per_second", "learning_rate", "total_flos", "epoch", "step")
 STATUS = {"1": "running", "2": "scheduled", "4": "failed", "5": "killed"}  # 3: finished
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as trackio writes them
-MOST = 64 * MIB  # of a metric or a parameter
+MOST = 64 * MIB  # of a metric or a parameter of MLflow
+BETWEEN, LEAST, LARGEST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
+TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
 
 
-def _is_mlflow(source: Source) -> bool:
-    return source.name == "meta.yaml" and source.has(b"lifecycle_stage:") and source.has(b"run_id:")
+@reader(
+    "hugging-face",
+    says="trainer_state.json of the Hugging Face Trainer",
+    detects=lambda source: source.name.endswith("trainer_state.json") and b"{" in source.head,
+    score=("eval_loss", "loss"),
+)
+def hugging_face(source: Source) -> Iterator[Run]:
+    """Yield the run: its log_history by step."""
+    state, history = source.json_part("log_history", list)
+    run = Run()
+    for entry in map(as_dict, history):
+        if not is_number(step := entry.get("step")):
+            continue
+        for name, value in entry.items():
+            if is_number(value) and not name.endswith(COSTS):
+                run.log(name, as_float(step), as_float(value))
+        run.state(train_seconds=entry.get("train_runtime"))
+    kept = ("train_batch_size", "num_train_epochs", "best_metric")
+    run.state(**{key: state.get(key) for key in kept})
+    run.state(steps=state.get("global_step"), planned_steps=state.get("max_steps"))
+    if run.curves:
+        yield run
 
 
-@reader("mlflow", says="mlruns/, a folder for each run", detects=_is_mlflow)
+@reader(
+    "mlflow",
+    says="mlruns/, a folder for each run",
+    detects=lambda source: (
+        source.name == "meta.yaml" and source.has(b"lifecycle_stage:") and source.has(b"run_id:")
+    ),
+)
 def mlflow(source: Source) -> Iterator[Run]:
     """Yield the run of a folder: metrics by step, parameters and tags as facts.
 
@@ -41,17 +74,13 @@ def mlflow(source: Source) -> Iterator[Run]:
     was deleted is skipped.
     """
     home = Path(source.path).parent
-    meta = {}
-    for line in source.lines():
-        key, _, value = line.decode("utf-8", "replace").partition(":")
-        meta[key.strip()] = value.strip().strip("'\"")
+    lines = (line.decode("utf-8", "replace").partition(":") for line in source.lines())
+    meta = {key.strip(): value.strip().strip("'\"") for key, _, value in lines}
     if meta.get("lifecycle_stage") == "deleted":
         raise SkippedError("the run was deleted")
-    run = Run("", facts={"run_id": meta.get("run_id", home.name)})
-    if meta.get("run_name"):
-        run.facts["name"] = meta["run_name"]
-    if (status := STATUS.get(meta.get("status", ""))) is not None:
-        run.facts[NOT_FINISHED] = status
+    run = Run(facts={"run_id": meta.get("run_id", home.name)})
+    run.state(name=meta.get("run_name"))
+    run.state(**{NOT_FINISHED: STATUS.get(meta.get("status", ""))})
     for folder, prefix in (("params", ""), ("tags", "tags.")):
         for file in _files(home / folder):
             text = read_text(file, MOST).strip()
@@ -65,20 +94,20 @@ def mlflow(source: Source) -> Iterator[Run]:
             raise ParibusError(f"{file} has a line that is not 'timestamp value step'")
         # NaN is the least of a step, as the largest value counts.
         points.sort(key=lambda p: (p[2], p[0], -math.inf if math.isnan(p[1]) else p[1]))
-        if points:
-            run.curves[name] = [(step, value) for _, value, step in points]
-    yield run.finish()
+        for _, value, step in points:
+            run.log(name, step, value)
+    yield run
 
 
 def _files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if is_regular(file))
 
 
-def _is_trackio(source: Source) -> bool:
-    return source.head.startswith(b"SQLite format 3\0") and source.has(b"metrics")
-
-
-@reader("trackio", says="a project of trackio, an SQLite file", detects=_is_trackio)
+@reader(
+    "trackio",
+    says="a project of trackio, an SQLite file",
+    detects=lambda s: s.head.startswith(b"SQLite format 3\0") and s.has(b"metrics"),
+)
 def trackio(source: Source) -> Iterator[Run]:
     """Yield the runs of a project: metrics by step, configurations as facts."""
     path = Path(regular_path(source.path, 2**40)).absolute()
@@ -87,36 +116,101 @@ def trackio(source: Source) -> Iterator[Run]:
             rows = database.execute(
                 "SELECT run_name, step, metrics FROM metrics ORDER BY timestamp, id"
             ).fetchall()
-            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+            has_configs = "SELECT 1 FROM sqlite_master WHERE name = 'configs'"
             configs = (
                 database.execute("SELECT run_name, config FROM configs").fetchall()
-                if "configs" in tables
+                if database.execute(has_configs).fetchone()
                 else []
             )
     except sqlite3.Error as error:
         raise ParibusError(f"{source.path} is not a project of trackio: {error}") from None
     runs: dict[str, Run] = {}
     for name, step, text in rows:
-        run = runs.setdefault(str(name), Run("", facts={"name": str(name)}))
-        for metric, value in _parse(text).items():
+        run = runs.setdefault(name, Run(facts={"name": str(name)}))
+        for metric, value in _parse(text, source).items():
             number = NUMBERS.get(value, value) if isinstance(value, str) else value
             if is_number(number) and is_number(step):
                 run.log(metric, as_float(step), as_float(number))
     for name, text in configs:
-        if str(name) in runs:
-            runs[str(name)].facts |= {
-                f"config.{key}": _fact(value) for key, value in _parse(text).items()
-            }
-    yield from (run.finish() for run in runs.values() if run.curves)
+        if name in runs:
+            config = _parse(text, source)
+            runs[name].state(**{f"config.{key}": value for key, value in config.items()})
+    yield from (run for run in runs.values() if run.curves)
 
 
-def _parse(text: Any) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (TypeError, ValueError):
-        return {}
-    return flatten(value) if isinstance(value, dict) else {}
+def _parse(text: Any, source: Source) -> dict[str, Any]:
+    return flatten(
+        as_dict(parse_json(str(text).encode(), source.path, "is it whole?", finite=False))
+    )
 
 
-def _fact(value: Any) -> Value:
-    return as_float(value) if is_number(value) else str(value)
+@reader(
+    "wandb-chart",
+    says="a chart of Weights & Biases exported as CSV",
+    detects=lambda source: LEAST in source.header and BETWEEN in source.header,
+)
+def wandb_chart(source: Source) -> Iterator[Run]:
+    """Yield a run for each that the chart shows, with its curve, from three columns:
+
+        "Step","base-s1 - val/loss","base-s1 - val/loss__MIN","base-s1 - val/loss__MAX",...
+
+    Its arm is its name less what ends it as a seed, `base` of `base-s1` or `base seed 1`. A chart
+    of groups has means over runs in the same form, whose least and largest value differ. Raises
+    ParibusError for such a point at the end of a curve, and for two runs of one name.
+    """
+    data = read_table(source, whole_lines=True)
+    names = data.column_names
+    runs: dict[str, Run] = {}
+    for column in dict.fromkeys(names):
+        if BETWEEN not in column or not {column + LEAST, column + LARGEST} <= {*names}:
+            continue
+        if names.count(column) > 1:
+            raise ParibusError(
+                f"{source.path}: '{column}' is there twice, as two runs have one name; export the "
+                "table of runs"
+            )
+        name, _, metric = column.rpartition(BETWEEN)
+        if not (rows := _log(run := Run(), metric, data, names[0], column)):
+            continue
+        if data.column(column + LEAST)[rows[-1]] != data.column(column + LARGEST)[rows[-1]]:
+            raise ParibusError(
+                f"{source.path}: '{column}' ends with a mean over runs or steps, as its {LEAST} "
+                f"and {LARGEST} differ; export the table of runs, or the chart without groups"
+            )
+        runs.setdefault(name, Run(facts=_facts(name))).curves |= run.curves
+    yield from runs.values()
+
+
+def _log(run: Run, metric: str, data: Any, step: str, column: str) -> list[int]:
+    """Log a column of numbers by step; returns its rows that have a number. Raises ParibusError
+    where a column is not there."""
+    if lacking := {step, column} - {*data.column_names}:
+        raise ParibusError(f"the chart has no column {', '.join(lacking)}")
+    rows = []
+    steps, values = data.column(step).to_pylist(), data.column(column).to_pylist()
+    for row, (at, value) in enumerate(
+        zip(map(as_number, steps), map(as_number, values), strict=True)
+    ):
+        if at is not None and value is not None:
+            run.log(metric, at, value)
+            rows.append(row)
+    return rows
+
+
+def _facts(name: str) -> dict[str, str | float]:
+    arm, seed = split_seed(name)
+    return {"run": name, "arm": arm} | seed
+
+
+@reader(
+    "tensorboard-csv",
+    says="a chart of TensorBoard exported as CSV",
+    detects=lambda source: source.header.strip() == "Wall time,Step,Value",
+)
+def tensorboard_csv(source: Source) -> Iterator[Run]:
+    """Yield the run of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
+    match = TAGGED.fullmatch(source.name)
+    tag = "Value" if match is None or "Value" in source.columns.scores else match["tag"]
+    run = Run(facts=_facts(match["run"]) if match else {})
+    if _log(run, tag, read_table(source, whole_lines=True), "Step", "Value"):
+        yield run

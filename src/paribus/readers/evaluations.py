@@ -1,0 +1,223 @@
+"""Results of evaluations with their items: lm_eval, lighteval, OpenAI evals and inspect_ai."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paribus.errors import ParibusError
+from paribus.readers.port import (
+    Run,
+    SkippedError,
+    Source,
+    as_dict,
+    as_float,
+    is_number,
+    mean,
+    reader,
+    seed_in,
+)
+from paribus.untrusted_io import RECORD_BYTES, is_regular, regular_path
+
+HASH = 16  # characters of a document's hash that name it
+DATED = r"_(\d{4}-\d\d-\d\dT[\d.:-]+)"
+SAMPLES = re.compile(rf"samples_(.+){DATED}\.jsonl")
+RESULTS = re.compile(rf".+{DATED}\.json")
+TABLE = re.compile(rb'"results"\s*:\s*\{')
+NO_METRICS = ("doc_id", "target", "filter")  # of a line of samples that does not list its metrics
+# Of inspect_ai: correct, incorrect, partial, none.
+GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+
+
+def _is_lm_eval(source: Source) -> bool:
+    if not source.name.endswith(".json") or source.has(b'"config_general"'):
+        return False
+    is_said = any(map(source.has, (b',none"', b'"lm_eval_version"', b'"versions"')))
+    return is_said and bool(TABLE.search(source.head))
+
+
+@reader("lm-eval", says="results_<date>.json, with its samples_*.jsonl", detects=_is_lm_eval)
+def lm_eval(source: Source) -> Iterator[Run]:
+    """Yield the run: a score for each task and metric, and their items from the samples of the same
+    date beside it. Files of results before version 0.4 are read as well.
+
+    An item is named by doc_id and doc_hash, so that only the same document pairs with itself.
+    """
+    content, results = source.json_part("results", dict)
+    run = Run()
+    for task, metrics in results.items():
+        for key, value in as_dict(metrics).items():
+            if is_number(value) and "stderr" not in key and key != "sample_len":
+                run.scores[_score(task, *key.split(",", 1))] = as_float(value)
+    config = as_dict(content.get("config"))
+    run.state(
+        arm=content.get("model_name") or config.get("model_args"),
+        model_args=config.get("model_args"),
+        lm_eval_version=content.get("lm_eval_version"),
+        evaluation_seed=config.get("random_seed"),
+    )
+    asked = as_dict(content.get("n-samples"))
+    for fact, values in (
+        ("task_hash", content.get("task_hashes")),
+        ("task_version", content.get("versions")),
+        ("n_shot", content.get("n-shot")),
+        ("n_samples", {task: as_dict(n).get("effective") for task, n in asked.items()}),
+    ):
+        run.state(**{f"{fact}/{task}": value for task, value in as_dict(values).items()})
+    for fact, key in (("limit", "limit"), ("eval_batch_size", "batch_size")):
+        if key in config:
+            run.facts[fact] = str(config[key])
+    if date := RESULTS.fullmatch(source.name):
+        for file in sorted(Path(source.path).parent.iterdir()):
+            match = SAMPLES.fullmatch(file.name)
+            if match and match[2] == date[1] and is_regular(file):
+                _add_items(run, Source(str(file)), match[1])
+    if run.scores:
+        yield run
+
+
+def _score(task: str, metric: str, filtered: str = "none") -> str:
+    return f"{task}/{metric}" if filtered == "none" else f"{task}/{metric},{filtered}"
+
+
+def _add_items(run: Run, samples: Source, task: str) -> None:
+    for where, sample in samples.objects():
+        if "doc_id" not in sample:
+            raise ParibusError(f"{where} is not a sample: an object with a doc_id is expected")
+        item = f"{sample['doc_id']}:{str(sample.get('doc_hash', ''))[:HASH]}"
+        filtered = str(sample.get("filter", "none"))
+        metrics = sample.get("metrics")
+        if not isinstance(metrics, list):
+            metrics = [key for key in sample if key not in NO_METRICS]
+        for metric in map(str, metrics):
+            if is_number(sample.get(metric)):
+                values = run.items.setdefault(_score(task, metric, filtered), {})
+                if item in values:
+                    raise ParibusError(f"{where}: document {item} is there twice")
+                values[item] = as_float(sample[metric])
+
+
+@reader(
+    "lm-eval-samples",
+    says="samples_<task>_<date>.jsonl, which are read with their results",
+    detects=lambda source: bool(SAMPLES.fullmatch(source.name)) and source.has(b'"doc_id"'),
+)
+def lm_eval_samples(source: Source) -> Iterator[Run]:
+    """Leave samples to the results beside them."""
+    raise SkippedError("it is read with the results_<date>.json beside it, which is to be given")
+
+
+@reader(
+    "lighteval",
+    says="results_<date>.json of lighteval",
+    detects=lambda source: source.name.endswith(".json") and source.has(b'"config_general"'),
+)
+def lighteval(source: Source) -> Iterator[Run]:
+    """Yield the run: a score for each task and metric; the row `all` averages the others."""
+    content, results = source.json_part("results", dict)
+    run, general = Run(), as_dict(content.get("config_general"))
+    for task, metrics in results.items():
+        if task == "all":
+            continue
+        for name, value in as_dict(metrics).items():
+            if is_number(value) and not name.endswith("_stderr"):
+                run.scores[f"{task}/{name}"] = as_float(value)
+        if (shots := task.rpartition(":")[2]).isdecimal():
+            run.facts[f"n_shot/{task}"] = float(shots)
+    run.state(arm=general.get("model_name"), limit=general.get("max_samples"))
+    if run.scores:
+        yield run
+
+
+@reader(
+    "openai-evals",
+    says="records of OpenAI evals, one run a file",
+    detects=lambda source: source.header.startswith('{"spec"'),
+    score=("final_report.accuracy",),
+)
+def openai_evals(source: Source) -> Iterator[Run]:
+    """Yield the run: `final_report` is its score, and `data.correct` its items by sample."""
+    run = Run()
+    items: dict[str, float] = {}
+    for _, record in source.objects():
+        for name, value in as_dict(record.get("final_report")).items():
+            if is_number(value):
+                run.scores[f"final_report.{name}"] = as_float(value)
+        correct = as_dict(record.get("data")).get("correct")
+        if isinstance(correct, bool):
+            items[str(record.get("sample_id"))] = float(correct)
+        spec = as_dict(record.get("spec"))
+        run.state(eval_set=spec.get("eval_name"), eval_split=spec.get("split"))
+    if not run.scores:
+        raise ParibusError(f"{source.path} has no final_report: the evaluation has not ended")
+    _keep_items(run, "final_report.accuracy", items)
+    yield run
+
+
+def _keep_items(run: Run, name: str, items: dict[str, float]) -> None:
+    """Keep the items of a score that is their mean."""
+    if items and math.isclose(mean(items.values()), run.scores.get(name, math.nan), abs_tol=1e-9):
+        run.items[name] = items
+
+
+@reader(
+    "inspect-ai",
+    says=".eval logs of inspect_ai",
+    detects=lambda source: source.name.endswith(".eval") and source.head.startswith(b"PK"),
+)
+def inspect_ai(source: Source) -> Iterator[Run]:
+    """Yield the run of a log: its metrics, and the items of each scorer, means over epochs.
+
+    Raises ParibusError for an evaluation that did not end.
+    """
+    try:
+        with zipfile.ZipFile(regular_path(source.path, RECORD_BYTES)) as archive:
+            header, summaries = (_member(archive, name) for name in ("header", "summaries"))
+    except (zipfile.BadZipFile, KeyError, OSError, ValueError, RuntimeError) as error:
+        raise ParibusError(
+            f"{source.path} is not a log of inspect_ai, or is damaged: {error}"
+        ) from None
+    header = as_dict(header)
+    if header.get("status") != "success":
+        raise ParibusError(
+            f"{source.path}: the evaluation is {header.get('status')}, and its scores are of some "
+            "samples alone; run it to its end, or leave it out"
+        )
+    run, about = Run(), as_dict(header.get("eval"))
+    for scorer in as_dict(header.get("results")).get("scores") or ():
+        scored_by = as_dict(scorer).get("name")
+        for name, metric in as_dict(as_dict(scorer).get("metrics")).items():
+            value = as_dict(metric).get("value")
+            if is_number(value) and "stderr" not in name:
+                score = f"{scored_by}/{name}"
+                run.scores[score] = as_float(value)
+                _keep_items(run, score, _inspect_items(summaries, scored_by))
+    config, model = as_dict(about.get("config")), about.get("model")
+    run.state(model=model, eval_set=about.get("task"), seed=seed_in(str(model)))
+    run.state(limit=config.get("limit"), epochs=config.get("epochs"))
+    run.decides = next(iter(run.scores), "")
+    if run.scores:
+        yield run
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> Any:
+    """Return the last member of a name, as one may be written again."""
+    info = [member for member in archive.infolist() if member.filename == f"{name}.json"]
+    if not info or info[-1].file_size > RECORD_BYTES:
+        raise KeyError(f"no {name}.json")
+    return json.loads(archive.read(info[-1]))
+
+
+def _inspect_items(summaries: Any, scorer: Any) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for sample in summaries if isinstance(summaries, list) else ():
+        value = as_dict(as_dict(as_dict(sample).get("scores")).get(scorer)).get("value")
+        number = GRADES.get(value) if isinstance(value, str) else value
+        if is_number(number):
+            values.setdefault(str(as_dict(sample).get("id")), []).append(as_float(number))
+    return {item: mean(own) for item, own in values.items()}
