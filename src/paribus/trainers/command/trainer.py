@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -215,9 +216,13 @@ class Command:
 
     def ask_about_seeds(self, study: Study, folder: ResultsFolder, arm: str) -> None:
         """Ask whether a program reads its seed that gives the first seeds of an arm one score."""
-        finished = [t for seed in study.seeds if (t := folder.trial(arm, seed)).is_finished]
+        trials = (folder.trial(arm, seed) for seed in study.seeds)
+        # A study may have a thousand trials, and this is asked after each.
+        finished = list(islice((t for t in trials if t.is_finished), SEEDS_ASKED + 1))
+        if len(finished) > SEEDS_ASKED:
+            return
         values = [t.read_json("evaluation.json").get(study.primary.metric) for t in finished]
-        if len(finished) <= SEEDS_ASKED and (question := seed_question(arm, values)):
+        if question := seed_question(arm, values):
             LOGGER.warning("%s", question, extra={"once": f"seed {arm}"})
 
     def _report(self, event: str, **content: Any) -> None:
