@@ -6,10 +6,8 @@ never at how it arrived, nor at who encodes it.
 
 from __future__ import annotations
 
-import contextlib
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
@@ -86,33 +84,3 @@ def _place(text: str, length: int) -> int:
     # One character more, which the rule looks at.
     match = _BETWEEN_WORDS.search(text, length, 2 * length + 1)
     return min(match.start() if match else len(text), 2 * length)
-
-
-EVERY_SECONDS = 0.5  # progress of reading a long text is told to whoever listens
-
-# (the action, bytes of text so far)
-Listener = Callable[[str, int], None]
-
-_listeners: list[Listener] = []
-_last = 0.0
-
-
-@contextlib.contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Call `listener` every half second while texts are read, first after half a second."""
-    global _last
-    _last = time.monotonic()
-    _listeners.append(listener)
-    try:
-        yield
-    finally:
-        _listeners.remove(listener)
-
-
-def note(doing: str, n_bytes: int) -> None:
-    """Call the listeners, at most every half second."""
-    global _last
-    if _listeners and time.monotonic() - _last >= EVERY_SECONDS:
-        _last = time.monotonic()
-        for listener in _listeners:
-            listener(doing, n_bytes)

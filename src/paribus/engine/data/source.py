@@ -140,9 +140,9 @@ def read_text(data: Data, folder: Path) -> tuple[Text, Scan]:
 def _key(data: Data, folder: Path) -> str | None:
     """Return what decides the text, as a digest; None where only reading it can tell."""
     corpus = find_corpus(data, folder)
-    files = None if corpus.files is None else cache.signature(corpus.files(data, folder))
-    if files is None:
+    if corpus.files is None:
         return None
+    files = cache.signature(corpus.files(data, folder))
     identity = {name: getattr(data, name) for name in ("corpus", *SOURCE_KEYS)}
     return digest({"scan": 4, "files": files} | identity)
 

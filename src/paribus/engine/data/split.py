@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paribus.digests import digest
 from paribus.engine.data import cache
-from paribus.engine.data.corpora import find_corpus
 from paribus.engine.data.duplicates import (
     END,
     Runs,
@@ -29,6 +28,9 @@ from paribus.engine.data.tokenizer import CharacterTokenizer, Tokenizer, tokeniz
 from paribus.engine.data.tokens import Tokens
 from paribus.engine.setting import CORPUS, Data
 from paribus.errors import ParibusError
+
+if TYPE_CHECKING:
+    from paribus.results import ResultsFolder
 
 VALIDATION, TEST = "validation", "test"
 Rates = dict[str, int]
@@ -46,19 +48,10 @@ class SealedPart:
     _open: Callable[[], Tokens] = field(repr=False, compare=False)
 
 
-class _Record(Protocol):
-    """Keeper of whether the test part was read: a `paribus.results.ResultsFolder`."""
-
-    @property
-    def path(self) -> Path: ...
-    def read_opened(self) -> Mapping[str, str] | None: ...
-    def write_opened(self, opened: Mapping[str, str]) -> None: ...
-
-
-def open_test(test: SealedPart | None, record: _Record, purpose: str) -> Tokens:
+def open_test(test: SealedPart | None, record: ResultsFolder, purpose: str) -> Tokens:
     """Open the test part, after `record` says when and for what `purpose`; return its tokens.
 
-    A results folder is such a record, and seals it. The same purpose may be gone on with after an
+    The results folder `record` seals that. The same purpose may be gone on with after an
     interruption; another one is refused, since what is decided twice on one text is not decided on
     fresh text. Raises ParibusError, also for a study without a test part and for another text than
     was opened.
@@ -88,22 +81,21 @@ def open_test(test: SealedPart | None, record: _Record, purpose: str) -> Tokens:
     return test._open()
 
 
-def require_apart(data: Data, marks: Mapping[str, set[Any]], kind: str) -> None:
+def require_apart(data: Data, scans: Mapping[str, Scan]) -> None:
     """Raise ParibusError where text that is held out is trained on, or held out twice.
 
-    `marks` are what tells texts apart, by name: files, or digests. A copy, compressed or not, has
-    the digest of the original, and so has a folder that holds nothing else. The corpus is held out
-    as a whole if a part of it is.
+    A copy, compressed or not, has the digest of the original, and so has a folder that holds
+    nothing else. The corpus is held out as a whole if a part of it is.
     """
-    held_out = [name for name in (VALIDATION, TEST) if name in marks]
+    held_out = [name for name in (VALIDATION, TEST) if name in scans]
     if data.validation_path is None or data.test_fraction:
         held_out.append(CORPUS)
     for name in held_out:
-        for second in marks:
-            if second != name and (both := marks[name] & marks[second]):
+        for second, scan in scans.items():
+            if second != name and scan.digest == scans[name].digest:
                 raise ParibusError(
-                    f"{_key_of(data, name)} and {_key_of(data, second)} have the same {kind} "
-                    f"({min(both)}); held-out text must be nowhere else: take it out of one of "
+                    f"{_key_of(data, name)} and {_key_of(data, second)} have the same text "
+                    f"({scan.digest}); held-out text must be nowhere else: take it out of one of "
                     "them",
                     code="conflict",
                 )
@@ -115,11 +107,6 @@ def _key_of(data: Data, name: str) -> str:
         is_file = getattr(data, f"{name}_path") is not None
         return f"data.{name}_path" if is_file else f"data.{name}_fraction"
     return "data.corpus" if name == CORPUS else f"data.sources.{name}"
-
-
-def _files(data: Data, folder: Path) -> set[Path]:
-    corpus = find_corpus(data, folder)
-    return {file.resolve() for file in corpus.files(data, folder)} if corpus.files else set()
 
 
 @dataclass(frozen=True)
@@ -170,11 +157,10 @@ class Texts:
                         code="conflict",
                     )
                 sources[name] = data.model_copy(update={"path": path})
-        require_apart(data, {n: _files(source, folder) for n, source in sources.items()}, "file")
         both = {name: read_text(source, folder) for name, source in sources.items()}
         texts = {name: text for name, (text, _) in both.items()}
         scans = {name: scan for name, (_, scan) in both.items()}
-        require_apart(data, {name: {scan.digest} for name, scan in scans.items()}, "text")
+        require_apart(data, scans)
         known = set().union(*(s.characters for name, s in scans.items() if name != TEST))
         ends = any(scan.n_documents > 1 for scan in scans.values())
         tokenizer = tokenizer_of(data, "".join(sorted(known)), ends, folder)
@@ -206,11 +192,7 @@ class Texts:
     def split(self) -> Split:
         """Return every part. Raises ParibusError where one that is held out is trained on."""
         split = self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
-        require_apart(
-            self.data,
-            {name: {s.digest} for name, s in (self.scans | split.held_scans).items()},
-            "text",
-        )
+        require_apart(self.data, self.scans | split.held_scans)
         return split
 
     def _in_a_row(self) -> Split:

@@ -17,7 +17,6 @@ from paribus.analysis import boundaries
 from paribus.decision import own_rule, require_comparison, require_reachable
 from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
-from paribus.engine.data.pieces import listening
 from paribus.engine.execution import start
 from paribus.engine.execution.trial import stacks, suite
 from paribus.engine.execution.trial.checkpoints import keep_stacks
@@ -112,11 +111,10 @@ class EngineRunner(Runner):
 
     def go_through(self, study: Study, folder: ResultsFolder) -> None:
         """Go through all stages of a study, or only register it."""
-        with listening(lambda what, n: self.say(f"{what}: {n / 1e6:,.0f} MB" if n else what)):
-            if self.settings["registers_only"]:
-                self.register(self.open(study, folder), folder)
-            else:
-                super().go_through(study, folder)
+        if self.settings["registers_only"]:
+            self.register(self.open(study, folder), folder)
+        else:
+            super().go_through(study, folder)
 
     def execute(self, task: Task) -> Any:
         """Do a task of the engine."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.declared import declared
-from paribus.engine.data.pieces import Document, Piece, documents, note, pieces
+from paribus.engine.data.pieces import Document, Piece, documents, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import require_declared
@@ -103,19 +103,19 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
     Raises ParibusError where it cannot be read, or has no text at all.
     """
     corpus = find_corpus(data, folder)
-    n_bytes = 0
+    is_empty = True
     for piece in pieces(_texts(corpus.read(data, folder), data.corpus)):
         try:
-            n_bytes += len(piece.text.encode())
+            piece.text.encode()
         except UnicodeEncodeError as error:
             raise ParibusError(
                 f"document {piece.document + 1} of corpus '{data.corpus}' has half of a surrogate "
                 f"pair (\\u{ord(piece.text[error.start]):04x}), not a character; correct it",
                 code="unreadable",
             ) from None
-        note("reading", n_bytes)
+        is_empty = False
         yield piece
-    if not n_bytes:
+    if is_empty:
         raise ParibusError(f"corpus '{data.corpus}' is empty; give it some text", code="missing")
 
 
