@@ -12,15 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from paribus.engine.evaluation import Evaluation, Measure, Predictions, Row, evaluate_on, predict
-from paribus.engine.evaluation.blocks import Division
-from paribus.engine.evaluation.measures import MeasureSums
 
 
 def rows_of(measure: Measure, chunk: Predictions) -> list[Row]:
     """The rows of a text of a single chunk."""
-    sums = MeasureSums(measure, Division("window", 1, len(chunk), np.zeros(0)))
-    sums.add(chunk)
-    return sums.finish(chunk.seq_len, False)[0]
+    return measure.rows(np.asarray(measure.sum(chunk), np.float64), chunk.seq_len)
 
 
 class Bigram(nn.Module):

@@ -25,19 +25,12 @@ pytestmark = pytest.mark.usefixtures("one_process")
 IDEAS = """
 import itertools
 import numpy as np
-from paribus.engine.evaluation import Row, measure
+from paribus.engine.evaluation import measure
 from paribus.engine.tasks import Question, task
 
-def surprising(predictions):
-    return predictions.loss_nats > 1, np.ones(len(predictions))
-
-@measure("surprise", unit="share", items=surprising)
+@measure("surprise", unit="share")
 def surprise(predictions):
     return (predictions.loss_nats > 1).sum(), len(predictions)
-
-@measure("other_items", unit="share", items=surprising)
-def other_items(predictions):
-    return (predictions.loss_nats > 2).sum() + 1, len(predictions)
 
 def halves(seq_len):
     return "first", "second"
@@ -56,13 +49,6 @@ def raises(predictions):
 @measure("meddles", unit="1")
 def meddles(predictions):
     predictions.loss_nats[:] = 0
-    return 1.0, 1
-
-def elsewhere(sums, seq_len):
-    return [Row("elsewhere", sums.sum())]
-
-@measure("strays", unit="1", finish=elsewhere)
-def strays(predictions):
     return 1.0, 1
 
 calls = itertools.count()
@@ -140,16 +126,6 @@ def test_an_own_task_is_an_endpoint(measured):
     assert "by_half" not in measured.scores.column_names
 
 
-def test_an_own_ratio_is_judged_over_items_of_the_text(measured):
-    contrast = analyse(measured).contrast("layernorm", "surprise")
-    trial = measured.finished[0]
-    blocks = trial.read_columns("blocks.parquet")
-    sums = [sum(blocks[f"surprise/{of}"].to_pylist()) for of in ("total", "count")]
-    assert sums[0] / sums[1] == pytest.approx(trial.read_json("evaluation.json")["surprise"])
-    assert contrast.decided is not None and contrast.decided.test == "crossed_components"
-    assert contrast.items_about == f"{len(blocks)} windows"
-
-
 def test_own_measures_and_tasks_are_recorded_with_their_source(measured):
     table = measured.evaluation
     for name, parts in (("surprise", {"all"}), ("by_half", {"first", "second"})):
@@ -188,8 +164,6 @@ def test_an_edited_measure_is_refused_by_its_name(measured):
     [
         ("raises", "measure 'raises' failed: KeyError: 'no such thing'"),
         ("meddles", "measure 'meddles' failed: ValueError: .*read-only"),
-        ("strays", "measure 'strays' failed: .*a part 'elsewhere' that it does not declare"),
-        ("other_items", "measure 'other_items' failed: .*its value is .*, and its items give"),
         ("forgets", "measure 'forgets' gives other numbers when it is called again"),
         ("plain", r"evaluation.own = 'ideas.py:plain': 'plain' is there, and is not a measure"),
     ],

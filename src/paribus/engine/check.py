@@ -322,7 +322,9 @@ class _Arm:
         window = self.dataset.validation[: seq_len + seq_len // 2 + 1]
         own, values = own_measures(evaluation.own, self.study.folder), dict[Any, str]()
         for _ in range(2 if own else 1):
-            result = evaluate_on(model, self.dataset, window, seq_len, own, evaluation.precision)
+            result = evaluate_on(
+                model, self.dataset, window, seq_len, own, evaluation.precision, strict=True
+            )
             for row in result.rows:
                 value = repr(row.value)
                 if values.setdefault((row.measure, row.part), value) != value:
@@ -330,8 +332,6 @@ class _Arm:
                         f"measure '{row.measure}' gives other numbers when it is called again: it "
                         "draws random numbers, or keeps something between calls"
                     )
-        for measure in own:
-            measure.drawn(seq_len)  # raises for what cannot be drawn
 
 
 def _states(stack: Trainer) -> list[ReplicaState]:

@@ -33,7 +33,6 @@ SUMS: dict[str, tuple[str, type, Callable[[Predictions], np.ndarray | None]]] = 
 }
 """What is added up of every model, by column: unit, type, and a number for each of its tokens."""
 UNITS = {name: unit for name, (unit, *_) in SUMS.items()} | {"bits": "bits", "bytes": "bytes"}
-OF_OWN = "that of the measure's total or count"
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Blocks:
     Attributes:
         kind: what an item is.
         items: how many there are.
-        columns: [blocks] by name: those of SUMS, then what only some studies measure, float64.
+        columns: [blocks] by name: those of SUMS, and those of the code length, if it is measured.
     """
 
     kind: Kind

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from paribus.engine.data import Dataset, Tokens
 from paribus.engine.evaluation.blocks import SUMS, Blocks, Division
-from paribus.engine.evaluation.measures import Measure, MeasureSums, all_measures
+from paribus.engine.evaluation.measures import Measure, all_measures
 from paribus.engine.evaluation.predictions import (
     Precision,
     kept_generators,
@@ -25,6 +25,7 @@ from paribus.engine.evaluation.predictions import (
 )
 from paribus.engine.evaluation.text_parts import Row
 from paribus.engine.model.side_by_side import read_together
+from paribus.errors import ParibusError
 
 
 @dataclass(frozen=True)
@@ -62,37 +63,57 @@ def evaluate_on(
     seq_len: int,
     own: Sequence[Measure] = (),
     precision: Precision = "float32",
+    *,
+    strict: bool = False,
 ) -> Evaluation:
     """Measure `model` on `tokens` [N + 1]: all of `paribus.engine.evaluation.measures`, and `own`.
 
-    `dataset` says what its tokens stand for. What is kept of a chunk of the text are sums. See
-    `predict` for what the model is shown and what is left as it was.
+    `dataset` says what its tokens stand for. What is kept of a chunk of the text are sums. A
+    measure of `own` that fails raises ParibusError if `strict`, and has no rows otherwise: it must
+    not cost a trained trial. See `predict` for what the model is shown and what is left as it was.
     """
     tokenizer = dataset.tokenizer
     division = Division.of(tokens, seq_len, tokenizer.end_of_document)
     totals = np.zeros((len(SUMS), division.n_blocks))
-    sums = [MeasureSums(measure, division) for measure in (*all_measures(), *own)]
+    sums: dict[Measure, Any] = dict.fromkeys((*all_measures(), *own), 0.0)
     known = {
         "token_classes": dataset.token_classes,
         "characters": tokenizer.characters_per_token,
         "precision": precision,
     }
+
+    def tried(measure: Measure, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what a function of `measure` gives; None if it fails and that may be."""
+        try:
+            return function(*args)
+        except Exception as error:
+            if measure not in own:
+                raise
+            if strict:
+                raise ParibusError(
+                    f"measure '{measure.name}' failed: {type(error).__name__}: {error}; mend it, "
+                    "or take it out of evaluation.own",
+                    code="own_code",
+                ) from error
+
     with contextlib.closing(predict(model, tokens, seq_len, **known)) as chunks:
         for chunk in chunks:
             values = [of_token(chunk) for _, _, of_token in SUMS.values()]
             totals += division.add(chunk.start + 1, *values)
-            for of_measure in sums:
-                of_measure.add(chunk)
+            sums = {
+                measure: total + np.asarray(of_chunk, np.float64)
+                for measure, total in sums.items()
+                if (of_chunk := tried(measure, measure.sum, chunk)) is not None
+            }
     columns = {
         name: total.astype(kind)
         for total, (name, (_, kind, _)) in zip(totals, SUMS.items(), strict=True)
     }
-    is_finite = math.isfinite(columns["loss_sum_nats"].sum())
-    rows: list[Row] = []
-    for of_measure in sums:
-        measured, of_blocks = of_measure.finish(seq_len, is_finite)
-        rows += measured
-        columns |= of_blocks
+    rows = [
+        replace(row, value=float(row.value), measure=measure.name, unit=measure.unit)
+        for measure, total in sums.items()
+        for row in tried(measure, measure.rows, total, seq_len) or ()
+    ]
     return Evaluation(tuple(rows), Blocks(division.kind, division.items, columns))
 
 

@@ -15,7 +15,7 @@ import torch
 from paribus.engine.data import Dataset, open_test
 from paribus.engine.data.tokens import tokens_digest
 from paribus.engine.evaluation import Evaluation, evaluate_on, own_measures
-from paribus.engine.evaluation.blocks import OF_OWN, UNITS
+from paribus.engine.evaluation.blocks import UNITS
 from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length
 from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS, TaskResults, together
 from paribus.engine.evaluation.harness.standard import evaluate_standard
@@ -51,7 +51,7 @@ def evaluate_text(
     Returns the measures, the scores by metric, and the record of the code length, which is measured
     if the study compares it.
     """
-    own = own_measures(study.evaluation.own, study.folder, strict=False)
+    own = own_measures(study.evaluation.own, study.folder)
     precision = study.evaluation.precision
     heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
     scores: Scores = dict(heldout.scores)
@@ -165,7 +165,7 @@ def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
         columns[name] = np.array([math.nan if value is None else value for value in values])
     folder.write_columns("evaluation.parquet", columns, units)
     columns = evaluation.blocks.columns
-    units = {name: UNITS.get(name, OF_OWN) for name in columns}
+    units = {name: UNITS[name] for name in columns}
     folder.write_columns("blocks.parquet", columns, units)
 
 

@@ -141,7 +141,7 @@ def _drawings(study: Study, trainer: Trainer, heldout: Evaluation) -> Iterator[D
     drawings = [*DRAWINGS, *map(auxiliary_drawing, trainer.replicas.auxiliaries)]
     drawings += [drawing for probe in trainer.probes for drawing in probe.drawn]
     for measure in (*all_measures(), *own_measures(study.evaluation.own, study.folder)):
-        drawings += measure.drawn(trainer.setting.data.seq_len)
+        drawings += measure.drawn
     for drawing in drawings:
         if recorded := drawing.recorded(columns):
             yield recorded
