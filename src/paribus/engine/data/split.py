@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from paribus.engine.data.tokens import Tokens
 from paribus.engine.setting import CORPUS, Data
 from paribus.errors import ParibusError
 
-if TYPE_CHECKING:
-    from paribus.results import ResultsFolder
-
 VALIDATION, TEST = "validation", "test"
 Rates = dict[str, int]
 
@@ -48,10 +45,10 @@ class SealedPart:
     _open: Callable[[], Tokens] = field(repr=False, compare=False)
 
 
-def open_test(test: SealedPart | None, record: ResultsFolder, purpose: str) -> Tokens:
+def open_test(test: SealedPart | None, record: Any, purpose: str) -> Tokens:
     """Open the test part, after `record` says when and for what `purpose`; return its tokens.
 
-    The results folder `record` seals that. The same purpose may be gone on with after an
+    `record`, a `paribus.results.ResultsFolder`, seals that. The same purpose may be gone on with after an
     interruption; another one is refused, since what is decided twice on one text is not decided on
     fresh text. Raises ParibusError, also for a study without a test part and for another text than
     was opened.
