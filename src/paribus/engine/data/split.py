@@ -48,10 +48,10 @@ class SealedPart:
 def open_test(test: SealedPart | None, record: Any, purpose: str) -> Tokens:
     """Open the test part, after `record` says when and for what `purpose`; return its tokens.
 
-    `record`, a `paribus.results.ResultsFolder`, seals that. The same purpose may be gone on with after an
-    interruption; another one is refused, since what is decided twice on one text is not decided on
-    fresh text. Raises ParibusError, also for a study without a test part and for another text than
-    was opened.
+    `record` is a `paribus.results.ResultsFolder`, which seals that. The same purpose may be gone on
+    with after an interruption; another one is refused, since what is decided twice on one text is
+    not decided on fresh text. Raises ParibusError, also for a study without a test part and for
+    another text than was opened.
     """
     if test is None:
         raise ParibusError(
