@@ -66,12 +66,12 @@ OPTIMIZERS = {
     "a norm over all replicas": (
         '"mine"',
         "update.weights.sub_(update.rates * update.gradients / update.gradients.norm())",
-        r"one replica of a stack computes follows its neighbours .*\(ideas.py:mine\)",
+        r"own code \(ideas.py:mine\) .*mixes replicas",
     ),
     "a NaN of others": (
         '"mine"',
         "update.weights.sub_(update.rates * update.gradients + 0 * update.weights.sum())",
-        "follows its neighbours",
+        "mixes replicas",
     ),
     "a name that ships": ('"adamw"', "plain(update)", "is named 'adamw', as one that ships"),
     "weights for a slot": ('"mine", slots=("weights",)', "", r"slots = \('weights',\)"),
@@ -97,20 +97,15 @@ LOSSES = {
         "RuntimeError: .*require grad",
     ),
     "other sizes": ("return (logits @ torch.ones(3, 3)).sum(-1)", "RuntimeError: mat1"),
-    "in place": (
-        "return entropy(logits.sub_(1), targets)",
-        "writes to what it is given|modified inplace",
-    ),
 }
 
 
 @pytest.mark.parametrize(("declared", "body", "words"), OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_odd_optimizers(says, declared, body, words):
     code = f"@optimizer({declared})\ndef mine(update):\n    {body or 'pass'}\n"
-    for R in (1, 2):  # whatever the size of a stack
-        refusal = says("training.optimizer.name", code, R)
-        assert re.search(words, refusal), refusal
-        assert "\n" not in refusal
+    refusal = says("training.optimizer.name", code)
+    assert re.search(words, refusal), refusal
+    assert "\n" not in refusal
 
 
 @pytest.mark.parametrize("R", [1, 2])
@@ -124,15 +119,14 @@ def test_odd_optimizers(says, declared, body, words):
 def test_nan_weights_are_refused(says, body, R):
     code = f'@optimizer("mine")\ndef mine(update):\n    {body}\n'
     message = says("training.optimizer.name", code, R)
-    assert "first step of optimizer 'mine' makes weights/" in message
+    assert "the optimizer makes weights/" in message
     assert "arm 'baseline'" in message
 
 
-@pytest.mark.parametrize("R", [1, 2])
-@pytest.mark.parametrize("axes", ["", "dim=(1, 2), keepdim=True"], ids=["replicas", "rows"])
+@pytest.mark.parametrize(("axes", "mixes"), [("", True), ("dim=(1, 2), keepdim=True", False)])
 @pytest.mark.parametrize("with_module", [False, True])
-def test_the_size_of_a_stack_decides_nothing(
-    small_study, small_dataset, tmp_path, R, axes, with_module
+def test_a_loss_over_all_replicas_is_refused(
+    small_study, small_dataset, tmp_path, axes, mixes, with_module
 ):
     body = f"losses = entropy(logits, targets); return losses / losses.detach().mean({axes})"
     own = {"training.loss.name": "ideas.py:mine"}
@@ -140,11 +134,11 @@ def test_the_size_of_a_stack_decides_nothing(
         own |= {"model.modules.mlp": "ideas.py:Own"}
     (tmp_path / "ideas.py").write_text(HEAD + MODULE + LOSS + body)
     study = small_study(own | {"model.n_layer": 1})
-    if axes:
-        assert check_arm(study, "baseline", small_dataset, CPU, R) == []
+    if mixes:
+        with pytest.raises(ParibusError, match=r"ideas.py:mine\).*mixes replicas"):
+            check_arm(study, "baseline", small_dataset, CPU, 2)
     else:
-        with pytest.raises(ParibusError, match=r"follows its neighbours .*\(.*ideas.py:mine\)"):
-            check_arm(study, "baseline", small_dataset, CPU, R)
+        assert check_arm(study, "baseline", small_dataset, CPU, 2) == []
 
 
 @pytest.mark.parametrize(("body", "words"), LOSSES.values(), ids=LOSSES)
@@ -161,7 +155,7 @@ def test_impossible_losses_are_named(says, body, words):
         ("torch.zeros(len(step.tokens), dtype=torch.complex64)", "complex numbers"),
         (
             'step.weights["blocks.0.mlp.up.weight"].mean().expand(len(step.tokens))',
-            r"follows its neighbours \(measured\).*ideas.py:mine",
+            r"other bits \(measured\).*ideas.py:mine.*mixes replicas",
         ),
     ],
 )

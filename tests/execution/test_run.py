@@ -200,7 +200,7 @@ def test_an_estimate_counts_what_it_says(small_study):
     assert base.flops == per_token * 512
     assert cost.rate is not None and cost.rate.step is not None
     step = cost.rate.step
-    assert 0 < step.seconds < 5 and 50 * 2**20 < step.memory_bytes < 2**30
+    assert 0 < step.seconds < 5
     # Norms have no products: every trial takes 8 steps as long as the measured one.
     hours = len(study.trials) * 8 * step.seconds / 3600
     assert cost.hours == pytest.approx(hours) == cost.device_hours

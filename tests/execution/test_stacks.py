@@ -11,21 +11,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paribus.engine.cost import trial_bytes
 from paribus.engine.execution.runner import EngineRunner
 from paribus.engine.execution.trial import trial as trials_of_a_stack
 from paribus.engine.execution.trial.stacks import (
-    Recorded,
     default_size,
     plan_stacks,
     read_recorded,
     sharing_arms,
 )
 from paribus.engine.execution.trial.trial import Stack
-from paribus.engine.machine import memory as capacity
 from paribus.engine.machine.environment import machine_failure
-from paribus.engine.machine.measurements import Fit
-from paribus.engine.machine.memory import largest_stack
-from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs.processes import Leaving
 from paribus.runs.queue import Task
@@ -46,7 +42,7 @@ def study_of(arms: dict[str, Any], seeds: list[int]) -> Study:
 def test_a_sweep_is_one_stack():
     study = study_of(SWEEP | INITS, [1, 2])
     assert sharing_arms(study) == [list(study.arms)]
-    (stack,) = plan_stacks(study, default_size(study, "cuda"))
+    (stack,) = plan_stacks(study, len(study.trials))
     assert sorted(stack) == sorted(study.trials)
 
 
@@ -55,7 +51,7 @@ def test_own_probes_see_the_setting_of_their_own_arm():
     table = study.model_dump() | {"probes": {"own": ["ideas.py:mine"]}}
     own = parse_study(table, folder=Path())
     assert sharing_arms(own) == [[arm] for arm in own.arms]
-    for stack in plan_stacks(own, default_size(own, "cuda")):
+    for stack in plan_stacks(own, len(own.trials)):
         assert len({own.setting(arm) for arm, _ in stack}) == 1
 
 
@@ -128,89 +124,24 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
     assert not list((folder.path / "checkpoints").glob("*"))
 
 
-@pytest.fixture
-def fits(small_study, small_dataset, monkeypatch):
-    def make(free: int, two: int, three: int, workers: int = 1) -> Fit:
-        most = {2: two, 3: three}
-        monkeypatch.setattr(capacity, "memory", lambda *_, **__: SimpleNamespace(total=two))
-        monkeypatch.setattr(capacity, "free_memory", lambda device: free)
-        monkeypatch.setattr(capacity, "_most", lambda s, a, data, device, R, graphs: most[R])
-        return largest_stack(
-            small_study(), "baseline", small_dataset, torch.device("cuda"), 100, workers
-        )
+def test_as_many_replicas_as_memory_holds():
+    study = study_of(NORMS, list(range(8)))
+    vocabularies = dict.fromkeys(study.arms, 65)
+    largest = max(trial_bytes(study.setting(arm), 65, study.folder) for arm in study.arms)
 
-    return make
+    def size(memory: int | None, device: str = "cuda", workers: int = 1) -> int:
+        machine = {"device": device, "devices": 1, "memory": memory}
+        return default_size(study, machine, vocabularies, workers)
 
-
-def test_as_many_replicas_as_memory_holds(fits):
-    GiB = 2**30
-    assert fits(1000 * GiB, 4 * GiB, 5 * GiB) == Fit(100, "")
-    fit = fits(100 * GiB, 4 * GiB, 5 * GiB)  # 80 usable: 3 + 77 more
-    assert fit.stack == 78 and "1.00 GiB" in fit.why and "100.00 GiB are free" in fit.why
-    assert fits(100 * GiB, 4 * GiB, 5 * GiB, workers=2).stack == 38
-    with pytest.raises(ParibusError, match="not enough memory for one replica of arm 'baseline'"):
-        fits(3 * GiB, 4 * GiB, 5 * GiB)
-
-
-class OneAnswer:
-    """A queue whose workers find that so many replicas fit."""
-
-    def __init__(self, fit: int) -> None:
-        self.fit, self.asked = fit, list[int]()
-
-    def ask(self, tasks: list[Task]) -> list[dict[str, Any]]:
-        (task,) = tasks
-        self.asked.append(task.arguments["stack"])
-        return [{"stack": min(self.fit, self.asked[-1]), "why": "each takes 1 GiB"}]
+    assert size(100 * len(study.trials) * largest) == size(None, "mps") == len(study.trials)
+    assert (size(10 * largest), size(10 * largest, workers=2), size(largest // 2)) == (7, 3, 1)
+    assert size(None, "cpu") == 1
 
 
 def stages_of(queue: object) -> EngineRunner:
     """Return stages whose tasks go to a queue that is made up."""
     context: Any = SimpleNamespace(queue=queue, order=SimpleNamespace(settings={}), say=print)
     return EngineRunner(context)
-
-
-def fitted(
-    study: Study, fit: int, size: int, recorded: Recorded
-) -> tuple[set[int], list[int], list[str]]:
-    """(sizes of the planned stacks, sizes asked for, warnings) if memory holds `fit` replicas."""
-    queue = OneAnswer(fit)
-    stacks, warnings = stages_of(queue)._fitting(study, size, 1, recorded)
-    assert sorted(trial for stack in stacks for trial in stack) == sorted(study.trials)
-    sizes = {trial: len(stack) for stack in stacks for trial in stack}
-    assert all(sizes[arm, seed] == sizes["baseline", seed] for arm, seed in study.trials)
-    return set(sizes.values()), queue.asked, warnings
-
-
-def test_a_smaller_stack_is_said_aloud():
-    study = study_of(NORMS, list(range(8)))
-    sizes, asked, (line,) = fitted(study, 5, 24, Recorded())
-    assert (sizes, asked) == ({4}, [8, 4, 4])
-    assert "5 of 8 replicas" in line and "each takes 1 GiB" in line
-    assert fitted(study, 9, 8, Recorded()) == ({8}, [8, 8, 8], [])
-
-
-def test_what_was_begun_starts_again_where_it_does_not_fit():
-    study = study_of(NORMS, [1, 2, 3, 4])
-    four = tuple(("layernorm", seed) for seed in study.seeds)
-    begun = Recorded(begun=(four,))
-    assert fitted(study, 4, 1, begun)[0] == {4}  # --stack 1 now; it goes on as four
-    sizes, _, (line,) = fitted(study, 2, 1, begun)
-    assert sizes == {2} and "1 stacks that were begun start again" in line
-
-
-def test_finished_trials_are_not_thrown_away_nor_paired_with_another_size():
-    study = study_of(NORMS, [1, 2, 3, 4])
-    four = tuple(("layernorm", seed) for seed in study.seeds)
-    finished = Recorded(done=frozenset(four), finished=(four,))
-    assert fitted(study, 9, 2, finished)[0] == {4}
-    assert fitted(study, 2, 2, finished)[0] == {4}
-    # Where every arm of those seeds is finished, other seeds may be trained otherwise.
-    all_done = Recorded(
-        done=frozenset(study.trials),
-        finished=tuple(tuple((arm, seed) for seed in study.seeds) for arm in study.arms),
-    )
-    assert fitted(study, 2, 2, all_done)[1] == []
 
 
 @pytest.mark.parametrize(

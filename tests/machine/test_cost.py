@@ -6,21 +6,24 @@ from typing import Any
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from paribus.engine.cost import (
     ASSUMED_VOCABULARY,
     Rate,
     flops_per_token,
     has_formula,
-    memory,
     model_size,
+    state_numbers,
     stated_rate,
     study_cost,
+    trial_bytes,
     vocabularies_of,
 )
 from paribus.engine.data import load_dataset
 from paribus.engine.machine.assembly import build_stack
-from paribus.engine.machine.memory import most_held
 from paribus.engine.model import count_parameters, counted_flops_per_token
 from paribus.engine.ops import disabled_kernels
 from paribus.errors import ParibusError
@@ -78,10 +81,10 @@ def test_the_small_preset_by_hand():
 
 def test_adamw_takes_16_bytes_a_parameter():
     """A float32 weight, its gradient and two moments (Rajbhandari et al. 2020, section 3.1)."""
-    setting = study().setting("baseline")
-    assert memory(setting, ASSUMED_VOCABULARY, Path()).state == 16 * 1_315_723_264
-    sgd = study({"training.optimizer.name": "sgd"}).setting("baseline")
-    assert memory(sgd, ASSUMED_VOCABULARY, Path()).state == 12 * 1_315_723_264
+    weights = 1_315_723_264
+    for name, kept in {"adamw": 3, "sgd": 2}.items():  # beside the weight
+        setting = study({"training.optimizer.name": name}).setting("baseline")
+        assert state_numbers(setting, ASSUMED_VOCABULARY, Path()) == (weights, kept * weights)
 
 
 def test_a_plan_by_hand():
@@ -122,10 +125,12 @@ def test_tuning_is_of_each_arm():
 
 def test_more_devices_and_checkpointing_take_less_memory_each():
     setting = study({"training.micro_batch": None}).setting("baseline")
-    one, eight = (memory(setting, 257, Path(), devices=n) for n in (1, 8))
-    assert one.activations == 8 * eight.activations and one.state == eight.state
-    lean = memory(setting, 257, Path(), devices=8, checkpointing=True)
-    assert lean.activations < eight.activations / 4
+    one, eight = (trial_bytes(setting, 257, Path(), devices=n) for n in (1, 8))
+    parameters, state = state_numbers(setting, 257, Path())
+    always = 4 * (2 * parameters + state)
+    assert one - always == 8 * (eight - always)
+    lean = trial_bytes(setting, 257, Path(), devices=8, checkpointing=True)
+    assert lean - always < (eight - always) / 4
 
 
 PLAIN = {"corpus": "text", "path": "x.txt", "tokenizer": "byte", "seq_len": 64}
@@ -159,10 +164,27 @@ SHAPES: list[dict[str, Any]] = [
         "training.batch_size": 16,
         "model.n_layer": 1,
         "model.d_model": 16,
+        "model.n_head": 2,
         "data.seq_len": 128,
         "data.tokenizer": "pydoc-512",
     },
 ]
+
+
+class Held(TorchDispatchMode):
+    """Follows the storages of tensors that operations read and write, for as long as they live."""
+
+    most, live = 0, dict[int, tuple[StorageWeakRef, int]]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves((args, result)):
+            if isinstance(tensor, torch.Tensor):
+                reference = StorageWeakRef(tensor.untyped_storage())
+                self.live[reference.cdata] = (reference, tensor.untyped_storage().nbytes())
+        self.live = {key: entry for key, entry in self.live.items() if not entry[0].expired()}
+        self.most = max(self.most, sum(size for _, size in self.live.values()))
+        return result
 
 
 @pytest.mark.parametrize("overrides", SHAPES, ids=str)
@@ -171,13 +193,13 @@ def test_memory_is_what_is_measured(overrides, tmp_path):
     of = small(tmp_path, overrides)
     setting = of.setting("baseline")
     dataset = load_dataset(setting.data, of.folder)
-    device = torch.device("cpu")
     with disabled_kernels():
-        trainer = build_stack(of, setting, [0], dataset, device)
+        trainer = build_stack(of, setting, [0], dataset, torch.device("cpu"))
         trainer.step()
-        _, held = most_held(trainer.step, device)
-    assert held is not None
-    assert memory(setting, dataset.vocab_size, of.folder).total == pytest.approx(held, rel=0.12)
+        with Held() as held:
+            trainer.step()
+    expected = trial_bytes(setting, dataset.vocab_size, of.folder)
+    assert expected == pytest.approx(held.most, rel=0.12)
 
 
 def test_own_parts_are_built_and_counted(tmp_path):

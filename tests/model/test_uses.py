@@ -3,12 +3,9 @@
 import math
 
 import pytest
-import torch
 
-from paribus.engine.check import check_arm
-from paribus.engine.model import build_model, initial_parameters, initial_rules, parameter_uses
+from paribus.engine.model import build_model, initial_parameters, parameter_uses
 from paribus.engine.training import is_decayed
-from paribus.engine.training.parameters import parameter_rows
 from paribus.errors import ParibusError
 from paribus.study import Study
 
@@ -73,18 +70,6 @@ def test_stream_writes_declared(study_of, name, std):
     assert initial.std == std
     assert initial.value.std() == pytest.approx(std, rel=0.06)
     assert parameter_uses(model)[LAST].residual == (std == RESIDUAL_STD)
-    assert initial_rules(model, setting)[LAST].std == std
-
-
-def test_silent_parts_are_told(study_of, small_dataset):
-    cpu = torch.device("cpu")
-    (line,) = check_arm(study_of("Silent"), "own", small_dataset, cpu, 1)
-    assert "model.modules.mlp = 'ideas.py:Silent'" in line
-    assert "residual_projections = ('w2',)" in line
-    assert "std 0.02" in line
-    for quiet in ("Declared", "Nowhere"):
-        assert check_arm(study_of(quiet), "own", small_dataset, cpu, 1) == []
-    assert check_arm(study_of("Silent"), "baseline", small_dataset, cpu, 1) == []
 
 
 @pytest.mark.parametrize(
@@ -108,12 +93,3 @@ def test_decay_follows_declarations(study_of):
     assert not uses["blocks.0.attention.out.bias"].decays
     table = uses["embedding.tokens.weight"]
     assert is_decayed(table, "matrices") and not is_decayed(table, "linear")
-
-
-def test_the_table_says_how_every_parameter_starts(study_of):
-    rows = {row.name: row for row in parameter_rows(study_of("Declared"), "own")}
-    last = rows["blocks.*.mlp.w2.weight"]
-    assert (last.blocks, last.shape, last.residual, last.weight_decay) == (2, (16, 64), True, 0.1)
-    assert last.rule == "normal(std=0.01)" and last.std == pytest.approx(RESIDUAL_STD)
-    bias = rows["blocks.*.mlp.w2.bias"]
-    assert (bias.rule, bias.std, bias.weight_decay, bias.optimizer) == ("zeros", 0, 0, "adamw")

@@ -4,13 +4,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
-from paribus.engine.machine.memory import require_room
 from paribus.errors import ParibusError
 from paribus.study import load_study, parse_study
-
-from ..conftest import SMALL
 
 
 @pytest.mark.parametrize(
@@ -44,27 +40,3 @@ def test_arms_and_products_are_bounded_too():
     table["arms"] = {f"a{i}": {} for i in range(257)}
     with pytest.raises(ParibusError, match="arms has 257 entries and may have 256"):
         parse_study(table, folder=Path())
-
-
-def test_a_model_beyond_memory_is_told(monkeypatch, tmp_path):
-    study, device = load_study("quickstart"), torch.device("cpu")
-    free: int | None = None
-    monkeypatch.setattr("paribus.engine.machine.memory.free_memory", lambda device: free)
-    require_room(study, "baseline", 65, device)
-    free = 20 * 2**20
-    with pytest.raises(ParibusError, match=r"arm 'baseline' .* 0.02 GiB are free") as error:
-        require_room(study, "baseline", 65, device)
-    assert error.value.code == "system"
-    free = 30 * 2**20
-    require_room(study, "baseline", 65, device)
-    # A million copies of the weights are nobody's to keep.
-    (tmp_path / "own.py").write_text(
-        "from paribus.extend import average\n"
-        "@average('many', give=lambda at: at.kept[0], copies=lambda options: 10**6)\n"
-        "def many(at):\n    pass\n"
-    )
-    averaged = SMALL["training"] | {"average": {"kind": "own.py:many"}}
-    study = parse_study(SMALL | {"training": averaged}, folder=tmp_path)
-    free = 24 * 2**30
-    with pytest.raises(ParibusError, match="averages take"):
-        require_room(study, "baseline", 65, device)

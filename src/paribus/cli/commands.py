@@ -155,7 +155,6 @@ def _metrics(study: Study) -> dict[str, Metric]:
 def check(
     study: StudyName | None = None,
     *,
-    parameters: bool = False,
     all_: Annotated[
         bool, Parameter(name="--all", help="Every key, not only those that are set.")
     ] = False,
@@ -166,9 +165,6 @@ def check(
 ) -> None:
     """Try one step of every arm, refuse what `run` would refuse; without a study, list the
     examples.
-
-    Args:
-        parameters: Every parameter of the models, and how it is initialised.
     """
     if study is None:
         _list_examples()
@@ -181,40 +177,30 @@ def check(
     from paribus.ledger import unrecorded
     from paribus.runs import register as register_study
     from paribus.runs import try_briefly
-    from paribus.study.trainer import COMMAND, STACKED, require_stacked
+    from paribus.study.trainer import COMMAND, STACKED
 
     options = where.options(loaded)
-    if parameters:
-        require_stacked(loaded, "`paribus check --parameters`")
     is_ours = loaded.trainer == STACKED
     with tempfile.TemporaryDirectory() as folder, unrecorded():
         home = Path(folder) / "results"
         register_study(loaded, home, **options)
         tried = try_briefly(loaded, home) if loaded.trainer == COMMAND else {}
-    cost, rows = None, {}
+    cost = None
     if is_ours:
         from paribus.engine.cost import study_cost, vocabularies_of
         from paribus.engine.execution.start import settled_budgets
-        from paribus.engine.training.parameters import parameter_rows
-        from paribus.runs.processes import ending_children
 
         loaded = settled_budgets(loaded)
         cost = study_cost(loaded, vocabularies_of(loaded))
-        if parameters:
-            with ending_children():  # modules may be the user's own code
-                rows = {arm: parameter_rows(loaded, arm) for arm in loaded.arms}
     if json:
-        optional = {"tried": tried, "parameters": rows}
         print_stamped(
             _named(loaded)
             | {"seeds": loaded.seeds, "cost": cost, "unreachable": unreachable(loaded)}
             | {"trained_a_step": is_ours, "study": loaded.model_dump(mode="json")}
-            | {key: value for key, value in optional.items() if value}
+            | ({"tried": tried} if tried else {})
         )
         return
     show(*_question(loaded), tables.arms(loaded, cost), tables.keys(loaded, every=all_))
-    if rows:
-        show(*tables.parameters(loaded, rows))
     show(tables.design(loaded), *(escape(f"{arm}: {words}") for arm, words in tried.items()))
     how = {STACKED: ", and every arm was tried.", COMMAND: "."}
     show(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ from paribus.study.trainer import STACKED
 
 if TYPE_CHECKING:
     from paribus.engine.cost import Cost
-    from paribus.engine.training.parameters import ParameterRow
     from paribus.runs.standing import JobRow
 
 MIB = 2**20
@@ -147,36 +146,6 @@ def _value(value: object) -> str:
     )
 
 
-def parameters(study: Study, rows: Mapping[str, list[ParameterRow]]) -> Iterator[Table]:
-    """Yield all parameters of arms that others are compared with; of the others, what differs.
-
-    x: how many blocks have it; res.: if it writes to the residual stream.
-    """
-    for arm in study.arms:
-        reference = study.reference(arm)
-        known = rows[reference] if reference else []
-        names = {row.name for row in rows[arm]}
-        cells = [
-            (
-                row.name,
-                str(row.blocks),
-                "x".join(map(str, row.shape)) or "1",
-                row.rule.replace("normal(std=", "normal(", 1),
-                "yes" if row.residual else "",
-                f"{row.weight_decay:g}" if row.weight_decay else "",
-                row.optimizer,
-            )
-            for row in rows[arm]
-            if row not in known
-        ]
-        cells += [
-            (row.name, *[""] * 2, "left out", *[""] * 3) for row in known if row.name not in names
-        ]
-        title = f"parameters of {arm}" + (f", where not those of {reference}" if reference else "")
-        head = ("parameter", "x", "shape", "starts as", "res.", "decay", "by")
-        yield table(title, head, cells)
-
-
 def costs(study: Study, cost: Cost | None) -> Table:
     """Return tokens, FLOPs, time, price and memory; of another trainer the number of trials."""
     n_tuning = len(tuning_study(study).trials) if study.tuning else 0
@@ -207,9 +176,8 @@ def costs(study: Study, cost: Cost | None) -> Table:
         values["price"] = _amount(cost.price)
     memories = {arm: own.memory for arm, own in cost.arms.items() if own.memory}
     if memories:
-        arm, memory = max(memories.items(), key=lambda item: item[1].total)
-        parts = ", ".join(f"{name} {_amount(n / MIB)}" for name, n in asdict(memory).items())
-        values[f"MiB of a trial of {arm}"] = f"{_amount(memory.total / MIB)} ({parts})"
+        arm = max(memories, key=memories.__getitem__)
+        values[f"MiB of a trial of {arm}"] = _amount(memories[arm] / MIB)
     return table(f"{trials}; training alone", ("", " "), values.items())
 
 

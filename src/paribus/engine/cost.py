@@ -9,17 +9,15 @@ Axes: L layers, D channels, T window, V vocabulary, W inner width of an MLP.
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from paribus.engine.format import DOWNLOADED
-from paribus.engine.machine.measurements import StepTime
 from paribus.engine.setting import Data, Setting
 from paribus.engine.setting.architecture import CAUSAL
-from paribus.errors import ParibusError, require_positive
+from paribus.errors import ParibusError
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import arm_of
 
@@ -68,46 +66,25 @@ def flops_per_token(setting: Setting, vocab_size: int) -> int:
 def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
     """Return True if training on `windows` takes one core more than ten seconds; False for
     user-defined parts."""
-    if not has_formula(setting):
-        return False
     flops = flops_per_token(setting, vocab_size) * windows * setting.data.seq_len
-    return flops > LARGE_FLOPS
+    return has_formula(setting) and flops > LARGE_FLOPS
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Bytes that a device holds at most while it trains one trial.
-
-    Attributes:
-        state: float32 weights, gradients, and what optimizer and averages keep.
-        activations: of all blocks, and logits.
-        copies: gradients again, while they are accumulated and clipped.
-
-    The driver, kernels and gaps of the allocator come on top.
-    """
-
-    state: int
-    activations: int
-    copies: int
-
-    @property
-    def total(self) -> int:
-        """Sum of the parts."""
-        return self.state + self.activations + self.copies
-
-
-def memory(
+def trial_bytes(
     setting: Setting,
     vocab_size: int,
     folder: Path,
     *,
     devices: int = 1,
     checkpointing: bool = False,
-) -> Memory:
-    """Return the memory of a device that trains one of `devices` equal parts of a trial's batch.
+) -> int:
+    """Return the bytes that a device holds at most while it trains one of `devices` equal parts of
+    a trial's batch.
 
-    With `checkpointing` a block keeps only its input, and the block at work everything (Chen et al.
-    2016).
+    These are weights, gradients twice (while they are accumulated and clipped), what optimizer and
+    averages keep, activations and logits. The driver, kernels and gaps of the allocator come on
+    top. With `checkpointing` a block keeps only its input, and the block at work everything (Chen
+    et al. 2016). User-defined parts are counted with the activations of shipped ones.
     """
     training, D, L = setting.training, setting.model.d_model, setting.model.n_layer
     sequences = math.ceil(training.largest_batch / devices)
@@ -118,7 +95,7 @@ def memory(
     # A logit, its log-probability in float32, and the gradients of both.
     kept += vocab_size * (PRODUCT_BYTES[training.precision] + 3 * FLOAT32)
     parameters, state = state_numbers(setting, vocab_size, folder)
-    return Memory(FLOAT32 * (parameters + state), tokens * kept, FLOAT32 * parameters)
+    return FLOAT32 * (2 * parameters + state) + tokens * kept
 
 
 def state_numbers(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int]:
@@ -158,7 +135,9 @@ def activation_bytes_per_token(setting: Setting) -> int:
     e = PRODUCT_BYTES[setting.training.precision]
     inner = 2 * W if maps == 2 else 4 * W  # SwiGLU: gate, its SiLU, the other factor, the product
     kept = 2 * FLOAT32 * D + e * (2 * D + heads * model.head_width + D + inner) + 4 * H + 16
-    if setting.training.dropout or model.attention.softcap or model.attention.window:
+    # A head width that is no multiple of 8 has no fused kernel on a GPU.
+    is_fused = not (model.attention.softcap or model.attention.window or model.head_width % 8)
+    if setting.training.dropout or not is_fused:
         # Attention scores are written out: products, float32 softmax, weights after dropout.
         kept += H * setting.data.seq_len * (4 + 2 * e)
         kept += 2 * D  # dropout masks, a byte each
@@ -167,13 +146,26 @@ def activation_bytes_per_token(setting: Setting) -> int:
 
 @dataclass(frozen=True)
 class ArmCost:
-    """Cost of a trial of an arm; `memory` is None for user-defined parts."""
+    """Cost of a trial of an arm; `memory` in bytes is None for user-defined parts."""
 
     tokens: int
     iterations: int
     parameters: int
     flops: int
-    memory: Memory | None
+    memory: int | None
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A measured training step of the baseline.
+
+    Attributes:
+        seconds: the median of a few steps of a stack.
+        stack: trials side by side in the stack.
+    """
+
+    seconds: float
+    stack: int
 
 
 @dataclass(frozen=True)
@@ -202,18 +194,10 @@ def stated_rate(
     """
     devices = study.resources.devices
     count = devices if count is None else count
-    require_positive(count=count)
-    if not 0 < tflops < math.inf:
-        raise ParibusError(f"--tflops {tflops:g} is not a device's peak; give a number above 0")
-    if not 0 < utilisation <= 1:
+    if not (0 < tflops < math.inf and 0 < utilisation <= 1 and count >= devices):
         raise ParibusError(
-            f"--utilisation {utilisation:g} is not a share of the peak; give a number above 0 and "
-            "up to 1, such as 0.4"
-        )
-    if count < devices:
-        raise ParibusError(
-            f"--count {count} is fewer than resources.devices_per_trial = {devices}; give a larger "
-            "--count, or set fewer devices per trial"
+            f"--tflops {tflops:g} --utilisation {utilisation:g} --count {count}: the peak is above "
+            f"0, the share of it at most 1, and the devices are at least the {devices} of a trial",
         )
     return Rate(tflops * 1e12 * utilisation, count, devices)
 
@@ -265,19 +249,22 @@ def study_cost(
     if study.tuning is not None:
         tuned = tuning_study(study)
         tuning = [(arms[arm_of(name)], tuned.setting(name).tokens) for name, _ in tuned.trials]
-    flops = [round(arm.flops / arm.tokens * tokens) for arm, tokens in (*tuning, *trials)]
-    device_hours = hours = None
+    phases = [
+        [round(arm.flops / arm.tokens * tokens) for arm, tokens in phase]
+        for phase in (tuning, trials)
+    ]
+    flops, device_hours, hours = sum(map(sum, phases)), None, None
     if rate is not None:
-        device_hours = sum(flops) / rate.flops_per_second / 3600
-        each = [n / rate.flops_per_second / rate.devices_per_trial / 3600 for n in flops]
-        at_once = rate.places // rate.devices_per_trial
-        hours = last_end(each[: len(tuning)], at_once) + last_end(each[len(tuning) :], at_once)
+        device_hours = flops / rate.flops_per_second / 3600
+        at_once, speed = rate.places // rate.devices_per_trial, rate.devices_per_trial
+        rounds = (math.ceil(len(phase) / at_once) * max(phase) for phase in phases if phase)
+        hours = sum(rounds) / rate.flops_per_second / speed / 3600
     return Cost(
         arms=arms,
         trials=len(trials),
         tuning_trials=len(tuning),
         tokens=sum(tokens for _, tokens in (*tuning, *trials)),
-        flops=sum(flops),
+        flops=flops,
         vocabulary=max(size or ASSUMED_VOCABULARY for size in vocabularies.values()),
         vocabulary_is_assumed=None in vocabularies.values(),
         rate=rate,
@@ -289,12 +276,11 @@ def study_cost(
 
 def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
     setting: Setting = study.setting(arm)
-    V, resources = vocab_size or ASSUMED_VOCABULARY, study.resources
+    V, resources, needed = vocab_size or ASSUMED_VOCABULARY, study.resources, None
     parameters, flops = model_size(setting, V, study.folder)
-    needed = None
     if has_formula(setting):
         devices, checkpointing = resources.devices, resources.checkpoint_activations
-        needed = memory(setting, V, study.folder, devices=devices, checkpointing=checkpointing)
+        needed = trial_bytes(setting, V, study.folder, devices=devices, checkpointing=checkpointing)
     if flops is None:
         flops = 6 * parameters  # each is used once
     return ArmCost(setting.tokens, setting.iterations, parameters, flops * setting.tokens, needed)
@@ -322,24 +308,12 @@ def flops_record(setting: Setting, vocab_size: int, folder: Path) -> dict[str, i
     return {} if flops is None else {"per_token": flops, "by": by}
 
 
-def last_end(hours: Sequence[float], places: int) -> float:
-    """Return when the last of these jobs ends, each started at the first free place."""
-    free_at = [0.0] * places
-    for each in hours:
-        heapq.heapreplace(free_at, free_at[0] + each)
-    return max(free_at)
-
-
 def vocabularies_of(study: Study) -> dict[str, int | None]:
     """Read the vocabulary size of every arm's tokenizer; None if that would need a download, a
     missing file or a user-defined corpus."""
-    known: dict[Data, int | None] = {}
-    for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
-        try:
-            known[data] = _vocabulary(data, study)
-        except (ParibusError, OSError):
-            known[data] = None
-    return {arm: known[study.setting(arm).data] for arm in study.arms}
+    data_of = {arm: study.setting(arm).data for arm in study.arms}
+    known = {data: _vocabulary(data, study) for data in dict.fromkeys(data_of.values())}
+    return {arm: known[data] for arm, data in data_of.items()}
 
 
 def _vocabulary(data: Data, study: Study) -> int | None:
@@ -348,9 +322,12 @@ def _vocabulary(data: Data, study: Study) -> int | None:
 
     if data.tokenizer_file is not None and not (study.folder / data.tokenizer_file).exists():
         return data.vocab_size
-    if data.tokenizer != "character":
-        return tokenizer_of(data, "", False, study.folder).vocab_size
     sources = [data, *map(data.for_source, data.other_sources)]
-    if any(source.corpus in DOWNLOADED or ":" in source.corpus for source in sources):
+    try:
+        if data.tokenizer != "character":
+            return tokenizer_of(data, "", False, study.folder).vocab_size
+        if any(source.corpus in DOWNLOADED or ":" in source.corpus for source in sources):
+            return None
+        return Texts.read(data, study.folder).tokenizer.vocab_size
+    except (ParibusError, OSError):
         return None
-    return Texts.read(data, study.folder).tokenizer.vocab_size

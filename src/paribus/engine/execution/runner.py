@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import logging
-import math
 import os
 import pkgutil
+import shutil
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from paribus.engine.data import Dataset
 from paribus.engine.execution import start
 from paribus.engine.execution.trial import stacks, suite
 from paribus.engine.execution.trial.checkpoints import keep_stacks
-from paribus.engine.machine.signs import is_surely_cpu
 from paribus.engine.ops import resolve
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
@@ -42,6 +41,8 @@ DECLARING = """
     data.corpora evaluation.measures model.attentions model.mlps model.norms model.positions probes
     tasks.generators training.averages training.losses training.optimizers training.schedules
 """
+# Where Linux shows a GPU that PyTorch may use: NVIDIA's, one in Windows' subsystem, AMD's.
+GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     # Needed for deterministic matrix products on CUDA.
@@ -84,7 +85,8 @@ class EngineRunner(Runner):
     @staticmethod
     def forks() -> bool:
         """Return whether children may be forked: the driver of a GPU does not survive it."""
-        return is_surely_cpu("auto")
+        has_gpu = shutil.which("nvidia-smi") or any(Path(file).exists() for file in GPU_FILES)
+        return sys.platform == "linux" and not has_gpu
 
     @staticmethod
     def warm_up() -> None:
@@ -166,20 +168,16 @@ class EngineRunner(Runner):
         from paribus.engine.execution.trial.endpoints import endpoint_metrics
 
         machine, settings = self.machine, self.settings
-        size = settings["stack"] or stacks.default_size(
-            study, machine["device"], machine["devices"]
-        )
+        workers = settings["workers"] or machine["workers"]
+        data_of = {arm: study.setting(arm).data for arm in study.arms}
+        vocabularies = {arm: self._datasets[data].vocab_size for arm, data in data_of.items()}
+        size = settings["stack"] or stacks.default_size(study, machine, vocabularies, workers)
         recorded = stacks.read_recorded(study, folder)
         planned, warnings = stacks.plan_stacks(study, size, recorded.stacks), list[str]()
         metrics = endpoint_metrics(study)
         if len(recorded.done) < len(study.trials):
             warnings += start.device_warnings(study, machine)
             warnings += self._check(study, max(map(len, planned)), is_brief=is_brief)
-            if not is_brief:
-                n_workers = settings["workers"] or machine["workers"]
-                sharing = math.ceil(n_workers / machine["devices"])
-                planned, smaller = self._fitting(study, size, sharing, recorded)
-                warnings += smaller
         with suite.settled_tasks(study, folder, self._datasets) as asked:
             wanted = registration(
                 *(study, self._data(study), machine["device"], metrics, asked),
@@ -205,38 +203,6 @@ class EngineRunner(Runner):
             task = _task_on_step("check", study, arm, doing, **options)
             tasks.setdefault(task.id, task)
         return [line for lines in self.queue.ask(list(tasks.values())) for line in lines]
-
-    def _fitting(
-        self, study: Study, size: int, sharing: int, recorded: Any
-    ) -> tuple[list[list[Trial]], list[str]]:
-        """Return stacks of all trials, with `size` replicas each or the number that a device
-        holds.
-
-        `sharing` workers share the memory. Returns what to warn of, too. A stack that was begun and
-        does not fit any more starts again in a smaller one; beside trials that were finished in a
-        larger one, sizes stay theirs.
-        """
-        planned, warnings = stacks.plan_stacks(study, size, recorded.stacks), list[str]()
-        for arms in stacks.sharing_arms(study):
-            left = [stack for stack in planned if not recorded.done.issuperset(stack)]
-            wanted = max((len(stack) for stack in left if stack[0][0] in arms), default=1)
-            if wanted == 1:
-                continue
-            doing, options = "while its memory was measured", {"stack": wanted, "workers": sharing}
-            task = _task_on_step("memory", study, arms[0], doing, **options)
-            [fit] = self.queue.ask([task])
-            size = fit["stack"]
-            if size >= wanted:
-                continue
-            begun = tuple(stack for stack in recorded.begun if len(stack) <= size)
-            again = len(recorded.begun) - len(begun)
-            warnings.append(
-                f"{size} of {wanted} replicas side by side: {fit['why']}"
-                + (f"; {again} stacks that were begun start again" if again else "")
-            )
-            recorded = replace(recorded, begun=begun)
-            planned = stacks.plan_stacks(study, size, recorded.stacks)
-        return planned, warnings
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
         """Return a task for each stack that has a trial to train; the text is described last."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 from paribus.decision import find_rule
 from paribus.digests import digest
-from paribus.engine.cost import Cost, Rate, is_large, model_size, study_cost
+from paribus.engine.cost import Cost, Rate, StepTime, is_large, model_size, study_cost
 from paribus.engine.data import Dataset, describe_data, load_dataset
 from paribus.engine.data.tokenizer import train_missing
 from paribus.engine.execution.trial.stacks import default_size, plan_stacks
-from paribus.engine.machine.measurements import StepTime
-from paribus.engine.machine.signs import is_surely_cpu
 from paribus.engine.ops import shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError, require_positive
@@ -210,20 +207,15 @@ def estimate(
     vocabularies = {arm: datasets[study.setting(arm).data].vocab_size for arm in study.arms}
     cost, setting = study_cost(study, vocabularies), study.setting(study.baseline)
     windows = setting.training.largest_batch
-    if is_surely_cpu(device) and is_large(setting, vocabularies[study.baseline], windows):
-        return cost
     place = {"device": device, "backend": find_backend(backend)}
     [machine] = ask(study, Path(), [Task("machine", "machine", "at the start", "")], **place)
+    if machine["device"] == "cpu" and is_large(setting, vocabularies[study.baseline], windows):
+        return cost
     if is_open(study):
         study = with_precision(study, machine["precision"])
     n_workers = workers or max(machine["workers"] // study.resources.devices, 1)
-    size = stack or default_size(study, machine["device"], machine["devices"])
+    size = stack or default_size(study, machine, vocabularies, n_workers)
     size = max(map(len, plan_stacks(study, size)))
-    if size > 1:
-        arguments = {"arm": study.baseline, "stack": size}
-        arguments |= {"workers": math.ceil(n_workers / machine["devices"])}
-        task = Task("memory", "memory", "while its memory was measured", "", arguments)
-        size = ask(study, Path(), [task], **place)[0]["stack"]
     n_workers = min(n_workers, len(plan_stacks(study, size)))
     # All workers at once, because they share caches and memory, as in the study.
     arguments = {"arm": study.baseline, "stack": size}

@@ -20,7 +20,6 @@ from paribus.engine.execution.trial.evaluation import (
 from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine import environment
 from paribus.engine.machine.clock import step_time
-from paribus.engine.machine.memory import largest_stack
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
@@ -48,12 +47,13 @@ def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
 
 
 def machine_of(context: Context) -> dict[str, Any]:
-    """Return the kind of device of this machine, how many there are, the precision that "auto"
-    means, and how many trials are trained at the same time by default."""
+    """Return the kind of device of this machine, how many there are, the bytes that are free on a
+    GPU, the precision that "auto" means, and how many trials are trained at once by default."""
     device = environment.choose_device(context.order.settings["device"])
     return {
         "device": device.type,
         "devices": environment.count_devices(device),
+        "memory": environment.free_memory(device),
         "precision": environment.native_precision(device),
         "workers": default_workers(device),
     }
@@ -108,9 +108,6 @@ def _execute(task: Task, context: Context) -> Any:
             by_shapes = arguments["is_brief"] and device.type == "cpu"
             by_shapes = by_shapes and is_large(study.setting(arm), dataset.vocab_size, DRY_ROWS)
             return check_arm(study, arm, dataset, device, stack, graphs=graphs, by_shapes=by_shapes)
-        case "memory":
-            workers = arguments["workers"]
-            return asdict(largest_stack(study, arm, dataset, device, stack, workers, graphs=graphs))
         case "step":
             return asdict(step_time(study, arm, dataset, device, stack))
         case "heldout":

@@ -14,7 +14,6 @@ import torch
 
 from paribus.engine.data import Dataset, batch
 from paribus.engine.machine.clock import timed
-from paribus.engine.machine.memory import most_held
 from paribus.engine.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.engine.setting import Ramp
 from paribus.engine.training import GRAPHED_STEPS, Trainer
@@ -103,18 +102,18 @@ def time_in_turn(
 def training_turn(
     study: Study, arm: str, dataset: Dataset, device: torch.device, graphs: bool
 ) -> tuple[Action, int | None]:
-    """Return a turn of training steps, and the most bytes that its tensors hold."""
-    setting = study.setting(arm)
-
-    def begin() -> Trainer:
-        stack = Trainer(
-            setting, study.seeds[:1], dataset, folder=study.folder, device=device, graphs=graphs
-        )
-        stack.go_to_largest_batch()
-        stack.step()
-        return stack
-
-    stack, n_held = most_held(begin, device)
+    """Return a turn of training steps, and the most bytes that its tensors hold on a GPU."""
+    setting, n_held = study.setting(arm), None
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+    stack = Trainer(
+        setting, study.seeds[:1], dataset, folder=study.folder, device=device, graphs=graphs
+    )
+    stack.go_to_largest_batch()
+    stack.step()
+    if device.type == "cuda":
+        n_held = torch.cuda.max_memory_allocated(device) - before
 
     # The same for all arms, because the first step of a turn is slower than the next ones.
     grows = any(isinstance(study.setting(a).training.batch_size, Ramp) for a in study.arms)

@@ -9,10 +9,9 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from paribus.engine.cost import StepTime
 from paribus.engine.data import Dataset
 from paribus.engine.machine.assembly import build_stack
-from paribus.engine.machine.measurements import StepTime
-from paribus.engine.machine.memory import device_memory, host_memory
 from paribus.engine.training import GRAPHED_STEPS
 from paribus.study import Study
 
@@ -46,7 +45,4 @@ def step_time(
     for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
         stack.step()
     seconds = [timed(stack.step, device)[1] for _ in range(TIMED_STEPS)]
-    in_use = device_memory(device)
-    return StepTime(
-        float(np.median(seconds)), stack_size, host_memory() if in_use is None else in_use
-    )
+    return StepTime(float(np.median(seconds)), stack_size)

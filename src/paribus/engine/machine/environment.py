@@ -1,20 +1,23 @@
-"""The software and machine of a trial, for the record and the controls, and their failures."""
+"""The software and machine of a trial: for the record and the controls, its memory and failures."""
 
 from __future__ import annotations
 
+import ctypes
 import platform
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
 
 import torch
 
 from paribus.digests import package_digest
-from paribus.engine.machine.memory import keep_freed
 from paribus.engine.ops import identity
 from paribus.engine.records import PACKAGES
 from paribus.errors import ParibusError
 from paribus.programs.machine import processor
 from paribus.results import package_versions
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
 
 def environment(device: torch.device, stack: int) -> dict[str, Any]:
@@ -70,6 +73,38 @@ def prepare(device: torch.device) -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
         # It would cost a pass over every tensor; nothing here reads what it has not written.
         setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that are free on a GPU; None for another device."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+
+
+def keep_freed() -> None:
+    """Let this process keep memory that it frees, as the next step wants it again.
+
+    The C library gives large pieces back to the system at once, and every step would take them
+    anew, page by page. `free_unused` gives them back. Nothing where the library is not glibc.
+    """
+    mallopt = _c_function("mallopt")
+    if mallopt is not None:
+        for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            any(mallopt(option, size) for size in (2**30, 2**25))  # the largest that it takes
+
+
+def free_unused(device: torch.device) -> None:
+    """Give back what PyTorch has reserved on a GPU and does not use, or this process on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif (trim := _c_function("malloc_trim")) is not None:
+        trim(0)
+
+
+def _c_function(name: str) -> Callable[..., int] | None:
+    """Return a function of glibc; None on a system that has another C library."""
+    if platform.libc_ver()[0] != "glibc":
+        return None
+    return getattr(ctypes.CDLL(None), name, None)
 
 
 def count_devices(device: torch.device) -> int:

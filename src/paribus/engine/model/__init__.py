@@ -10,25 +10,18 @@ from paribus.engine.model.build import (
 )
 from paribus.engine.model.gpt import GPT, study_positions
 from paribus.engine.model.initialization import (
-    InitialRule,
     initial_parameters,
-    initial_rules,
     require_initializers,
 )
 from paribus.engine.model.layers import Dropout
 from paribus.engine.model.parts import ModelConfig, Part, describe_parts, find_part, part, parts
 from paribus.engine.model.shared import Seen, Shared
-from paribus.engine.model.uses import (
-    ParameterUse,
-    parameter_uses,
-    undeclared_projections,
-)
+from paribus.engine.model.uses import ParameterUse, parameter_uses
 
 __all__ = [
     "GPT",
     "Attention",
     "Dropout",
-    "InitialRule",
     "KeyValueCache",
     "ModelConfig",
     "ParameterUse",
@@ -41,13 +34,11 @@ __all__ = [
     "describe_parts",
     "find_part",
     "initial_parameters",
-    "initial_rules",
     "load_parameters",
     "parameter_uses",
     "part",
     "parts",
     "require_initializers",
     "study_positions",
-    "undeclared_projections",
     "visible",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,16 +22,6 @@ from paribus.errors import ParibusError, blamed
 from paribus.rng import stream
 
 CONSTRUCTED = "as constructed"
-ONES = "ones"
-
-
-@dataclass(frozen=True)
-class InitialRule:
-    """Rule of a parameter's initial value; `std` is 0 for a constant, None if unknown."""
-
-    text: str
-    std: float | None
-    drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,43 +47,17 @@ class InitialParameter:
 
 
 def initial_parameters(
-    model: nn.Module,
-    setting: Setting,
-    seed: int,
-    only: Collection[str] | None = None,
-    uses: Mapping[str, ParameterUse] | None = None,
+    model: nn.Module, setting: Setting, seed: int
 ) -> dict[str, InitialParameter]:
-    """Return the initial values of `model`'s parameters, float32 by name.
+    """Return the initial values of `model`'s parameters for a seed, float32 by name.
 
-    Args:
-        model: The model, with the values of its constructors.
-        setting: Its setting.
-        seed: Seed of the trial.
-        only: Names of the parameters to return; by default all.
-        uses: Result of `parameter_uses`, if it is known.
+    `model` has the values of its constructors.
     """
-    drawing, uses = _drawing_modules(model), parameter_uses(model) if uses is None else uses
+    drawing, uses = _drawing_modules(model), parameter_uses(model)
     return {
         name: _initial(name, parameter, uses[name], drawing, setting, seed)
         for name, parameter in model.named_parameters()
-        if only is None or name in only
     }
-
-
-def initial_rules(model: nn.Module, setting: Setting) -> dict[str, InitialRule]:
-    """Return the rule of every parameter of `model`, by name.
-
-    `model` may be on "meta" if none of its modules has an `init_parameter`.
-    """
-    drawing, uses = _drawing_modules(model), parameter_uses(model)
-    rules = {}
-    for name, parameter in model.named_parameters():
-        if _drawing_owner(drawing, name) is not None:
-            initial = _initial(name, parameter, uses[name], drawing, setting, seed=0)
-            rules[name] = InitialRule(initial.rule, initial.std)
-        else:
-            rules[name] = _rule(name, tuple(parameter.shape), uses[name], setting)
-    return rules
 
 
 def require_initializers(first: nn.Module, second: nn.Module, setting: Setting) -> None:
@@ -136,34 +100,31 @@ def _initial(
                     code="own_code",
                 )
             return InitialParameter(value, f"{label}{salted}")
-    rule = _rule(name, shape, use, setting)
-    if rule.text == CONSTRUCTED:
-        value = parameter.detach().cpu().numpy().astype(np.float32)
-    elif rule.drawn:
-        value = rng.standard_normal(shape, dtype=np.float32) * np.float32(rule.std)
-    else:
-        value = np.full(shape, rule.text == ONES, np.float32)
-    return InitialParameter(value, f"{rule.text}{salted if rule.drawn else ''}", rule.std)
-
-
-def _rule(name: str, shape: tuple[int, ...], use: ParameterUse, setting: Setting) -> InitialRule:
-    """Return the rule of a parameter that its module does not draw."""
-    init, std = setting.model.init, None
-    if name == "embedding.tokens.weight":
-        std = init.token_std
-    elif name == "embedding.positions.weight":
-        std = init.position_std
-    elif len(shape) >= 2 and name.endswith("weight"):
-        std = init.std
-        if init.scale_residual and use.residual:
-            std = init.std / math.sqrt(2 * setting.model.n_layer)
+    std = _normal_std(name, shape, use, setting)
     if std is not None:
-        return InitialRule(f"normal(std={std:.6g})", std, drawn=True)
+        value = rng.standard_normal(shape, dtype=np.float32) * np.float32(std)
+        return InitialParameter(value, f"normal(std={std:.6g}){salted}", std)
     if name.endswith("bias"):
-        return InitialRule("zeros", 0.0)
+        return InitialParameter(np.zeros(shape, np.float32), "zeros", 0.0)
     if name.endswith("weight"):
-        return InitialRule(ONES, 0.0)
-    return InitialRule(CONSTRUCTED, None)  # a custom parameter with another name
+        return InitialParameter(np.ones(shape, np.float32), "ones", 0.0)
+    # A custom parameter with another name.
+    return InitialParameter(parameter.detach().cpu().numpy().astype(np.float32), CONSTRUCTED)
+
+
+def _normal_std(
+    name: str, shape: tuple[int, ...], use: ParameterUse, setting: Setting
+) -> float | None:
+    """Return the std of a parameter that is drawn from a normal distribution; None for another."""
+    init = setting.model.init
+    if name == "embedding.tokens.weight":
+        return init.token_std
+    if name == "embedding.positions.weight":
+        return init.position_std
+    if len(shape) < 2 or not name.endswith("weight"):
+        return None
+    is_scaled = init.scale_residual and use.residual
+    return init.std / math.sqrt(2 * setting.model.n_layer) if is_scaled else init.std
 
 
 def _drawing_modules(model: nn.Module) -> dict[str, nn.Module]:

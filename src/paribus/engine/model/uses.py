@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, nearest
 
 RESIDUAL = "residual_projections"
@@ -85,35 +84,3 @@ def _declared(model: nn.Module, attribute: str) -> set[str]:
                 )
             declared |= {f"{path}.{match}" if path else match for match in matches}
     return declared
-
-
-def undeclared_projections(model: nn.Module, setting: Setting) -> list[str]:
-    """Return a warning for each custom part that may write to the residual stream undeclared.
-
-    Such a part declares no `residual_projections` and ends with an `nn.Linear` of d_model outputs.
-    The first block stands for all.
-    """
-    if not setting.model.init.scale_residual:
-        return []
-    warnings = []
-    for site, path in setting.model.modules.named.items():
-        part = getattr(model.get_submodule("blocks.0"), site, None)
-        if (
-            not isinstance(part, nn.Module)
-            or hasattr(part, "init_parameter")
-            or any(hasattr(module, RESIDUAL) for module in part.modules())
-        ):
-            continue
-        projections = [
-            name
-            for name, module in part.named_modules()
-            if isinstance(module, nn.Linear) and module.out_features == setting.model.d_model
-        ]
-        if projections:
-            warnings.append(
-                f"model.modules.{site} = '{path}': its last projection '{projections[-1]}' starts "
-                f"with std {setting.model.init.std:g}, unscaled; declare {RESIDUAL} = "
-                f"('{projections[-1]}',) in its class, or {RESIDUAL} = () if it does not write to "
-                "the residual stream"
-            )
-    return warnings

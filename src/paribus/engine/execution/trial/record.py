@@ -24,8 +24,7 @@ from paribus.engine.execution.trial.evaluation import (
     write_tasks,
 )
 from paribus.engine.execution.trial.suite import suite_folder
-from paribus.engine.machine.environment import environment
-from paribus.engine.machine.memory import free_unused
+from paribus.engine.machine.environment import environment, free_unused
 from paribus.engine.model import describe_parts
 from paribus.engine.training import DRAWINGS, ReplicaState, Trainer, auxiliary_drawing
 from paribus.results import TrialFolder

@@ -9,9 +9,11 @@ therefore kept, whatever size is asked for later.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from paribus.engine.cost import trial_bytes
 from paribus.engine.execution.trial.checkpoints import begun_stacks
 from paribus.engine.setting import Setting
 from paribus.results import ResultsFolder
@@ -19,6 +21,7 @@ from paribus.study import Study
 from paribus.study.trainer import Trial
 
 Stack = Sequence[Trial]
+SHARE = 0.7  # of the free memory: recorded graphs, probes and gaps of the allocator come on top
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,22 @@ def read_recorded(study: Study, folder: ResultsFolder) -> Recorded:
     )
 
 
-def default_size(study: Study, kind: str, devices: int = 1) -> int:
+def default_size(
+    study: Study, machine: Mapping[str, Any], vocabularies: Mapping[str, int], workers: int
+) -> int:
     """Return the default number of replicas in a stack.
 
-    A core trains one trial at a time; each GPU takes its share of all trials.
+    A core trains one trial at a time. Each GPU takes its share of all trials, as far as `workers`
+    that share its memory hold them.
     """
-    if study.resources.devices_per_trial is not None:
+    if study.resources.devices_per_trial is not None or machine["device"] == "cpu":
         return 1
-    return 1 if kind == "cpu" else math.ceil(len(study.trials) / devices)
+    size = math.ceil(len(study.trials) / machine["devices"])
+    if machine["memory"] is None:
+        return size
+    largest = max(trial_bytes(study.setting(a), v, study.folder) for a, v in vocabularies.items())
+    sharing = math.ceil(workers / machine["devices"])
+    return max(min(size, int(SHARE * machine["memory"] / sharing / largest)), 1)
 
 
 def plan_stacks(study: Study, size: int, recorded: Iterable[Stack] = ()) -> list[list[Trial]]:

@@ -23,8 +23,7 @@ from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.record import record
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.clock import wait
-from paribus.engine.machine.environment import environment
-from paribus.engine.machine.memory import free_unused
+from paribus.engine.machine.environment import environment, free_unused
 from paribus.engine.training import ReplicaState, Trainer
 from paribus.errors import ParibusError
 from paribus.files import remove_folder
