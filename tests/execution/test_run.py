@@ -138,7 +138,7 @@ def test_errors_come_first(small_study, small_dataset, tmp_path):
     study = small_study(
         arms={"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:Doubles"}}}
     )
-    wrong = r"modules.mlp = 'ideas.py:Doubles' gives \[2, 16, 32\].* and must .* \[2, 16, 16\]"
+    wrong = r"modules.mlp = 'ideas.py:Doubles' gives \(2, 16, 32\) and must give \(2, 16, 16\)"
     with pytest.raises(ParibusError, match=wrong):
         paribus.run(study, tmp_path / "r", workers=1)
     misspelt = small_study(

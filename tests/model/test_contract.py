@@ -87,7 +87,7 @@ def study_of(small_study: Maker, tmp_path: Path) -> Maker:
 @pytest.mark.parametrize(
     ("site", "name", "message"),
     [
-        ("mlp", "Wide", r"ideas.py:Wide\) fails in a dry run"),
+        ("mlp", "Wide", r"ideas.py:Wide' gives \(2, 16, 32\) and must give"),
         ("attention", "Breaks", r"\(.*ideas.py:Breaks\) fails in a dry run of one step: R"),
         ("head", "Part", r"\(.*ideas.py:Part\) fails in a dry run|gives \[2, 16, 16\]"),
         ("embedding", "NoTokens", "has no `tokens`"),

@@ -66,8 +66,14 @@ def check_arm(
             find_loss(setting.training.loss, study.folder)
             return ["arms were built and not tried, as a step here would take minutes"]
         with same_settings(f"a step of {where}"):
+            model = build_model(setting, dataset.vocab_size, study.folder).to(device)
+            if setting.own_parts:
+                again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
+                require_initializers(model, again, setting)
+            _require_shapes(model, setting, dataset.vocab_size)
             weights, warnings = _try_steps(study, arm, dataset, device, stack_size, own, graphs)
-            _try_model(study, arm, dataset, device, weights)
+            load_parameters(model, weights)  # after a step no gain is zero any more
+            _try_model(study, arm, dataset, model)
         return warnings
     except ParibusError as error:
         if type(error) is not ParibusError or where in str(error):
@@ -164,24 +170,9 @@ def _update_warnings(stack: Trainer, before: ReplicaState, after: ReplicaState) 
     return []
 
 
-def _try_model(
-    study: Study,
-    arm: str,
-    dataset: Dataset,
-    device: torch.device,
-    weights: dict[str, np.ndarray],
-) -> None:
-    """Test how a model reads held-out text, and evaluate a full window and a shorter one.
-
-    The weights are those after a step, when no gain is zero any more.
-    """
+def _try_model(study: Study, arm: str, dataset: Dataset, model: GPT) -> None:
+    """Test how a model reads held-out text, and evaluate a full window and a shorter one."""
     setting, seq_len = study.setting(arm), study.setting(arm).data.seq_len
-    model = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=0)
-    if setting.own_parts:
-        again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
-        require_initializers(model, again, setting)
-    load_parameters(model.to(device), weights)
-    _require_shapes(model, setting, dataset.vocab_size)
     rows = causality.dry_rows(seq_len)
     causality.require_causal(f"arm '{arm}'", model, setting, dataset, rows=rows)
     own = own_measures(study.evaluation.own, study.folder)
@@ -192,18 +183,18 @@ def _try_model(
 
 def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
     """Raise ParibusError for a custom module that gives another shape, which might broadcast."""
-    B, T, D = ROWS, setting.data.seq_len, setting.model.d_model
-    named, problems = setting.model.modules.named, list[str]()
+    B, T, named = ROWS, setting.data.seq_len, setting.model.modules.named
     sites = {"attention_norm": "block_norm", "mlp_norm": "block_norm"}
 
     def watch(site: str, module: nn.Module) -> Any:
-        wanted = (B, T, vocab_size if site == "head" else D)
+        wanted = (B, T, vocab_size if site == "head" else setting.model.d_model)
 
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             if shape != wanted:
-                problems.append(
-                    f"model.modules.{site} = '{named[site]}' gives {shape} and must give {wanted}"
+                raise ParibusError(
+                    f"model.modules.{site} = '{named[site]}' gives {shape} and must give {wanted}",
+                    code="own_code",
                 )
 
         return module.register_forward_hook(hook)
@@ -215,8 +206,6 @@ def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
         model(torch.zeros(B, T, dtype=torch.long, device=next(model.parameters()).device))
     for hook in hooks:
         hook.remove()
-    if problems:
-        raise ParibusError(problems[0], code="own_code")
 
 
 def _in_brackets(own: Sequence[str]) -> str:
