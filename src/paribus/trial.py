@@ -23,7 +23,7 @@ each trial, unmodified: what it seeds with n is seeded with n + 1,000,003 x the 
 that processes which differ by their rank still do; random, numpy.random and torch are seeded so
 before it begins, too.
 
-Each process of a distributed program writes a file of its own; numbers count of rank 0.
+Of a distributed program, the process of rank 0 reports.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ FOLDER = "PARIBUS_TRIAL"  # names the folder that is written to
 SEED = "PARIBUS_SEED"
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 
-active = bool(os.environ.get(FOLDER))
-"""Whether paribus has started this program."""
+_rank = int(next((os.environ[name] for name in RANKS if os.environ.get(name)), 0))
+active = bool(os.environ.get(FOLDER)) and _rank == 0
+"""Whether paribus has started this program, and this process reports."""
 seed = int(os.environ.get(SEED) or 0)
 """The seed of this trial; 0 outside of paribus."""
-rank = int(next((os.environ[name] for name in RANKS if os.environ.get(name)), 0))
 
 _file = None
 _batches = 0
@@ -97,15 +97,8 @@ def _write(line):
     if not active:
         return
     if _file is None:
-        name = f"trial-{rank}.jsonl" if rank else "trial.jsonl"
-        _file = open(os.path.join(os.environ[FOLDER], name), "a", encoding="utf-8")  # noqa: SIM115
+        _file = open(os.path.join(os.environ[FOLDER], "trial.jsonl"), "a", encoding="utf-8")  # noqa: SIM115
         atexit.register(_write_last)
-        header = {"seed": seed, "rank": rank, "python": sys.version.split()[0]}
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            header["torch"] = torch.__version__
-            header["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        _file.write(json.dumps({"paribus_trial": 1, **header}) + "\n")
     _file.write(json.dumps(line) + "\n")
     _file.flush()
 
@@ -179,14 +172,11 @@ def _hugging_face():
     class HuggingFaceCallback(TrainerCallback):
         """Report a `transformers.Trainer` to paribus: `callbacks=[HuggingFaceCallback()]`.
 
-        Initial values and every training batch by digest, logged losses, and what `evaluate` gives;
-        the last evaluation is the result, under its names (`eval_loss`). Without an evaluation it
-        is the last that was logged.
+        Initial values and every training batch by digest, and what is logged; the last evaluation
+        is the result, under its names (`eval_loss`).
         """
 
-        def __init__(self):
-            self._hook = None
-            self._last, self._evaluated = {}, set()
+        _hook = None
 
         def on_train_begin(self, args, state, control, model=None, **kwargs):
             if active and model is not None:
@@ -194,24 +184,14 @@ def _hugging_face():
                 self._hook = model.register_forward_pre_hook(_see, with_kwargs=True)
 
         def on_log(self, args, state, control, logs=None, **kwargs):
-            logged = _scalars(logs or {})
-            if "loss" in logged:
-                log(state.global_step, **logged)
-            self._last.update(logged)
+            log(state.global_step, **_scalars(logs or {}))
 
         def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-            evaluated = _scalars(metrics or {})
-            self._evaluated.update(evaluated)
-            report(state.global_step, **evaluated)
+            report(state.global_step, **_scalars(metrics or {}))
 
         def on_train_end(self, args, state, control, **kwargs):
             if self._hook is not None:
                 self._hook.remove()
-            rest = {
-                name: value for name, value in self._last.items() if name not in self._evaluated
-            }
-            if rest:
-                report(state.global_step, **rest)
 
     return HuggingFaceCallback
 
@@ -230,44 +210,6 @@ def _scalars(values):
         if is_number or getattr(value, "ndim", None) == 0:
             numbers[name] = float(value)
     return numbers
-
-
-def _lightning():
-    try:
-        from lightning.pytorch.callbacks import Callback  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        from pytorch_lightning.callbacks import (  # pyright: ignore[reportMissingImports]
-            Callback,
-        )
-
-    class LightningCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
-        """Report a Lightning `Trainer` to paribus: `callbacks=[LightningCallback()]`.
-
-        Initial values and every training batch by digest, and what modules log; what validation
-        logged last is the result.
-        """
-
-        def on_train_start(self, trainer, pl_module):
-            initial(pl_module)
-
-        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-            globals()["batch"](batch)
-
-        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-            if active:
-                logged = _scalars(trainer.logged_metrics)
-                if isinstance(outputs, dict) and "loss" in outputs:
-                    logged["loss"] = float(outputs["loss"])
-                log(trainer.global_step, **logged)
-
-        def on_validation_end(self, trainer, pl_module):
-            if active and not trainer.sanity_checking:
-                report(trainer.global_step, **_scalars(trainer.callback_metrics))
-
-    return LightningCallback
-
-
-_CALLBACKS = {"HuggingFaceCallback": _hugging_face, "LightningCallback": _lightning}
 
 
 SALT = 1_000_003  # between the seeds of two trials: more than ranks add
@@ -315,10 +257,10 @@ def main(words):
 
 
 def __getattr__(name):
-    """Return a callback; its library is imported then, and kept."""
-    if name not in _CALLBACKS:
+    """Return the callback; its library is imported then, and kept."""
+    if name != "HuggingFaceCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = callback = _CALLBACKS[name]()
+    globals()[name] = callback = _hugging_face()
     return callback
 
 

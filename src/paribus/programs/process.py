@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import select
 import signal
 import subprocess
@@ -20,13 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paribus.programs.values import LINE_BYTES, clean_line
-
+LOG_BYTES = 16 << 20  # of the output of a trial that are kept
+LINE_BYTES = 1 << 16  # the rest of a longer line is ignored
 PIECE_BYTES = 1 << 16
 LAST_LINES = 3
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, of a program that took too long
 LINGER_SECONDS = 1.0  # the same of children that outlive a program
 POLL_SECONDS = 0.02
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
@@ -62,17 +64,17 @@ class Ending:
 
 
 class Output:
-    """The output of a program: a log of bounded size, and lines for a listener.
+    """The output of a program: a log with its first and its last bytes, and lines for a listener.
 
-    Once it has `limit` bytes, the log keeps the first quarter and the last half. The cuts are at
-    fixed offsets of the output, so they do not depend on how it arrives in pieces.
+    The log has the first half of `limit` bytes as they come, and at the end the last half. The cuts
+    are at fixed offsets of the output, so they do not depend on how it arrives in pieces.
     """
 
-    def __init__(self, log: Path, limit: int, listen: Callable[[str], None]) -> None:
-        self._file = open(log, "w+b", buffering=0)  # noqa: SIM115
-        self._limit, self._listen = limit, listen
-        self._size = self.n_bytes = self.n_left_out = 0
-        self._rest = b""
+    def __init__(self, log: Path, listen: Callable[[str], None], limit: int = LOG_BYTES) -> None:
+        self._file = open(log, "wb", buffering=0)  # noqa: SIM115
+        self._half, self._listen = limit // 2, listen
+        self.n_bytes = self.n_left_out = 0
+        self._tail = self._rest = b""
         self.last = deque[str](maxlen=LAST_LINES)
 
     def read(self, pipe: int, seconds: float) -> bool:
@@ -88,43 +90,45 @@ class Output:
 
     def write(self, piece: bytes) -> None:
         """Add a piece; a carriage return ends a line too."""
+        n_first = max(self._half - self.n_bytes, 0)
         self.n_bytes += len(piece)
-        with contextlib.suppress(OSError):  # a full disk
-            self._file.write(piece)
-            self._size += len(piece)
-            if self._size > self._limit:
-                self._replace_rest(self._tail())
+        self._save(piece[:n_first])
+        self._tail += piece[n_first:]
+        if len(self._tail) > 2 * self._half:
+            self._cut()
         *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
         if len(self._rest) > LINE_BYTES:
             lines, self._rest = [*lines, self._rest], b""
         self._tell(lines)
 
     def close(self) -> None:
-        """End the last line, mark the gap in the log, if any, and close it."""
+        """End the last line, and write the end to the log, after a mark of the gap, if any."""
         self._tell([self._rest])
-        if self.n_bytes > self._limit:
-            tail = self._tail()
-            tail = tail[tail.find(b"\n") + 1 :]
-            self.n_left_out = self.n_bytes - self._limit // 4 - len(tail)
-            mark = f"\n[paribus: {self.n_left_out:,} bytes are left out here]\n"
-            self._replace_rest(mark.encode() + tail)
+        self._cut()
+        if self.n_left_out:
+            self._save(f"\n[paribus: {self.n_left_out:,} bytes are left out here]\n".encode())
+        self._save(self._tail)
         self._file.close()
+
+    def _cut(self) -> None:
+        """Keep the last half of the limit."""
+        n_over = max(len(self._tail) - self._half, 0)
+        self.n_left_out += n_over
+        self._tail = self._tail[n_over:]
+
+    def _save(self, content: bytes) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._file.write(content)
 
     def _tell(self, lines: list[bytes]) -> None:
         for line in filter(None, map(clean_line, lines)):
             self.last.append(line[:1000])
             self._listen(line)
 
-    def _tail(self) -> bytes:
-        self._file.seek(self._size - self._limit // 2)
-        return self._file.read()
 
-    def _replace_rest(self, content: bytes) -> None:
-        """Replace everything after the first quarter."""
-        self._file.seek(self._limit // 4)
-        self._file.truncate()
-        self._file.write(content)
-        self._size = self._limit // 4 + len(content)
+def clean_line(line: bytes) -> str:
+    """Return a line as patterns see it: without colours."""
+    return COLOUR.sub("", line[:LINE_BYTES].decode("utf-8", "replace")).strip()
 
 
 def run_program(

@@ -133,8 +133,6 @@ class TrainerRunner(Runner):
             records.write_record(study, folder.trial(*trial), self.declaration, record)
             if self.context is not None:
                 self.context.report("finished", trials=[trial])
-            if hasattr(trainer, "ask_about_seeds"):
-                trainer.ask_about_seeds(study, folder, trial[0])
             if hasattr(trainer, "tidy"):
                 trainer.tidy(trial)
 

@@ -158,7 +158,7 @@ def _scores(results: Results, checked: list[str], *, trust: bool) -> Iterator[st
     if results.study.trainer == COMMAND:
         from paribus.trainers.command.scores import verified
 
-        findings, looked_at = verified(results, trust=trust)
+        findings, looked_at = verified(results)
         checked += looked_at
         yield from findings
         return

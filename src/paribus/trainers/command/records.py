@@ -126,11 +126,8 @@ def _environment(
 
 def _steps(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
     """Compare the steps that scores are of; without any, those of the last training loss."""
-    metric, trials = own.trial["deciding"], (own.trial, other.trial)
-    label, other_label = (trial.get("labels", {}).get(metric) for trial in trials)
-    if label and other_label and label != other_label:
-        return "not proven", f"'{label}' was read against '{other_label}'"
-    steps = [trial.get("last_steps", {}) for trial in trials]
+    metric = own.trial["deciding"]
+    steps = [record.trial.get("last_steps", {}) for record in (own, other)]
     name = metric if any(metric in known for known in steps) else TRAIN_LOSS
     step, other_step = (known.get(name) for known in steps)
     if step is None or other_step is None:
@@ -157,18 +154,10 @@ def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[checked.Labelled]:
     for record in scored[:1]:
         if len(scored) == 1:
             yield record.label, "not proven", "one seed alone"
-        elif question := seed_question(record.arm, [record.score for record in scored]):
-            yield record.label, "broken", question
-
-
-def seed_question(arm: str, scores: list[float | None]) -> str:
-    """Return the question to an arm whose seeds all give one score; empty for others."""
-    if len(scores) < 2 or scores[0] is None or len(set(scores)) > 1:
-        return ""
-    return (
-        f"all {len(scores)} seeds of {arm} give {scores[0]!r}: does the program read its seed, or "
-        "print too few digits?"
-    )
+        elif len({record.score for record in scored}) == 1:
+            question = "does the program read its seed, or print too few digits?"
+            text = f"all {len(scored)} seeds of {record.arm} give {record.score!r}: {question}"
+            yield record.label, "broken", text
 
 
 RECORDS = CommandRecords(

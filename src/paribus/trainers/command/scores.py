@@ -1,37 +1,125 @@
-"""The numbers of a trial: read from its output, a file, a reader or its report, and verified.
+"""The numbers of a trial: read from its output, a file or its report, and verified.
 
 Records keep the output and the report of `paribus.trial`. A file that the program wrote stays in
-`runs`, and the record has its digest.
+`runs`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
+import io
 import json
 import math
-from collections import Counter
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from paribus import readers
 from paribus.errors import ParibusError
-from paribus.files import file_digest
 from paribus.numbers import plural
-from paribus.programs.values import Finder, clean_line, find_in_rows
+from paribus.programs.process import clean_line
 from paribus.results import Results, TrialFolder
-from paribus.results.store import OUTPUTS
 from paribus.study import Study
 from paribus.trainers.command.records import LOG, REPORTED, TRAIN_LOSS
 from paribus.trainers.command.sections import CommandMetric, MetricSource
 from paribus.untrusted_io import RECORD_BYTES, MalformedError, is_regular, parse_json, read_bytes
 
 OUT = "out"  # what `{folder}` is, in the folder of a trial
+MOST_POINTS = 200_000  # of a curve; of a longer one every other point is kept
+GOES_ON = re.compile(r"\.?\d|,\d|[eE][-+]?\d")
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 Digest = Annotated[str, Field(max_length=64)]
+
+
+@dataclass
+class Finder:
+    """The values of one number so far: the one that counts, and a curve of bounded length.
+
+    Attributes:
+        better: "lower" or "higher"; of "neither" the best is the last.
+        n: the number of values.
+        unread: a text in the place of a number that could not be read.
+    """
+
+    source: MetricSource
+    better: str = "lower"
+    n: int = 0
+    value: float | None = None
+    step: float | None = None
+    points: list[tuple[float, float]] = field(default_factory=list)
+    unread: str = ""
+
+    def read_line(self, line: str) -> None:
+        """Add the value in a line that is printed, if it has one."""
+        match = re.search(self.source.stdout, line) if self.source.stdout else None
+        if match is None:
+            return
+        named = match.groupdict()
+        group = "value" if "value" in named else 1
+        end = match.end(group)
+        # `6.57` of `6.57e-06` is another number: a pattern that ends within one has read none.
+        rest = line[end : end + 8] if GOES_ON.match(line, end) else ""
+        self.add(f"{match[group]} {rest}".rstrip(), named.get("step"))
+
+    def read_rows(self, rows: Iterable[Any], key: str, step: str) -> None:
+        """Add the values that rows of JSON have under `key`, a dotted path; null is NaN there."""
+        for row in rows:
+            for content in contents(row, key):
+                value = math.nan if content is None else content
+                self.add(value, next(iter(contents(row, step)), None))
+
+    def add(self, content: Any, step: Any) -> None:
+        """Add a value; a text without a number replaces the last one, so that it does not count."""
+        value, step = number(content), number(step)
+        if value is None:
+            self.unread = str(content)[:80]
+            if self.source.take == "last":
+                self.n, self.value, self.step = 0, None, None
+            return
+        self.n += 1
+        if step is not None:
+            self.points.append((step, value))
+            if len(self.points) > MOST_POINTS:
+                del self.points[1:-1:2]
+        if self.n == 1 or self._counts(value, step):
+            self.value, self.step = value, step
+
+    def _counts(self, value: float, step: float | None) -> bool:
+        """Return whether a further value counts instead of the one so far."""
+        if self.source.take == "last":
+            return step is None or self.step is None or step >= self.step
+        if self.source.take == "first":
+            return False
+        if self.better == "neither" or self.value is None or math.isnan(self.value):
+            return True
+        return value < self.value if self.better == "lower" else value > self.value
+
+
+def number(text: Any) -> float | None:
+    """Return the number in a text or JSON value, NaN included; None without a number.
+
+    A comma is read between thousands only: 0,985 may be a decimal one.
+    """
+    plain = str(text).strip().rstrip(".,")
+    try:
+        return float(plain.replace(",", "") if THOUSANDS.fullmatch(plain) else plain)
+    except ValueError:  # of true and null, too
+        return None
+
+
+def contents(row: Any, key: str) -> list[Any]:
+    """Return the content of a table under a key, or under its parts between dots, in a list."""
+    if not isinstance(row, dict):
+        return []
+    if key in row:
+        return [row[key]]
+    head, dot, rest = key.partition(".")
+    return contents(row.get(head), rest) if dot else []
 
 
 class Batches(BaseModel):
@@ -57,8 +145,8 @@ class Report:
 
     Attributes:
         results, logged: rows of JSON with their `step`, in order.
-        batches: {n: digest of the first n training batches}; of several processes, of all theirs.
-        initial: digests of parameters by name, of all processes.
+        batches: {n: digest of the first n training batches}.
+        initial: digests of parameters by name.
     """
 
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -68,24 +156,12 @@ class Report:
 
 
 def read_report(folder: Path) -> Report:
-    """Return the report in the files of a trial's folder, one of each process.
+    """Return the report in the folder of a trial; lines that are cut, or not ours, are skipped.
 
-    Lines that are cut, or not ours, are skipped. Raises ParibusError.
+    Raises ParibusError.
     """
-    report = Report()
-    if (folder / REPORTED).is_file():
-        report = _read_report(folder / REPORTED)
-    for file in sorted(folder.glob("trial-*.jsonl")):
-        of_rank, rank = _read_report(file), file.stem.partition("-")[2]
-        report.initial |= {f"{name}@{rank}": digest for name, digest in of_rank.initial.items()}
-        both = report.batches.keys() & of_rank.batches.keys()
-        report.batches = {n: _joined(report.batches[n], of_rank.batches[n]) for n in both}
-    return report
-
-
-def _read_report(path: Path) -> Report:
-    report = Report()
-    for content in read_bytes(path, RECORD_BYTES).splitlines():
+    report, path = Report(), folder / REPORTED
+    for content in read_bytes(path, RECORD_BYTES).splitlines() if is_regular(path) else ():
         with contextlib.suppress(ValidationError):
             line = ReportLine.model_validate_json(content)
             for table, rows in ((line.log, report.logged), (line.report, report.results)):
@@ -95,13 +171,11 @@ def _read_report(path: Path) -> Report:
                 report.batches[line.data.batches] = line.data.digest
             # After a step they are not initial. Noted twice, both count: a change is a difference.
             for name, digest in ({} if report.logged else line.initial).items():
-                before = report.initial.get(name)
-                report.initial[name] = _joined(before, digest) if before else digest
+                both = report.initial.get(name, "") + digest
+                report.initial[name] = (
+                    hashlib.sha256(both.encode()).hexdigest() if both != digest else digest
+                )
     return report
-
-
-def _joined(*digests: str) -> str:
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def metrics_of(study: Study) -> dict[str, CommandMetric]:
@@ -109,53 +183,35 @@ def metrics_of(study: Study) -> dict[str, CommandMetric]:
     return (study.model_extra or {})["metrics"]
 
 
-def sources_of(study: Study) -> dict[str, tuple[MetricSource, str]]:
-    """Return the source of each number of a trial, and which direction of it is better."""
-    loss = study.program.train_loss
-    sources: dict[str, tuple[MetricSource, str]] = {TRAIN_LOSS: (loss, "lower")} if loss else {}
-    return {name: (metric, metric.better) for name, metric in metrics_of(study).items()} | sources
-
-
 def finders_of(study: Study) -> dict[str, Finder]:
-    """Return what looks for numbers in the lines of a trial's output."""
-    return {
-        name: Finder(source.stdout, source.take, better)
-        for name, (source, better) in sources_of(study).items()
-        if source.stdout
-    }
+    """Return what looks for each number of a trial."""
+    finders = {name: Finder(metric, metric.better) for name, metric in metrics_of(study).items()}
+    loss = study.program.train_loss
+    return finders | ({TRAIN_LOSS: Finder(loss)} if loss else {})
 
 
-def find_values(
-    where: str, name: str, source: MetricSource, better: str, out: Path, report: Report
-) -> Finder:
-    """Return the values of a metric that is not printed. Raises ParibusError.
+def read_rest(name: str, finder: Finder, out: Path, report: Report, where: str) -> None:
+    """Read a number that is not printed: from its file in `out`, or what a program reported.
 
-    Args:
-        where: the trial and the metric, for errors.
-        out: the folder that the program wrote into.
+    `where` is for errors. Raises ParibusError.
     """
+    source = finder.source
     key = source.key or name
     if source.file:
-        rows = _rows(out / source.file, where)
-        return find_in_rows(rows, key, source.step, source.take, better)
-    if source.reader:
-        finder = Finder("", source.take, better)
-        reading = readers.read([str(out / source.path)], source.reader)
-        for path, problem in reading.refused:
-            raise ParibusError(f"{where}: {path}: {problem}", code="unreadable")
-        for run in reading.runs:
-            scores = [(None, run.scores[key])] if key in run.scores else []
-            for step, value in run.curves.get(key) or scores:
-                finder.add(float(value), step)
-        return finder
-    results = find_in_rows(report.results, key, "step", source.take, better)
-    return results if results.n else find_in_rows(report.logged, key, "step", source.take, better)
+        finder.read_rows(_rows(out / source.file, where), key, source.step)
+    elif not source.stdout:
+        finder.read_rows(report.results, key, "step")
+        if not finder.n and not finder.unread:
+            finder.read_rows(report.logged, key, "step")
 
 
 def _rows(path: Path, where: str) -> list[Any]:
-    """Return the rows of a file of JSON lines, or of one JSON value. Raises ParibusError."""
+    """Return the rows of a file of CSV, JSON lines or one JSON value. Raises ParibusError."""
     missing = f"{where}: the trial wrote no {path.name} into {{folder}}, {path.parent}"
     content = read_bytes(path, RECORD_BYTES, missing=missing)
+    if path.suffix == ".csv":
+        table = csv.DictReader(io.StringIO(content.decode("utf-8", "replace")))
+        return [{key: cell for key, cell in row.items() if cell} for row in table]
     try:
         values = [parse_json(content, where, finite=False)]
     except MalformedError:
@@ -166,65 +222,37 @@ def _rows(path: Path, where: str) -> list[Any]:
     return [row for value in values for row in (value if isinstance(value, list) else [value])]
 
 
-def file_digests(study: Study, out: Path) -> dict[str, str]:
-    """Return SHA-256 of the files that metrics were read from, by their path in `{folder}`."""
-    sources = metrics_of(study).values()
-    files = {out / source.file for source in sources if source.file}
-    for source in sources:
-        if source.reader:
-            files |= set(map(Path, readers.files_at(str(out / source.path))))
-    return {
-        path.relative_to(out).as_posix(): file_digest(path)
-        for path in sorted(files)
-        if path.is_relative_to(out) and is_regular(path)
-    }
-
-
-def verified(results: Results, *, trust: bool) -> tuple[list[str], list[str]]:
+def verified(results: Results) -> tuple[list[str], list[str]]:
     """Read the scores of trials again; returns findings, and descriptions of the checks."""
     findings: list[str] = []
-    checks: Counter[str] = Counter()
-    for trial in results.finished:
+    trials = [t for t in results.finished if not t.read_json("trial.json").get("failed")]
+    for trial in trials:
         try:
-            findings += _findings(results.study, trial, checks, trust=trust)
+            findings += _findings(results.study, trial)
         except ParibusError as error:
             findings.append(f"{trial.label}: {error}")
-    n = plural(len(results.finished), "trial")
-    texts = [f"{check} of {checks[check]} of {n}" for check in sorted(checks)]
-    return findings, texts or ["no scores: nothing of what they were read from is kept"]
+    if all(metric.file for metric in metrics_of(results.study).values()):
+        return findings, ["no scores: the files that they were read from are not sealed"]
+    return findings, [f"scores of {plural(len(trials), 'trial')} as printed and reported"]
 
 
-def _findings(
-    study: Study, folder: TrialFolder, checks: Counter[str], *, trust: bool
-) -> Iterator[str]:
-    trial, label = folder.read_json("trial.json"), f"trial {folder.label}"
-    if trial.get("failed"):
-        return
-    out = folder.path.parents[2] / OUTPUTS / folder.arm / f"seed-{folder.seed}" / OUT
-    recorded = trial.get("files", {})
-    kept = {name for name in recorded if is_regular(out / name)}
-    for name in sorted(kept):
-        if file_digest(out / name) != recorded[name]:
-            yield f"{label}: {name} was changed after the trial was recorded"
+def _findings(study: Study, folder: TrialFolder) -> list[str]:
+    """Return which scores are not those in the sealed log and report."""
     finders, report = finders_of(study), read_report(folder.path)
     output = read_bytes(folder.path / LOG, RECORD_BYTES * 8).replace(b"\r", b"\n")
     for line in filter(None, map(clean_line, output.split(b"\n"))):
         for finder in finders.values():
-            finder.read(line)
-    scores, done = folder.read_json("evaluation.json"), set[str]()
+            finder.read_line(line)
+    is_cut = folder.read_json("trial.json")["printed"].get("left_out")
+    scores, findings = folder.read_json("evaluation.json"), list[str]()
     for name, source in metrics_of(study).items():
-        place, check = "its log", "scores by pattern from the logs"
-        if source.stdout and trial["printed"].get("left_out"):
-            continue  # the log lacks some of the output
-        if source.file or source.reader:
-            place, check = source.file or source.path, f"scores from files in {OUTPUTS}"
-            if kept != recorded.keys() or (":" in source.reader and not trust):
-                continue  # a file is gone, or a stranger's code would read it
-        elif not source.stdout:
-            place, check = "what the program said", "scores as reported"
-        finder = finders.get(name) or find_values(label, name, source, source.better, out, report)
+        if source.file or (source.stdout and is_cut):
+            continue
+        finder = finders[name]
+        read_rest(name, finder, Path(), report, folder.label)
         value = finder.value if finder.value is not None and math.isfinite(finder.value) else None
         if value != scores.get(name):
-            yield f"{label}: {name} is {scores.get(name)}, and {place} gives {value}"
-        done.add(check)
-    checks.update(done)
+            findings.append(
+                f"trial {folder.label}: {name} is {scores.get(name)}, and its records give {value}"
+            )
+    return findings

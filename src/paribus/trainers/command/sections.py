@@ -7,8 +7,8 @@ endpoints, and arms as dotted overrides.
 
 from __future__ import annotations
 
+import contextlib
 import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
@@ -49,6 +49,8 @@ def _timed(text: str) -> str:
 Word = Annotated[str, Field(max_length=100_000)]
 Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=MOST_ENTRIES)]
 Duration = Annotated[Word, AfterValidator(_timed)]
+# The group of a number, if it has no group within.
+GROUP = re.compile(r"(?<!\\)\((?:\?P<value>|(?!\?))([^()]*)\)")
 Value = bool | int | float | str
 Control = (
     Literal["data", "initial weights", "source", "command", "configuration"]
@@ -57,30 +59,25 @@ Control = (
 
 
 class MetricSource(Part):
-    """The source of a number of a trial: what it prints, a file, a reader, or its report."""
+    """The source of a number of a trial: what it prints, a file, or its report."""
 
     stdout: Word = ""
     """A regular expression (Python's) of a line that is printed, its first group the number, or the
     group named `value`; a group named `step` makes a curve of it."""
     file: Word = ""
-    """A file of JSON, or of JSON lines, in `{folder}`; `key` says which number."""
+    """A file of JSON, JSON lines or CSV in `{folder}`; `key` says which number."""
     key: Word = ""
     """The name of the number there, with dots for tables in tables; by default the metric's."""
     step: Word = ""
     """The name of the step there; it makes a curve of it."""
-    reader: Word = ""
-    """A reader of finished runs (`paribus judge`), which reads `path`; `key` is its score."""
-    path: Word = ""
-    """What `reader` reads, in `{folder}`."""
     take: Literal["last", "first", "best"] = "last"
     """Which of several values is the score; where they have steps, the last is that of the last
     step. `best` chooses, and flatters whoever is measured more often."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
-        stated = [name for name in ("stdout", "file", "reader") if getattr(self, name)]
-        if len(stated) > 1:
-            raise ValueError(f"{' and '.join(stated)} are two sources; state one")
+        if self.stdout and self.file:
+            raise ValueError("stdout and file are two sources; state one")
         if self.stdout:
             try:
                 groups = re.compile(self.stdout).groups
@@ -88,22 +85,29 @@ class MetricSource(Part):
                 raise ValueError(f"stdout = '{self.stdout}' is not a pattern: {error}") from None
             if not groups:
                 raise ValueError(r"put the number in parentheses, such as 'val_loss: (\S+)'")
-        if self.reader and not self.path:
-            raise ValueError(f"reader = '{self.reader}' reads a path in {{folder}}; state path")
+            self._require_nan()
         return self
+
+    def _require_nan(self) -> None:
+        """Refuse a group of digits: where a trial prints nan, the number before would count."""
+        group = GROUP.search(self.stdout, max(self.stdout.find("(?P<value>"), 0))
+        with contextlib.suppress(re.error):  # a bracket within a class
+            if group and not re.fullmatch(group[1], "nan"):
+                raise ValueError(
+                    f"'({group[1]})' cannot read nan, which a diverged trial prints; write "
+                    r"(\S+), which reads all"
+                )
 
 
 class ArmProgram(Part):
     """The keys of `[trainer]` that an arm may set."""
 
-    command: Words | Word = ()
+    command: Annotated[Words, Field(min_length=1)]
     """The program and its arguments, each a text of its own; no shell reads them. `{seed}`,
     `{arm}`, `{folder}` (of the trial, empty), `{config}`, `{python}` (the one that runs paribus)
     and the keys of `[set]` stand for their values; `{{lr}}` is `{lr}` itself."""
     args: Words = ()
     """Further arguments, after those of `command`: what an arm adds."""
-    shell: bool = False
-    """Whether `command` is one text that a shell reads; what is put into it is quoted."""
     folder: Word = "."
     """Where the program is started: the working copy, relative to the study file."""
     env: Annotated[dict[str, Word], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
@@ -116,24 +120,6 @@ class ArmProgram(Part):
     of it. Empty runs it in `folder` as it is."""
     patch: Word = ""
     """A patch file that is applied to such a copy."""
-    link: Words = ()
-    """Of a copy: what it lacks and finds in `folder` through links, such as "data/*.bin"."""
-
-    @model_validator(mode="after")
-    def _can_be_run(self) -> Self:
-        if self.shell != isinstance(self.command, str):
-            raise ValueError(
-                "command is one text with shell = true, and else a list of arguments, such as "
-                '["python", "train.py", "--seed={seed}"]'
-            )
-        if not self.command or not self.command[0].strip():
-            raise ValueError('command is missing, such as ["python", "train.py", "--seed={seed}"]')
-        return self
-
-    @property
-    def is_copied(self) -> bool:
-        """True if the program is run in a copy of its repository."""
-        return bool(self.ref or self.patch)
 
 
 class Program(ArmProgram):
@@ -149,10 +135,8 @@ class Program(ArmProgram):
     gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
     """How many GPUs a trial is given by `CUDA_VISIBLE_DEVICES`, so that several trials share a
     machine; left out, it sees what paribus sees, and one runs at a time."""
-    log_mib: Annotated[int, Field(ge=1, le=1024)] = 16
-    """How much of what a trial prints is kept, its beginning and its end."""
     check: Duration = "10s"
-    """How long `paribus check` runs each arm; "0s" runs none."""
+    """How long `paribus check` runs each arm."""
     declares: Annotated[dict[Control, Words], Field(max_length=MOST_ENTRIES)] = Field(
         default_factory=dict
     )
@@ -213,13 +197,8 @@ class CommandSetting(TrialSetting, Part):
         return own | dict(zip(BUILT_IN_NAMES, values, strict=True))
 
     def argv(self, values: Mapping[str, str]) -> list[str]:
-        """Return the program and its arguments; of a shell's, the shell and its line."""
-        program = self.program
-        if isinstance(program.command, str):
-            quoted = {name: shlex.quote(value) for name, value in values.items()}
-            line = " ".join(fill(text, quoted) for text in (program.command, *program.args))
-            return ["/bin/sh", "-c", line]
-        return [fill(text, values) for text in (*program.command, *program.args)]
+        """Return the program and its arguments."""
+        return [fill(text, values) for text in (*self.program.command, *self.program.args)]
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
@@ -236,10 +215,9 @@ def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[st
     used: set[str] = set()
     for arm, setting in settings.items():
         program, template = setting.program, templates.get(arm, "")
-        words = [program.command] if isinstance(program.command, str) else program.command
-        text = "\n".join([*words, *program.args, *program.env.values(), template])
+        words = [*program.command, *program.args, *program.env.values(), template]
         known = {*setting.set, *BUILT_IN_NAMES} - (set() if program.config else {"config"})
-        for match in PLACEHOLDER.finditer(text):
+        for match in PLACEHOLDER.finditer("\n".join(words)):
             if (name := match[2]) and name not in known:
                 raise ParibusError(
                     f"arm '{arm}': {{{name}}} is unknown: {nearest(name, known)} (the text "
@@ -273,12 +251,6 @@ class CommandFormat(StudyFormat):
                 endpoints[name] = default | endpoints.get(name, {}) | own
         except (AttributeError, KeyError, TypeError):  # the validation of the study refuses it
             return table
-        if not any(endpoint.get("primary") for endpoint in endpoints.values()):
-            raise ParibusError(
-                "no metric decides; give one a margin, the largest change that you would call no "
-                "change, such as margin = 0.02",
-                code="missing",
-            )
         return table | {"endpoints": list(endpoints.values())}
 
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from paribus.digests import digest
 from paribus.errors import ParibusError, nearest
 from paribus.files import file_digest, remove_folder, whole_folder
+from paribus.numbers import some
 from paribus.study import Study
 from paribus.study.custom_code import own_files
 from paribus.trainers.command.sections import ArmProgram
@@ -75,10 +75,10 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
     if not folder.is_dir():
         raise ParibusError(f"trainer.folder: {folder} is not a folder", code="missing")
     try:
-        commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
         top = Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel")).rstrip("\n"))
     except ParibusError as error:
-        if program.is_copied:
+        if program.ref or program.patch:
             raise ParibusError(
                 f"arm '{arm}' has a ref or a patch, and {folder} is in no git repository with a "
                 f"commit ({error}); arms there differ by [set], args, env or folder",
@@ -88,11 +88,20 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
     patch = file_digest(study.folder / program.patch) if program.patch else ""
     if program.ref:
         return Source(folder, top, _commit(top, registered or program.ref, arm), patch)
-    diff, untracked = _changes(top)
-    content = [hashlib.sha256(diff).hexdigest(), untracked]
-    uncommitted = digest(content) if diff or untracked else ""
+    diff = git(top, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+    untracked = _untracked(top)
     changed = (*os.fsdecode(git(top, "diff", "HEAD", "--name-only")).splitlines(), *untracked)
-    return Source(folder, top, commit.decode().strip(), patch, uncommitted, changed=changed)
+    if patch:
+        if changed and not registered:
+            raise ParibusError(
+                f"arm '{arm}' has a patch, which is applied to a copy of the commit, and {top} has "
+                f"uncommitted changes ({some(changed)}); commit them",
+                code="conflict",
+            )
+        return Source(folder, top, registered or commit, patch)
+    content = [hashlib.sha256(diff).hexdigest(), untracked]
+    uncommitted = digest(content) if changed else ""
+    return Source(folder, top, commit, "", uncommitted, changed=changed)
 
 
 def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
@@ -102,61 +111,25 @@ def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
     apply.
     """
     program = study.setting(arm).program
-    if not program.is_copied or source.top is None:
+    if not (program.ref or program.patch) or source.top is None:
         return source.folder
-    copy = home / digest([source.record, program.link])[:SHORT]
+    copy = home / digest(source.record)[:SHORT]
     below = source.folder.relative_to(source.top.resolve())
     if copy.is_dir() and git(copy, "diff", "--name-only"):
         remove_folder(copy)
     if not copy.is_dir():
-        patch = read_bytes(study.folder / program.patch, CODE_BYTES) if program.patch else b""
         with whole_folder(copy) as new:
-            _fill(new, source, source.top, patch, arm)
-            for pattern in program.link:
-                _link_all(pattern, source.folder, new / below)
+            git(source.top, "clone", "-qsn", "--template=", str(source.top), str(new))
+            git(new, "checkout", "--quiet", "--detach", source.commit)
+            if program.patch:
+                patch = read_bytes(study.folder / program.patch, CODE_BYTES)
+                try:
+                    git(new, "apply", "--index", "--whitespace=nowarn", "-", content=patch)
+                except ParibusError as error:
+                    raise ParibusError(f"arm '{arm}': {error}") from None
     if not (copy / below).is_dir():
         raise ParibusError(f"arm '{arm}': {below} is not in its commit", code="missing")
     return copy / below
-
-
-def _fill(copy: Path, source: Source, top: Path, patch: bytes, arm: str) -> None:
-    """Clone a repository, and apply its uncommitted changes and a patch."""
-    git(top, "clone", "--quiet", "--shared", "--no-checkout", "--template=", str(top), str(copy))
-    git(copy, "checkout", "--quiet", "--detach", source.commit)
-    diff, untracked = _changes(top) if source.uncommitted else (b"", {})
-    for name in untracked:
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(top / name, copy / name)
-    for content in filter(None, (diff, patch)):
-        try:
-            git(copy, "apply", "--index", "--whitespace=nowarn", "-", content=content)
-        except ParibusError as error:
-            raise ParibusError(
-                f"arm '{arm}': its patch does not apply to {source.evidence}: {error}"
-            ) from None
-    git(copy, "add", "--all", "--force")  # so that a diff shows later changes
-
-
-def _link_all(pattern: str, folder: Path, copy: Path) -> None:
-    """Link what the copy lacks, by a pattern of paths in `folder`. Raises ParibusError."""
-    is_within = not Path(pattern).is_absolute() and ".." not in Path(pattern).parts
-    paths = sorted(folder.glob(pattern)) if is_within else []
-    if not paths:
-        raise ParibusError(
-            f"trainer.link = '{pattern}' names nothing within {folder}", code="missing"
-        )
-    for path in paths:
-        _link(path, copy / path.relative_to(folder))
-
-
-def _link(path: Path, link: Path) -> None:
-    """Link a path; of a folder that the copy has too, what it lacks there."""
-    if not os.path.lexists(link):
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(path)
-    elif link.is_dir() and path.is_dir() and not link.is_symlink():
-        for inner in path.iterdir():
-            _link(inner, link / inner.name)
 
 
 def _commit(top: Path, ref: str, arm: str) -> str:
@@ -171,18 +144,17 @@ def _commit(top: Path, ref: str, arm: str) -> str:
         ) from None
 
 
-def _changes(top: Path) -> tuple[bytes, dict[str, str]]:
-    """Return the diff of uncommitted changes, and digests of code that is untracked."""
-    diff = git(top, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+def _untracked(top: Path) -> dict[str, str]:
+    """Return digests of code that git does not track."""
     names = os.fsdecode(git(top, "ls-files", "--others", "--exclude-standard", "-z")).split("\0")
     code = [name for name in names if name.endswith(CODE) and is_regular(top / name)]
-    return diff, {name: file_digest(top / name) for name in sorted(code)[:MOST_UNTRACKED]}
+    return {name: file_digest(top / name) for name in sorted(code)[:MOST_UNTRACKED]}
 
 
 def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
     """Return digests of the files that a command names, and of their imports in Python."""
-    words, files = program.command, dict[Path, bytes]()
-    for word in words.split() if isinstance(words, str) else words:
+    files: dict[Path, bytes] = {}
+    for word in program.command:
         path = folder / word
         if is_regular(path) and path.stat().st_size <= CODE_BYTES:
             files[path.resolve()] = read_bytes(path, CODE_BYTES)

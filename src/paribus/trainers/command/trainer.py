@@ -12,17 +12,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder
-from paribus.numbers import some
 from paribus.programs import machine
-from paribus.programs.process import Ending, Output, run_program
-from paribus.programs.values import Finder
+from paribus.programs.process import LOG_BYTES, Ending, Output, run_program
 from paribus.results import ResultsFolder, read_registration
 from paribus.results.records import TRAINER
 from paribus.results.store import OUTPUTS
@@ -31,17 +28,16 @@ from paribus.schema import stamped
 from paribus.study import Study
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.trainers.command import scores, sections, sources
-from paribus.trainers.command.records import LOG, MACHINE, REPORTED, TRAIN_LOSS, seed_question
+from paribus.trainers.command.records import LOG, MACHINE, REPORTED, TRAIN_LOSS
 from paribus.trial import FOLDER as TRIAL_FOLDER
 from paribus.trial import SEED as TRIAL_SEED
-from paribus.untrusted_io import CODE_BYTES, MIB, RECORD_BYTES, is_regular, read_bytes, read_text
+from paribus.untrusted_io import CODE_BYTES, RECORD_BYTES, is_regular, read_bytes, read_text
 
 if TYPE_CHECKING:
     from paribus.runs.queue import Context
 
 REPORT_SECONDS = 1.0  # between two reports of what a program has printed
 LOGGER = logging.getLogger("paribus")
-SEEDS_ASKED = 4  # finished trials of an arm, up to which their scores are compared
 CODE_KEYS = ("program.ref", "program.patch", "program.folder", "program.command")
 # {control: the keys by which an arm declares that it differs there}
 CONTROLS: dict[str, tuple[str, ...]] = {
@@ -66,7 +62,7 @@ class Job:
         config: the path and the text of its configuration file, if it has one.
         controls: the evidence by control.
         environment: the content of machine.json.
-        finders: by metric, the values in its output.
+        finders: by name, its numbers.
         attempts: the ends of all attempts.
     """
 
@@ -78,7 +74,7 @@ class Job:
     config: tuple[Path, str] | None
     controls: dict[str, str]
     environment: dict[str, Any] = field(default_factory=dict)
-    finders: dict[str, Finder] = field(default_factory=dict)
+    finders: dict[str, scores.Finder] = field(default_factory=dict)
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -103,7 +99,7 @@ class Command:
         part = "" if context is None else f"{context.worker}-{context.slot}"
         self._copies = self._home / sources.COPIES / part
         self._folder = ResultsFolder(home)
-        self._sources: dict[Any, sources.Source] = {}
+        self._sources: dict[str, sources.Source] = {}
 
     def into(self, folder: ResultsFolder) -> Command:
         """Return the same, for the trials of `folder`: a study's, or its tuning's."""
@@ -113,11 +109,7 @@ class Command:
     def declare(self, study: Study) -> Declaration:
         """Return the metrics and controls of its trials. Raises ParibusError on bad sections."""
         settings = {arm: study.setting(arm) for arm in study.arms}
-        templates = {
-            arm: _template(study, setting)
-            for arm, setting in settings.items()
-            if setting.program.config
-        }
+        templates = {arm: t for arm in settings if (t := _template(study, settings[arm]))}
         sections.require_filled(settings, templates)
         code = {arm: self._source(study, arm) for arm in study.arms}
         for arm, setting in settings.items() if self._is_here else ():
@@ -129,14 +121,6 @@ class Command:
                     "{python} for the Python that runs paribus",
                     code="not_installed",
                 )
-        if self._context is None:
-            for source in {source.uncommitted: source for source in code.values()}.values():
-                if source.uncommitted:
-                    LOGGER.warning(
-                        "%s has uncommitted changes (%s), of which the digest alone is recorded; "
-                        "commit them to run this again some day",
-                        *(source.top, some(source.changed)),
-                    )
         controls = {
             name: (*keys, *study.program.declares.get(name, ()))
             for name, keys in CONTROLS.items()
@@ -178,8 +162,6 @@ class Command:
         Raises ParibusError where a program fails, or ends and a metric is missing.
         """
         limit = sections.seconds(study.program.check)
-        if not limit:
-            return dict.fromkeys(study.arms, "not started (trainer.check is 0)")
         seen: dict[str, str] = {}
         for arm in study.arms:
             job = self._job(study, (arm, study.seeds[0]))
@@ -199,10 +181,9 @@ class Command:
         """Return the files that changed since the study began; `registered` is by arm."""
         for arm in study.arms:
             source, before = self._source(study, arm), registered.get(arm, {})
-            if study.setting(arm).program.is_copied or source.record == before:
-                continue
-            files = {name for name, _ in before.get("files", {}).items() ^ source.files.items()}
-            return sorted(files) or list(source.changed) or [str(source.folder)]
+            if source.record != before:
+                files = {name for name, _ in before.get("files", {}).items() ^ source.files.items()}
+                return sorted(files) or list(source.changed) or [str(source.folder)]
         return []
 
     def tidy(self, trial: Trial) -> None:
@@ -213,17 +194,6 @@ class Command:
         for folder in (home / scores.OUT, home, home.parent, home.parent.parent):
             with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
-
-    def ask_about_seeds(self, study: Study, folder: ResultsFolder, arm: str) -> None:
-        """Ask whether a program reads its seed that gives the first seeds of an arm one score."""
-        trials = (folder.trial(arm, seed) for seed in study.seeds)
-        # A study may have a thousand trials, and this is asked after each.
-        finished = list(islice((t for t in trials if t.is_finished), SEEDS_ASKED + 1))
-        if len(finished) > SEEDS_ASKED:
-            return
-        values = [t.read_json("evaluation.json").get(study.primary.metric) for t in finished]
-        if question := seed_question(arm, values):
-            LOGGER.warning("%s", question, extra={"once": f"seed {arm}"})
 
     def _report(self, event: str, **content: Any) -> None:
         if self._context is not None:
@@ -238,8 +208,7 @@ class Command:
         # Of what two trials of a study differ in anyway, the names.
         common = values | {name: f"{{{name}}}" for name in ("seed", "arm", "folder", "config")}
         config, controls = None, dict[str, str]()
-        if program.config:
-            template = _template(study, setting)
+        if template := _template(study, setting):
             config = path, sections.fill(template, values)
             controls["configuration"] = digest(sections.fill(template, common))
         alike, env = (
@@ -257,13 +226,11 @@ class Command:
         return self._folder.path.absolute() / OUTPUTS / arm / f"seed-{seed}"
 
     def _source(self, study: Study, arm: str) -> sources.Source:
-        program = study.setting(arm).program
-        key = (program.folder, program.ref, program.patch, program.command)
-        if key not in self._sources:
+        if arm not in self._sources:
             registered = read_registration(ResultsFolder(self._home)) or {}
             record = registered.get(TRAINER, {}).get("program", {}).get(arm, {})
-            self._sources[key] = sources.find_source(study, arm, record.get("commit", ""))
-        return self._sources[key]
+            self._sources[arm] = sources.find_source(study, arm, record.get("commit", ""))
+        return self._sources[arm]
 
     def _start(self, job: Job, timeout: float | None) -> Ending:
         """Run the program of a trial once. Raises ParibusError where it cannot be started."""
@@ -278,7 +245,7 @@ class Command:
 
         def listen(line: str) -> None:
             for finder in job.finders.values():
-                finder.read(line)
+                finder.read_line(line)
 
         def tick() -> None:
             nonlocal reported
@@ -298,7 +265,7 @@ class Command:
                 job.command,
                 folder=folder,
                 env=job.env,
-                output=Output(job.home / LOG, program.log_mib * MIB, listen),
+                output=Output(job.home / LOG, listen),
                 timeout=timeout,
                 tick=tick,
                 end_others=partial(end_children, children()),
@@ -316,8 +283,11 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
     """
     if ending.is_failed and not accept:
         raise ParibusError(f"{job.label} failed: {ending};{_printed(ending)}", code="own_code")
-    report = scores.read_report(job.home)
-    finders = {} if ending.is_failed else _values(job, ending, report)
+    report, finders = scores.read_report(job.home), {} if ending.is_failed else job.finders
+    for name, finder in finders.items():
+        where = f"{job.label}: metrics.{name}"
+        scores.read_rest(name, finder, job.home / scores.OUT, report, where)
+        _require_value(job, name, finder, ending)
     losses = finders[TRAIN_LOSS].points if TRAIN_LOSS in finders else []
     record = {
         "command": job.command,
@@ -327,14 +297,12 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
         "deciding": job.study.primary.metric,
         "printed": {"bytes": ending.n_bytes, "left_out": ending.n_left_out},
         "last_steps": {n: f.step for n, f in finders.items() if f.step is not None},
-        "labels": {name: finder.label for name, finder in finders.items()},
-        "files": scores.file_digests(job.study, job.home / scores.OUT),
         "batches": sorted(map(list, report.batches.items())),
         "initial": report.initial,
     }
     files = {
         MACHINE: canonical_json(stamped(job.environment)).encode(),
-        LOG: read_bytes(job.home / LOG, 2048 * MIB),
+        LOG: read_bytes(job.home / LOG, 2 * LOG_BYTES),
     }
     if is_regular(job.home / REPORTED):
         files[REPORTED] = read_bytes(job.home / REPORTED, RECORD_BYTES)
@@ -351,31 +319,17 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
     )
 
 
-def _values(job: Job, ending: Ending, report: scores.Report) -> dict[str, Finder]:
-    """Return the values of a trial that ended well. Raises ParibusError if a metric has none."""
-    finders: dict[str, Finder] = {}
-    for name, (source, better) in scores.sources_of(job.study).items():
-        where, out = f"{job.label}: metrics.{name}", job.home / scores.OUT
-        finder = job.finders.get(name)
-        finder = finder or scores.find_values(where, name, source, better, out, report)
-        if not finder.n:
-            place = source.stdout or source.file or source.path or "a call of paribus.trial.report"
-            unread = (
-                f" '{finder.unread}' is not a number that it reads whole;" if finder.unread else ""
-            )
-            raise ParibusError(
-                f"{job.label} ended ({ending}) without a value of '{name}', which is read from "
-                f"{place};{unread}{_printed(ending)}",
-                code="missing",
-            )
-        if finder.passed:
-            LOGGER.warning(
-                "%s: in the place of %s, %s was passed over; %g counts",
-                *(job.label, name, finder.passed, finder.value),
-                extra={"once": f"passed {job.trial[0]} {name}"},
-            )
-        finders[name] = finder
-    return finders
+def _require_value(job: Job, name: str, finder: scores.Finder, ending: Ending) -> None:
+    """Raise ParibusError if a trial that ended well gave no value of a number."""
+    if finder.n:
+        return
+    place = finder.source.stdout or finder.source.file or "a call of paribus.trial.report"
+    unread = f" '{finder.unread}' is not a number that it reads whole;" if finder.unread else ""
+    raise ParibusError(
+        f"{job.label} ended ({ending}) without a value of '{name}', which is read from {place};"
+        f"{unread}{_printed(ending)}",
+        code="missing",
+    )
 
 
 def _printed(ending: Ending) -> str:
@@ -386,6 +340,9 @@ def _printed(ending: Ending) -> str:
 
 
 def _template(study: Study, setting: sections.CommandSetting) -> str:
+    """Return the text of an arm's configuration file; empty without one. Raises ParibusError."""
+    if not setting.program.config:
+        return ""
     path = study.folder / setting.program.config
     missing = f"trainer.config: no file {path}; it is relative to the study file"
     return read_text(path, CODE_BYTES, missing=missing)
