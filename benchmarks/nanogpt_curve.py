@@ -124,7 +124,7 @@ def compare(results: Results, arm: str, theirs: dict[int, dict[str, Any]]) -> No
     print(f"held-out loss: paribus {np.mean(a):.4f} (SD {np.std(a, ddof=1):.4f})", end=", ")
     print(f"nanoGPT {np.mean(b):.4f} (SD {np.std(b, ddof=1):.4f})")
     found = paired_contrast(a, b, seed=0)
-    low, high = found.t_interval.low, found.t_interval.high
+    low, high = found.decided.interval.low, found.decided.interval.high
     print(f"difference at the same batches: {found.mean:+.4f} [{low:+.4f}, {high:+.4f}]")
 
 

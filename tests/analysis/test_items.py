@@ -22,7 +22,7 @@ from paribus.statistics import paired_t
 from paribus.statistics.crossed import crossed_bootstrap
 
 from ..build import write_answers, write_blocks
-from ..tools import codes, texts
+from ..tools import texts
 
 SEEDS = [1, 2, 3, 4, 5, 6]
 TWO_ARMS = {"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}}
@@ -156,30 +156,6 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(make):
     assert verdict_record(report)["verdicts"][0]["target"] == verdict.target
     assert report.rows[0].p == numbers.p_value(says.p_value)
     assert numbers.p_value(says.p_value) in tables.primary(analysis)[0].rows[1]
-
-
-@pytest.mark.parametrize(
-    ("effect", "margin", "word", "warned"),
-    [(0.03, 0.001, "WORSE", True), (0.1, 0.001, "WORSE", False), (0.0, 0.02, "SAME", True)],
-)
-def test_other_text(make, effect, margin, word, warned):
-    made = make(LOSS | {"margin": margin})
-    with_documents(made, effect)
-    analysis = analyse(load_results(made.path))
-    (verdict,) = verdicts = decide(analysis)
-    assert (verdict.word, verdict.target) == (word, "this text")
-    assert ("other_text" in codes(verdicts)) == warned
-    registered = make(LOSS | {"margin": margin}, folder="registered", **NEW)
-    with_documents(registered, effect)
-    found = analyse(load_results(registered.path))
-    of_new = found.contrast("arm", "validation_loss")
-    assert of_new.items is not None and of_new.other_text is None
-    assert verdict.text_error == pytest.approx(of_new.items.crossed.item_error)
-    # The interval that is told is that of the claim about new text.
-    mine, interval = analysis.contrast("arm", "validation_loss"), of_new.decided.interval
-    told = mine.on_other_text(mine.decided.interval)
-    assert (told.low, told.high) == pytest.approx((interval.low, interval.high))
-    assert decide(found)[0].text_error is None
 
 
 def test_windows_of_one_text_are_judged_by_blocks(make, small_study):

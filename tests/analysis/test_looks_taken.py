@@ -103,8 +103,6 @@ def test_what_decides_is_the_test_over_all_looks(looked):
         expected = OneLook(plan, look - 1).decide(lambda _, test=test: test)
         assert contrast.decided.p_value == pytest.approx(expected.p_value())
         assert contrast.decided.interval.low == pytest.approx(expected.interval().low)
-        # The plain interval stands beside it, and is never wider.
-        assert contrast.paired.t_interval.low >= contrast.decided.interval.low - 1e-12
         p_values.append(contrast.decided.p_value)
     assert [c.holm_p for c in contrasts] == pytest.approx(holm(p_values).tolist())
     assert json.loads(json.dumps(analysis.to_dict()))["looks"] == list(looked.looks)

@@ -207,7 +207,7 @@ def test_the_target_decides(small_study, fabricate, target):
         assert says.test == "crossed_components"
         assert says == contrast.items.decided
         assert says.interval.high - says.interval.low > (
-            paired.t_interval.high - paired.t_interval.low
+            paired.decided.interval.high - paired.decided.interval.low
         )
     # p, Holm, the row's evidence and the sentence are all of what decides.
     assert contrast.holm_p == pytest.approx(says.p_value)

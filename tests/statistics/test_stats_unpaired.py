@@ -16,7 +16,6 @@ from paribus.statistics import (
     event_rates,
     holm,
     paired_t,
-    permutation,
     unpaired_contrast,
     welch,
 )
@@ -58,11 +57,10 @@ def test_sleep_unpaired_agrees_with_r():
 
 
 def test_sleep_effect_size_agrees_with_effsize():
-    contrast = unpaired_contrast(DRUG_2, DRUG_1, seed=0)
+    contrast = unpaired_contrast(DRUG_2, DRUG_1)
     # effsize::cohen.d(extra ~ group, sleep): -0.8321811, times J(18).
     # J(18) = 8! / (3 Gamma(8.5)), Hedges (1981).
-    assert contrast.effect.g == pytest.approx(-0.8321811 * 0.957647, abs=5e-6)
-    assert contrast.effect.g_interval and contrast.effect.g in contrast.effect.g_interval
+    assert contrast.g == pytest.approx(-0.8321811 * 0.957647, abs=5e-6)
 
 
 @pytest.mark.parametrize(("first", "second", "printed"), EXAMPLES)
@@ -115,7 +113,7 @@ samples = hs.lists(hs.integers(-64, 64).map(lambda n: n / 16), min_size=2, max_s
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(samples, samples, hs.floats(0.05, 4))
 def test_scipy_agrees(first, second, margin):
-    contrast = unpaired_contrast(first, second, seed=0, margin=margin)
+    contrast = unpaired_contrast(first, second, margin=margin)
     test, says = welch(first, second), contrast.decided
     if contrast.decided.constant:
         assert says.p_value == 1 if contrast.mean == 0 else says.p_value < 1e-6
@@ -144,32 +142,12 @@ def test_scipy_agrees(first, second, margin):
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(samples, samples)
-def test_permutation_and_fisher_agree_with_scipy(first, second):
-    ours = permutation(first, second, seed=0)
-    assert ours.p_value >= ours.floor - 1e-12
-    if math.comb(len(first) + len(second), len(second)) <= 1_000:
-        theirs = stats.permutation_test(
-            (second, first), lambda a, b: abs(np.mean(a) - np.mean(b)), alternative="greater",
-            n_resamples=np.inf,
-        )  # fmt: skip
-        assert ours.p_value == pytest.approx(theirs.pvalue)
+def test_fisher_agrees_with_scipy(first, second):
     a, b = np.array(first) > 0, np.array(second) > 0
     table = [[a.sum(), (~a).sum()], [b.sum(), (~b).sum()]]
     assert event_rates(a, b, paired=False).p_value == pytest.approx(
         stats.fisher_exact(table).pvalue
     )
-
-
-def test_more_than_can_be_enumerated_is_drawn_by_seed():
-    rng = np.random.default_rng(1)
-    first, second = rng.normal(0, 1, 12), rng.normal(1, 1, 12)
-    drawn = [permutation(first, second, seed=seed).p_value for seed in (3, 3, 4)]
-    assert drawn[0] == drawn[1] and not permutation(first, second, seed=3).enumerated
-    theirs = stats.permutation_test(
-        (second, first), lambda a, b, axis: a.mean(axis) - b.mean(axis), vectorized=True,
-        n_resamples=20_000, rng=5,
-    )  # fmt: skip
-    assert drawn[0] == pytest.approx(theirs.pvalue, abs=0.01)
 
 
 def test_two_thousand_null_studies_at_nominal_error_paired_and_not():
@@ -189,9 +167,9 @@ def test_two_thousand_null_studies_at_nominal_error_paired_and_not():
 
 
 def test_equal_runs_are_an_effect_at_the_resolution():
-    same = unpaired_contrast([2.0] * 5, [2.0] * 5, seed=0, margin=0.1)
+    same = unpaired_contrast([2.0] * 5, [2.0] * 5, margin=0.1)
     assert same.decided.constant and same.decided.p_value == 1 and same.decided.equivalent
-    apart = unpaired_contrast([2.0] * 5, [2.5] * 5, seed=0, resolution=0.5)
+    apart = unpaired_contrast([2.0] * 5, [2.5] * 5, resolution=0.5)
     assert apart.decided.p_value > 1e-6 and apart.decided.detectable == 0.5
     # One arm that does not vary leaves the other's spread, and its degrees of freedom.
     assert welch([2.0] * 5, [2.0, 2.5, 3.0]).df == pytest.approx(2)

@@ -49,7 +49,7 @@ def _contrast(records: headline.Records, one: dict[str, Any]) -> Iterator[str]:
     one_sample = one["sampling"]["look"] is None and one["sampling"]["stage_seeds"] is None
     if then["decided"]["test"] == "paired_t" and one_sample:
         told["p"] = then["decided"]["p_value"]
-    told |= {side: then["t_interval"][side] for side in ("low", "high")}
+        told |= {side: then["decided"]["interval"][side] for side in ("low", "high")}
     for name, value in told.items():
         if not math.isclose(value, now[name], **(P_CLOSE if name == "p" else CLOSE)):
             where = f"{one['metric']} of {one['arm']} against {one['reference']}"

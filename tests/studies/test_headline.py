@@ -42,7 +42,7 @@ def test_both_computations_agree(small_study, fabricate):
     told = json.loads(json.dumps(analyse(results).to_dict(), default=float))
     assert list(disagreements(results.path, told)) == []
     (loss, *_) = (one for one in told["contrasts"] if one["metric"] == "validation_loss")
-    loss["by_run"]["t_interval"]["low"] += 1e-5
+    loss["by_run"]["decided"]["interval"]["low"] += 1e-5
     assert any("low is" in line for line in disagreements(results.path, told))
     told["stabilities"][0]["any_event"]["both"] -= 1
     assert any("events of" in line for line in disagreements(results.path, told))

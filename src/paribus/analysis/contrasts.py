@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,9 +23,8 @@ from paribus.analysis.items import (
     share_step,
     task_accuracy,
 )
-from paribus.analysis.sampling import registered
-from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, TaskContrast, Tested
-from paribus.analysis.score_grid import repeated_scores, score_steps
+from paribus.analysis.sampling import infer, registered
+from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast, Tested
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tried
 from paribus.numbers import plural
@@ -32,13 +32,10 @@ from paribus.results.curves import Needed, needed, target_axis
 from paribus.statistics import (
     MacroContrast,
     PairedContrast,
-    TTest,
     UnpairedContrast,
-    decided,
     holm,
     macro_contrast,
     paired_contrast,
-    unpaired_contrast,
 )
 from paribus.study import Endpoint, Study
 from paribus.study.trainer import RUNS, STACKED
@@ -96,13 +93,14 @@ def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
     """
     checks: list[list[Check]] = [[] for _ in family]
     for name in dict.fromkeys(name for c in family for name in c.others):
-        adjusted_p = holm_of(c.others.get(name) for c in family)
+        adjusted_p = holm_of(c.others[name][0] if name in c.others else None for c in family)
         for c, p, own in zip(family, adjusted_p, checks, strict=True):
-            if name not in c.others or c.by_run is None:
+            if name not in c.others:
                 continue
-            is_able = c.tested and c.by_run.floors.get(name, 0.0) * len(family) <= alpha
+            raw, floor = c.others[name]
+            is_able = c.tested and floor * len(family) <= alpha
             disagrees = is_able and (p <= alpha) != c.significant(alpha)
-            own.append(Check(name, c.others[name], p if c.tested else None, disagrees))
+            own.append(Check(name, raw, p if c.tested else None, disagrees))
     return [replace(c, checks=tuple(own)) for c, own in zip(family, checks, strict=True)]
 
 
@@ -229,16 +227,20 @@ def _infer(
     study, compared = table.results.study, contrast.declared.compared
     keywords = _keywords(table, contrast, endpoint)
     if study.trainer == RUNS and contrast.declared.scale == "linear":
-        # Scores of other programs are as they were printed: the arm with the coarser grid sets the
-        # step, unless the study states it.
-        printed = [list(arm.values()) for arm in (theirs, ours) if arm]
-        step = keywords["resolution"] or max(score_steps(printed))
-        keywords |= {"resolution": step, "rounded": True}
+        # Scores of other programs are as they were printed.
+        scores = [*theirs.values(), *ours.values()]
+        keywords["resolution"] = keywords["resolution"] or last_decimal(scores)
     if not study.is_paired:
         sides = ([compared(value) for value in arm.values()] for arm in (theirs, ours))
-        return unpaired_contrast(*sides, **keywords)
-    sides = ([compared(arm[seed]) for seed in contrast.seeds] for arm in (theirs, ours))
-    return paired_contrast(*sides, **keywords)
+    else:
+        sides = ([compared(arm[seed]) for seed in contrast.seeds] for arm in (theirs, ours))
+    return infer(study, *sides, **keywords)
+
+
+def last_decimal(scores: Sequence[float]) -> float:
+    """Return the step of the last decimal that some score was printed with; at most 1."""
+    exponents = [int(Decimal(f"{score:.15g}").normalize().as_tuple().exponent) for score in scores]
+    return 10.0 ** min(0, *exponents)
 
 
 def _keywords(table: Table, contrast: Contrast, endpoint: Endpoint) -> dict[str, Any]:
@@ -278,7 +280,6 @@ def _with_items(table: Table, contrast: Contrast, endpoint: Endpoint) -> Contras
         items_about=sampled,
         items_why_not=why_not,
         target=items.target(sampled),
-        other_text=items.other_text(),
     )
 
 
@@ -330,29 +331,20 @@ def _too_few(arm: str, values: BySeed) -> str:
 
 
 def _equal_runs(table: Table, metric: str, values: Mapping[str, BySeed]) -> str:
-    """Return that runs of an arm have one score, all or more than chance gives two of a continuous
-    one; empty where it may be so: of whole numbers, where a score says its resolution, and of our
-    own trainer, whose seeds are proven to matter."""
+    """Return that all runs of an arm have one score; empty where it may be so: of whole numbers,
+    where a score says its resolution, and of our own trainer, whose seeds are proven to matter."""
     if table.results.study.trainer == STACKED or share_step(table, metric):
         return ""
     scores = {arm: list(by_seed.values()) for arm, by_seed in values.items()}
     are_counts = all(value == round(value) for arm in scores.values() for value in arm)
     if are_counts or any(_never(table, name, metric) for name in values):
         return ""  # where the target was never reached, runs stand at the budget
-    label = table.results.metrics[metric].label
     for arm, scored in scores.items():
         first = scored[0] if scored else 0.0
         if len(scored) >= LEAST_EQUAL and set(scored) == {first} and first not in ENDS:
+            label = table.results.metrics[metric].label
             text = f"all {len(scored)} runs of {arm} have {label} {first:g}"
             return f"{text}: does the program ignore its seed?"
-    inside = {
-        arm: [value for value in scored if value not in ENDS] for arm, scored in scores.items()
-    }
-    for arm, (value, n) in repeated_scores(inside).items():
-        return (
-            f"{n} of {len(scores[arm])} runs of {arm} have {label} {value!r}: is it one run under "
-            f"{n} names? leave copies out, or state the score's resolution if runs may be equal"
-        )
     return ""
 
 
@@ -401,33 +393,3 @@ def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> st
     if any(metric in study.arm_facts(name).not_measured for name in (arm, reference)):
         return f"{metric} is measured in float16 only"
     return ""
-
-
-def with_lack_of_fit(analysis: Analysis) -> Analysis | None:
-    """Return `analysis` with the lack of fit of its parabolas in the error of every contrast, p
-    adjusted again.
-
-    Studies registered with `inference.choice = "propagated"` left this part of the error out. Their
-    registered numbers decide; these stand beside them. Interactions keep their registered errors.
-    Return None if the registered errors contain lack of fit, or if no parabola was fitted.
-    """
-    contrasts = [_widened(contrast, analysis.study) for contrast in analysis.contrasts]
-    if contrasts == list(analysis.contrasts):
-        return None
-    alpha = analysis.study.inference.alpha
-    return replace(analysis, contrasts=tuple(adjusted(contrasts, alpha)))
-
-
-def _widened(contrast: Contrast, study: Study) -> Contrast:
-    choice, test, says = contrast.choice, contrast.test, contrast.decided
-    if choice is None or choice.fit_included or not choice.lack_of_fit or says is None:
-        return contrast
-    # Not of an interim analysis, whose outermost error is not that of the choice.
-    if type(test) is not TTest or not test.choice:
-        return contrast
-    test = replace(test, choice=math.hypot(test.choice, choice.lack_of_fit))
-    asked = study.inference.model_dump(include={"alpha", "power"})
-    wider = decided(test, says.test, margin=says.margin, family=says.family, **asked)
-    kind = "by_run" if contrast.items is None else "items"
-    inference: Any = getattr(contrast, kind)
-    return replace(contrast, **{kind: replace(inference, test=test, decided=wider)})

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from paribus.analysis.schema import Contrast, OtherText
+from paribus.analysis.schema import Contrast
 from paribus.analysis.table import Table
 from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, ItemSums
@@ -24,14 +24,11 @@ from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     LEAST_IN_BLOCK,
     contiguous_blocks,
-    crossed_components,
-    item_deltas,
     joined,
 )
 from paribus.study.sections import HELD_OUT
 from paribus.study.trainer import RUNS, STACKED
 
-ITEMS = {"predicted": "tokens"}  # what counts of a text are called
 Scores = list[np.ndarray]  # [seeds, items] by task
 
 
@@ -221,22 +218,3 @@ class Items:
         if self.n_blocks is not None:
             return f"this text (error over {sampled.removesuffix(' of text')})"
         return f"text like these {sampled}"
-
-    def other_text(self) -> OtherText | None:
-        """Return what the choice of held-out text would add to the error of a primary endpoint
-        whose claim is of this text; None where nothing is recorded by item."""
-        metric, results = self.contrast.declared, self.table.results
-        items, study = metric.items, results.study
-        if not study.is_paired or not isinstance(items, ItemSums) or metric.record not in HELD_OUT:
-            return None
-        claimed = study.inference.claims_new_items(metric)
-        if not (self.contrast.primary and results.has_blocks) or claimed:
-            return None
-        scores = self.scores()
-        if not isinstance(scores, str):
-            error = crossed_components(item_deltas(*scores)).item_error
-            return OtherText(error, self.text(scores[0][0].shape[1]))
-        if not self.is_short:
-            return None
-        n = _column(self.table, *self._first(self.contrast.arm), items.count).sum()
-        return OtherText(None, f"{n:,.0f} {ITEMS.get(items.count, items.count)}")

@@ -19,10 +19,14 @@ from paribus.statistics import (
     Design,
     Looks,
     OneLook,
+    PairedContrast,
     Result,
     Stages,
+    UnpairedContrast,
     error_of_either,
+    paired_contrast,
     stage_weights,
+    unpaired_contrast,
 )
 from paribus.study import Study
 
@@ -136,6 +140,17 @@ def registered(study: Study) -> dict[str, Any]:
     """Return what every contrast of a study is tested by, as `paired_contrast` takes it."""
     inference = study.inference
     return inference.model_dump(include={"seed", "alpha", "power", "resamples"})
+
+
+def infer(
+    study: Study, baseline: Sequence[float], treatment: Sequence[float], **keywords: Any
+) -> PairedContrast | UnpairedContrast:
+    """Return the inference over pairs, or over runs that are no pairs, as a study registered it."""
+    if study.is_paired:
+        return paired_contrast(baseline, treatment, **keywords)
+    of_pairs = ("seed", "resamples", "design", "choice")
+    unpaired = {name: value for name, value in keywords.items() if name not in of_pairs}
+    return unpaired_contrast(baseline, treatment, **unpaired)
 
 
 def plan_of(study: Study) -> Looks | None:

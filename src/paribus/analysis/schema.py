@@ -151,21 +151,6 @@ class Check(Result):
     disagrees: bool
 
 
-@dataclass(frozen=True)
-class OtherText(Result):
-    """The error that the choice of text would add to a claim about this text alone.
-
-    Attributes:
-        error: standard error of the change over such items, at these seeds; None where the text is
-            too short to tell.
-        about: the items, `40 documents` or `10 contiguous blocks of text`; where the text is too
-            short, how long it is: `300 tokens`.
-    """
-
-    error: float | None
-    about: str
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tested(Result):
     """A difference that is tested as registered, or cannot be.
@@ -270,7 +255,6 @@ class Contrast(Tested):
         items_about: which items are paired, `40 documents`; empty without.
         items_why_not: why a claim about new items could not be judged by them; empty where it was,
             and where none was registered.
-        other_text: of a primary endpoint whose claim is of this text; None without.
         target: what is claimed of besides new seeds, `this text`; empty where nothing else is.
         counting_diverged: of a primary endpoint: the same contrast with diverged runs counted at
             the worst finite score of both arms; None if no run diverged or no score is finite.
@@ -289,7 +273,6 @@ class Contrast(Tested):
     checks: tuple[Check, ...] = ()
     items_about: str = ""
     items_why_not: str = ""
-    other_text: OtherText | None = None
     target: str = field(default="", repr=False)
     counting_diverged: Contrast | None = field(default=None, repr=False)
     sampling: Sampling | None = None
@@ -301,12 +284,12 @@ class Contrast(Tested):
         return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {words})"
 
     @property
-    def others(self) -> dict[str, float]:
-        """p by the tests that did not decide."""
+    def others(self) -> dict[str, tuple[float, float]]:
+        """p by the tests that did not decide, and the least p that each could have given."""
         if self.by_run is None or self.items is None:
-            return self.by_run.others if self.by_run else {}
+            return self.paired.others if self.paired else {}
         t = "paired t" if self.paired else "Welch's t"
-        return {f"{t} on these items alone": self.by_run.decided.p_value}
+        return {f"{t} on these items alone": (self.by_run.decided.p_value, 0.0)}
 
     @property
     def p_values(self) -> dict[str, float | None]:
@@ -338,27 +321,14 @@ class Contrast(Tested):
         return self.choice.error if self.choice and self.choice.included else 0.0
 
     @property
-    def _seed_error(self) -> float:
-        """Standard error of the mean over seed pairs; 0 of runs that are no pairs."""
-        return self.paired.sd / math.sqrt(self.paired.n) if self.paired else 0.0
-
-    @property
     def choice_share(self) -> float | None:
         """Share of the choice in the squared error; None where it is not known."""
         if self.choice is None or not self.choice.how or self.paired is None:
             return None
-        error = self.items.crossed.standard_error if self.items else self._seed_error
+        of_seeds = self.paired.sd / math.sqrt(self.paired.n)
+        error = self.items.crossed.standard_error if self.items else of_seeds
         total = error**2 + self.choice.error**2
         return self.choice.error**2 / total if total else 0.0
-
-    def on_other_text(self, interval: Interval) -> Interval | None:
-        """Return roughly what an interval of the deciding test would be with the error of the text
-        in it; None where that is not known, or no error of seeds is."""
-        text = self.other_text.error if self.other_text else None
-        if self.decided is None or text is None or not self._seed_error:
-            return None
-        error = math.hypot(self._seed_error, self.choice_error)
-        return interval.widened(self.decided.mean, math.hypot(error, text) / error)
 
     @property
     def could_miss(self) -> bool:

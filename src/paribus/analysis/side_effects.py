@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from paribus.analysis.contrasts import holm_of
-from paribus.analysis.sampling import registered
+from paribus.analysis.sampling import infer, registered
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
 from paribus.analysis.table import Table
 from paribus.results.records import parameters, training_flops
@@ -17,8 +17,6 @@ from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Interval,
     event_rates,
-    paired_contrast,
-    unpaired_contrast,
 )
 
 Values = Mapping[tuple[str, int], Any]  # by (arm, seed)
@@ -138,12 +136,11 @@ def cost_of(
         by_arm, keywords["design"] = [seeds, seeds], sampled.design(seeds)
     elif min(map(len, by_arm)) < 2:
         return None
-    infer = paired_contrast if study.is_paired else unpaired_contrast
     scale = math.log if as_ratio else float
     ours, theirs = (
         [scale(values[name, seed]) for seed in own] for name, own in zip(pair, by_arm, strict=True)
     )
-    says = infer(theirs, ours, **keywords).decided
+    says = infer(study, theirs, ours, **keywords).decided
     mean, interval, bounds = says.mean, says.interval, says.equivalence_interval
     if as_ratio:
         mean = _lost(mean)

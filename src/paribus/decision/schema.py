@@ -46,8 +46,6 @@ class Verdict:
         p, adjusted_p: of that test, and by Holm's method over the family; None if untested.
         n: seed pairs, or runs of the smaller arm.
         target: what the claim is about besides new seeds, such as `this text`.
-        text_error: of a claim about this text: the standard error that the choice of text would
-            add; None if it is unknown, or in the interval already.
         margin: the registered one.
         rule, row, outcome, reason: the registered rule, and its row that applies.
         supports, contradicts: hypotheses of the study, by name.
@@ -70,7 +68,6 @@ class Verdict:
     adjusted_p: float | None
     n: int
     target: str
-    text_error: float | None
     margin: float | None
     rule: str
     row: str

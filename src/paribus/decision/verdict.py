@@ -92,7 +92,6 @@ def _verdict(analysis: Analysis, contrast: Contrast) -> Verdict:
         p=contrast.p,
         adjusted_p=contrast.holm_p,
         target=contrast.target,
-        text_error=contrast.other_text.error if contrast.other_text else None,
         margin=contrast.margin,
         rule=analysis.study.decision.rule,
         row=row.id,

@@ -12,20 +12,17 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, extension_text
-from paribus.analysis.contrasts import with_lack_of_fit
-from paribus.decision import Verdict, word_of
-from paribus.decision.evidence import gather, losses_elsewhere, quality_shown
+from paribus.decision import Verdict
+from paribus.decision.evidence import losses_elsewhere, quality_shown
 from paribus.decision.verdict import is_of_text
 from paribus.report.cells import TESTS, change_text, loss_text, size_text
 from paribus.results import Control
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH
-from paribus.statistics.outliers import outlier, skewness
 from paribus.study import values_text
 
 MOST_SEEDS = 5  # that a caution names
 # Findings about finished runs that come after the others.
 MINOR = ("file", "resumed")
-SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 # What a control that is not proven means.
 NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
@@ -51,14 +48,12 @@ class Context:
 
     Attributes:
         called: names of arms for readers; `arm` and `base` are those of the contrast.
-        wider: the analysis with lack of fit in its errors; None if that adds nothing.
     """
 
     analysis: Analysis
     contrast: Contrast
     verdict: Verdict
     called: Mapping[str, str]
-    wider: Analysis | None = None
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -274,22 +269,6 @@ def _(c: Context) -> Iterator[str]:
             yield f"{NOT_PROVEN[control.name]}: {control.detail}."
 
 
-@caution("lack_of_fit", 2)
-def _(c: Context) -> Iterator[str]:
-    if c.wider is None:
-        return
-    contrast = c.wider.contrast(c.contrast.arm, c.contrast.metric)
-    says, word = contrast.decided, word_of(gather(c.wider, contrast))
-    if says is None or word == c.verdict.word:
-        return
-    interval = contrast.declared.span_text(says.interval.low, says.interval.high)
-    yield (
-        "The registered error leaves out how badly a parabola fits the tuning curve. With it the "
-        f"{numbers.level(1 - says.interval.level)} interval is {interval}, and the word would be "
-        f"{word}."
-    )
-
-
 @caution("tuning", 2)
 def _(c: Context) -> Iterator[str]:
     tuned = c.analysis.tuned
@@ -337,71 +316,6 @@ def _(c: Context) -> Iterator[str]:
         )
 
 
-@caution("other_text", 2)
-def _(c: Context) -> Iterator[str]:
-    says, text_error = c.contrast.decided, c.contrast.other_text
-    if says is None or text_error is None or not c.contrast.tested:
-        return
-    if text_error.error is None:
-        yield f"Measured on {text_error.about} of one text, too few to judge other text by."
-        return
-    is_same = c.contrast.equivalent(c.alpha)
-    wider = c.contrast.on_other_text(says.equivalence_interval if is_same else says.interval)
-    if wider is None or not (is_same or c.contrast.significant(c.alpha)):
-        return
-    if wider.inside(c.contrast.margin or 0) if is_same else 0 not in wider:
-        return
-    ends = c.contrast.declared.span_text(wider.low, wider.high)
-    yield (
-        f"Other text may not show this: with the error of {text_error.about} in it, the "
-        f"{numbers.level(1 - wider.level)} interval would be about {ends}."
-    )
-
-
-@caution("one_seed", 2)
-def _(c: Context) -> Iterator[str]:
-    """Grubbs' test at 1%, on differences of pairs or on the runs of each arm."""
-    metric, pairs = c.contrast.declared, c.contrast.paired.pairs if c.contrast.paired else ()
-    if c.contrast.unpaired:
-        for arm in c.pair:
-            values = list(c.analysis.summary(arm, c.contrast.metric).values.values())
-            place = outlier(values) if len(values) >= DESCRIPTIVE_BELOW else None
-            if place is not None:
-                value, low, high = map(metric.value_text, _apart(values, place))
-                yield f"One run of {c.called[arm]} has {value}, others {_span(low, high)}."
-        return
-    if len(pairs) < DESCRIPTIVE_BELOW or metric.scale != "linear":
-        return
-    place = outlier([pair.delta for pair in pairs])
-    if place is None:
-        return
-    sides = {
-        c.arm: _apart([pair.treatment for pair in pairs], place),
-        c.base: _apart([pair.baseline for pair in pairs], place),
-    }
-
-    def beyond(name: str) -> float:
-        value, low, high = sides[name]
-        return max(low - value, value - high)
-
-    name = max(sides, key=beyond)
-    value, low, high = map(metric.value_text, sides[name])
-    yield (
-        f"Seed {c.contrast.seeds[place]} carries most of the spread: {name} has {value} there, and "
-        f"{_span(low, high)} at the other seeds."
-    )
-
-
-def _apart(values: Sequence[float], place: int) -> tuple[float, float, float]:
-    """Return a value, and the least and the largest of the others."""
-    rest = [*values[:place], *values[place + 1 :]]
-    return values[place], min(rest), max(rest)
-
-
-def _span(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"
-
-
 @caution("tests_disagree", 2)
 def _(c: Context) -> Iterator[str]:
     says = c.contrast.decided
@@ -416,20 +330,6 @@ def _(c: Context) -> Iterator[str]:
         f"Other tests disagree: {' and '.join(disagreeing)}. The {TESTS[says.test]} was registered "
         f"and decides ({numbers.p_value(c.contrast.holm_p)})."
     )
-
-
-@caution("skewed", 2)
-def _(c: Context) -> Iterator[str]:
-    is_look = c.contrast.sampling is not None and c.contrast.sampling.look
-    if not is_look or c.contrast.paired is None or not c.contrast.significant(c.alpha):
-        return
-    skew, error = skewness([pair.delta for pair in c.contrast.paired.pairs])
-    if abs(skew) > SKEWED * error:
-        yield (
-            f"The differences are skewed (skewness {numbers.signed(skew, 1)}). The boundaries of "
-            "interim analyses assume normal differences: with strong skew an effect is claimed too "
-            "often."
-        )
 
 
 @caution("resolution", 2)
@@ -564,11 +464,10 @@ def all_cautions(
     analysis: Analysis, verdicts: Sequence[Verdict], called: Mapping[str, str]
 ) -> list[tuple[Caution, ...]]:
     """Return the cautions of every verdict, the gravest first."""
-    wider = with_lack_of_fit(analysis)
     each = []
     for verdict in verdicts:
         contrast = analysis.contrast(verdict.arm, verdict.metric)
-        context = Context(analysis, contrast, verdict, called, wider)
+        context = Context(analysis, contrast, verdict, called)
         cautions = [
             Caution(rule.code, rule.severity, text)
             for rule in CAUTIONS

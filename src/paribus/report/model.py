@@ -522,12 +522,7 @@ def verdict_record(report: Report) -> dict[str, Any]:
             "needs": needs_text(verdict, is_paired=analysis.study.is_paired),
             "pairs_needed": verdict.needed.pairs,
             "evidence": {"invalid": evidence.invalid, "n": evidence.n} | evidence.state._asdict(),
-            # Lack of fit that was not registered is shown and not recorded.
-            "cautions": [
-                asdict(caution)
-                for caution in cautions[verdict.arm, verdict.metric]
-                if caution.code != "lack_of_fit"
-            ],
+            "cautions": [asdict(caution) for caution in cautions[verdict.arm, verdict.metric]],
         }
         records.append(finite(record))
     content: dict[str, Any] = {"verdicts": records, "secondary": _secondary(analysis)}

@@ -189,7 +189,6 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         "n": str(says.n),
         "mean": metric.change_text(says.mean),
         numbers.level(alpha): span(says.interval),
-        "simultaneous": span(says.simultaneous_interval),
         numbers.level(2 * alpha): span(says.equivalence_interval),
         "p": p(says.p_value),
         "Holm p": p(contrast.holm_p),
@@ -199,7 +198,7 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     if paired := contrast.paired:
         cells |= {
             "SD": metric.size_text(paired.sd),
-            "g_z": numbers.signed(paired.effect.g, 2),
+            "g_z": numbers.signed(paired.g, 2),
             "r": numbers.signed(paired.correlation, 2),
         }
     if unpaired := contrast.unpaired:
@@ -207,7 +206,7 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         cells |= {
             "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
             "df": numbers.fixed(unpaired.df, 1),
-            "Hedges g": numbers.signed(unpaired.effect.g, 2),
+            "Hedges g": numbers.signed(unpaired.g, 2),
             "SDs": " and ".join(map(metric.size_text, sds)),
         }
     if contrast.tested:
@@ -215,8 +214,6 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
             f"{check.test} p {p(check.p_value)}{' (disagrees)' if check.disagrees else ''}"
             for check in contrast.checks
         )
-    if contrast.other_text:
-        cells["error of the text"] = metric.size_text(contrast.other_text.error)
     if metric.ratio:
         ends = numbers.ratio_interval(says.interval.low, says.interval.high, 4)
         cells[metric.ratio.removeprefix("a ")] = f"{numbers.ratio(says.mean, 4)} {ends}"
@@ -306,7 +303,7 @@ def _cost(cost: Cost | None, digits: int, scale: float) -> str:
 
 
 def sampling_table(analysis: Analysis) -> Table:
-    """Return the interval over all looks or stages of every primary contrast, and the plain one."""
+    """Return the interval over all looks or stages of every primary contrast."""
     study, level, rows = analysis.study, numbers.level(analysis.study.inference.alpha), []
     for c in analysis.contrasts if study.plan or study.stages else ():
         if not c.primary:
@@ -314,17 +311,11 @@ def sampling_table(analysis: Analysis) -> Table:
         row = {"endpoint": c.declared.short_title, **_pair(study, c)}
         row["sampled"] = c.sampling.description if c.sampling else ""
         if c.decided is not None and c.paired is not None:
-            ends = c.paired.t_interval
-            plain = c.declared.delta_text(c.paired.mean, ends.low, ends.high)
-            row |= {"pairs": str(c.decided.n), f"{level}, decides": change_text(c)}
-            row |= {f"{level}, plain": plain, **_tests(c)}
+            row |= {"pairs": str(c.decided.n), level: change_text(c), **_tests(c)}
         else:
-            row |= {"pairs": str(len(c.seeds)), f"{level}, decides": c.why_not}
+            row |= {"pairs": str(len(c.seeds)), level: c.why_not}
         rows.append(row)
-    caption = (
-        "How the pairs were sampled: the interval over all looks and stages, which decides, and "
-        "the plain one."
-    )
+    caption = "How the pairs were sampled, and the interval over all looks and stages."
     return table_of("looks", caption, rows)
 
 

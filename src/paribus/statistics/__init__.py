@@ -8,7 +8,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | what does a report say about one contrast? | `paired_contrast`, `unpaired_contrast` |
 | ... macro-averaged over tasks of many items? | `macro_contrast` |
 | is there an effect? | `paired_t`, `welch`: a `TTest` |
-| ... by another test? | `paired_bootstrap`, `sign_flip`, `permutation` |
+| ... by another test? | `paired_bootstrap`, `sign_flip` |
 | ... and is there none worth having? | `decided`, of any test |
 | which of several effects stand? | `holm` |
 | ... of ideas that arrive one after the other? | `Lord` |
@@ -23,7 +23,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 
 >>> from paribus.statistics import paired_contrast
 >>> result = paired_contrast([3.10, 3.14, 3.09, 3.12, 3.11], [3.06, 3.11, 3.07, 3.08, 3.08], seed=0)
->>> round(result.mean, 3), round(result.decided.p_value, 4), round(result.effect.g, 2)
+>>> round(result.mean, 3), round(result.decided.p_value, 4), round(result.g, 2)
 (-0.032, 0.001, -3.05)
 
 Randomness is seeded by the caller, always; bad input raises `StatisticsError`; every result has
@@ -60,7 +60,7 @@ from .looks import Boundary, Looks, OneLook, detectable_effect, predictive_power
 from .multiplicity import Lord, holm
 from .power import minimum_detectable_effect, required_pairs
 from .proportions import EventRates, event_rates, fisher_exact, mcnemar
-from .resampling import paired_bootstrap, permutation, sign_flip
+from .resampling import paired_bootstrap, sign_flip
 from .stages import Stages, combined_mcnemar, error_of_either, stage_weights
 from .t_test import TTest, paired_deltas, paired_t, welch
 from .training_curves import (
@@ -123,7 +123,6 @@ __all__ = [
     "paired_deltas",
     "paired_t",
     "parabola",
-    "permutation",
     "predictive_power",
     "redrawn_error",
     "required_pairs",

@@ -29,8 +29,7 @@ from .conventions import (
 )
 from .crossed import crossed_bootstrap, crossed_components, crossed_welch, item_deltas
 from .looks import OneLook
-from .power import noncentrality_interval
-from .resampling import paired_bootstrap, permutation, sign_flip
+from .resampling import paired_bootstrap, sign_flip
 from .stages import InverseNormal, Stages
 from .t_test import TTest, arm_summary, mean_and_sd, paired_deltas, paired_t, rounding, welch
 
@@ -52,8 +51,6 @@ class Decided(Result):
         constant: nothing varies; p is the least that the measurement's resolution allows, and the
             interval a point up to that resolution.
         interval: of level 1 - alpha; leaves 0 out exactly where p_value <= alpha.
-        simultaneous_interval: of level 1 - alpha / family (Bonferroni), for reading all of a
-            family's intervals at once.
         equivalence_interval: of level 1 - 2 alpha; lies within the margin exactly where
             equivalence_p, of two one-sided tests, is <= alpha.
         equivalent: by itself; a family is adjusted by its reader.
@@ -68,7 +65,6 @@ class Decided(Result):
     p_value: float
     interval: Interval
     family: int
-    simultaneous_interval: Interval
     equivalence_interval: Interval
     margin: float | None
     equivalence_p: float | None
@@ -87,8 +83,8 @@ class Asked(TypedDict, total=False):
     Attributes:
         margin: half-width of "no effect worth having", in the scores' unit; None for no such test.
         alpha: two-sided level.
-        family: hypotheses that are tested together, this one included; the detectable effect and
-            the simultaneous interval are at level alpha / family.
+        family: hypotheses that are tested together, this one included; the detectable effect is at
+            level alpha / family.
         power: of the detectable effect.
     """
 
@@ -128,7 +124,6 @@ def decided(
         p_value=test.p_value(),
         interval=test.interval(1 - alpha),
         family=family,
-        simultaneous_interval=test.interval(1 - alpha / family),
         equivalence_interval=inner,
         margin=margin,
         equivalence_p=equivalence_p,
@@ -137,48 +132,17 @@ def decided(
     )
 
 
-@dataclass(frozen=True)
-class EffectSize(Result):
-    """A difference in SDs: of the paired differences, or pooled over runs that are no pairs.
+def hedges_g(mean: float, sd: float, df: int) -> float | None:
+    """Return a difference in SDs without its bias (Hedges 1981); None where the SD is 0.
 
-    Every field is None where that SD is 0, an interval where there are fewer than 5 pairs.
-
-    Attributes:
-        d: the difference over the SD (Cohen 1988).
-        g: the same without its bias (Hedges 1981).
-    """
-
-    d: float | None = None
-    d_interval: Interval | None = None
-    g: float | None = None
-    g_interval: Interval | None = None
-
-
-def hedges_correction(df: int) -> float:
-    """J(df), by which d overestimates on average; exact, not 1 - 3/(4 df - 1) (Hedges 1981)."""
-    if df == 1:
-        return 0.0
-    return math.exp(math.lgamma(df / 2) - math.lgamma((df - 1) / 2)) / math.sqrt(df / 2)
-
-
-def effect_size(
-    mean: float, sd: float, df: int, root_n: float, *, n: int, level: float
-) -> EffectSize:
-    """Return d and g with noncentral-t intervals (Steiger and Fouladi 1997).
-
-    Args:
-        df: degrees of freedom of the SD; with 1, J(1) = 0 and g is 0: it says nothing.
-        root_n: mean / SD times it is Student's t.
-        n: pairs, or runs of the arm that has fewer.
+    The bias is exact and not 1 - 3/(4 df - 1). With one degree of freedom g is 0: it says nothing.
     """
     if not sd:
-        return EffectSize()
-    d, correction = mean / sd, hedges_correction(df)
-    if n < DESCRIPTIVE_BELOW:
-        return EffectSize(d, None, correction * d, None)
-    low, high = (ncp / root_n for ncp in noncentrality_interval(d * root_n, df, level))
-    of_g = Interval(correction * low, correction * high, level)
-    return EffectSize(d, Interval(low, high, level), correction * d, of_g)
+        return None
+    if df == 1:
+        return 0.0
+    correction = math.exp(math.lgamma(df / 2) - math.lgamma((df - 1) / 2)) / math.sqrt(df / 2)
+    return correction * mean / sd
 
 
 def correlation(*arms: Floats) -> float | None:
@@ -202,9 +166,7 @@ class RunContrast(Result):
     Attributes:
         n: pairs, or runs of the arm that has fewer.
         mean, sd: of the differences; of runs that are no pairs, the SD is pooled over both arms.
-        others: p by the tests that did not decide, which a sensitivity analysis looks at. Of the
-            same design; tests that have no p under it are left out.
-        floors: the least p that these could have given with so many pairs or runs.
+        g: the difference in SDs.
         test: the one that decided, for what else is asked of it.
     """
 
@@ -212,9 +174,7 @@ class RunContrast(Result):
     mean: float
     sd: float
     decided: Decided
-    effect: EffectSize
-    others: dict[str, float]
-    floors: dict[str, float]
+    g: float | None
     test: DecidingTest = field(repr=False, compare=False)
 
 
@@ -232,23 +192,15 @@ class PairedContrast(RunContrast):
     """The same over seeds that both arms have.
 
     Attributes:
-        t_interval: of all pairs, as if they were one sample of a size that was fixed.
-        studentized_interval, percentile_interval: of the bootstrap. The second undercovers at few
-            pairs and describes.
+        others: p by the tests that did not decide, of pairs that are one sample; and the least p
+            that each could have given with so many pairs.
+        percentile_interval: of the bootstrap; it undercovers at few pairs, and describes.
     """
 
-    t_interval: Interval
-    studentized_interval: Interval
+    others: dict[str, tuple[float, float]]
     percentile_interval: Interval
     correlation: float | None
     pairs: tuple[Pair, ...]
-
-
-def _under(design: Design, p_values: dict[str, float]) -> dict[str, float]:
-    if design is None:
-        return p_values
-    adjusted = {name: design.other_p(p) for name, p in p_values.items()}
-    return {name: p for name, p in adjusted.items() if p is not None}
 
 
 def paired_contrast(
@@ -258,7 +210,6 @@ def paired_contrast(
     seed: int,
     resamples: int = RESAMPLES,
     resolution: float | None = None,
-    rounded: bool = False,
     design: Design = None,
     choice: float = 0.0,
     **asked: Unpack[Asked],
@@ -271,19 +222,18 @@ def paired_contrast(
         resolution: smallest difference that the measurement can show, where it is coarser than
             floating point: a step of 1 / I in a share of I items. It matters where all differences
             are equal.
-        rounded: whether scores are rounded to the resolution: no SD is then taken as below it.
         design: how the pairs were sampled, where not as one sample of a size that was fixed; pairs
             of a first stage come first. It changes what is decided, and nothing that describes.
         choice: SD of the difference that comes from choosing each arm's values (see `choice`).
         asked: margin, alpha, family and power, as `Asked` has them.
     Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
     """
-    deltas, level = paired_deltas(baseline, treatment), 1 - asked.get("alpha", ALPHA)
+    deltas = paired_deltas(baseline, treatment)
     first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     floor = max(rounding(first, second), resolution or 0.0)
 
     def test_of(part: slice) -> TTest:
-        return paired_t(deltas[part], resolution=floor, rounded=rounded, choice=choice)
+        return paired_t(deltas[part], resolution=floor, choice=choice)
 
     overall = test_of(slice(None))
     test = design.decide(test_of) if design else overall
@@ -291,12 +241,11 @@ def paired_contrast(
     bootstrap = paired_bootstrap(
         deltas, seed=seed, resamples=resamples, resolution=floor, choice=choice
     )
-    other_tests, floors = {"studentized bootstrap": bootstrap.p_value()}, {}
-    if design is not None:  # which may ask for a p of 1e-5
-        floors["studentized bootstrap"] = bootstrap.least_p
-    if overall.n >= SIGN_FLIP_FROM and not choice:  # signs know nothing of a choice
-        flips = sign_flip(deltas, seed=seed, resamples=resamples)
-        other_tests["exact sign flip"], floors["exact sign flip"] = flips.p_value, flips.floor
+    others = {}
+    if design is None:
+        others["studentized bootstrap"] = bootstrap.p_value(), 0.0
+        if overall.n >= SIGN_FLIP_FROM and not choice:  # signs know nothing of a choice
+            others["exact sign flip"] = sign_flip(deltas, seed=seed, resamples=resamples)
     n, mean, sd = overall.n, overall.mean, mean_and_sd(deltas)[1]
     pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
     return PairedContrast(
@@ -304,13 +253,10 @@ def paired_contrast(
         mean=mean,
         sd=sd,
         decided=says,
-        effect=effect_size(mean, sd, n - 1, math.sqrt(n), n=n, level=level),
-        others=_under(design, other_tests),
-        floors=_under(design, floors),
+        g=hedges_g(mean, sd, n - 1),
+        others=others,
         test=test,
-        t_interval=overall.interval(level),
-        studentized_interval=bootstrap.studentized_interval(level),
-        percentile_interval=bootstrap.percentile_interval(level),
+        percentile_interval=bootstrap.percentile_interval(1 - asked.get("alpha", ALPHA)),
         correlation=correlation(first, second),
         pairs=tuple(Pair(*pair) for pair in pairs),
     )
@@ -321,8 +267,7 @@ class UnpairedContrast(RunContrast):
     """The same over runs that are no pairs, by Welch's t.
 
     Attributes:
-        df: those of Welch's t; the interval of `effect` is that of the pooled t.
-        values: scores of each arm, in the order given.
+        df: those of Welch's t.
     """
 
     n_baseline: int
@@ -330,17 +275,13 @@ class UnpairedContrast(RunContrast):
     sd_baseline: float
     sd_treatment: float
     df: float
-    values: tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def unpaired_contrast(
     baseline: ArrayLike,
     treatment: ArrayLike,
     *,
-    seed: int,
-    resamples: int = RESAMPLES,
     resolution: float | None = None,
-    rounded: bool = False,
     **asked: Unpack[Asked],
 ) -> UnpairedContrast:
     """Everything a report states about one contrast of two arms whose runs are no pairs.
@@ -349,27 +290,22 @@ def unpaired_contrast(
     Others as `paired_contrast` has them.
     """
     arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
-    test = welch(*arms, resolution=resolution, rounded=rounded)
-    dealt = permutation(*arms, seed=seed, resamples=resamples)
+    test = welch(*arms, resolution=resolution)
     (n_a, n_b), sds = (arm.size for arm in arms), [arm_summary(arm)[1] for arm in arms]
-    df, root_n = n_a + n_b - 2, math.sqrt(n_a * n_b / (n_a + n_b))
+    df = n_a + n_b - 2
     pooled = math.sqrt(((n_a - 1) * sds[0] ** 2 + (n_b - 1) * sds[1] ** 2) / df)
-    level = 1 - asked.get("alpha", ALPHA)
     return UnpairedContrast(
         n=test.n,
         mean=test.mean,
         sd=pooled,
         decided=decided(test, WELCH, **asked),
-        effect=effect_size(test.mean, pooled, df, root_n, n=test.n, level=level),
-        others={"permutation": dealt.p_value},
-        floors={"permutation": dealt.floor},
+        g=hedges_g(test.mean, pooled, df),
         test=test,
         n_baseline=n_a,
         n_treatment=n_b,
         sd_baseline=sds[0],
         sd_treatment=sds[1],
         df=test.df,
-        values=(tuple(arms[0].tolist()), tuple(arms[1].tolist())),
     )
 
 

@@ -46,27 +46,6 @@ def noncentral_t_cdf(t: float, df: float, ncp: float) -> float:
     return float(t > ncp) if math.isnan(p) else p
 
 
-def noncentrality_interval(t: float, df: float, level: float) -> tuple[float, float]:
-    """Return the noncentralities under which an observed t is in neither (1 - level) / 2 tail.
-
-    Inverts the distribution function (Steiger and Fouladi 1997), which decreases in ncp.
-    """
-
-    def bound(probability: float) -> float:
-        def excess(ncp: float) -> float:
-            return noncentral_t_cdf(t, df, ncp) - probability
-
-        low, high, step = math.floor(t), math.ceil(t), 1
-        while excess(low) < 0:
-            low, step = low - step, 2 * step
-        while excess(high) > 0:
-            high, step = high + step, 2 * step
-        return root(excess, low, high)
-
-    tail = (1 - level) / 2
-    return bound(1 - tail), bound(tail)
-
-
 def t_power(df: float, ncp: float, alpha: float) -> float:
     """Return the probability that a two-sided t rejects, of noncentrality `ncp`: both tails."""
     critical = float(scipy.special.stdtrit(df, 1 - alpha / 2))

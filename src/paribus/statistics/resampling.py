@@ -1,4 +1,4 @@
-"""Tests by resampling: the seed-paired bootstrap, and exact permutations.
+"""Tests by resampling: the seed-paired bootstrap, and exact sign flips.
 
 The bootstrap resamples differences, never the arms apart. Up to 7 pairs all n^n resamples are
 enumerated, as multisets with their multinomial multiplicities (1,716 rows stand for 823,543
@@ -14,14 +14,12 @@ Conventions, on which the false-positive rates at small n depend:
 - **Quantile**: an attained value, no interpolation; lower and upper mirror each other.
 
 If a treatment does nothing, each seed's difference is as likely to have either sign (Fisher 1935,
-section 21), and where runs are no pairs, every way to deal them to the arms is as likely (Pitman
-1937). All rearrangements are enumerated while they are few, seeded ones are drawn above. No n pairs
-can give a p below 2^(1-n), however large the effect: the floor.
+section 21). All patterns of signs are enumerated while they are few, seeded ones are drawn above.
+No n pairs can give a p below 2^(1-n), however large the effect: the floor.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -36,7 +34,6 @@ from .conventions import (
     TIE,
     Floats,
     Interval,
-    Result,
     checked_resamples,
     checked_scores,
     sums,
@@ -44,7 +41,6 @@ from .conventions import (
 from .t_test import TTest, paired_t
 
 ENUMERATE_FLIPS_TO = 20  # pairs; up to here all 2^(n-1) sign patterns are enumerated
-ENUMERATE_TO = 20_000  # ways to deal runs to two arms; up to here all are looked at
 CANCELS = 1e-3  # of the sample's; a difference of squares this small has lost digits
 
 
@@ -101,11 +97,6 @@ class PairedBootstrap:
         return int(self.multiplicity.sum()) + self.observed
 
     @property
-    def least_p(self) -> float:
-        """The smallest p that this number of resamples can give."""
-        return min(1.0, 2 * max(self.observed, 1) / self.total)
-
-    @property
     def sd(self) -> float:
         """SD of the differences (n - 1), in their unit."""
         return 0.0 if self.t.constant else self.t.spread
@@ -157,15 +148,6 @@ class PairedBootstrap:
         tails = self._statistics <= t + slack, self._statistics >= t - slack
         return float(min(1.0, 2 * min(map(self._share, tails))))
 
-    def studentized_interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Return the null means with p above 1 - level (bootstrap-t; Efron and Tibshirani 1993,
-        12.5)."""
-        if self.t.constant:
-            return self.t.interval(level)
-        low, high = self._bounds(self._statistics, (1 - level) / 2)
-        error = self.t.full_error
-        return Interval(self.t.mean - high * error, self.t.mean - low * error, level)
-
     def percentile_interval(self, level: float = 1 - ALPHA) -> Interval:
         """Percentile interval (Efron 1979). Descriptive: covers 84% at n = 5 when asked for 95%."""
         low, high = self._bounds(self._shifts, (1 - level) / 2)
@@ -194,27 +176,9 @@ def paired_bootstrap(
     return PairedBootstrap(np.sort(sign * deltas), sign, t, *plan, observed=0 if is_small else 1)
 
 
-@dataclass(frozen=True)
-class Rearranged(Result):
-    """p of the test, and the smallest p that this number of pairs or runs can give."""
-
-    p_value: float
-    floor: float
-    enumerated: bool
-
-
-def _rearranged(
-    sums: Floats, observed: float, slack: float, floor: float, *, drawn: bool
-) -> Rearranged:
-    """Return the share of rearrangements whose |sum| is not below that observed, which counts as
-    one more where others are drawn."""
-    total = len(sums) + drawn
-    exceeding = int((np.abs(sums) >= abs(observed) - slack).sum()) + drawn
-    return Rearranged(exceeding / total, max(floor, drawn / total), not drawn)
-
-
-def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> Rearranged:
-    """Sign-flip test of differences of shape (S,), S >= 2, two-sided; identical arms get 1."""
+def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> tuple[float, float]:
+    """Sign-flip test of differences of shape (S,), S >= 2: its two-sided p (1 of identical arms)
+    and the smallest p that this number of pairs can give."""
     values, resamples = checked_scores(deltas, "deltas"), checked_resamples(resamples)
     # In units of the largest |sum| there is, so that no small endpoint underflows.
     values = values / (np.abs(values).sum() or 1.0)
@@ -225,27 +189,7 @@ def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> Re
         sums = values[:1]
         for value in values[1:]:
             sums = np.concatenate([sums + value, sums - value])
-    return _rearranged(sums, float(values.sum()), TIE, 2.0 ** (1 - n), drawn=drawn)
-
-
-def permutation(
-    baseline: ArrayLike, treatment: ArrayLike, *, seed: int, resamples: int = RESAMPLES
-) -> Rearranged:
-    """Permutation test of the difference of means of shapes (A,) and (B,), two-sided."""
-    first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
-    resamples = checked_resamples(resamples)
-    pooled = np.concatenate([first, second])
-    centre = math.fsum(pooled) / pooled.size
-    pooled = (pooled - centre) / (float(np.abs(pooled - centre).max()) or 1.0)
-    n, total = second.size, pooled.size
-    ways = math.comb(total, n)
-    drawn = ways > ENUMERATE_TO
-    if drawn:
-        rng = np.random.default_rng(seed)
-        sums = rng.permuted(np.broadcast_to(pooled, (resamples, total)), axis=1)[:, :n].sum(axis=1)
-    else:
-        dealt = np.array(list(itertools.combinations(range(total), n)))
-        sums = pooled[dealt].sum(axis=1)
-    smallest_p = (2 if n == first.size else 1) / ways  # both labellings of one split are as extreme
-    observed = float(pooled[first.size :].sum())
-    return _rearranged(sums, observed, TIE * total, smallest_p, drawn=drawn)
+    # Where signs are drawn, those observed count as one more draw.
+    exceeding = int((np.abs(sums) >= abs(float(values.sum())) - TIE).sum()) + drawn
+    total = len(sums) + drawn
+    return exceeding / total, max(2.0 ** (1 - n), drawn / total)

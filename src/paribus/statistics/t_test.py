@@ -6,9 +6,6 @@ resolution, the rounding of the subtraction unless the caller knows a coarser on
 in a share of I items). So p is the least that such a measurement allows, never 0, and the interval,
 which inverts the same test, is a point up to that resolution. Identical arms have p = 1.
 
-Scores that were rounded when they were printed hide any spread below the last printed digit. Their
-SD is then taken as at least that digit (`rounded`), not only if all differences are equal.
-
 Runs that are no pairs are tested by Welch's t (1947, Biometrika 34, 28-35) with the degrees of
 freedom of Satterthwaite (1946, Biometrics Bulletin 2, 110-114).
 
@@ -182,20 +179,17 @@ def paired_t(
     deltas: ArrayLike,
     *,
     resolution: float | None = None,
-    rounded: bool = False,
     choice: float = 0.0,
 ) -> TTest:
     """One-sample t (Student 1908) of differences of shape (S,), S >= 2.
 
     Args:
         resolution: of the measurement, where known; by default the differences' own rounding.
-        rounded: whether scores are rounded to the resolution, which is then the least SD.
         choice: as `TTest` has it.
     """
     deltas = checked_scores(deltas, "deltas")
     smallest_sd, (mean, sd) = least_sd(resolution, deltas), mean_and_sd(deltas)
-    spread = max(sd, smallest_sd) if rounded else sd or smallest_sd
-    n = deltas.size
+    spread, n = sd or smallest_sd, deltas.size
     return TTest(
         n, mean, spread / math.sqrt(n), n - 1, spread, smallest_sd, constant=sd == 0, choice=choice
     )
@@ -206,12 +200,11 @@ def welch(
     treatment: ArrayLike,
     *,
     resolution: float | None = None,
-    rounded: bool = False,
 ) -> TTest:
     """Welch's t of scores of shapes (A,) and (B,), A and B >= 2, in one unit.
 
-    An arm whose runs are all equal has the spread that its measurement can hide. Others as
-    `paired_t` has them.
+    An arm whose runs are all equal has the spread that its measurement can hide. The resolution is
+    as `paired_t` has it.
     """
     arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     smallest_sd = least_sd(resolution, *arms)
@@ -219,7 +212,7 @@ def welch(
     constant = sd_a == sd_b == 0
     if constant and abs(b - a) <= rounding(*arms):
         b = a  # equal but for rounding
-    hidden = smallest_sd if rounded or constant else 0.0
+    hidden = smallest_sd if constant else 0.0
     squares = [max(sd, hidden) ** 2 for sd in (sd_a, sd_b)]
     parts = [square / arm.size for square, arm in zip(squares, arms, strict=True)]
     shares = [part / sum(parts) for part in parts]  # of the squared error: no square underflows
