@@ -57,7 +57,7 @@ def write_results(
     settle(folder, study, registered(study, dict.fromkeys(study.arms, dataset.record)))
     declared = {name: metric.about for name, metric in possible(study).items()}
     shipped = [drawing for probe in shipped_probes().values() for drawing in probe.drawn]
-    shipped += [one for measure in all_measures() for one in measure.drawn(16)]
+    shipped += [one for measure in all_measures() for one in measure.drawn]
     drawn: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for arm, seed in study.trials:
         if (arm, seed) in skip:
