@@ -391,12 +391,11 @@ def states() -> str:
 
 def records() -> str:
     """Return JSON records, as they are checked when they are read."""
-    from paribus.engine.records import RECORDS as STACKED
     from paribus.engine.records import StackedTrialForm
     from paribus.results.records import RECORDS
 
     found = []
-    for name, model in sorted({**RECORDS, **STACKED.models}.items()):
+    for name, model in sorted(RECORDS.items()):
         also = StackedTrialForm.model_fields if name == "trial.json" else {}
         fields = {**model.model_fields, **also}
         rows = [

@@ -87,18 +87,6 @@ def test_the_verdict_of_a_finished_stage_stays_whatever_becomes_of_the_next(firs
     assert {v.outcome for v in decide(now)} == {v.outcome for v in decide(before)}
 
 
-def test_an_extension_that_was_interrupted_takes_no_verdict_away(first):
-    before = decide(analyse(load_results(first.path)))
-    path = first.path / "study.json"
-    study = path.read_bytes()
-    extend(first.path, 10)
-    path.write_bytes(study)
-    now = analyse(load_results(first.path))
-    assert "paribus extend" in now.later_stage
-    assert [v.row for v in decide(now)] == [v.row for v in before]
-    assert extend(first.path, 10).stages == (5, 10)
-
-
 def test_another_source_than_the_first_stage_s_is_refused_before_anything_is_written(first):
     path = first.path / "registration.json"
     record = read_json(path)

@@ -5,15 +5,12 @@ import shutil
 
 import pytest
 
-import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.report.model import build_report
-from paribus.report.page import render
 from paribus.results import ResultsFolder, load_results, settle
 
-from ..build import registered, write_results
+from ..build import registered
 from ..tools import codes
 
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
@@ -88,13 +85,12 @@ def test_own_modules_are_registered(small_study, tmp_path):
     study, folder = small_study(arms=arms), ResultsFolder(tmp_path / "r")
     settle(folder, study, registered(study, DATA, "cpu"))
     (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 2\n")
-    edited = r"otherwise: {} was edited \(used by arm 'own'\)"
-    with pytest.raises(ParibusError, match=edited.format("ideas.py")):  # a file is whole
+    with pytest.raises(ParibusError, match=r"ideas\.py: was edited"):  # a file is whole
         settle(folder, study, registered(study, DATA, "cpu"))
     (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 1\n")
     settle(folder, study, registered(study, DATA, "cpu"))
     (tmp_path / "helper.py").write_text("C = 2")
-    with pytest.raises(ParibusError, match=edited.format("helper.py")):
+    with pytest.raises(ParibusError, match=r"helper\.py: was edited"):
         settle(folder, study, registered(study, DATA, "cpu"))
 
 
@@ -137,72 +133,6 @@ def test_studies_edited_later_are_invalid(small_study, fabricate):
     assert verdict.evidence.invalid == "the study was changed after it was registered"
 
 
-EDITED = "was edited after it was registered"
-EDITS = {
-    "question": lambda study: study.update(question="Does the arm win?"),
-    "title": lambda study: study.update(title="The arm wins"),
-    "arms.arm.title": lambda study: study["arms"]["arm"].update(title="the winner"),
-    "arms.arm.description": lambda study: study["arms"]["arm"].update(description="better"),
-}
-DESCRIBED = {
-    "question": "Does LayerNorm help?",
-    "title": "LayerNorm",
-    "arms": {
-        "baseline": {},
-        "arm": {
-            "title": "with LayerNorm",
-            "description": "LN(x)",
-            "set": {"model.embedding.norm": "layernorm"},
-        },
-    },
-}
-
-
-@pytest.mark.parametrize("key", EDITS)
-def test_texts_edited_after_the_answer_are_found_and_shown_as_registered(
-    small_study, tmp_path, key
-):
-    study = small_study(seeds=[1, 2, 3, 4, 5], **DESCRIBED)
-    write_results(tmp_path / "r", study, lambda arm, seed: 2.5 + 0.01 * seed)
-    assert load_results(tmp_path / "r").edited == ()
-    assert not [one for one in paribus.verify(tmp_path / "r").findings if EDITED in one]
-    file = tmp_path / "r" / "study.json"
-    table = json.loads(file.read_text())
-    EDITS[key](table)
-    file.write_text(json.dumps(table))
-    results = load_results(tmp_path / "r")
-    assert results.edited == (key,)
-    assert results.study.question == DESCRIBED["question"]
-    assert results.study.title == DESCRIBED["title"]
-    arm = results.study.arms["arm"]
-    assert (arm.title, arm.description) == ("with LayerNorm", "LN(x)")
-    analysis = analyse(results)
-    verdicts = decide(analysis)
-    assert verdicts[0].word != "INVALID"
-    report = build_report(verdicts)
-    assert report.gravest is not None and report.gravest.code == "edited"
-    assert report.question == DESCRIBED["question"] and key in report.gravest.text
-    page = render(results, analysis, verdicts)
-    assert DESCRIBED["question"] in page and "the winner" not in page
-    found = paribus.verify(tmp_path / "r").findings
-    assert f"study.json: {key} {EDITED}" in found
-
-
-def test_a_run_goes_on_with_edited_texts_and_keeps_those_registered(small_study, tmp_path, caplog):
-    study = small_study(seeds=[1, 2], question="before")
-    folder = ResultsFolder(tmp_path / "r")
-    settle(folder, study, registered(study, DATA))
-    assert not caplog.records
-    same_seeds = small_study(seeds=[1, 2], question="after")
-    settle(folder, same_seeds, registered(same_seeds, DATA))
-    (warning,) = [record.getMessage() for record in caplog.records]
-    assert "question" in warning and "\n" not in warning
-    later = small_study(seeds=[1, 2, 3], question="after")
-    settle(folder, later, registered(later, DATA))
-    registration = json.loads((folder.path / "registration.json").read_text())
-    assert registration["seeds"] == [1, 2, 3]
-
-
 def test_seeds_added_before_results_are_no_peeking(small_study, tmp_path):
     folder = ResultsFolder(tmp_path / "r")
     for study in (small_study(), small_study(seeds=[1, 2, 3])):
@@ -217,7 +147,7 @@ def test_seeds_added_later_are_said(small_study, fabricate):
     first = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     more = small_study(seeds=[1, 2, 3])
     folder = ResultsFolder(first.path)
-    with pytest.raises(ParibusError, match=r"paribus extend .* --seeds 2"):
+    with pytest.raises(ParibusError, match="paribus extend"):
         folder.require_same(more)  # all trials are finished
     shutil.rmtree(folder.trial("baseline", 2).path)
     known = json.loads((first.path / "registration.json").read_text())

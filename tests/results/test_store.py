@@ -1,8 +1,6 @@
 """The store: whole files or none, seals that tell tampering, folders that hold one study."""
 
 import shutil
-from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +9,7 @@ import pytest
 from paribus.engine.execution.trial.checkpoints import keep_stacks
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, write_bytes
-from paribus.results import ResultsFolder, TrialFolder, load_results, read
+from paribus.results import ResultsFolder, TrialFolder, load_results
 from paribus.results.formats import column, write_json, write_table
 from paribus.results.read import read_answers
 from paribus.schema import KEY, SCHEMA
@@ -127,27 +125,6 @@ def test_other_folders_are_not_taken(tmp_path, small_study):
         load_results(tmp_path / "home")
 
 
-def test_a_table_of_other_columns_is_one_line(small_study, fabricate):
-    results = fabricate(small_study(), lambda arm, seed: 3.0)
-    trial = results.finished[0]
-    table = trial.read_columns("tasks.parquet")
-    write_table(trial.path / "tasks.parquet", table.append_column("more", table["items"]))
-    trial.finish()
-    with pytest.raises(ParibusError, match="the same record of two trials has other columns"):
-        _ = load_results(results.path).tasks
-
-
-def test_huge_tables_are_not_read(tmp_path, monkeypatch):
-    """Its footer says how much it is: 300 million rows of one value are a few megabytes."""
-    folder = ResultsFolder(tmp_path)
-    folder.write_columns("steps.parquet", {k: np.ones(99) for k in "ab"}, {"a": "1", "b": "1"})
-    for limit, most in (("TABLE_ROWS", 98), ("TABLE_COLUMNS", 1), ("TABLE_MEMORY", 9)):
-        with monkeypatch.context() as patch:
-            patch.setattr(f"paribus.results.formats.{limit}", most)
-            with pytest.raises(ParibusError, match=r"99 rows, 2 columns.*delete it and run again"):
-                folder.read_columns("steps.parquet")
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -180,31 +157,6 @@ def test_answers_are_the_share_of_shots_in_the_order_asked(tmp_path):
     answers = read_answers(trial)["typo"]
     np.testing.assert_array_equal(answers.right, [0.5, 0, 1])  # 7, 2 and 9
     assert answers.asked == 5
-
-
-def test_trials_finished_now_are_whole(small_study, fabricate, monkeypatch):
-    made = fabricate(small_study(), lambda arm, seed: 2 + seed / 100)
-    trial = made.finished[-1]
-    away = trial.path.parent.parent / "away"
-    trial.path.rename(away)
-    real, calls = read.root_digest, []
-
-    def digest(folder: Path) -> str:
-        found = real(folder)
-        if not calls:
-            away.rename(trial.path)
-        calls.append(found)
-        return found
-
-    monkeypatch.setattr(read, "root_digest", digest)
-    results = load_results(made.path)
-    assert results.finished == made.finished and results.root == made.root
-    assert len(calls) > 2
-    # One that never rests is said to.
-    restless = map(str, count())
-    monkeypatch.setattr(read, "root_digest", lambda folder: next(restless))
-    with pytest.raises(ParibusError, match="changes while it is read; wait for the run"):
-        load_results(made.path)
 
 
 def test_removing_takes_the_link_and_not_what_it_leads_to(tmp_path):

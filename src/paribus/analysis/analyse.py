@@ -85,6 +85,5 @@ def analyse(results: Results) -> Analysis:
         along=tuple(along(table)),
         reuse=read_reuse(folder),
         runs=runs,
-        edited=results.edited,
         excluded=dict(runs.excluded if runs else Counter(arm for arm, _ in table.failed)),
     )

@@ -401,7 +401,6 @@ class Analysis(Shown, Result):
         runs: of runs that other programs made: which files they are of; None of any other.
         interactions: differences between effects, in the order of the study, endpoint by endpoint.
         excluded: by arm, how many runs crashed or failed and are left out, as the study says.
-        edited: keys of texts that were edited after registration; `study` has the registered ones.
     """
 
     study: Study = field(repr=False)
@@ -428,7 +427,6 @@ class Analysis(Shown, Result):
     runs: RunsRecord | None = field(default=None, repr=False)
     interactions: tuple[Interacting, ...] = ()
     excluded: dict[str, int] = field(default_factory=dict)
-    edited: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def n_trials(self) -> int:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, RootModel
+from pydantic import Field
 
 from paribus.digests import package_digest
 from paribus.engine.controls import CHECKS, StackedEvidence, evidence_of
@@ -40,14 +40,6 @@ class StackedTrialForm(Record):
     causality: form(not_proven=str) | form(evaluation=float, positions=float) | None = None
     stack: list[list[Any]] = Field(default_factory=list)
     flops: Empty | form(per_token=Count, by=str) = Empty()
-
-
-class EnvironmentForm(Record):
-    """Device and software of a trial, and of each process that trained a part of it before."""
-
-    packages: form(torch=str)
-    device: str
-    resumed_from: list[form(packages=dict[str, str])] = Field(default_factory=list)
 
 
 class StackedRecords(RecordFormat):
@@ -140,11 +132,6 @@ def _trained_bytes(data: Data, record: Mapping[str, Any]) -> int | None:
 RECORDS = StackedRecords(
     required=REQUIRED,
     possible=MEASURED,
-    models={
-        "initial.json": RootModel[dict[str, form(shape=list[int], rule=str, sha256=str)]],
-        "environment.json": EnvironmentForm,
-        "tested.json": form(trial=str, scores=list[str], blocks=BLOCKS),
-    },
     trial_form=StackedTrialForm,
     packages=PACKAGES,
     blocks="blocks.parquet",

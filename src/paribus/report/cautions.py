@@ -102,13 +102,6 @@ def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condi
     return add
 
 
-@caution("edited", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
-    if c.analysis.edited:
-        keys = numbers.some(list(c.analysis.edited), MOST_SEEDS)
-        yield f"Edited after registration, and shown as registered if that is kept: {keys}."
-
-
 @caution("all_diverged", 3, judged=False)
 def _(c: Context) -> Iterator[str]:
     for arm in c.pair[::-1]:

@@ -38,7 +38,7 @@ def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
 
 
 def is_tested(folder: ResultsFolder, trial: TrialFolder) -> bool:
-    """Return True if the trial's present weights were evaluated; tested.json is written last."""
+    """Return whether the trial's present weights were evaluated; tested.json is written last."""
     home = heldout_folder(folder, trial.arm, trial.seed)
     return is_regular(home.path / FILES[0]) and home.read_json(FILES[0])["trial"] == trial.seal
 
@@ -68,23 +68,9 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
     return tested
 
 
-def judged(results: Results) -> Results:
-    """`results` with the held-out scores that the verdict is of: those of the test part, where all
-    finished trials have them; the same `results` where they do not."""
-    if not results.tested or results.tested.keys() != results.trials.keys():
-        return results
-    summaries = {trial: home.read_json(FILES[0]) for trial, home in results.tested.items()}
-    trials = {
-        key: record | {"blocks": summaries[key]["blocks"]} for key, record in results.trials.items()
-    }
-    on_test = replace(results, trials=trials, held=results.tested, source=results)
-    measured = {name for record in summaries.values() for name in record["scores"]}
-    on_test.__dict__["metrics"] = on_heldout_part(results.metrics, measured)
-    return on_test
-
-
-def on_heldout_part(metrics: Mapping[str, Metric], measured: set[str]) -> dict[str, Metric]:
-    """Return the declarations with labels that say of which text the numbers are."""
+def on_heldout_part(metrics: Mapping[str, Metric], held: Tested) -> dict[str, Metric]:
+    """Return the declarations with labels that say which numbers are of the test part."""
+    measured = {name for home in held.values() for name in home.read_json(FILES[0])["scores"]}
     renamed = {}
     for name, metric in metrics.items():
         label = metric.label
@@ -97,8 +83,7 @@ def on_heldout_part(metrics: Mapping[str, Metric], measured: set[str]) -> dict[s
 
 def awaits_heldout_part(results: Results) -> bool:
     """Return whether a test part is sealed, and trials are not evaluated on it yet."""
-    sealed = results.study.facts.seals_test or _seals_one(results)
-    return sealed and results.judged is results
+    return (results.study.facts.seals_test or _seals_one(results)) and not results.judged.held
 
 
 def judged_text(results: Results) -> str:
@@ -117,7 +102,7 @@ def judged_text(results: Results) -> str:
     opened = folder.read_opened()
     if opened is None:
         return f"{validation}: the test part is still sealed."
-    if results.judged is not results:
+    if results.judged.held:
         registered = read_registration(folder) or {}
         later = registered.get("registered_at", "") > opened["opened"]  # of seeds that came since
         return (
@@ -125,12 +110,14 @@ def judged_text(results: Results) -> str:
             f"once, on {opened['opened']}, when every trial "
             f"{'registered until then ' if later else ''}was finished.{_by_others(folder)}"
         )
+    return f"{validation}: {_unusual(results, opened)}."
+
+
+def _unusual(results: Results, opened: Mapping[str, str]) -> str:
+    """Return why an opened test part has no scores of all trials."""
     if opened["purpose"] != purpose(results.study.name):
-        return f"{validation}: the sealed test part was read before, for '{opened['purpose']}'."
-    return (
-        f"{validation}: the test part was opened, on {opened['opened']}, and not every trial is "
-        "evaluated on it."
-    )
+        return f"the sealed test part was read before its time, for '{opened['purpose']}'"
+    return f"not every trial is evaluated on the test part, which was opened on {opened['opened']}"
 
 
 def _by_others(folder: ResultsFolder) -> str:
@@ -145,20 +132,13 @@ def _by_others(folder: ResultsFolder) -> str:
 
 
 def why_not_tested(results: Results) -> str:
-    """Why scores of a finished study are not of its sealed test part, which the verdict is of;
-    empty where they are, a trial is missing, or no test part is sealed."""
-    if results.unfinished or not _seals_one(results) or results.judged is not results:
+    """Return why scores of a finished study are not of its sealed test part, which the verdict is
+    of; empty where they are, a trial is missing, or no test part is sealed."""
+    if results.unfinished or not _seals_one(results) or results.judged.held:
         return ""
-    opened = ResultsFolder(results.path).read_opened()
-    if opened is not None and opened["purpose"] != purpose(results.study.name):
-        return (
-            "the sealed test part, which the verdict is of, was read before its time, for "
-            f"'{opened['purpose']}'"
-        )
-    return (
-        "the trials are not evaluated on the sealed test part, which the verdict is of; run the "
-        "study again"
-    )
+    if opened := ResultsFolder(results.path).read_opened():
+        return f"{_unusual(results, opened)}; run the study again"
+    return "the trials are not evaluated on the sealed test part yet; run the study again"
 
 
 def _seals_one(results: Results) -> bool:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import platform
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ MOST_BYTES = 4096
 def hold(folder: Path) -> Iterator[None]:
     """Hold the lock of `folder`, which exists. Raises ParibusError if another run holds it."""
     path = folder / NAME
-    own = process_record() | {"token": secrets.token_hex(8)}
+    own = process_record()
     _take(path, own)
     try:
         yield
@@ -55,7 +54,7 @@ def _take(path: Path, own: dict[str, Any]) -> None:
     """Create the lock file, in place of one that a dead process of this host has left."""
     holder = _read(path)
     if holder is not None and is_dead(holder):
-        _remove(path, holder)
+        path.unlink(missing_ok=True)
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:
@@ -71,16 +70,6 @@ def _take(path: Path, own: dict[str, Any]) -> None:
         ) from None
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(own, file)
-
-
-def _remove(path: Path, dead: dict[str, Any]) -> None:
-    """Remove the lock file of a dead run, unless another run has just replaced it."""
-    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with contextlib.suppress(FileNotFoundError):
-        path.rename(aside)
-        if _read(aside) != dead:
-            aside.rename(path)
-        aside.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from paribus.digests import canonical_json
 from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
@@ -28,52 +26,25 @@ from paribus.results.curves import (
     read_curves,
     timed_in_turn,
 )
-from paribus.results.formats import (
-    COLUMNS,
-    joined,
-    not_what_was_written,
-    require,
-    write_tables_in_turn,
-)
-from paribus.results.heldout_part import Tested, judged, read_heldout
+from paribus.results.formats import COLUMNS, as_model, write_table
+from paribus.results.heldout_part import Tested, on_heldout_part, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
-from paribus.results.records import Trial, distinct, records_of
-from paribus.results.registration import as_registered, edited_words, read_registration
-from paribus.results.store import (
-    CAMPAIGN,
-    DATA,
-    IDEAS,
-    THROUGHPUT,
-    ResultsFolder,
-    root_digest,
-)
+from paribus.results.records import Timing, Trial, distinct, records_of
+from paribus.results.registration import read_registration
+from paribus.results.store import CAMPAIGN, DATA, IDEAS, THROUGHPUT, ResultsFolder, root_digest
 from paribus.results.trial_folder import TrialFolder
 from paribus.shown import Shown
-from paribus.study import Study, changed_sources, first_stage
-from paribus.study.custom_code import Sources
+from paribus.study import Study, first_stage
 from paribus.untrusted_io import is_regular
 
 SERIES = "series.parquet"
-
-# The tidy tables of `Results`: those that are small, and those that are written trial by trial.
-WHOLE = ("scores", "steps", "curve", "tasks", "sampling", "throughput")
-BY_TRIAL = ("probes", "evaluation", "blocks", "items")
-TABLES = (*WHOLE, *BY_TRIAL)
-READINGS = 5  # of a folder that changes meanwhile, before that is said
-
-
-if TYPE_CHECKING:
-    shared_property = cached_property
-else:
-
-    class shared_property(cached_property):  # noqa: N801 - it stands where `cached_property` does
-        """A cached property that a view takes from what it is a view of."""
-
-        def __get__(self, instance, owner=None):
-            """Return the value; of a view (its `source` is not None) its source's."""
-            if instance is None or instance.source is None:
-                return super().__get__(instance, owner)
-            return getattr(instance.source, self.attrname)
+# The tidy tables of `Results`.
+TABLES = (
+    *("scores", "steps", "curve", "tasks", "sampling", "throughput"),
+    *("probes", "evaluation", "blocks", "items"),
+)
+LABELS = ("probe", "part", "statistic", "unit")  # of a column of probes.parquet
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,34 +59,59 @@ class Results(Shown):
         looks: those that were taken, of a study that has some.
         tested: where what trials gave on the sealed test part is; empty before it was opened.
         held: where held-out scores are read, if not in a trial's own records (`judged`).
-        source: of a view of other held-out scores, what it is a view of (`judged`).
         later_stage: of the first stage alone, why the second one does not count; else empty.
-        edited: keys of texts in study.json that are not the registered ones, which `study` has.
     """
 
     path: Path
     study: Study
     finished: tuple[TrialFolder, ...]
     unfinished: tuple[TrialFolder, ...]
-    trials: dict[tuple[str, int], dict[str, Any]]
+    trials: dict[Trial, dict[str, Any]]
     root: str
     looks: tuple[Entry, ...] = ()
     tested: Tested = field(default_factory=dict)
     held: Tested = field(default_factory=dict)
-    source: Results | None = None
     later_stage: str = ""
-    edited: tuple[str, ...] = ()
 
     @cached_property
     def judged(self) -> Results:
         """View with the held-out scores that the verdict is of: those of the sealed test part, once
         all trials have them (`paribus.results.heldout_part`)."""
-        return judged(self)
+        if not self.tested or self.tested.keys() != self.trials.keys():
+            return self
+        blocks = {trial: home.read_json("tested.json") for trial, home in self.tested.items()}
+        trials = {
+            trial: record | {"blocks": blocks[trial]["blocks"]}
+            for trial, record in self.trials.items()
+        }
+        return replace(self, trials=trials, held=self.tested)
 
     @cached_property
     def standing(self) -> Results:
-        """View for the verdict: one stage if the second is unfinished or broke a control."""
-        return standing(self)
+        """View for the verdict: the first stage alone while the second one is unfinished, or if it
+        breaks a control that the first one kept."""
+        first = first_stage(self.study)
+        if first is self.study:
+            return self
+        missing = sum(trial.seed not in first.seeds for trial in self.unfinished)
+        part = replace(
+            self,
+            study=first,
+            finished=tuple(trial for trial in self.finished if trial.seed in first.seeds),
+            unfinished=tuple(trial for trial in self.unfinished if trial.seed in first.seeds),
+            trials={key: record for key, record in self.trials.items() if key[1] in first.seeds},
+            tested={key: home for key, home in self.tested.items() if key[1] in first.seeds},
+        )
+        if missing:
+            return replace(part, later_stage=f"{missing} of its trials are not finished")
+        broken, before = (
+            {(control.name, control.arm) for control in group.controls if control.state == "broken"}
+            for group in (self, part)
+        )
+        if not broken - before:
+            return self
+        names = ", ".join(sorted({name for name, _ in broken - before}))
+        return replace(part, later_stage=f"it breaks {names}")
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
         """Return where the held-out scores of a trial are."""
@@ -134,16 +130,16 @@ class Results(Shown):
         """Return a figure as an Altair chart: `loss`, an endpoint, or any that the page has."""
         return import_module("paribus.figures").plot(self, name)
 
-    @shared_property
+    @cached_property
     def controls(self) -> list[Control]:
         """Return what had to be equal between arms, and whether the records show that it was."""
         return self.controls_among(self.trials)
 
-    def controls_among(self, trials: Collection[tuple[str, int]]) -> list[Control]:
+    def controls_among(self, trials: Collection[Trial]) -> list[Control]:
         """Return the controls as far as these trials show."""
         records = [record for record in self._records if (record.arm, record.seed) in trials]
-        repeated = ResultsFolder(self.path).read_repeated(self.study.arms)
-        opened = ResultsFolder(self.path).read_opened()
+        folder = ResultsFolder(self.path)
+        repeated, opened = folder.read_repeated(self.study.arms), folder.read_opened()
         checks = records_of(self.study).checks(self._registered)
         return check_controls(self.study, records, checks, repeated, opened)
 
@@ -162,73 +158,39 @@ class Results(Shown):
         records = records_of(self.study)
         return [records.evidence(f, self.trials[f.arm, f.seed], self.data) for f in self.finished]
 
-    @shared_property
+    @cached_property
     def tuning_trials(self) -> Results | None:
         """Return the tuning trials, a study of their own; None if none was begun. Raises as
         `load_results` does."""
         folder = ResultsFolder(self.path).tuning_trials
         return load_results(folder.path, trust=not self.study.is_foreign) if folder.exists else None
 
-    @shared_property
-    def trial_steps(self) -> dict[tuple[str, int], pa.Table]:
-        """Measurements of every step, by (arm, seed)."""
-        return all_rows(lambda folder: folder.read_columns("steps.parquet"), self.finished)
+    # Records by (arm, seed)
+
+    def _each(
+        self, read: Callable[[TrialFolder], Read], trials: Iterable[TrialFolder] | None = None
+    ) -> dict[Trial, Read]:
+        folders = self.finished if trials is None else trials
+        return {(folder.arm, folder.seed): read(folder) for folder in folders}
 
     @cached_property
-    def trial_series(self) -> dict[tuple[str, int], pa.Table]:
+    def trial_steps(self) -> dict[Trial, pa.Table]:
+        """Measurements of every step, by (arm, seed)."""
+        return self._each(lambda folder: folder.read_columns("steps.parquet"))
+
+    @cached_property
+    def trial_series(self) -> dict[Trial, pa.Table]:
         """Curves of other programs by (arm, seed): metric, step and value."""
         folders = [folder for folder in self.finished if is_regular(folder.path / SERIES)]
-        return all_rows(lambda folder: folder.read_columns(SERIES), folders)
+        return self._each(lambda folder: folder.read_columns(SERIES), folders)
 
     @cached_property
-    def steps(self) -> pa.Table:
-        """Every step of every finished trial: arm, seed, step and what was measured.
-
-        Null is what a trial does not measure, such as the loss scale where none is float16.
-        """
-        tables = [trial_rows(f, self.trial_steps[f.arm, f.seed]) for f in self.finished]
-        return pa.concat_tables(tables or [empty_rows("step")], promote_options="default")
-
-    @shared_property
-    def trial_probes(self) -> dict[tuple[str, int], pa.Table]:
-        """Measurements of probes, by (arm, seed)."""
-        return all_rows(read_probes, self.finished)
+    def trial_probes(self) -> dict[Trial, pa.Table]:
+        """Measurements of probes, by (arm, seed): a column each, absent where it was not kept."""
+        return self._each(lambda folder: folder.read_columns("probes.parquet"))
 
     @cached_property
-    def probes(self) -> pa.Table:
-        """Measurements of probes, tidy: arm, seed, step, probe, part, statistic, value, unit."""
-        return self._whole("probes", "step", "probe", "part", "statistic", "value", "unit")
-
-    def parts(self, name: str) -> Iterator[pa.Table]:
-        """Yield the tidy table "probes", "evaluation", "items" or "blocks", trial by trial.
-
-        They may be larger than memory, all together.
-        """
-        for folder in self.finished:
-            trial = folder.arm, folder.seed
-            if name == "probes":
-                table = tidy_probes(self.trial_probes[trial])
-            elif name == "blocks":
-                table = self.trial_blocks[trial]
-                table = table.add_column(0, "block", pa.array(range(len(table)), pa.int32()))
-            else:
-                home = self.held_out(folder) if name == "evaluation" else folder
-                table = home.read_columns(f"{name}.parquet")
-            yield trial_rows(folder, table)
-
-    def _whole(self, name: str, *columns: str) -> pa.Table:
-        return joined(list(self.parts(name)) or [empty_rows(*columns)])
-
-    @cached_property
-    def evaluation(self) -> pa.Table:
-        """Held-out measures, tidy: arm, seed, measure, part, value, total, count, unit.
-
-        Where a value is a ratio of sums, it is total / count; an absent part has no row.
-        """
-        return self._whole("evaluation", "measure", "part", "value", "total", "count", "unit")
-
-    @shared_property
-    def trial_curves(self) -> dict[tuple[str, int], LossCurve]:
+    def trial_curves(self) -> dict[Trial, LossCurve]:
         """Held-out loss along training, by (arm, seed); of trials that measured it."""
         if not any("iterations" in trial for trial in self.trials.values()):
             return {}
@@ -238,6 +200,105 @@ class Results(Shown):
     def curves_in_turn(self) -> bool:
         """True if the seconds of curves come from the timing of arms."""
         return timed_in_turn(self.trials, self._turns)
+
+    @cached_property
+    def trial_tasks(self) -> dict[Trial, pa.Table]:
+        """Task accuracy, by (arm, seed): task, shots, chance, items, correct, accuracy ..."""
+        form = records_of(self.study)
+        asks = "tasks.parquet" in (*form.required, *form.possible)
+        folders = self.finished if asks else ()
+        return self._each(lambda folder: folder.read_columns("tasks.parquet"), folders)
+
+    @cached_property
+    def trial_answers(self) -> dict[Trial, dict[str, Answers]]:
+        """Answers to the questions of each task, by (arm, seed)."""
+        return self._each(read_answers)
+
+    @cached_property
+    def trial_blocks(self) -> dict[Trial, pa.Table]:
+        """Sums of every block of the validation split, by (arm, seed)."""
+        name = records_of(self.study).blocks
+        return self._each(lambda folder: self.held_out(folder).read_columns(name))
+
+    @cached_property
+    def has_blocks(self) -> bool:
+        """True if every trial has sums of blocks; tuning trials have none."""
+        name = records_of(self.study).blocks
+        return all(is_regular(self.held_out(f).path / name) for f in self.finished)
+
+    @cached_property
+    def timing(self) -> dict[Trial, dict[str, float]]:
+        """timing.json by (arm, seed); a trainer of the user's own may leave it out."""
+        all_are = records_of(self.study).is_timed
+        timed = [f for f in self.finished if all_are or is_regular(f.path / "timing.json")]
+
+        def read(folder: TrialFolder) -> dict[str, float]:
+            record = folder.read_json("timing.json")
+            as_model(Timing, record, folder.path / "timing.json")  # it has no seal
+            return record
+
+        return self._each(read, timed)
+
+    @cached_property
+    def _turns(self) -> dict[Trial, dict[str, float | None]]:
+        """Timed speeds and training memory by (arm, seed)."""
+        return turns(self.throughput)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """data.json: token classes, duplicates and leakage of the corpus; empty before a run."""
+        return ResultsFolder(self.path).read_sealed(DATA)
+
+    # Tidy tables: a row for each value, with its arm and seed
+
+    def _tidy(self, tables: Iterable[tuple[Trial, pa.Table]], *columns: str) -> pa.Table:
+        """Join tables of trials; `columns` are those of a table without rows."""
+        rows = [trial_rows(*trial, table) for trial, table in tables]
+        if not rows:
+            return empty_rows(*columns)
+        # Null is what a trial does not measure, such as the loss scale where none is float16.
+        return pa.concat_tables(rows, promote_options="default").unify_dictionaries()
+
+    @cached_property
+    def steps(self) -> pa.Table:
+        """Every step of every finished trial: arm, seed, step and what was measured."""
+        return self._tidy(self.trial_steps.items(), "step")
+
+    @cached_property
+    def probes(self) -> pa.Table:
+        """Measurements of probes: arm, seed, step, probe, part, statistic, value, unit."""
+        tables = ((trial, tidy_probes(table)) for trial, table in self.trial_probes.items())
+        return self._tidy(tables, "step", "probe", "part", "statistic", "value", "unit")
+
+    @cached_property
+    def evaluation(self) -> pa.Table:
+        """Held-out measures: arm, seed, measure, part, value, total, count, unit.
+
+        Where a value is a ratio of sums, it is total / count; an absent part has no row.
+        """
+        name = "evaluation.parquet"
+        tables = self._each(lambda folder: self.held_out(folder).read_columns(name))
+        return self._tidy(tables.items(), *COLUMNS[name])
+
+    @cached_property
+    def blocks(self) -> pa.Table:
+        """Blocks of the validation split: arm, seed, block, loss_sum_nats, correct ..."""
+        tables = (
+            (trial, table.add_column(0, "block", pa.array(range(len(table)), pa.int32())))
+            for trial, table in self.trial_blocks.items()
+        )
+        return self._tidy(tables, "block", *COLUMNS[records_of(self.study).blocks])
+
+    @cached_property
+    def tasks(self) -> pa.Table:
+        """Task accuracy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
+        return self._tidy(self.trial_tasks.items(), "task", "shots", "accuracy")
+
+    @cached_property
+    def items(self) -> pa.Table:
+        """Every question's answer: arm, seed, task, shots, item, answer, predicted ..."""
+        tables = self._each(lambda folder: folder.read_columns("items.parquet"))
+        return self._tidy(tables.items(), "task", "shots", "item")
 
     @cached_property
     def curve(self) -> pa.Table:
@@ -266,37 +327,12 @@ class Results(Shown):
         return pa.Table.from_pylist(rows, schema=schema)
 
     @cached_property
-    def data(self) -> dict[str, Any]:
-        """data.json: token classes, duplicates and leakage of the corpus; empty before a run."""
-        return ResultsFolder(self.path).read_sealed(DATA)
-
-    @shared_property
-    def tasks(self) -> pa.Table:
-        """Task accuracy, tidy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
-        form = records_of(self.study)
-        asked = self.finished if "tasks.parquet" in (*form.required, *form.possible) else ()
-        tables = [trial_rows(f, self.trial_tasks[f.arm, f.seed]) for f in asked]
-        return joined(tables or [empty_rows("task", "shots", "accuracy")])
-
-    @shared_property
-    def trial_tasks(self) -> dict[tuple[str, int], pa.Table]:
-        """Tables of `tasks` by (arm, seed)."""
-        return all_rows(lambda folder: folder.read_columns("tasks.parquet"), self.finished)
-
-    @shared_property
-    def trial_answers(self) -> dict[tuple[str, int], dict[str, Answers]]:
-        """Answers to the questions of each task, by (arm, seed)."""
-        return all_rows(read_answers, self.finished)
-
-    @cached_property
-    def items(self) -> pa.Table:
-        """Every question's answer, tidy: arm, seed, task, shots, item, answer, predicted ..."""
-        return self._whole("items", "task", "shots", "item")
-
-    @cached_property
-    def blocks(self) -> pa.Table:
-        """Blocks of the validation split: arm, seed, block, loss_sum_nats, correct ..."""
-        return self._whole("blocks", "block", *COLUMNS[records_of(self.study).blocks])
+    def throughput(self) -> pa.Table:
+        """Timed speeds: arm, seed, kind, tokens, seconds, bytes."""
+        folder = ResultsFolder(self.path)
+        if not folder.has_timed(self.trials):
+            return empty_rows("kind", "tokens", "seconds")
+        return folder.read_columns(THROUGHPUT)
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -305,11 +341,10 @@ class Results(Shown):
         Of what the study compares they are those that were registered; of the rest those that the
         trials recorded.
         """
-        registered = self._registered
         declared: dict[str, Metric] = {}
         for (arm, seed), metrics in distinct(self.trials, "metrics"):
             declared = from_records(metrics, f"trial {arm}/seed-{seed}") | declared
-        fixed = from_records(registered.get("metrics", {}), "the registration")
+        fixed = from_records(self._registered.get("metrics", {}), "the registration")
         measured = {name: metric for name, metric in declared.items() if metric.record != "probes"}
         compared = {
             name: fixed.get(name)
@@ -317,9 +352,10 @@ class Results(Shown):
             or Metric(name, readable(name), "", "neither", "evaluation")
             for name in self.study.metrics
         }
-        return measured | compared
+        metrics = measured | compared
+        return on_heldout_part(metrics, self.held) if self.held else metrics
 
-    @shared_property
+    @cached_property
     def drawings(self) -> list[Drawing]:
         """Drawings of the columns that trials recorded during training."""
         return together(
@@ -355,59 +391,29 @@ class Results(Shown):
 
     def _values(self, folder: TrialFolder) -> dict[str, dict[str, Any]]:
         """Return the values from which a trial's metrics are read, by `Metric.record`."""
-        trial, wanted = (folder.arm, folder.seed), dict[str, list[str]]()
+        trial, home = (folder.arm, folder.seed), self.held_out(folder)
+        wanted: dict[str, list[str]] = {}
         for metric in self.metrics.values():
             wanted.setdefault(metric.record, []).append(metric.key)
-        parts = {}
-        if "parts" in wanted:
-            columns = ["measure", "part", "value"]
-            rows = self.held_out(folder).read_columns("evaluation.parquet", columns)
-            parts = {f"{row['measure']}/{row['part']}": row["value"] for row in rows.to_pylist()}
-        return {
-            "evaluation": self.held_out(folder).read_json("evaluation.json"),
-            "parts": parts,
-            "tasks": by_task(self.trial_tasks[trial]) if "tasks" in wanted else {},
+        values: dict[str, dict[str, Any]] = {
+            "evaluation": home.read_json("evaluation.json"),
             "steps": last_row(self.trial_steps[trial]),
-            "probes": last_row(read_probes(folder, wanted["probes"])) if "probes" in wanted else {},
-            "curve": curve_values(
+            "turns": self._turns.get(trial, {}),
+        }
+        if "parts" in wanted:
+            rows = home.read_columns("evaluation.parquet", ["measure", "part", "value"])
+            values["parts"] = {
+                f"{row['measure']}/{row['part']}": row["value"] for row in rows.to_pylist()
+            }
+        if "tasks" in wanted:
+            values["tasks"] = by_task(self.trial_tasks[trial])
+        if "probes" in wanted:
+            values["probes"] = last_row(folder.read_columns("probes.parquet", wanted["probes"]))
+        if "curve" in wanted:
+            values["curve"] = curve_values(
                 self.study, self.trial_curves, *trial, in_turn=self.curves_in_turn
             )
-            if "curve" in wanted
-            else {},
-            "turns": self._turns.get(trial, {}) if "turns" in wanted else {},
-        }
-
-    @cached_property
-    def trial_blocks(self) -> dict[tuple[str, int], pa.Table]:
-        """Sums of every block of the validation split, by (arm, seed)."""
-        name = records_of(self.study).blocks
-        return all_rows(lambda f: self.held_out(f).read_columns(name), self.finished)
-
-    @cached_property
-    def has_blocks(self) -> bool:
-        """True if every trial has sums of blocks; tuning trials have none."""
-        name = records_of(self.study).blocks
-        return all(is_regular(self.held_out(f).path / name) for f in self.finished)
-
-    @cached_property
-    def _turns(self) -> dict[tuple[str, int], dict[str, float | None]]:
-        """Timed speeds and training memory by (arm, seed)."""
-        return turns(self.throughput)
-
-    @cached_property
-    def throughput(self) -> pa.Table:
-        """Table of timed speeds: arm, seed, kind, tokens, seconds, bytes."""
-        folder = ResultsFolder(self.path)
-        if not folder.has_timed(self.trials):
-            return empty_rows("kind", "tokens", "seconds")
-        return folder.read_columns(THROUGHPUT)
-
-    @shared_property
-    def timing(self) -> dict[tuple[str, int], dict[str, float]]:
-        """timing.json by (arm, seed); a trainer of the user's own may leave it out."""
-        all_are = records_of(self.study).is_timed
-        timed = [f for f in self.finished if all_are or (f.path / "timing.json").exists()]
-        return {(f.arm, f.seed): f.read_json("timing.json") for f in timed}
+        return values
 
 
 def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Results:
@@ -417,40 +423,36 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
     A run may be under way in it: trials that it finishes later are no part of what is returned.
     """
     folder = ResultsFolder(Path(path))
-    for _ in range(READINGS):
-        # A trial that is finished, or seeds that are added, between two files of one reading.
-        root = root_digest(folder.path)
-        results = _load(folder, root, trust=trust)
-        if root_digest(folder.path) == root:
-            return results
-    raise ParibusError(f"{folder.path} changes while it is read; wait for the run that writes it")
-
-
-def _load(folder: ResultsFolder, root: str, *, trust: bool) -> Results:
     if is_regular(folder.path / CAMPAIGN) and not is_regular(folder.path / "registration.json"):
         raise ParibusError(
             f"{folder.path} is a campaign: `paribus campaign status {folder.path}` tells of it; "
             f"its results folders are in {folder.path / IDEAS}, and that of its end is final"
         )
-    written = folder.read_study(trust=trust)
-    registered = read_registration(folder) or {}
-    study = as_registered(written, registered)
-    require_choice(study, folder.path, folder.read_tuning())
-    finished = tuple(
-        trial for trial in (folder.trial(*label) for label in study.trials) if trial.is_finished
-    )
-    form = records_of(study)
+    root, study = root_digest(folder.path), folder.read_study(trust=trust)
+    form, trials = records_of(study), [folder.trial(*trial) for trial in study.trials]
+    finished = tuple(trial for trial in trials if trial.is_finished)
+    settings = {arm: study.setting(arm).model_dump(mode="json") for arm in study.arms}
+    records: dict[Trial, dict[str, Any]] = {}
     for trial in finished:
         trial.verify(form.required, form.possible)
-    records = read_trials(study, finished)
-    require_own(study, finished, records)
+        record = trial.read_json("trial.json")
+        as_model(form.trial_form, record, trial.path / "trial.json")
+        expected = {"arm": trial.arm, "seed": trial.seed, "setting": settings[trial.arm]}
+        for name, value in expected.items():
+            if record[name] != value:
+                raise trial.error(f"its records are of another {name}")
+        records[trial.arm, trial.seed] = record
     looks = tuple(read_looks(folder))
-    needed = (folder.trial(arm, seed) for arm, seed in needed_trials(study, looks))
-    unfinished = tuple(trial for trial in needed if not trial.is_finished)
-    tested = read_heldout(folder, finished)
+    needed = [trial for trial in needed_trials(study, looks) if trial not in records]
     return Results(
-        *(folder.path, study, finished, unfinished, records, root, looks, tested),
-        edited=edited_words(written, registered),
+        path=folder.path,
+        study=study,
+        finished=finished,
+        unfinished=tuple(folder.trial(*trial) for trial in needed),
+        trials=records,
+        root=root,
+        looks=looks,
+        tested=read_heldout(folder, finished),
     )
 
 
@@ -463,14 +465,7 @@ def write_tables(results: Results) -> None:
     pyarrow.csv.write_csv(results.scores, sink)
     write_bytes(folder / "scores.csv", sink.getvalue().to_pybytes())
     for name in TABLES:
-        in_turn = name in BY_TRIAL and results.finished
-        tables = results.parts(name) if in_turn else [getattr(results, name)]
-        write_tables_in_turn(folder / f"{name}.parquet", tables)
-
-
-Read = TypeVar("Read")
-
-LABELS = ("probe", "part", "statistic", "unit")  # of its columns
+        write_table(folder / f"{name}.parquet", getattr(results, name))
 
 
 def last_row(table: pa.Table) -> dict[str, Any]:
@@ -478,42 +473,16 @@ def last_row(table: pa.Table) -> dict[str, Any]:
     return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
 
 
-def trial_rows(folder: TrialFolder, table: pa.Table) -> pa.Table:
+def trial_rows(arm: str, seed: int, table: pa.Table) -> pa.Table:
     """Return the table of one trial with its arm and seed in front."""
     n = len(table)
-    table = table.add_column(0, "seed", pa.repeat(pa.scalar(folder.seed, pa.int64()), n))
-    return table.add_column(0, "arm", pa.repeat(pa.scalar(folder.arm, pa.string()), n))
+    table = table.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int64()), n))
+    return table.add_column(0, "arm", pa.repeat(pa.scalar(arm, pa.string()), n))
 
 
 def empty_rows(*columns: str) -> pa.Table:
     """Return an empty table with arm, seed and these columns."""
     return pa.table({name: pa.nulls(0) for name in ("arm", "seed", *columns)})
-
-
-def all_rows(
-    read: Callable[[TrialFolder], Read], trials: Iterable[TrialFolder]
-) -> dict[tuple[str, int], Read]:
-    """Return what `read` gives of every trial, by (arm, seed), with a thread for each core.
-
-    A Parquet file is opened and read where other threads may run meanwhile.
-    """
-    folders = list(trials)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        tables = list(pool.map(read, folders))
-    return {(f.arm, f.seed): table for f, table in zip(folders, tables, strict=True)}
-
-
-def read_probes(folder: TrialFolder, names: list[str] | None = None) -> pa.Table:
-    """Return what the probes of a trial measured, a column each; no row where it was not kept."""
-    table = folder.read_columns("probes.parquet", names)
-    for column in table.schema:
-        if column.name == "step":
-            continue
-        why = "" if set(LABELS) <= _labels(column).keys() else "has no labels"
-        why = why if pa.types.is_floating(column.type) else "holds no numbers"
-        if why:
-            raise not_what_was_written(folder.path / "probes.parquet", f"'{column.name}' {why}")
-    return table
 
 
 def tidy_probes(table: pa.Table) -> pa.Table:
@@ -522,7 +491,10 @@ def tidy_probes(table: pa.Table) -> pa.Table:
     columns = [column.to_numpy() for column in table.columns]
     values = np.array(columns, np.float32).reshape(table.num_columns, len(step))
     at, row = np.nonzero(~np.isnan(values))
-    labels = [_labels(field) for field in table.schema]
+    labels = [
+        {key.decode(): word.decode() for key, word in field.metadata.items()}
+        for field in table.schema
+    ]
     tidy = {"step": pa.array(step[row], pa.int32())}
     for name in LABELS:
         words = pa.array([of_column[name] for of_column in labels], pa.string())
@@ -530,10 +502,6 @@ def tidy_probes(table: pa.Table) -> pa.Table:
     return pa.table({**tidy, "value": pa.array(values[at, row])}).select(
         ["step", *LABELS[:-1], "value", "unit"]
     )
-
-
-def _labels(field: pa.Field) -> dict[str, str]:
-    return {key.decode(): word.decode() for key, word in (field.metadata or {}).items()}
 
 
 def by_task(cells: pa.Table) -> dict[str, float]:
@@ -553,62 +521,6 @@ def turns(throughput: pa.Table) -> dict[tuple[str, int], dict[str, float | None]
         n_bytes = row.get("bytes")
         scores[f"{row['kind']}/MiB"] = n_bytes / 2**20 if n_bytes else None
     return by_trial
-
-
-def read_trials(study: Study, finished: Iterable[TrialFolder]) -> dict[Trial, dict[str, Any]]:
-    """trial.json by (arm, seed). Raises ParibusError where one is damaged."""
-    records: dict[Trial, dict[str, Any]] = {}
-    known: dict[str, Any] = {}
-    form = records_of(study).trial_form
-    for folder in finished:
-        record = folder.read_json("trial.json")
-        require(folder.path / "trial.json", record, {"trial.json": form})
-        # Settings, declarations and descriptions of the data, most of a record, are the same in all
-        # trials of an arm: they are in memory once.
-        records[folder.arm, folder.seed] = {
-            key: known.setdefault(canonical_json(value), value)
-            if isinstance(value, dict | list)
-            else value
-            for key, value in record.items()
-        }
-    return records
-
-
-def require_own(
-    study: Study, finished: Iterable[TrialFolder], records: Mapping[Trial, dict[str, Any]]
-) -> None:
-    """Raise ParibusError where a trial's records are those of another arm, seed or setting, or
-    where trials of one arm were trained with different custom code."""
-    dumped = {arm: study.setting(arm).model_dump(mode="json") for arm in study.arms}
-    kept = {arm: list(getattr(study.setting(arm), "kept_steps", ())) for arm in study.arms}
-    code: dict[str, tuple[TrialFolder, dict[str, Sources]]] = {}
-    for folder in finished:
-        trial = records[folder.arm, folder.seed]
-        expected = {"arm": folder.arm, "seed": folder.seed, "setting": dumped[folder.arm]}
-        for name, value in expected.items():
-            if trial[name] != value:
-                raise folder.error(f"its records are of another {name}")
-        if folder.sealed_steps != kept[folder.arm]:
-            raise folder.error("it has weights of other steps than training.keep names")
-        first, sources = code.setdefault(folder.arm, (folder, trial["own_modules"]))
-        if changed := changed_sources(sources, trial["own_modules"]):
-            names = ", ".join(sorted(changed))
-            raise folder.error(f"it was trained with another version of {names} than {first.label}")
-
-
-def require_choice(study: Study, folder: Path, record: dict[str, Any]) -> None:
-    """Raise ParibusError where a study's arms have other values than tuning.json, `record`, says.
-
-    A study that is not tuned yet has chosen nothing.
-    """
-    stated = study.tuning.chosen if study.tuning else {}
-    sealed = {arm: chosen["values"] for arm, chosen in record.get("chosen", {}).items()}
-    if stated and stated != sealed:
-        raise ParibusError(
-            f"{folder}: study.json has other values for its arms than tuning.json chose; restore "
-            "it",
-            code="changed",
-        )
 
 
 @dataclass(frozen=True)
@@ -639,36 +551,3 @@ def read_answers(folder: TrialFolder) -> dict[str, Answers]:
         right = np.bincount(place, correct[rows]) / np.bincount(place)
         by_code[word] = Answers(right[np.argsort(first)], int(rows.sum()))
     return by_code
-
-
-def standing(results: Results) -> Results:
-    """`results` as far as they can be judged: of a study whose second stage is not finished, or
-    breaks a control that its first one kept, the first stage alone."""
-    study = results.study
-    if not study.stages:
-        # Between the two files that `extend` writes: the study is still that of the first stage.
-        registered = read_registration(ResultsFolder(results.path)) or {}
-        stages = (registered.get("stages") or {}).get("seeds")
-        begun = stages and registered["seeds"][: stages[0]] == list(study.seeds)
-        why = "its registration was interrupted; run `paribus extend` again"
-        return replace(results, later_stage=why) if begun else results
-    first = first_stage(study)
-    seeds = set(first.seeds)
-    missing = sum(trial.seed not in seeds for trial in results.unfinished)
-    why = f"{missing} of its trials are not finished" if missing else ""
-    part = replace(
-        results,
-        study=first,
-        finished=tuple(trial for trial in results.finished if trial.seed in seeds),
-        unfinished=tuple(trial for trial in results.unfinished if trial.seed in seeds),
-        trials={trial: record for trial, record in results.trials.items() if trial[1] in seeds},
-        tested={trial: home for trial, home in results.tested.items() if trial[1] in seeds},
-    )
-    if not why:
-        broken, before = (
-            {(control.name, control.arm) for control in group.controls if control.state == "broken"}
-            for group in (results, part)
-        )
-        if broken - before:
-            why = f"it breaks {', '.join(sorted({name for name, _ in broken - before}))}"
-    return replace(part, later_stage=why) if why else results

@@ -1,26 +1,20 @@
-"""JSON records of a results folder, one model for each file.
+"""JSON records of a results folder, and what differs between the records of trainers.
 
-A seal says that a record is the one that was written; some files have none (registration.json,
-trial.json ...), and may have been edited, cut short or put there by somebody else. `require` holds
-a parsed file against the model of its name: readers may then rely on every key that a model
-states. Files that only one trainer writes are in the `RecordFormat` of that trainer. Keys that
-none states are left to whoever compares them (`paribus.verification`).
+A seal says that a record is the one that was written. A model here checks a record that has no
+seal, or that is passed on as an object; readers may then rely on every key that the model states.
 """
 
 # pyright: reportInvalidTypeForm=false
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
+from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
-from paribus.errors import ParibusError
+from paribus.digests import canonical_json
 from paribus.ledger import TextPart
 from paribus.results.controls import (
     Checks,
@@ -66,7 +60,9 @@ _OwnRule = form(sources=Table, rule=Table)
 _StagesRecord = form(seeds=list[int], weights=list[Number])
 
 
-class _Registration(Record):
+class Registration(Record):
+    """registration.json."""
+
     study_digest: str
     seeds: list[int]
     number: int
@@ -82,7 +78,6 @@ class _Registration(Record):
     # What earlier ones, or the first of a study, do not say.
     seeds_added_after_results: list[int] = []
     results_when_registered: list[str] = []
-    words: dict[str, str | dict[str, dict[str, str]]] = {}
     tasks: Table = {}
     looks: Table = {}
     stages: Empty | _StagesRecord = Empty()
@@ -92,13 +87,6 @@ class _Registration(Record):
     trainer: Table = {}
     retries: Count | None = None
     files: dict[str, str] = {}  # of other programs' runs, those that were there already
-
-
-_LookEndpoint = form(pairs=int)
-_LookContrast = form(decision=str, look=int, endpoints=dict[str, _LookEndpoint])
-_Look = form(look=int, seeds=int, contrasts=dict[str, _LookContrast])
-_Looks = form(looks=list[_Look])
-_Opened = form(purpose=str, digest=str, opened=str)
 
 
 class FirstUse(Record):
@@ -154,17 +142,6 @@ class RunsRecord(Record):
     sha256: dict[str, str] = {}
 
 
-_Tested = form(trials=dict[str, dict[str, str]])
-
-
-class _Manifest(RootModel[dict[str, str]]):
-    model_config = ConfigDict(strict=True)
-
-
-_AnalysisRecord = form(contrasts=list[Table], controls=list[Table])
-_VerdictRecord = form(verdicts=list[Table])
-
-
 class TrialJson(Record):
     """trial.json, of any trainer."""
 
@@ -177,85 +154,22 @@ class TrialJson(Record):
     diverged_at: int | None
 
 
-class _Timing(Record):
+class Timing(Record):
+    """timing.json, which is not sealed: a trial that is trained again takes another time."""
+
     training_seconds: Positive
     evaluation_seconds: float
     curve_seconds: list[float] = []
 
 
-_Leakage = form(in_training=Count, validation_tokens=Count)
-_LookedAt = form(tokens=Count, duplicates=Count)
-_TextRules = form(near_duplicate_jaccard=float, shingle_characters=Count, run_tokens=Count)
-
-
-class _DescribedText(Record):
-    token_classes: dict[str, dict[str, Count]] = {}
-    duplicates: dict[str, dict[str, Count]] = {}
-    leakage: Empty | _Leakage = Empty()
-    looked_at: Empty | _LookedAt = Empty()
-    rules: Empty | _TextRules = Empty()
-
-
-class _DescribedData(_DescribedText):
-    arms: dict[str, _DescribedText] = {}
-
-
-_RepeatedTrial = form(seed=int, steps=int, trial=str, differs_at=int | None, differs=str)
-_TuningTrial = form(arm=str, candidate=Count, seed=int, value=float | None)
-_Chosen = form(candidate=Count, values=Table)
-_TuningRecord = form(
-    select=str,
-    root=str,
-    candidates=list[Table],
-    trials=list[_TuningTrial],
-    chosen=dict[str, _Chosen],
-    caveats=dict[str, list[str]],
-)
-_AboutAnswers = form(not_offered=list[list[Any]], prompts_sha256=str)
 RECORDS: dict[str, type[BaseModel]] = {
-    "about.json": _AboutAnswers,
-    "analysis.json": _AnalysisRecord,
-    "data.json": _DescribedData,
-    "evaluation.json": RootModel[dict[str, Number | None]],
     "ledger.json": Reuse,
-    "looks.json": _Looks,
-    "manifest.json": _Manifest,
-    "registration.json": _Registration,
+    "manifest.json": RootModel[dict[str, str]],
+    "registration.json": Registration,
     "runs.json": RunsRecord,
-    "repeated.json": RootModel[dict[str, _RepeatedTrial]],
-    "study.json": Record,
-    "test.json": _Tested,
-    "test_part.json": _Opened,
-    "timing.json": _Timing,
+    "timing.json": Timing,
     "trial.json": TrialJson,
-    "tuning.json": _TuningRecord,
-    "verdict.json": _VerdictRecord,
 }
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def require(path: Path, value: Any, records: Mapping[str, type[BaseModel]] = RECORDS) -> None:
-    """Raise ParibusError where a parsed file has a model in `records` and is not what that says."""
-    # Superseded registrations are numbered, and hold what the one in force does.
-    model = records.get(re.sub(r"^registration-\d+\.json$", "registration.json", path.name))
-    if model is not None:
-        as_model(model, value, path)
-
-
-def as_model(model: type[Model], value: Any, path: Path) -> Model:
-    """Return a parsed file as its model. Raises ParibusError: the file, the key, the rule."""
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key, why = ".".join(map(str, first["loc"])), first["msg"]
-    problem = f"'{key}' is {str(first['input'])[:60]!r}" if key else "it is not a table"
-    text = f"'{key}' is missing" if first["type"] == "missing" else f"{problem} ({why})"
-    raise ParibusError(
-        f"{path} was changed or damaged after it was written: {text}; restore it, or delete it and "
-        "run again"
-    )
-
 
 TRAINER = "trainer"
 """The key of a registration that holds what the trainer declared."""
@@ -267,7 +181,6 @@ class RecordFormat:
 
     Attributes:
         required, possible: files that every finished trial has sealed, and that it may have.
-        models: what JSON files of its own must hold, by name.
         trial_form: what trial.json must hold.
         packages: whose versions are registered.
         blocks: the file with sums over items, or blocks of them.
@@ -278,7 +191,6 @@ class RecordFormat:
 
     required: tuple[str, ...] = ("trial.json", "evaluation.json")
     possible: tuple[str, ...] = ("item_scores.parquet", "steps.parquet", "series.parquet")
-    models: Mapping[str, type[BaseModel]] = field(default_factory=dict)
     trial_form: type[BaseModel] = TrialJson
     packages: tuple[str, ...] = ("paribus", "numpy", "scipy", "pyarrow")
     blocks: str = "item_scores.parquet"
@@ -342,13 +254,6 @@ def records_of(study: Study) -> RecordFormat:
     return resolve_name(built_in.records) if built_in else DECLARED
 
 
-@cache
-def known_records() -> dict[str, type[BaseModel]]:
-    """Return what JSON files must hold, by name, for every built-in trainer."""
-    formats = [resolve_name(built_in.records) for built_in in BUILT_IN.values()]
-    return RECORDS | {name: model for form in formats for name, model in form.models.items()}
-
-
 def parameters(trial: Mapping[str, Any]) -> float | None:
     """Return how many parameters a trial trained; None if that is not recorded."""
     return trial.get("parameters")
@@ -361,11 +266,10 @@ def training_flops(trial: Mapping[str, Any]) -> float | None:
 
 
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
-    """Yield the values that records of `read_trials` have of `key`, each once, with its first
-    trial."""
-    seen: set[int] = set()
+    """Yield the values that trial.json files have of `key`, each once, with its first trial."""
+    seen: set[str] = set()
     for trial, record in records.items():
         value = record.get(key, {})
-        if id(value) not in seen:
-            seen.add(id(value))
+        if (text := canonical_json(value)) not in seen:
+            seen.add(text)
             yield trial, value

@@ -23,8 +23,8 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.metric import Metric, find, from_records
 from paribus.numbers import some
-from paribus.results.formats import read_json, write_json
-from paribus.results.records import TRAINER, distinct, records_of
+from paribus.results.formats import as_model, read_json, write_json
+from paribus.results.records import Registration, distinct, records_of
 from paribus.results.software import package_differences
 from paribus.results.store import ResultsFolder
 from paribus.rng import key
@@ -38,7 +38,6 @@ from paribus.study import (
     own_digests,
     rule_record,
 )
-from paribus.study.allowed_text import require_plain
 from paribus.study.custom_code import SOURCES, own_files, source_name
 from paribus.study.importing import EXAMPLES
 from paribus.study.tuning import CHOSEN
@@ -90,16 +89,8 @@ def registration(
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of installed packages; our own is that of the source, installed or
-    not."""
-    try:
-        return {name: VERSION if name == "paribus" else metadata.version(name) for name in names}
-    except metadata.PackageNotFoundError as error:
-        raise ParibusError(
-            f"the package '{error.name}' is not installed, and every record states its version; "
-            "install paribus with its dependencies: pip install .",
-            code="not_installed",
-        ) from None
+    """Return the versions of installed packages; our own is that of the source."""
+    return {name: VERSION if name == "paribus" else metadata.version(name) for name in names}
 
 
 def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +122,6 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "tuning": {}
         if tuning is None
         else tuning.model_dump(mode="json", exclude={CHOSEN}) | {"candidates": tuning.candidates},
-        WORDS: words_of(study),
         **records_of(study).registered(study),
     }
 
@@ -193,10 +183,6 @@ def settle(
             "trials differ",
             ", ".join(f"{name} {earlier} there, {now} now" for name, _, earlier, now in packages),
         )
-    if edited := edited_words(study, before):
-        _LOG.warning(
-            "edited after registration: %s; answers show the registered texts", some(edited)
-        )
     folder.create(study)
     if has_more:
         added = [seed for seed in study.seeds if seed not in before["seeds"]]
@@ -216,7 +202,6 @@ def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str,
     before = folder.path / f"registration-{registered['number']}.json"
     write_bytes(before, read_bytes(path, RECORD_BYTES))  # as it lies: its digest is of its bytes
     stated = {
-        WORDS: registered[WORDS],  # a later registration changes no text
         "registered_at": utc_now(),
         "number": registered["number"] + 1,
         "supersedes": file_digest(before),
@@ -259,45 +244,20 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return what differs between two registrations, each in words.
 
-    Seeds that were added do not, nor does what a study may be continued with, nor texts that only
-    describe it: those that were registered are shown.
+    Seeds that were added do not count, nor does what a study may be continued with.
     """
-    users: dict[str, list[str]] = {}
-    sources = {f"arm '{arm}'": ("own_modules", arm) for arm in now.get("own_modules", {})}
-    sources |= {where: (name,) for name, where in MEASURING.items()}
-    sources |= {"decision.rule": (RULE, "sources"), "trainer": (TRAINER, "sources")}
-    for user, keys in sources.items():
-        for file in changed_sources(*(_at(record, keys) for record in (before, now))):
-            users.setdefault(file, []).append(user)
     texts = []
-    if not users and before.get(RULE) != now.get(RULE):
-        texts.append("the rule that decision.rule names decides otherwise")
-    texts += [f"{file} was edited (used by {', '.join(by)})" for file, by in users.items()]
     if before.get("code") != now.get("code"):
         texts.append("the source of paribus that trains and measures is another")
-    # Seeds decide the digest too.
-    apart = {
-        "seeds",
-        "study_digest",
-        "stages",
-        "own_modules",
-        *MEASURING,
-        RULE,
-        *OF_MACHINES,
-        WORDS,
-    }
+    apart = {"seeds", "study_digest", "stages", *OF_MACHINES}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
-    keys = {key.partition(".")[0] for key in compare(*compared).differing}
-    rest = changes(*({key: each.get(key) for key in keys} for each in compared))
-    return texts + [
-        f"{key}: {_as_text(a)} there, {_as_text(b)} now" for key, (a, b) in rest.items()
-    ]
-
-
-def _at(record: Any, path: Iterable[str]) -> Any:
-    for name in path:
-        record = record.get(name, {})
-    return record
+    names = {name.partition(".")[0] for name in compare(*compared).differing}
+    differing = changes(*({k: each.get(k) for k in names} for each in compared))
+    for name, (a, b) in differing.items():
+        is_file = any(str(value).startswith("file:") for value in (a, b))
+        text = "was edited" if is_file else f"{_as_text(a)} there, {_as_text(b)} now"
+        texts.append(f"{name}: {text}")
+    return texts
 
 
 def _as_text(value: Any) -> str:
@@ -316,10 +276,10 @@ def why_unregistered(
     """Return why the records in `folder` contradict the registration; "" if they agree.
 
     `trials` is trial.json by (arm, seed): their text and sources must be the registered ones.
-    `earlier` is whether they are held against what was registered before a second stage was.
+    `earlier` is whether they are compared with what was registered before a second stage was.
     """
     registered = read_registration(folder)
-    while registered and earlier and registered.get("stages") and registered["number"] > 1:
+    if registered and earlier and registered.get("stages") and registered["number"] > 1:
         registered = read_json(folder.path / f"registration-{registered['number'] - 1}.json")
     if registered is None:
         return "the registration is missing"
@@ -334,15 +294,13 @@ def why_unregistered(
             if find(name, theirs) not in (metric, None):
                 return f"trial {arm}/seed-{seed} declares {name} otherwise than was registered"
     for (arm, seed), trial in trials.items():
-        pairs = {
-            "text or tokenizer": (registered["data"].get(arm, {}), trial.get("data", {})),
-            "source of own modules": (registered["own_modules"].get(arm, {}), trial["own_modules"]),
-        }
-        for name, where in MEASURING.items():
-            pairs[f"source of {where}"] = (registered[name], trial.get(name, {}))
-        for subject, (stated, recorded) in pairs.items():
-            if stated != recorded:
-                return f"trial {arm}/seed-{seed} has another {subject} than was registered"
+        own, data = registered["own_modules"].get(arm, {}), registered["data"].get(arm, {})
+        if trial.get("data", {}) != data:
+            return f"trial {arm}/seed-{seed} has another text or tokenizer than was registered"
+        measuring = {name: registered[name] for name in MEASURING}
+        recorded = {name: trial.get(name, {}) for name in MEASURING}
+        if trial["own_modules"] != own or recorded != measuring:
+            return f"trial {arm}/seed-{seed} was made by other custom code than was registered"
     return ""
 
 
@@ -354,7 +312,11 @@ def registered_rule(folder: ResultsFolder) -> dict[str, Any]:
 def read_registration(folder: ResultsFolder) -> dict[str, Any] | None:
     """Return the registration in force; None where the folder has none."""
     path = folder.path / FILE
-    return read_json(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    record = read_json(path)
+    as_model(Registration, record, path)
+    return record
 
 
 MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
@@ -391,46 +353,3 @@ def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str
                 f"{arm}/seed-{seed} was trained with; restore it",
                 code="changed",
             )
-
-
-WORDS = "words"  # key of registration.json
-OF_STUDY = ("title", "question")
-OF_PARTS = {"arms": ("title", "description"), "interactions": ("title",)}
-
-
-def words_of(study: Study) -> dict[str, Any]:
-    """Return the texts that only describe `study`, as registration.json has them."""
-    words: dict[str, Any] = {key: getattr(study, key) for key in OF_STUDY}
-    for kind, keys in OF_PARTS.items():
-        parts = getattr(study, kind).items()
-        words[kind] = {name: {key: getattr(part, key) for key in keys} for name, part in parts}
-    return words
-
-
-def edited_words(study: Study, registered: dict[str, Any]) -> tuple[str, ...]:
-    """Return the keys of texts that differ from the registered ones, such as `arms.new.title`.
-
-    A text that the registration lacks counts as edited: every registration is written with all.
-
-    Args: registered: registration.json.
-    """
-    return tuple(changes(registered.get(WORDS, {}), words_of(study)))
-
-
-def as_registered(study: Study, registered: dict[str, Any]) -> Study:
-    """Return `study` with the registered texts, as far as the registration has them."""
-    texts = registered.get(WORDS, {})
-    require_plain(texts)
-
-    def with_texts(part: Any, keys: Iterable[str], texts: Mapping[str, str]) -> Any:
-        known = {key: texts[key] for key in keys if key in texts}
-        return part.model_copy(update=known)
-
-    tables = {
-        kind: {
-            name: with_texts(part, keys, texts.get(kind, {}).get(name, {}))
-            for name, part in getattr(study, kind).items()
-        }
-        for kind, keys in OF_PARTS.items()
-    }
-    return with_texts(study.model_copy(update=tables), OF_STUDY, texts)

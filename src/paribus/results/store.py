@@ -31,7 +31,14 @@ import numpy as np
 from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import file_digest, sweep
-from paribus.results.formats import Folder, read_as, read_json, write_json, write_study
+from paribus.results.formats import (
+    Folder,
+    read_as,
+    read_json,
+    read_seals,
+    write_json,
+    write_study,
+)
 from paribus.results.lock import hold
 from paribus.results.records import RunsRecord
 from paribus.results.records_archive import ARCHIVE, records_of
@@ -94,9 +101,9 @@ class ResultsFolder(Folder):
         return ResultsFolder(self.records / TUNING_FOLDER)
 
     def _sealed(self) -> dict[str, str]:
-        """{record of the study: its SHA-256}."""
+        """Return SHA-256 of the records of the whole study, by name."""
         path = self.path / MANIFEST
-        return read_json(path) if os.path.lexists(path) else {}
+        return read_seals(path) if os.path.lexists(path) else {}
 
     def has_sealed(self, name: str) -> bool:
         """Return whether a record of the whole study was written."""
@@ -104,10 +111,8 @@ class ResultsFolder(Folder):
         if digest is None:
             return False  # it is sealed last: what is there without it is half of a pair
         if not is_regular(path) or digest != file_digest(path):
-            again = f"delete it and {self.path / MANIFEST}, and run again"
-            way_out = "restore it" if name == TEST_PART else again  # no run can make that one
             raise ParibusError(
-                f"{path} is missing or was changed after it was written; {way_out}", code="changed"
+                f"{path} is missing or was changed after it was written; restore it", code="changed"
             )
         return True
 
@@ -119,14 +124,16 @@ class ResultsFolder(Folder):
     @contextlib.contextmanager
     def sealing(self, name: str) -> Iterator[None]:
         """Seal the record `name` once the body has written it; until then it is not sealed."""
+        self._reseal(name, None)
+        yield
+        self._reseal(name, file_digest(self.path / name))
+
+    def _reseal(self, name: str, digest: str | None) -> None:
         with _SEALING:
             sealed = self._sealed()
-            if sealed.pop(name, None) is not None:
-                write_json(self.path / MANIFEST, sealed)
-        yield
-        with _SEALING:
-            seal = {name: file_digest(self.path / name)}
-            write_json(self.path / MANIFEST, self._sealed() | seal)
+            if sealed.get(name) != digest:
+                kept = {key: value for key, value in sealed.items() if key != name}
+                write_json(self.path / MANIFEST, kept | ({name: digest} if digest else {}))
 
     def read_sealed(self, name: str) -> dict[str, Any]:
         """Return the record `name` of the whole study; empty where it was not written yet."""
@@ -156,7 +163,7 @@ class ResultsFolder(Folder):
         return set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
     def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
-        """Return True if all `trials` have been timed."""
+        """Return whether all `trials` have been timed."""
         timed = self.timed_trials()
         return bool(timed) and set(trials) <= timed
 
@@ -167,14 +174,12 @@ class ResultsFolder(Folder):
 
     def read_opened(self) -> dict[str, str] | None:
         """When the test part was read, for what, and its digest; None where it never was."""
-        path = self.path / TEST_PART
-        if self.has_sealed(TEST_PART):
-            return read_json(path)
-        if os.path.lexists(path):
+        if opened := self.read_sealed(TEST_PART):
+            return opened
+        if os.path.lexists(self.path / TEST_PART):
             raise ParibusError(
-                f"{path} has no seal in {self.path / MANIFEST}, so when and for what the test part "
-                "was opened is not known; restore both (where opening it was interrupted, nothing "
-                "was read yet: delete the first)",
+                f"{self.path / TEST_PART} has no seal in {self.path / MANIFEST}; restore both "
+                "(where opening it was interrupted, nothing was read yet: delete the first)",
                 code="changed",
             )
         return None
@@ -214,35 +219,26 @@ class ResultsFolder(Folder):
             )
 
     def require_same(self, study: Study) -> None:
-        """Raise ParibusError where the folder cannot hold `study`: it holds something else."""
+        """Raise ParibusError where the folder cannot hold `study`: it holds something else.
+
+        Seeds may be added to an unfinished study, or to runs that are read and not trained: the
+        registration says when they came.
+        """
         self.require_home()
         if not self.exists:
             return
         kept = self.read_study()
-        differing = changes(
-            *(substance(each.model_dump(mode="json")) for each in (kept, study)),
-        )
+        differing = changes(*(substance(each.model_dump(mode="json")) for each in (kept, study)))
         is_longer = differing.keys() == {"seeds"} and set(kept.seeds) <= set(study.seeds)
         is_finished = all(self.trial(*trial).is_finished for trial in kept.trials)
         if not differing or (is_longer and (not is_finished or study.trainer == FINISHED_RUNS)):
-            # Seeds that are added to an unfinished study, or to runs that are read and not
-            # trained: the registration says when they came.
             return
-        if {key.partition(".")[0] for key in differing} <= {"seeds", "stages"}:
-            first = kept.stages[0] if kept.stages else len(kept.seeds)
-            added = len(study.seeds) - first
-            way = f", then add new ones with `paribus extend {self.path} --seeds {max(added, 2)}`"
-            raise ParibusError(
-                f"{self.path} holds this study with {len(kept.seeds)} seeds, and the study file "
-                f"names {len(study.seeds)}; restore the {first} seeds of its first stage in the "
-                f"file{way if added > 0 else ''}",
-                code="different",
-            )
         named = "; ".join(f"{key}: {a} there, {b} here" for key, (a, b) in differing.items())
+        way_out = "choose another folder with --results"
+        if differing.keys() <= {"seeds", "stages"}:
+            way_out = f"restore its seeds, and add new ones with `paribus extend {self.path}`"
         raise ParibusError(
-            f"{self.path} holds a different study ({named:.200}); choose another folder with "
-            "--results",
-            code="different",
+            f"{self.path} holds a different study ({named:.200}); {way_out}", code="different"
         )
 
     def create(self, study: Study) -> None:

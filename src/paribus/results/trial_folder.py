@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
-from paribus.results.formats import COLUMNS, Folder, read_json, write_json
+from paribus.results.formats import COLUMNS, Folder, read_json, read_seals, write_json
 from paribus.untrusted_io import WEIGHTS_BYTES, is_regular, regular_path
 
 CANONICAL = (
@@ -37,10 +37,6 @@ def is_weights(name: str) -> bool:
 def weights_file(step: int | None = None) -> str:
     """Return where a trial's weights are: the trained ones, or those after an earlier step."""
     return "weights.safetensors" if step is None else f"weights-{step}.safetensors"
-
-
-def _steps(names: Iterable[str]) -> list[int]:
-    return sorted(int(match[1]) for match in map(KEPT.fullmatch, names) if match)
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class TrialFolder(Folder):
 
     def has(self, name: str) -> bool:
         """Return False if the trial is sealed without the record `name`."""
-        return not self.is_finished or name in self.read_json(MANIFEST)
+        return not self.is_finished or name in self.sealed
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
         """Write the final weights by parameter name, or the weights after `step`."""
@@ -103,15 +99,14 @@ class TrialFolder(Folder):
                 taken in float64 and rounded once to the type of the weights.
         """
         chosen = self.require_weights(step, average_last)
+        weights = self._read_weights(chosen[0])
         if len(chosen) == 1:
-            return self._read_weights(chosen[0])
-        total: dict[str, np.ndarray] = {}
-        last: dict[str, np.ndarray] = {}
-        for each in chosen:  # one at a time is in memory, besides the sum
-            last = self._read_weights(each)
-            for name, values in last.items():
-                total[name] = total.get(name, 0.0) + values.astype(np.float64)
-        return {name: (total[name] / len(chosen)).astype(last[name].dtype) for name in last}
+            return weights
+        total = {name: values.astype(np.float64) for name, values in weights.items()}
+        for each in chosen[1:]:  # one at a time is in memory, besides the sum
+            for name, values in self._read_weights(each).items():
+                total[name] += values
+        return {name: (total[name] / len(chosen)).astype(weights[name].dtype) for name in total}
 
     def require_weights(self, step: int | None, average_last: int) -> list[int | None]:
         """Return the steps whose weights `read_weights` takes, None for the last; raises as it
@@ -125,18 +120,14 @@ class TrialFolder(Folder):
         kept = [*self.kept_steps, None]
         if step is not None and step == self.read_json("trial.json").get("iterations"):
             step = None
-        if step not in kept:
+        sets = kept[: kept.index(step) + 1] if step in kept else []
+        if not 1 <= average_last <= len(sets):
             known = ", ".join(map(str, kept[:-1])) or "none"
             raise ParibusError(
-                f"trial {self.label} has no weights of step {step}; kept before the last: {known}. "
-                "Name steps in training.keep before the study is run",
+                f"trial {self.label} does not have {average_last} sets of weights up to step "
+                f"{step or 'the last'}; kept before the last: {known}. Name steps in training.keep "
+                "before the study is run",
                 code="missing",
-            )
-        sets = kept[: kept.index(step) + 1]
-        if not 1 <= average_last <= len(sets):
-            raise ParibusError(
-                f"trial {self.label} has {len(sets)} sets of weights up to there, not "
-                f"{average_last}, to average; state a number from 1 to {len(sets)}"
             )
         return sets[-average_last:]
 
@@ -155,12 +146,13 @@ class TrialFolder(Folder):
     @property
     def kept_steps(self) -> list[int]:
         """Steps before the last whose weights are in the folder."""
-        return _steps(path.name for path in self.path.glob("weights-*.safetensors"))
+        names = (path.name for path in self.path.glob("weights-*.safetensors"))
+        return sorted(int(match[1]) for match in map(KEPT.fullmatch, names) if match)
 
     @property
-    def sealed_steps(self) -> list[int]:
-        """Steps before the last whose weights were sealed: in the folder, or left out."""
-        return _steps(self.read_json(MANIFEST))
+    def sealed(self) -> dict[str, str]:
+        """SHA-256 of every sealed record, by name."""
+        return read_seals(self.path / MANIFEST)
 
     def _lacks(self, name: str) -> bool:
         return not self.has_weights and is_weights(name)
@@ -177,7 +169,7 @@ class TrialFolder(Folder):
         self, required: Sequence[str] = REQUIRED, possible: Sequence[str] = MEASURED
     ) -> None:
         """Raise ParibusError where a record is missing or differs from what was sealed."""
-        sealed = self.read_json(MANIFEST)
+        sealed = self.sealed
         expected = {*required, *map(weights_file, self.kept_steps)} | (set(possible) & set(sealed))
         present = set(itertools.filterfalse(self._lacks, sealed))
         why = ""

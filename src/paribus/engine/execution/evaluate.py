@@ -164,7 +164,9 @@ def _collect(results: Results, out: Path) -> Answers:
         not_offered |= {tuple(pair) for pair in outcome["not_offered"]}
         prompts.setdefault(folder.arm, set()).add(outcome["prompts_sha256"])
     tables = {
-        name: pa.concat_tables([trial_rows(f, f.read_columns(f"{name}.parquet")) for f in folders])
+        name: pa.concat_tables(
+            [trial_rows(f.arm, f.seed, f.read_columns(f"{name}.parquet")) for f in folders]
+        )
         for name in ("tasks", "items")
     }
     for name, table in tables.items():

@@ -31,8 +31,8 @@ from paribus.engine.tasks.draw import DELIMITERS, Suite
 from paribus.engine.tasks.task import NAME, Item
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
-from paribus.results.formats import read_as, write_plain_json
-from paribus.results.records import Number, Record, Table, as_model
+from paribus.results.formats import as_model, read_as, write_plain_json
+from paribus.results.records import Number, Record, Table
 from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_bytes
 
 YAML = """\

@@ -163,6 +163,5 @@ def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[checked.Labelled]:
 RECORDS = CommandRecords(
     required=("trial.json", "evaluation.json", MACHINE, LOG),
     possible=("steps.parquet", "series.parquet", REPORTED),
-    models={MACHINE: ProgramEnvironment},
     trial_form=ProgramTrial,
 )
