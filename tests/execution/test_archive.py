@@ -2,7 +2,6 @@
 
 import io
 import json
-import lzma
 import shutil
 import tarfile
 from pathlib import Path
@@ -13,9 +12,7 @@ import paribus
 from paribus.cli import main
 from paribus.errors import ParibusError
 from paribus.results import archive, load_results
-from paribus.results.records_archive import ARCHIVE, extract
-from paribus.results.store import root_digest
-from paribus.untrusted_io import MIB
+from paribus.results.store import ARCHIVE, root_digest
 
 from ..studies.scripts import HOME, script
 
@@ -113,33 +110,15 @@ def test_a_changed_record_is_found(archived):
     assert "baseline/seed-1" in finding and "evaluation.json" in finding
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../out",
-        "/etc/x",
-        "trials/../../out",
-        "other/x",
-        "trials/.hidden",
-        "trials",
-        "trials" + "/a" * 64,
-        "trials/a\nb",
-        "trials/\x1b[31mred",
-        "trials/\x9b1m",
-        "trials/\r",
-    ],
-)
-def test_an_archive_writes_nowhere_else(name, archived, tmp_path, capsys):
+@pytest.mark.parametrize("name", ["../out", "trials/../../out"])
+def test_an_archive_writes_nowhere_else(name, archived, capsys):
     repack(archived, content(archived) | {name: b"x"})
-    with pytest.raises(ParibusError):
-        extract(archived / ARCHIVE, tmp_path / "results")
-    assert not (tmp_path / "out").exists()
     assert main(["verify", str(archived)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.isprintable()
+    assert line.isprintable() and not list(archived.parent.rglob("out"))
 
 
-def test_links_and_damage_are_refused(archived, tmp_path):
+def test_links_and_damage_are_refused(archived):
     whole = (archived / ARCHIVE).read_bytes()
     repack(archived, {"trials/link": b""}, tarfile.SYMTYPE)
     with pytest.raises(ParibusError):
@@ -147,36 +126,7 @@ def test_links_and_damage_are_refused(archived, tmp_path):
     for data in (whole[: len(whole) // 2], b"no archive", b""):
         (archived / ARCHIVE).write_bytes(data)
         with pytest.raises(ParibusError):
-            extract(archived / ARCHIVE, tmp_path / "results")
-
-
-def header(name: str, size: int, kind: bytes) -> bytes:
-    member = tarfile.TarInfo(name)
-    member.size, member.type = size, kind
-    return member.tobuf(tarfile.GNU_FORMAT)
-
-
-GIB = 2**30
-
-
-@pytest.mark.parametrize(
-    "blocks",
-    [
-        [header("x", 3 * GIB, tarfile.XHDTYPE)],
-        [header("x", 3 * GIB, tarfile.GNUTYPE_LONGNAME)],
-        [header("trials/a", 2 * GIB, tarfile.REGTYPE)],
-        [header("trials/a", 2 * GIB, tarfile.GNUTYPE_SPARSE)],
-        [header("trials/a", -GIB, tarfile.REGTYPE)],
-        [header("x", 10, tarfile.XHDTYPE), b"99 path=a\n".ljust(512, b"\0")],
-    ],
-    ids=lambda blocks: f"{blocks[0][156:157].decode()}-{len(blocks)}",
-)
-def test_a_header_is_not_believed(blocks, tmp_path):
-    with lzma.open(tmp_path / ARCHIVE, "wb", preset=0) as file:
-        for block in [*blocks, *[bytes(16 * MIB)] * 6]:
-            file.write(block)
-    with pytest.raises(ParibusError):
-        extract(tmp_path / ARCHIVE, tmp_path / "results")
+            paribus.verify(archived)
 
 
 @pytest.mark.skipif(not HOME.exists(), reason="needs a checkout")

@@ -48,7 +48,7 @@ set."toy.shift" = 0.02
 @pytest.fixture
 def make(tmp_path, monkeypatch):
     """`make("a", "TestText(...)")`: a study of that name, whose trainer declares that text."""
-    monkeypatch.setattr(opened_texts, "_told", set())
+    opened_texts._warn.cache_clear()
 
     def made(name: str, test: str = f"TestText('{TEXT}')", text: str = STUDY) -> Study:
         folder = tmp_path / name
@@ -145,12 +145,10 @@ def test_reuse_can_be_forbidden(make, ledger, monkeypatch, capsys):
     # With a ledger that cannot be read or written no trial is trained.
     broken = ledger.with_name("broken.jsonl")
     broken.write_bytes(ledger.read_bytes() + b"not ours\n")
-    missing = ledger.parent / "missing" / "ledger.jsonl"
-    for path, why in {broken: "is not valid JSON", missing: "no such folder"}.items():
-        monkeypatch.setenv("PARIBUS_LEDGER", str(path))
-        with pytest.raises(ParibusError, match=f"'forbid'.*{why}"):
-            run(make("unsure", f"TestText('{'f' * 64}', reuse='forbid')"))
-        assert not (ledger.parent / "unsure" / "r").exists()
+    monkeypatch.setenv("PARIBUS_LEDGER", str(broken))
+    with pytest.raises(ParibusError, match="'forbid'.*is not valid JSON"):
+        run(make("unsure", f"TestText('{'f' * 64}', reuse='forbid')"))
+    assert not (ledger.parent / "unsure" / "r").exists()
     # Where nothing can be asked, nothing can be forbidden.
     monkeypatch.setenv("PARIBUS_LEDGER", "")
     with pytest.raises(ParibusError, match="no ledger to ask"):

@@ -2,7 +2,7 @@
 
 <archive>/
   study.json, registration.json ...   the records at the top level, as they are
-  records.tar.xz                      all other records (`paribus.results.records_archive`)
+  records.tar.xz                      all other records (`paribus.results.store`)
 
 Every reader uses such a folder as it is. The manifests are unchanged, so its root digest is that of
 the study. Files that `paribus report` writes again (analysis, page, tables) are not copied.
@@ -10,18 +10,24 @@ the study. Files that `paribus report` writes again (analysis, page, tables) are
 
 from __future__ import annotations
 
+import io
+import lzma
 import os
-from pathlib import Path
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
 from paribus.results.read import Results, load_results
-from paribus.results.records_archive import ARCHIVE, MOST_BYTES, PACKED, pack
-from paribus.results.store import ResultsFolder
+from paribus.results.store import ARCHIVE, ARCHIVE_BYTES, ResultsFolder
 from paribus.results.trial_folder import is_weights
 from paribus.untrusted_io import files_below, read_bytes
 
+PACKED = ("sources", "tasks", "test", "trials", "tuning")  # folders of records
 KINDS = (".json", ".parquet")  # of files at the top level
+# Tables of 4-byte numbers come out 2% smaller than by the preset alone.
+FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 0, "lp": 2, "pb": 2},)
 
 
 def archive(results: str | os.PathLike[str] | Results, out: str | os.PathLike[str]) -> Path:
@@ -37,16 +43,28 @@ def archive(results: str | os.PathLike[str] | Results, out: str | os.PathLike[st
         for file in sorted(folder.path.iterdir()):
             is_record = file.suffix in KINDS and file.name != "analysis.json"
             if is_record and not file.name.startswith("."):
-                write_bytes(new / file.name, read_bytes(file, MOST_BYTES))
-        write_bytes(new / ARCHIVE, pack(_packed(folder.records)))
+                write_bytes(new / file.name, read_bytes(file, ARCHIVE_BYTES))
+        records = {
+            file.relative_to(folder.records).as_posix(): read_bytes(file, ARCHIVE_BYTES)
+            for name in PACKED
+            if (folder.records / name).is_dir()
+            for file in files_below(folder.records / name)
+            if not is_weights(file.name) and "__pycache__" not in file.parts
+        }
+        write_bytes(new / ARCHIVE, pack(records))
     return target
 
 
-def _packed(records: Path) -> dict[str, bytes]:
-    """Return the content of the archive, keyed by path."""
-    return {
-        file.relative_to(records).as_posix(): read_bytes(file, MOST_BYTES)
-        for name in PACKED
-        for file in (files_below(records / name) if (records / name).is_dir() else ())
-        if not is_weights(file.name) and "__pycache__" not in file.parts
-    }
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """Return an archive of `files`, keyed by relative path. Equal files give equal bytes."""
+    sink = io.BytesIO()
+    with (
+        lzma.open(sink, "wb", filters=FILTERS) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as members,
+    ):
+        # Files of one name are alike, and compress well next to each other.
+        for name in sorted(files, key=lambda name: (PurePosixPath(name).name, name)):
+            member = tarfile.TarInfo(name)
+            member.size = len(files[name])
+            members.addfile(member, io.BytesIO(files[name]))
+    return sink.getvalue()

@@ -8,10 +8,9 @@ and is the same wherever it is made again.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from paribus.ledger import (
     TextPart,
     Use,
     as_events,
-    events_in,
     is_recording,
     ledger_file,
     ledger_path,
@@ -40,7 +38,6 @@ from paribus.study.tuning_study import TASKS
 from paribus.untrusted_io import is_regular
 
 OF_TEXT = ("evaluation", "parts")  # where metrics of held-out text are read
-_told: set[str] = set()  # why nothing is recorded, each said once by a process
 
 
 def registration_id(folder: ResultsFolder) -> str:
@@ -137,25 +134,19 @@ def note(folder: ResultsFolder, *, is_begun: bool = False, is_known: bool = Fals
         is_known: only where the ledger knows the study: one that is merely read is nobody's run.
     """
     path = ledger_path()
-    if path is None or not is_recording() or (is_known and not _knows(path, folder)):
+    if path is None or not is_recording() or (is_known and not is_regular(path)):
         return
     try:
         with ledger_file(path).appending() as (entries, append):
             recorded = {event.key for event in as_events(entries, path)}
-            for event in events_of(folder, now=utc_now(), is_begun=is_begun):
+            events = events_of(folder, now=utc_now(), is_begun=is_begun)
+            if is_known and not any(event.key in recorded for event in events):
+                return
+            for event in events:
                 if event.key not in recorded:
                     append(event.entry)
     except ParibusError as error:
-        _tell(str(error))
-
-
-def _knows(path: Path, folder: ResultsFolder) -> bool:
-    if not is_regular(folder.path / FILE):
-        return False
-    try:
-        return any(event.registration == registration_id(folder) for event in events_in(path))
-    except ParibusError:
-        return False
+        _warn(str(error))
 
 
 def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder) -> None:
@@ -167,11 +158,8 @@ def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder
     parts = parts_of(study, wanted, "test")
     if parts and records_of(study).forbids_reuse(study, wanted):
         own = registration_id(folder) if read_registration(folder) else ""
-        with _forbidden():
-            path = _required(is_folder_needed=True)
-            _refuse_reuse(uses(events_in(path), parts, own), parts)
-            with ledger_file(path).appending():  # refuse an unwritable ledger before any trial
-                pass
+        with _forbidden(), ledger_file(_required()).appending() as (entries, _):
+            _refuse_reuse(uses(as_events(entries, _required()), parts, own), parts)
 
 
 def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, Any]:
@@ -193,7 +181,7 @@ def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, 
     try:
         return _open(folder, study, registered, time, forbids=False)
     except ParibusError as error:
-        _tell(str(error))
+        _warn(str(error))
         return Reuse(recorded=False, why=str(error)).model_dump(mode="json")
 
 
@@ -201,17 +189,17 @@ def _open(
     folder: ResultsFolder, study: Study, registered: Mapping[str, Any], time: str, *, forbids: bool
 ) -> dict[str, Any]:
     """Record the opening; return what the ledger says of those before it."""
-    path = _required(is_folder_needed=forbids)
+    path, own = _required(), registration_id(folder)
     parts, tests = parts_of(study, registered, "test"), primary_tests(study, registered)
     opening = partial(Event, kind="opening", time=time, study=study.name, tests=tests)
-    own_openings = [opening(registration=registration_id(folder), text=part) for part in parts]
+    own_openings = [opening(registration=own, text=part) for part in parts]
     with ledger_file(path).appending() as (entries, append):
         events = as_events(entries, path)
         keys = [event.key for event in events]
+        # A run that was killed after it had opened the text asks again.
         earlier = [keys.index(event.key) for event in own_openings if event.key in keys]
-        at = min(earlier, default=len(keys))
-        before = uses(events[:at], parts, registration_id(folder))
-        if forbids and at == len(keys):
+        before = uses(events[: min(earlier, default=len(keys))], parts, own)
+        if forbids and not earlier:
             _refuse_reuse(before, parts)
         for event in own_openings:
             if event.key not in keys:
@@ -247,17 +235,13 @@ def _forbidden() -> Iterator[None]:
         raise ParibusError(f"data.test_reuse = 'forbid': {error}", code=error.code) from None
 
 
-def _required(*, is_folder_needed: bool) -> Path:
-    """Return where the ledger is. The folder of a named one is needed as it may be misspelled."""
+def _required() -> Path:
+    """Return where the ledger is. Raises ParibusError if it is turned off."""
     path = ledger_path()
     if path is None:
         raise ParibusError(
             f"there is no ledger to ask: {VARIABLE} is empty; name a file in it, or unset it",
             code="missing",
-        )
-    if is_folder_needed and os.environ.get(VARIABLE) and not os.path.lexists(path.parent):
-        raise ParibusError(
-            f"{VARIABLE} names {path}, and there is no such folder; make it", code="missing"
         )
     return path
 
@@ -275,9 +259,9 @@ def _refuse_reuse(before: list[Use], parts: Iterable[TextPart]) -> None:
     )
 
 
-def _tell(why: str) -> None:
-    if why not in _told and ledger_path() is not None:  # who turned it off knows
-        _told.add(why)
+@cache  # a process says each reason once
+def _warn(why: str) -> None:
+    if ledger_path() is not None:  # who turned it off knows
         logging.getLogger("paribus").warning(
             "could not record in the ledger that this study used its texts: %s",
             why,

@@ -16,13 +16,19 @@ seals `OF_THE_STUDY`; that of a trial is written last: the trial is finished. No
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import hashlib
+import lzma
 import os
+import shutil
+import tarfile
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +47,13 @@ from paribus.results.formats import (
 )
 from paribus.results.lock import hold
 from paribus.results.records import RunsRecord
-from paribus.results.records_archive import ARCHIVE, records_of
 from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_study
 from paribus.study.custom_code import sources_folder
 from paribus.study.study import substance
 from paribus.study.trainer import RUNS as FINISHED_RUNS
 from paribus.study.tuning_study import FOLDER as TUNING_FOLDER
-from paribus.untrusted_io import RECORD_BYTES, is_regular, read_text
+from paribus.untrusted_io import MIB, RECORD_BYTES, is_regular, open_regular, read_text
 
 THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
@@ -62,6 +67,9 @@ RUNS = "runs.json"
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
 OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, RUNS, TEST, TEST_PART, THROUGHPUT, TUNING)
+ARCHIVE = "records.tar.xz"  # of an archive: all records below the top level
+ARCHIVE_BYTES = 4096 * MIB
+BESIDE = ("study.json", "registration.json")  # an extracted folder has copies of these files
 _SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 
 
@@ -82,8 +90,8 @@ class ResultsFolder(Folder):
 
     @property
     def records(self) -> Path:
-        """Folder of trials/, tuning/, test/, tasks/ and sources/ (see `records_archive`)."""
-        return records_of(self.path)
+        """Folder of trials/, tuning/, test/, tasks/ and sources/ (see `extracted_records`)."""
+        return extracted_records(self.path)
 
     @property
     def is_tuning(self) -> bool:
@@ -277,6 +285,40 @@ class ResultsFolder(Folder):
                     path.rmdir()
 
 
+def extracted_records(folder: Path) -> Path:
+    """Return where the records below the top level of a results folder are.
+
+    This is `folder` itself, or a temporary folder with the content of its archive, which is
+    extracted once per process. Raises ParibusError if it is damaged.
+    """
+    archive = folder / ARCHIVE
+    if not is_regular(archive):
+        return folder
+    return _extract(archive.absolute(), archive.stat().st_mtime_ns)
+
+
+@cache
+def _extract(archive: Path, _time_ns: int) -> Path:
+    folder, process = Path(tempfile.mkdtemp(prefix="paribus-archive-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:  # not in a forked child
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    try:
+        with open_regular(archive, ARCHIVE_BYTES) as file, tarfile.open(fileobj=file) as members:
+            members.extractall(folder, filter="data")
+    except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+        raise ParibusError(
+            f"{archive} is not the archive that was written ({error}); restore it", code="changed"
+        ) from None
+    for name in BESIDE:
+        if is_regular(archive.parent / name):
+            shutil.copyfile(archive.parent / name, folder / name)
+    return folder
+
+
 OUTPUTS = "runs"  # of the trainer `command`: what its programs write, trial by trial
 SEALED = ("registration*.json", "manifest.json")
 SEALED_TRIALS = "trials/*/*/manifest.json"
@@ -287,7 +329,7 @@ def root_digest(folder: Path) -> str:
 
     Lines are in the order of paths. Raises ParibusError if one of the files cannot be read.
     """
-    records = records_of(folder)
+    records = extracted_records(folder)
     files = {path.name: path for form in SEALED for path in folder.glob(form)}
     files |= {path.relative_to(records).as_posix(): path for path in records.glob(SEALED_TRIALS)}
     total = hashlib.sha256()
