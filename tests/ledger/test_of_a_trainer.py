@@ -146,7 +146,7 @@ def test_reuse_can_be_forbidden(make, ledger, monkeypatch, capsys):
     broken = ledger.with_name("broken.jsonl")
     broken.write_bytes(ledger.read_bytes() + b"not ours\n")
     monkeypatch.setenv("PARIBUS_LEDGER", str(broken))
-    with pytest.raises(ParibusError, match="'forbid'.*is not valid JSON"):
+    with pytest.raises(ParibusError, match=r"'forbid'.*is not valid JSON"):
         run(make("unsure", f"TestText('{'f' * 64}', reuse='forbid')"))
     assert not (ledger.parent / "unsure" / "r").exists()
     # Where nothing can be asked, nothing can be forbidden.

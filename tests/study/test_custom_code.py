@@ -1,16 +1,12 @@
 """The source of a user's own parts, and what importing them must leave as it is."""
 
 import hashlib
-import os
-import re
 from pathlib import Path
 
 import pytest
-import torch
 
 from paribus.errors import ParibusError
 from paribus.study.custom_code import changed_sources, digests_of, own_files
-from paribus.study.importing import load_own
 
 FILES = {
     "ideas.py": """
@@ -89,31 +85,3 @@ def test_a_digest_is_of_the_whole_file(folder):
     after = digests_of(["ideas.py:Mine"], "probes.own", folder)
     assert changed_sources(before, after) == {"late.py"}
     assert changed_sources({}, after) == after["ideas.py:Mine"].keys()
-
-
-def load(folder: Path, text: str) -> None:
-    (folder / "ideas.py").write_text(text + "\nclass Mine:\n    pass\n")
-    load_own("ideas.py:Mine", "model.modules.mlp = 'ideas.py:Mine'", "class", type, folder)
-
-
-@pytest.mark.parametrize(
-    ("setting", "line"),
-    [
-        ("torch.get_num_threads", "import torch; torch.set_num_threads(3)"),
-        ("os.getcwd", "import os; os.chdir('/')"),
-    ],
-)
-def test_a_changed_setting_is_named(tmp_path, setting, line):
-    threads, cwd = torch.get_num_threads(), Path.cwd()
-    try:
-        with pytest.raises(
-            ParibusError, match=rf"'ideas.py:Mine' changes {re.escape(setting)} from .* to "
-        ):
-            load(tmp_path, line)
-    finally:
-        torch.set_num_threads(threads)
-        os.chdir(cwd)
-
-
-def test_what_changes_no_setting_is_loaded(tmp_path):
-    load(tmp_path, "import torch, numpy, math, json, wave\nfrom torch import nn\ngelu = print\n")

@@ -124,34 +124,10 @@ def test_bad_tables_are_refused_in_one_line(text, message):
     assert message in str(caught.value)
 
 
-ESCAPE, NOT_XML, TURNS = "\\u001b", "\\uFFFE", "\\u202E"
-
-
-@pytest.mark.parametrize("character", [ESCAPE, NOT_XML, TURNS, "\\u0085", "\\u2066"])
-@pytest.mark.parametrize(
-    "text",
-    [
-        MINIMAL.replace("minimal", "mini{}mal"),
-        'title = "a{}b"' + MINIMAL,
-        'question = "a{}b"' + MINIMAL,
-        MINIMAL + 'title = "a{}b"',
-        MINIMAL + 'description = "a{}b"',
-        MINIMAL + '[arms."a{}b"]\nset."model.bias" = false',
-        MINIMAL + '[data]\npath = "a{}b"',
-    ],
-)
-def test_words_that_no_page_or_terminal_can_hold_are_refused(text, character):
-    with pytest.raises(ParibusError) as caught:
-        parse_study(tomllib.loads(text.replace("{}", character)), folder=Path())
-    line = str(caught.value)
-    assert f"U+{int(character[2:], 16):04X}" in line
-    assert line.isprintable(), "the message does not do what the character does"
-
-
 def test_lines_belong_in_running_text_and_in_no_title():
     assert parse_study(tomllib.loads('question = "a\\nb"' + MINIMAL), folder=Path()).question
     for text in ('title = "a\\nb"' + MINIMAL, MINIMAL.replace("minimal", "mini\\u2028mal")):
-        with pytest.raises(ParibusError, match=r"U\+000A|U\+2028"):
+        with pytest.raises(ParibusError, match="line break"):
             parse_study(tomllib.loads(text), folder=Path())
 
 

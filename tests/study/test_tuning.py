@@ -11,7 +11,6 @@ from paribus.results import ResultsFolder
 from paribus.results.formats import write_study
 from paribus.study import (
     Candidate,
-    at_rates,
     is_untuned,
     load_study,
     open_edges,
@@ -131,8 +130,6 @@ def test_a_choice_changes_settings_and_not_what_the_study_is(small_study):
     tuned = with_choice(study, {arm: {RATE: 1e-2} for arm in study.arms})
     assert tuned.digest == study.digest
     assert tuned.setting("layernorm").training.optimizer.learning_rate == 1e-2
-    words = at_rates(tuned, "layernorm", "baseline")
-    assert words == ("with each arm at its best of the learning rates tried (0.01)")
 
 
 def test_another_study_of_a_results_folder_is_tuned_anew(small_study):

@@ -31,7 +31,6 @@ from paribus.numbers import some
 from paribus.results import TrialFolder
 from paribus.results.software import SAME_BITS
 from paribus.study import Study, step_code
-from paribus.study.importing import same_settings
 
 ROWS = 2  # of the batches that are tried
 TAME_RATE = 1e-2  # a larger learning rate amplifies rounding beyond any tolerance
@@ -65,15 +64,14 @@ def check_arm(
             parameter_groups([setting], model, study.folder)
             find_loss(setting.training.loss, study.folder)
             return ["arms were built and not tried, as a step here would take minutes"]
-        with same_settings(f"a step of {where}"):
-            model = build_model(setting, dataset.vocab_size, study.folder).to(device)
-            if setting.own_parts:
-                again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
-                require_initializers(model, again, setting)
-            _require_shapes(model, setting, dataset.vocab_size)
-            weights, warnings = _try_steps(study, arm, dataset, device, stack_size, own, graphs)
-            load_parameters(model, weights)  # after a step no gain is zero any more
-            _try_model(study, arm, dataset, model)
+        model = build_model(setting, dataset.vocab_size, study.folder).to(device)
+        if setting.own_parts:
+            again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
+            require_initializers(model, again, setting)
+        _require_shapes(model, setting, dataset.vocab_size)
+        weights, warnings = _try_steps(study, arm, dataset, device, stack_size, own, graphs)
+        load_parameters(model, weights)  # after a step no gain is zero any more
+        _try_model(study, arm, dataset, model)
         return warnings
     except ParibusError as error:
         if type(error) is not ParibusError or where in str(error):

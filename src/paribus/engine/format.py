@@ -198,7 +198,6 @@ class StackedFormat(StudyFormat):
             steps=setting.iterations,
             tokens=setting.tokens,
             learning_rate=setting.training.optimizer.learning_rate,
-            schedule_ends=setting.training.schedule.kind != "constant",
             tokenizer=str(setting.data.tokenizer),
             not_measured=frozenset(() if setting.training.precision == "float16" else OF_FLOAT16),
             curve_steps=steps,

@@ -33,7 +33,6 @@ from paribus.study.tuning import (
     open_edges,
 )
 from paribus.study.tuning_study import (
-    at_rates,
     is_untuned,
     tuning_study,
     values_text,

@@ -1,9 +1,4 @@
-"""Characters that texts of a study may have, which become folders, pages and figures.
-
-Refused are control characters, what XML 1.0 has no place for (a figure's renderer aborts the whole
-process at one), surrogates, and the characters that turn the direction of writing, with which a
-text can be made to read otherwise than it is.
-"""
+"""Texts of a study: names become folders, titles stand on one line."""
 
 from __future__ import annotations
 
@@ -12,33 +7,20 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from paribus.errors import ParibusError
-
-# Unicode's property Bidi_Control (UAX 9).
-_DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-# What is not a Char of https://www.w3.org/TR/xml/#charsets.
-_NO_XML = "\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
-_FORBIDDEN = re.compile(f"[{_NO_XML}{_DIRECTION}\r\x7f-\x9f]")
-_FORBIDDEN_IN_LINES = re.compile(f"[{_NO_XML}{_DIRECTION}\t\n\r\x7f-\x9f\u2028\u2029]")
-_BREAKS = re.compile("[\t\n\r\u2028\u2029]")
-
 # A folder's name has at most 255 bytes on the usual file systems, and `-tuning` may be appended to
 # a study's.
 MOST_NAME_BYTES = 240
 MOST_NAME, MOST_TITLE, MOST_PROSE = 80, 200, 4000  # characters
-
-
-def _flaw(text: str, forbidden: re.Pattern[str] = _FORBIDDEN) -> str:
-    """Return the first forbidden character of `text`, or ""."""
-    match = forbidden.search(text)
-    return f"the character U+{ord(match[0]):04X}" if match else ""
+# What is not a Char of https://www.w3.org/TR/xml/#charsets.
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_BREAKS = re.compile("[\t\n\r\u2028\u2029]")
 
 
 def drawable(value: Any) -> Any:
     """Return a JSON value whose strings any figure can show.
 
-    Each character that XML cannot hold is U+FFFD, and a line break, which Vega's expressions cannot
-    hold, a space.
+    A figure's renderer aborts the process at a character that XML cannot hold: those are U+FFFD. A
+    line break, which Vega's expressions cannot hold, is a space.
     """
     if isinstance(value, dict):
         return {drawable(key): drawable(inner) for key, inner in value.items()}
@@ -46,36 +28,21 @@ def drawable(value: Any) -> Any:
         return [drawable(inner) for inner in value]
     if not isinstance(value, str):
         return value
-    return _BREAKS.sub(" ", re.sub(f"[{_NO_XML}]", "\N{REPLACEMENT CHARACTER}", value))
+    return _BREAKS.sub(" ", _NO_XML.sub("\N{REPLACEMENT CHARACTER}", value))
 
 
-def require_plain(table: Any, key: str = "") -> None:
-    """Raise ParibusError where a key or value anywhere in a study's tables has a flaw."""
-    if isinstance(table, dict):
-        for name, inner in table.items():
-            if flaw := _flaw(str(name), _FORBIDDEN_IN_LINES):
-                raise ParibusError(f"the key {name!r} has {flaw}; leave it out")
-            require_plain(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(table, (list, tuple)):
-        for inner in table:
-            require_plain(inner, key)
-    elif isinstance(table, str) and (flaw := _flaw(table)):
-        raise ParibusError(f"{key} = {table!r:.60} has {flaw}; leave it out")
-
-
-def _title(value: str) -> str:
-    if flaw := _flaw(value, _FORBIDDEN_IN_LINES):
-        raise ValueError(f"{value!r:.60} has {flaw}; it is a single line of text")
-    return value
-
-
-def _name(value: str) -> str:
-    n_bytes = len(_title(value).encode())
-    if n_bytes > MOST_NAME_BYTES:
+def _short(value: str) -> str:
+    if (n_bytes := len(value.encode())) > MOST_NAME_BYTES:
         raise ValueError(
             f"{value!r:.60} has {n_bytes} bytes; it names a folder, and may have at most "
             f"{MOST_NAME_BYTES}"
         )
+    return value
+
+
+def _line(value: str) -> str:
+    if _BREAKS.search(value):
+        raise ValueError(f"{value!r:.60} has a line break; it is a single line of text")
     return value
 
 
@@ -88,9 +55,10 @@ def shortened(name: str, suffix: str) -> str:
 
 Name = Annotated[
     str,
-    # It names a folder; any script is welcome, separators are not.
-    Field(min_length=1, max_length=MOST_NAME, pattern=r"^[^/\\.][^/\\]*$"),
-    AfterValidator(_name),
+    # Any script is welcome; separators and control characters are not.
+    Field(min_length=1, max_length=MOST_NAME, pattern=r"^[^/\\.\p{Cc}][^/\\\p{Cc}]*$"),
+    AfterValidator(_line),
+    AfterValidator(_short),
 ]
-Title = Annotated[str, Field(max_length=MOST_TITLE), AfterValidator(_title)]
+Title = Annotated[str, Field(max_length=MOST_TITLE), AfterValidator(_line)]
 Prose = Annotated[str, Field(max_length=MOST_PROSE)]

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
-from operator import attrgetter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,21 +24,6 @@ from paribus.untrusted_io import is_regular
 
 STUDY_FOLDER = "the study's folder"  # where relative paths start, as a rule
 EXAMPLES = Path(__file__).resolve().with_name("examples")  # studies that ship, and their code
-# How all of a process computes, by the module that has it; functions are called.
-SETTINGS = {
-    "torch": (
-        "get_default_dtype",
-        "get_num_threads",
-        "is_grad_enabled",
-        "are_deterministic_algorithms_enabled",
-        "get_float32_matmul_precision",
-        "backends.cudnn.benchmark",
-        "backends.cudnn.enabled",
-        "backends.mkldnn.enabled",
-    ),
-    "numpy": ("geterr",),
-    "os": ("getcwd",),
-}
 
 
 def load_own(
@@ -69,11 +52,7 @@ def load_own(
     known = [name for name, value in vars(module).items() if is_wanted(value)]
     why = f"no {kind} of that name: {nearest(name, known)}"
     if callable(value):
-        article = "an" if kind[0] in "aeiou" else "a"
-        why = (
-            f"'{name}' is there, and is not {article} {kind}: it may lack its decorator or base "
-            f"class; {nearest('', known)}"
-        )
+        why = f"'{name}' may lack its decorator or base class; {nearest('', known)}"
     raise ParibusError(f"{where}: {why}", code="unknown")
 
 
@@ -105,43 +84,10 @@ def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:
     return ParibusError(f"{where}: no file {file}{hint}; paths start at {start}", code="missing")
 
 
-@contextlib.contextmanager
-def same_settings(where: str) -> Iterator[None]:
-    """Raise ParibusError where the body changes a setting that the whole process computes by.
-
-    Own code that sets PyTorch's default dtype or its threads changes parts of a trial that the arm
-    does not declare, often unnoticed.
-    """
-    before = _settings()
-    yield
-    now = _settings()
-    for name, value in before.items():
-        if now.get(name) != value:
-            raise ParibusError(
-                f"{where} changes {name} from {value} to {now.get(name)}, which all of a trial is "
-                "computed with and the arm does not declare; leave it as it is",
-                code="own_code",
-            )
-
-
-def _settings() -> dict[str, str]:
-    values = {}
-    for name, paths in SETTINGS.items():
-        module = sys.modules.get(name)
-        for path in paths if hasattr(module, paths[0]) else ():
-            value = attrgetter(path)(module)
-            with contextlib.suppress(RuntimeError):  # PyTorch refuses to tell a mixed precision
-                values[f"{name}.{path}"] = str(value() if callable(value) else value)
-    return values
-
-
 def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
     try:
         if not name.endswith(".py"):
-            if name in sys.modules:
-                return sys.modules[name]
-            with same_settings(where):
-                return importlib.import_module(name)
+            return importlib.import_module(name)
         file = own_file(name, folder).resolve()
         add_own_folder(folder)  # files beside it can be imported
         # One module object for a file, under a name of its own that no import can meet.
@@ -152,8 +98,7 @@ def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
         assert spec is not None and spec.loader is not None
         module = sys.modules[alias] = importlib.util.module_from_spec(spec)
         try:
-            with same_settings(where):
-                spec.loader.exec_module(module)
+            spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[alias]
             raise

@@ -70,12 +70,9 @@ def load_study(
         # A study that is run anew is tuned anew.
         if isinstance(table.get("tuning"), dict):
             table["tuning"].pop(CHOSEN, None)
-    else:
-        _require_arms(table, label)
     study = parse_study(table, folder=folder, label=label, foreign=foreign)
     if overrides:
         dump = study.model_dump()
-        _require_arms({"hypotheses": overrides.get("hypotheses")}, "--set")
         for key, value in study.format.expand(overrides):
             override(dump, key, value, study.format)
         study = parse_study(dump, folder=folder, label=label, foreign=foreign)
@@ -102,18 +99,6 @@ def read_study(text: str, *, folder: Path, foreign: bool) -> Study:
     """Return the study of a study.json; `folder` is where its relative paths start."""
     table = unstamped(parse_json(text, "study.json"), "study.json")
     return parse_study(table, folder=folder, label="study.json", foreign=foreign)
-
-
-def _require_arms(table: dict[str, Any], label: str) -> None:
-    """Raise ParibusError where a hypothesis states a list of arms without any: a record of one that
-    is about all arms has that too."""
-    hypotheses = table.get("hypotheses")
-    for hypothesis in hypotheses if isinstance(hypotheses, list) else ():
-        if isinstance(hypothesis, dict) and hypothesis.get("arms") == []:
-            raise ParibusError(
-                f"{label}: hypothesis '{hypothesis.get('name')}' has arms = [], which is none; "
-                "name some, or leave arms out for every arm that is compared"
-            )
 
 
 def parse_override(text: str) -> tuple[str, Any]:

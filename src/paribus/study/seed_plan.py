@@ -71,17 +71,10 @@ def plan_problems(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]
     looks = plan.looks
     if stages:
         yield "a study with looks has no second stage; list the seeds, or plan more looks"
-    if not looks[1:]:
-        yield f"looks {list(looks)} is one look; a fixed number of seeds is stated as a list"
+    if not looks[1:] or looks[0] < LEAST_PAIRS or looks[-1] != len(seeds):
+        yield (
+            f"looks {list(looks)} must be two or more, the first at {LEAST_PAIRS} seeds or later "
+            f"(fewer are described and not tested), the last at all {len(seeds)} seeds"
+        )
     if any(after <= before for before, after in pairwise(looks)):
         yield f"looks {list(looks)} do not ascend; each has more seeds than the one before"
-    if looks[0] < LEAST_PAIRS:
-        yield (
-            f"the first look is at {looks[0]} seeds; fewer than {LEAST_PAIRS} pairs are described "
-            f"and not tested: begin with {LEAST_PAIRS} or more"
-        )
-    if looks[-1] != len(seeds):
-        yield (
-            f"the last look is at {looks[-1]} seeds and {len(seeds)} are listed; let the last look "
-            "be all of them"
-        )

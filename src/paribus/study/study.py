@@ -20,7 +20,7 @@ from paribus.explain import explain, likely
 from paribus.metric import LONGEST
 from paribus.schema import stamped
 from paribus.shown import Shown
-from paribus.study.allowed_text import Name, Prose, Title, require_plain
+from paribus.study.allowed_text import Name, Prose, Title
 from paribus.study.base import MOST_ARMS, MOST_SEEDS, Seed, Spec
 from paribus.study.sections import (
     Arm,
@@ -163,7 +163,6 @@ class Study(Shown, Spec):
     @model_validator(mode="before")
     @classmethod
     def _all_text_is_plain(cls, table: Any) -> Any:
-        require_plain(table)
         if not isinstance(table, dict):
             return table
         form = format_of(table.get("trainer", STACKED))
@@ -348,18 +347,17 @@ def _unpaired_problems(study: Study) -> Iterator[str]:
             'inference.test = "welch_t" is of runs that share nothing; trials of one seed here '
             'have the same batches and initial values: test = "paired_t" sees more'
         )
-    needs = {
-        "looks need": study.plan,
-        "a second stage needs": study.stages,
-        "tuning needs": study.tuning,
-        "interactions need": study.interactions,
+    paired = {
+        "looks": study.plan,
+        "a second stage": study.stages,
+        "tuning": study.tuning,
+        "interactions": study.interactions,
     }
-    for need, stated in needs.items():
-        if stated:
-            yield (
-                f'{need} pairs, and inference.test = "welch_t" has none; leave that out, or state '
-                'test = "paired_t" where runs of one seed share data and initial values'
-            )
+    if needs := [name for name, stated in paired.items() if stated]:
+        yield (
+            f'{" and ".join(needs)} need pairs, and inference.test = "welch_t" has none; state '
+            'test = "paired_t" if runs of one seed share data and initial values'
+        )
 
 
 def _interaction_problems(study: Study) -> Iterator[str]:
@@ -396,22 +394,17 @@ def _endpoint_problems(study: Study) -> Iterator[str]:
                 f"'{endpoint.metric}' has smallest_effect = {endpoint.smallest_effect:g} and no "
                 "verdict; mark it primary = true, or leave smallest_effect out"
             )
-    benefit = study.decision.benefit
-    if benefit is not None and study.plan:
-        yield (
-            f"decision.benefit = '{benefit}' does not go with looks: a look ends a contrast by "
-            "its primary endpoints, before the benefit is shown; state seeds as a list"
-        )
-    if benefit is not None and benefit not in metrics:
-        yield (
-            f"decision.benefit = '{benefit}' is not an endpoint of the study, and is not recorded: "
-            f"{nearest(benefit, metrics)}; or add it to the endpoints"
-        )
-    if benefit in primary:
-        yield (
-            f"decision.benefit = '{benefit}' is primary, and its verdict asks that it is no "
-            "worse; a benefit is one of the other endpoints"
-        )
+    benefit, why = study.decision.benefit, ""
+    if benefit is None:
+        return
+    if benefit not in metrics:
+        why = f"is not an endpoint of the study: {nearest(benefit, metrics)}"
+    elif benefit in primary:
+        why = "is primary, and its verdict asks that it is no worse; name another endpoint"
+    elif study.plan:
+        why = "does not go with looks, which end before it is shown; state seeds as a list"
+    if why:
+        yield f"decision.benefit = '{benefit}' {why}"
 
 
 def first_stage(study: Study) -> Study:

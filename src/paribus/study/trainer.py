@@ -163,7 +163,6 @@ class ArmFacts:
     Attributes:
         steps, tokens: the length of training; None if unknown.
         learning_rate: None if unknown.
-        schedule_ends: whether the learning rate falls towards the end of the run.
         tokenizer: losses per token can be compared between arms that have the same one.
         not_measured: metrics that these trials cannot have.
         curve_steps, curve_tokens: the steps of the held-out curve, and the tokens seen by then.
@@ -173,7 +172,6 @@ class ArmFacts:
     steps: int | None = None
     tokens: int | None = None
     learning_rate: float | None = None
-    schedule_ends: bool = False
     tokenizer: str = ""
     not_measured: frozenset[str] = frozenset()
     curve_steps: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Trust in custom code: code that a results folder names is refused without `--trust`.
+"""Code that a study names, and trust in it.
 
 A study file is the user's own, and so is the code beside it. A results folder may come from anybody
 and is opened to be read: what it names is run only after the user has been told what it is, and has
@@ -7,17 +7,16 @@ said `--trust`.
 
 from __future__ import annotations
 
-import hashlib
 from operator import attrgetter
 from pathlib import Path
 
 from paribus.errors import ParibusError
+from paribus.files import file_digest
 from paribus.numbers import some
 from paribus.study.custom_code import SOURCES, Sources, digests_of
-from paribus.study.importing import own_file
 from paribus.study.study import Study
 from paribus.study.trainer import COMMAND, STACKED
-from paribus.untrusted_io import CODE_BYTES, TOKENIZER_BYTES, is_regular, read_bytes, read_json
+from paribus.untrusted_io import is_regular, read_json
 
 # Own code that measures, as records call it and as the study does.
 MEASURING = {
@@ -25,7 +24,7 @@ MEASURING = {
     "own_measures": "evaluation.own",
     "own_tasks": "tasks.own",
 }
-SHOWN = 4  # of the files and modules, in an error
+SHOWN = 4  # import paths in an error
 
 
 def custom_code(study: Study) -> tuple[str, ...]:
@@ -60,36 +59,23 @@ def rule_record(study: Study) -> dict[str, Sources]:
 
 def require_trust(study: Study) -> None:
     """Raise ParibusError where running `study` would run code that a results folder names, or use
-    files that a results folder keeps and that are not the registered ones.
-
-    Nothing is imported here, and nothing of the code is looked at but its digest.
-    """
+    kept files that are not the registered ones. Nothing is imported here."""
     runs = ""
     if study.is_foreign and study.trainer == COMMAND:
         words = study.program.command
         runs = f"its command: {words if isinstance(words, str) else ' '.join(words)}"
     elif study.is_foreign and (named := custom_code(study)):
-        described = [_described(path, study.folder) for path in named]
-        runs = f"the code that it names: {some(described, SHOWN)}"
+        runs = f"the code that it names: {some(named, SHOWN)}"
+    is_kept = study.folder.name == SOURCES
+    folder = study.folder.parent if is_kept else study.folder
     if runs:
-        folder = study.folder.parent if study.folder.name == SOURCES else study.folder
         raise ParibusError(
             f"{folder} is a results folder, and running its study runs {runs}. Read that; if you "
             "trust it, say --trust (trust=True)",
             code="untrusted",
         )
-    require_kept(study.folder)
-
-
-def _described(path: str, folder: Path) -> str:
-    module = path.partition(":")[0]
-    if not module.endswith(".py"):
-        return f"'{path}', whatever is installed under that name"
-    try:
-        digest = hashlib.sha256(read_bytes(own_file(module, folder), CODE_BYTES)).hexdigest()
-    except ParibusError:
-        return f"'{path}', which is not there"
-    return f"'{path}', SHA-256 {digest}"
+    if is_kept and (changed := changed_files(folder)):
+        raise ParibusError(f"{'; '.join(changed)}; restore what was registered", code="changed")
 
 
 def changed_files(results: Path) -> list[str]:
@@ -97,30 +83,8 @@ def changed_files(results: Path) -> list[str]:
     registration, kept = results / "registration.json", results / SOURCES
     if not kept.is_dir() or not is_regular(registration):
         return []
-    registered = read_json(registration)
-    sources = registered.get("sources") if isinstance(registered, dict) else None
-    if not isinstance(sources, dict):
-        return []
-    return [line for name, digest in sources.items() if (line := _changed(kept, name, digest))]
-
-
-def require_kept(folder: Path) -> None:
-    """Raise ParibusError where `folder`, which a study's paths start at, is the `sources/` of a
-    results folder and holds other files than were registered."""
-    changed = changed_files(folder.parent) if folder.name == SOURCES else []
-    if changed:
-        raise ParibusError(f"{'; '.join(changed)}; restore what was registered")
-
-
-def _changed(kept: Path, name: str, digest: object) -> str:
-    """Return why the file `name` is not the registered one; empty where it is."""
-    file = kept / name
-    try:
-        if not file.resolve().is_relative_to(kept.resolve()):
-            return f"{file} is registered, and lies outside of {kept}"
-        if not is_regular(file):
-            return f"{file} is missing, which was registered"
-        same = hashlib.sha256(read_bytes(file, TOKENIZER_BYTES)).hexdigest() == digest
-    except (OSError, ValueError):  # no name that a file can have
-        same = False
-    return "" if same else f"{file} was changed after it was registered"
+    return [
+        f"{kept / name} was changed after it was registered"
+        for name, digest in read_json(registration)["sources"].items()
+        if not is_regular(kept / name) or file_digest(kept / name) != digest
+    ]

@@ -117,44 +117,34 @@ def tuning_problems(
     for key in tuning.keys:
         if why := why_not_tuned(key):
             yield why
-        for arm, set_ in arms.items():
-            for second_key in set_:
-                if _overlap(key, second_key):
-                    yield (
-                        f"tuning sets {key}, and so does arm '{arm}' ({second_key}); every arm is "
-                        "tuned over the same values: leave it out of one"
-                    )
-    for key, second_key in itertools.permutations(tuning.keys, 2):
-        if _overlap(key, second_key):
-            yield f"tuning sets {key} and {second_key}, which overlap; name each key once"
+        others = [(f"arm '{arm}'", name) for arm, names in arms.items() for name in names]
+        others += [("tuning", name) for name in tuning.keys if name != key]
+        for owner, name in others:
+            if _overlap(key, name):
+                yield (
+                    f"tuning sets {key}, and so does {owner} ({name}); every arm is tuned over the "
+                    "same values: leave it out of one"
+                )
 
 
 def _search_problems(tuning: Tuning) -> Iterator[str]:
-    if not tuning.keys:
+    n_candidates = len(tuning.combinations) or math.prod(map(len, tuning.grid.values()))
+    if not tuning.keys or n_candidates < 2:
         yield (
-            "tuning has nothing to try; state grid = "
+            "tuning has nothing to choose from; state several values: grid = "
             '{ "training.optimizer.learning_rate" = [3e-4, 1e-3, 3e-3] }'
         )
     if tuning.grid and tuning.combinations:
         yield "tuning has a grid and combinations; state one of them"
     if any(candidate.keys() != set(tuning.keys) for candidate in tuning.combinations):
         yield f"tuning.combinations have different keys; name {', '.join(tuning.keys)} in each"
-    n_candidates = len(tuning.combinations) or math.prod(map(len, tuning.grid.values()))
     if n_candidates > MOST_ARMS:
         yield f"tuning.grid has {n_candidates:,} combinations; {MOST_ARMS} are the most"
-    candidates = tuning.candidates
-    # True is not 1
-    written = [
-        [(isinstance(one[key], bool), one[key]) for key in tuning.keys] for one in candidates
-    ]
-    if len(set(map(tuple, written))) < len(candidates):
+    values = [tuple(candidate[key] for key in tuning.keys) for candidate in tuning.candidates]
+    if len({repr(each) for each in values}) < len(values):  # True is not 1
         yield "tuning tries a candidate twice; state each value once"
-    for key in tuning.keys:
-        values = [candidate[key] for candidate in candidates]
-        if any(isinstance(value, str) and ":" in value for value in values):
-            yield f"tuning has own code at {key}; what an arm runs is stated by the arm"
-    if n_candidates < 2:
-        yield f"tuning tries one value of {tuning.keys[0]}; a choice needs two"
+    if any(isinstance(value, str) and ":" in value for each in values for value in each):
+        yield "tuning has own code among its values; what an arm runs is stated by the arm"
 
 
 def _overlap(key: str, second: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from paribus import numbers
 from paribus.errors import ParibusError
 from paribus.study.allowed_text import shortened
-from paribus.study.study import LEARNING_RATE, Study, built, tuning_of
+from paribus.study.study import Study, built, tuning_of
 from paribus.study.tuning import NOT_CHOSEN, Candidate
 
 # Where the records of tuning are, in the results folder.
@@ -101,34 +101,8 @@ def is_untuned(study: Study) -> bool:
 
 def values_text(values: Candidate) -> str:
     """Format values as text, such as `learning_rate 3e-4`, by the last part of each key."""
-    return ", ".join(f"{key.rpartition('.')[2]} {_as_text(value)}" for key, value in values.items())
-
-
-def _as_text(value: bool | float | str) -> str:
-    if isinstance(value, (bool, str)):
-        return str(value)
-    return numbers.compact(value)
-
-
-def at_rates(study: Study, arm: str, reference: str) -> str:
-    """Return `at learning rate 3e-4, which was not tuned`: what a verdict on the two must add."""
-    tuning = study.tuning
-    if tuning is not None and LEARNING_RATE in tuning.keys:
-        only = tuning.keys == (LEARNING_RATE,)
-        noun = "learning rates" if only else "settings"
-        text = f"with each arm at its best of the {noun} tried"
-        if not tuning.chosen:
-            return f"{text} (not chosen yet)"
-        chosen = [tuning.chosen[name] for name in (arm, reference)]
-        words = [_as_text(*values.values()) if only else values_text(values) for values in chosen]
-        return f"{text} ({' against '.join(dict.fromkeys(words))})"
-    rates = [study.arm_facts(name).learning_rate for name in (arm, reference)]
-    if None in rates:
-        return ""
-    how = "not tuned"
-    if tuning is not None:
-        how = f"not tuned, unlike {', '.join(key.rpartition('.')[2] for key in tuning.keys)}"
-    different = list(dict.fromkeys(numbers.compact(rate) for rate in rates if rate is not None))
-    if len(different) == 1:
-        return f"at learning rate {different[0]}, which was {how}"
-    return f"at learning rates {' against '.join(different)}, which were {how}"
+    return ", ".join(
+        f"{key.rpartition('.')[2]} "
+        f"{value if isinstance(value, (bool, str)) else numbers.compact(value)}"
+        for key, value in values.items()
+    )

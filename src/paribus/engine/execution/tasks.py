@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.cost import is_large
-from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.data import load_dataset
 from paribus.engine.execution.start import described, read_data
 from paribus.engine.execution.throughput import time_in_turn
 from paribus.engine.execution.trial.evaluation import (
@@ -20,14 +20,12 @@ from paribus.engine.execution.trial.evaluation import (
 from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine import environment
 from paribus.engine.machine.clock import step_time
-from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.store import DATA
 from paribus.runs.advance import study_of
 from paribus.runs.queue import Task
 from paribus.study import Study, parse_study
-from paribus.study.importing import same_settings
 
 if TYPE_CHECKING:
     import torch
@@ -97,11 +95,11 @@ def _execute(task: Task, context: Context) -> Any:
     if kind == "describe":
         return results.seal(DATA, described(study, read_data(study)))
     if kind == "time":
-        datasets = {arm: read_text(study, study.setting(arm).data) for arm in study.arms}
+        datasets = {arm: load_dataset(study.setting(arm).data, study.folder) for arm in study.arms}
         trials = [(arm, seed) for arm, seed in arguments["timed"]]
         return time_in_turn(study, results, datasets, device, trials, graphs=graphs)
     arm, stack = arguments["arm"], arguments.get("stack", 1)
-    dataset = read_text(study, study.setting(arm).data)
+    dataset = load_dataset(study.setting(arm).data, study.folder)
     match kind:
         case "check":
             # A step of a large model on a CPU takes minutes.
@@ -125,15 +123,6 @@ def _execute(task: Task, context: Context) -> Any:
     raise ValueError(f"nobody does {task}")
 
 
-def read_text(study: Study, data: Data) -> Dataset:
-    """Return the text of `data`.
-
-    Raises ParibusError if custom code that reads it changes how all of a process computes.
-    """
-    with same_settings(f"reading {', '.join(data.own.values())}"):
-        return load_dataset(data, study.folder)
-
-
 def train(study: Study, task: Task, context: Context) -> None:
     """Train the trials of a task; over several devices, in a process for each.
 
@@ -155,7 +144,7 @@ def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None 
         study,
         trials,
         ResultsFolder(Path(task.home)),
-        read_text(study, study.setting(trials[0][0]).data),
+        load_dataset(study.setting(trials[0][0]).data, study.folder),
         device_of(context, study, ranks.rank if ranks else 0),
         checkpoint_seconds=settings["checkpoint_seconds"],
         graphs=not settings["eager"],
