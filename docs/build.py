@@ -130,18 +130,17 @@ STATED_AS = {"plan": "seeds"}
 
 
 def backends() -> str:
-    """Return the options of every backend that ships, those first that all jobs have."""
-    from paribus.declared import declared
-    from paribus.runs.executors import BackendClass
+    """Return the options of every scheduler, those first that all have."""
     from paribus.runs.executors.jobs import JobOptions
+    from paribus.runs.executors.ray import RayOptions
+    from paribus.runs.executors.slurm import SlurmOptions
 
-    ships = declared("paribus.runs.executors", BackendClass)
-    shown = [("`slurm` and `ray`", JobOptions, set[str]())]
-    shown += [
-        (f"`{name}`", of.options, set(JobOptions.model_fields))
-        for name, of in ships.items()
-        if issubclass(of.options, JobOptions)
-    ]
+    known_to_all = set(JobOptions.model_fields)
+    shown = (
+        ("`slurm` and `ray`", JobOptions, set[str]()),
+        ("`slurm`", SlurmOptions, known_to_all),
+        ("`ray`", RayOptions, known_to_all),
+    )
     parts = []
     for name, model, known in shown:
         schema, said = model.model_json_schema(), meanings(model)

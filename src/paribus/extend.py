@@ -43,10 +43,6 @@ if TYPE_CHECKING:
     from paribus.readers import Run as Run
     from paribus.readers import Source as Source
     from paribus.readers import reader as reader
-    from paribus.runs.executors import backend as backend
-    from paribus.runs.executors.jobs import JobBackend as JobBackend
-    from paribus.runs.executors.jobs import JobOptions as JobOptions
-    from paribus.runs.executors.jobs import JobState as JobState
     from paribus.runs.trackers import EachTrial as EachTrial
     from paribus.study import Study as Study
     from paribus.study.trainer import Declaration as Declaration
@@ -69,8 +65,6 @@ _HOMES = {
         "paribus.engine.training": "Moment Taken Update average loss optimizer schedule",
         "paribus.metric": "ItemSums Metric",
         "paribus.readers": "Run Source reader",
-        "paribus.runs.executors": "backend",
-        "paribus.runs.executors.jobs": "JobBackend JobOptions JobState",
         "paribus.runs.trackers": "EachTrial",
         "paribus.study": "Study",
         "paribus.study.choices": "Options",

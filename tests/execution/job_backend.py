@@ -15,8 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import paribus
-from paribus.runs.executors import backend
-from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState
+from paribus.runs.executors.jobs import Backend, JobOptions, JobState
 from paribus.study import Study
 
 from ..tools import git
@@ -26,8 +25,8 @@ class Options(JobOptions):
     home: str
 
 
-@backend("processes", options=Options)
-class Processes(JobBackend):
+class Processes(Backend):
+    name = "processes"
     options: Options
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:

@@ -15,7 +15,7 @@ import paribus
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs.executors import jobs
-from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState
+from paribus.runs.executors.jobs import Backend, JobOptions, JobState
 from paribus.runs.executors.slurm import Slurm, SlurmOptions, write_script
 from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order
@@ -29,7 +29,7 @@ from .conftest import processes, records, study_in
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-class Scripted(JobBackend):
+class Scripted(Backend):
     """Jobs that are no processes: the scheduler says `state` of each."""
 
     name = "scripted"
@@ -83,7 +83,7 @@ def test_three_hundred_trials_are_a_few_jobs(queue: Queue) -> None:
 
 
 def test_jobs_that_end_too_early_are_submitted_again_and_then_end_the_run(queue: Queue) -> None:
-    backend = Scripted(JobState("7_0", "ended", "FAILED"), retries=2)
+    backend = Scripted(JobState("7_0", "ended", "FAILED"), retries=1)
     backend.start(queue, 1, 1)
     backend.check()
     backend.check()
@@ -165,7 +165,7 @@ def test_jobs_go_on_without_the_command_and_the_next_one_joins_them(
 
 
 def job_rows_of(folder: Path, backend: Processes, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr("paribus.runs.standing._recorded_backend", lambda queue: backend)
+    monkeypatch.setattr("paribus.runs.standing.find_backend", lambda *_: backend)
     rows = job_rows(folder / "r")
     return len(rows) == 2 and all(row.state == "running" for row in rows)
 
@@ -179,12 +179,13 @@ def test_cancel_ends_the_jobs_of_a_study(
     queue.open(_order(study, folder, Options(), processes_backend))
     processes_backend.start(queue, 6, 1)
     eventually(lambda: processes(tmp_path, "train.py"))
-    (line,) = cancel(tmp_path / "r", processes_backend)
+    monkeypatch.setattr("paribus.runs.standing.find_backend", lambda *_: processes_backend)
+    (line,) = cancel(tmp_path / "r")
     assert "were cancelled" in line
     names = list(jobs.read_submissions(queue))
     eventually(lambda: {s.phase for s in processes_backend.states(names).values()} == {"ended"})
     with pytest.raises(ParibusError, match="nothing runs"):
-        cancel(tmp_path / "r", processes_backend)
+        cancel(tmp_path / "r")
 
 
 def test_jobs_are_cancelled_by_names_of_ours_alone(queue: Queue) -> None:

@@ -28,7 +28,6 @@ from paribus.cli.options import (
     Training,
     Trust,
     Trying,
-    Where,
     console,
     parse_overrides,
     print_json,
@@ -62,7 +61,7 @@ def plan(
         pilot: A finished study like this one, whose SDs to plan with.
         sd: The SD of paired differences of the primary endpoint, if known.
     """
-    loaded = _load(study, set_, trust, None if where.tflops else where)
+    loaded = _load(study, set_, trust)
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import tables
     from paribus.results import load_results
@@ -169,7 +168,7 @@ def check(
     if study is None:
         _list_examples()
         return
-    loaded = _load(study, set_, trust, where)
+    loaded = _load(study, set_, trust)
     import tempfile
 
     from paribus.cli import tables
@@ -231,7 +230,7 @@ def register(
     trust: Trust = False,
 ) -> None:
     """Fix endpoints, margins and the rule; `run` does it as well."""
-    loaded = _load(study, set_, trust, where)
+    loaded = _load(study, set_, trust)
     from paribus.cli import tables
     from paribus.runs import register as register_study
 
@@ -251,7 +250,7 @@ def run(
     trust: Trust = False,
 ) -> int:
     """Train, evaluate, decide, report; run it again to continue."""
-    loaded = _load(study, set_, trust, where)
+    loaded = _load(study, set_, trust)
     from paribus.cli import tables
     from paribus.results import extended
     from paribus.runs import results_folder
@@ -295,20 +294,12 @@ def train(
         return run_study(study, results, watch=watch, log=log, open_test=open_test, **options)
 
 
-def _load(name: str, overrides: list[str] | None, trust: bool, where: Where | None) -> Study:
-    """Return the study; its workers begin to import what they need, and this process after it.
-
-    What is imported up here would be waited for before they begin: the rest is, in each verb.
-    """
+def _load(name: str, overrides: list[str] | None, trust: bool) -> Study:
+    from paribus.decision import find_rule
     from paribus.study import load_study, require_trust
-    from paribus.study.trainer import STACKED
 
     loaded = load_study(name, parse_overrides(overrides), trust=trust)
     require_trust(loaded)
-    if where is not None and loaded.trainer == STACKED:
-        where.warm_up()
-    from paribus.decision import find_rule
-
     find_rule(loaded)  # an unknown rule is an error at once
     return loaded
 

@@ -19,7 +19,6 @@ from paribus.cli.options import (
     Json,
     Step,
     Trust,
-    Where,
     console,
     print_stamped,
     show,
@@ -125,19 +124,11 @@ def _picture(home: ResultsFolder) -> tuple[RenderableType, bool]:
     return Group(*parts), not (is_tuning or results.unfinished or live)
 
 
-def cancel(
-    folder: Folder, *, backend: str | None = None, backend_option: list[str] | None = None
-) -> None:
-    """End what a study has running: its jobs, or its command here.
-
-    Args:
-        backend: Needed for jobs of your own backend: cluster.py:Queue.
-        backend_option: An option of that backend: key=value.
-    """
+def cancel(folder: Folder) -> None:
+    """End what a study has running: its jobs, or its command here."""
     from paribus.runs.standing import cancel as cancel_study
 
-    named = Where(backend=backend, backend_option=backend_option) if backend else None
-    for line in cancel_study(folder, named.options()["backend"] if named else None):
+    for line in cancel_study(folder):
         show_path(line)
     show_path("finished trials and checkpoints are kept: run the study again to continue")
 

@@ -58,7 +58,7 @@ class Where:
 
     Attributes:
         device: Train on this device.
-        backend: Where trials run: local, slurm, ray, a TOML file, or your own cluster.py:Queue.
+        backend: Where trials run: local, slurm, ray, or a TOML file.
         backend_option: An option of the backend: key=value.
         cpu_kernels: Compiled kernels on a CPU; by default what PARIBUS_CPU_KERNELS says, or auto.
     """
@@ -74,13 +74,6 @@ class Where:
             from paribus.engine.ops import choose
 
             choose(self.cpu_kernels)
-
-    def warm_up(self) -> None:
-        """Let workers import what they need, while this process has other things to do."""
-        if self.backend == "local" and self.device in ("auto", "cpu"):
-            from paribus.runs.executors.local import warm_up
-
-            warm_up()
 
     @property
     def changed(self) -> list[str]:

@@ -276,10 +276,9 @@ def _begun(results: Results) -> dict[str, int]:
 
 
 def jobs(rows: Sequence[JobRow]) -> Table:
-    """Return the jobs of a run in the scheduler's words, and the last lines of failed ones."""
+    """Return the jobs of a run in the scheduler's words, and the last lines of those that ended."""
     cells = []
     for row in rows:
         cells.append((row.job, row.state, row.doing, row.node, row.reason))
-        log = reversed(row.log) if row.state == "failed" else ()
-        cells += [("", "", "", "", line) for line in log]
+        cells += [("", "", "", "", line) for line in reversed(row.log)]
     return table("", ("job", "state", "trials", "node", "the scheduler says"), cells)

@@ -48,9 +48,6 @@ class Runner:
     Those of stages may raise Missing: tasks have to be done first.
     """
 
-    later: tuple[str, ...] = ()
-    """Modules that children need at the end of their first trial."""
-
     def __init__(self, context: Context | None) -> None:
         self.context: Any = context  # None where no worker is needed
         self.say: Say = context.say if context else logging.getLogger("paribus").info

@@ -96,7 +96,7 @@ def run(
         watch: is called with the progress, several times a second at most; first when the study is
             registered.
         log: trackers that follow the run, by name (see `paribus.runs.trackers`).
-        backend: where workers run: a name, an import path (docs/how-to/cluster.md), or what
+        backend: where workers run: a name, a TOML file (docs/how-to/cluster.md), or what
             `find_backend` returns.
         open_test: evaluate on the sealed test text, if there is one, once everything is trained; a
             later call may.

@@ -1,4 +1,4 @@
-"""Jobs and progress of a study, for `status` and `cancel`, without the command that started it."""
+"""Jobs of a study, for `status` and `cancel`, without the command that started them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from paribus.declared import declared
 from paribus.errors import ParibusError
 from paribus.results.lock import holder
-from paribus.runs.executors import PACKAGE, Backend, BackendClass, find_backend
-from paribus.runs.executors.jobs import JobBackend, JobState, read_submissions, scratch_folder
+from paribus.runs.executors import Backend, find_backend
+from paribus.runs.executors.jobs import JobState, log_of, read_submissions
 from paribus.runs.processes import tail
 from paribus.runs.queue import Queue
 
@@ -26,10 +25,10 @@ class JobRow:
     """A job, as tables show it.
 
     Attributes:
-        state: queued, running, done, failed, cancelled or unknown.
+        state: queued, running, ended, cancelled or unknown.
         reason: the scheduler's words.
         doing: the tasks that it has claimed.
-        log: its last lines, the last one first.
+        log: the last lines of one that ended before the run, the last one first.
     """
 
     job: str
@@ -49,42 +48,39 @@ def job_rows(results: Path) -> list[JobRow]:
     submissions = read_submissions(queue)
     if not submissions:
         return []
-    backend = _recorded_backend(queue)
-    states = backend.states(list(submissions))
+    states = _recorded_backend(queue).states(list(submissions))
     tasks: dict[str, list[str]] = {}
     for task, record in queue.claims().items():
         tasks.setdefault(str(record.get("worker")), []).append(task)
     rows = []
     for name, k in [(name, k) for name, n_jobs in submissions.items() for k in range(n_jobs)]:
-        log = tuple(tail(backend.log(scratch_folder(queue, name), k))[:LOG_LINES])
-        doing = ", ".join(tasks.get(f"{name}-{k}", []))
         state = states.get((name, k), JobState(name, "ended"))
         phase = "cancelled" if state.is_cancelled else state.phase
-        if (name, k) not in states:
-            phase = "unknown"
-        elif phase == "ended":
-            phase = "done" if queue.is_over or not log else "failed"
+        phase = phase if (name, k) in states else "unknown"
+        is_cut = phase == "ended" and not queue.is_over
+        log = tuple(tail(log_of(queue, name, k))[:LOG_LINES]) if is_cut else ()
+        doing = ", ".join(tasks.get(f"{name}-{k}", []))
         rows.append(JobRow(state.id, phase, state.words, state.node, doing, log))
     return rows
 
 
-def cancel(results: Path, backend: Backend | None = None) -> list[str]:
+def cancel(results: Path) -> list[str]:
     """End what the study in a results folder has running, and nothing else.
 
     These are its jobs, and the command that runs it on this machine. Returns a line for each.
-    `backend` is needed for jobs of a user-defined backend. Raises ParibusError if nothing runs.
+    Raises ParibusError if nothing runs.
     """
     if not results.is_dir():
         raise ParibusError(f"there is no folder {results}; name a results folder", code="missing")
     queue, ended = Queue.of(results), list[str]()
     if submissions := read_submissions(queue):
-        at = _recorded_backend(queue, backend)
-        states = at.states(list(submissions))
+        backend = _recorded_backend(queue)
+        states = backend.states(list(submissions))
         running = sorted({name for (name, _), state in states.items() if state.phase != "ended"})
         if running:
             queue.fail("the run was cancelled; run again to continue")
-            at.cancel(running)
-            ended.append(f"jobs of backend '{at.name}' were cancelled: {', '.join(running)}")
+            backend.cancel(running)
+            ended.append(f"jobs of backend '{backend.name}' were cancelled: {', '.join(running)}")
     run = holder(results)
     if run is not None and run["is_here"]:
         with contextlib.suppress(ProcessLookupError):
@@ -106,16 +102,6 @@ def cancel(results: Path, backend: Backend | None = None) -> list[str]:
     return ended
 
 
-def _recorded_backend(queue: Queue, backend: Backend | None = None) -> JobBackend:
-    """Return `backend` if it has the recorded name, or else the shipped backend of that name.
-
-    A user-defined backend is named on the command line, never by a folder.
-    """
+def _recorded_backend(queue: Queue) -> Backend:
     executor = queue.read_order().executor
-    kind = str(executor["backend"])
-    if backend is None or backend.name != kind:
-        ships = kind in declared(PACKAGE, BackendClass)
-        backend = find_backend(kind, executor["options"]) if ships else None
-    if not isinstance(backend, JobBackend):
-        raise ParibusError(f"its jobs are of backend '{kind}': name it with --backend")
-    return backend
+    return find_backend(str(executor["backend"]), executor["options"])

@@ -1,13 +1,9 @@
 """A worker: claims tasks of a queue, does each in a child process, and ends when nothing is left.
 
-    python -P -m paribus.runs.worker QUEUE [--name NAME] [--token TOKEN]
-    python -P -m paribus.runs.worker - --runner TRAINER --parent PID
+    python -P -m paribus.runs.worker QUEUE [--name NAME] [--token TOKEN] [--parent PID]
 
-QUEUE is a folder of `paribus.runs.queue`. With "-", queues are read from standard input, one after
-the other: the worker of a command imports what it needs while the study is still being read, and
-says "idle" after each queue. It ends when it is asked to leave, or its parent has died.
-
-Any number of workers may work on a queue, on any machines that see it. When no task is left, a
+QUEUE is a folder of `paribus.runs.queue`. A worker with a parent leaves when that has died. Any
+number of workers may work on a queue, on any machines that see it. When no task is left, a
 worker finds out what comes next (`paribus.runs.advance`), also in a child process.
 
 The worker imports what trials need and computes nothing itself, so children can be forked from it
@@ -25,7 +21,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import importlib
 import io
 import logging
 import multiprocessing
@@ -54,8 +49,7 @@ POLL_SECONDS = 0.05
 LOOK_SECONDS = 0.5  # between two looks at other workers' claims
 BEATS = 8  # touches of a claim before it would count as abandoned
 LEAVE_SECONDS = 60.0  # a child that was asked to leave finishes its step and writes a checkpoint
-IDLE_SECONDS = 0.2  # without a change, before something is imported for later children
-DONE, DIED, REFUSED, LEFT = 0, 1, 2, 4  # how a child, or the work on a queue, ends
+DONE, DIED, REFUSED, LEFT = 0, 1, 2, 4  # how a child ends
 ADVANCE = "advance"
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
 IGNORED = tuple(
@@ -80,17 +74,17 @@ class Child:
 class Worker:
     """A worker of one queue."""
 
-    def __init__(self, queue: Queue, name: str, runner: type[Runner], parent: int) -> None:
-        self.queue, self.name, self.runner, self.parent = queue, name, runner, parent
-        self.order = queue.read_order()
-        settings = self.order.settings
-        self.retries: int = settings["retries"]
-        self.stale: float = settings.get("stale_seconds", STALE_SECONDS)
-        self.slots = settings["workers"] or runner(Context(queue, self.order, name, 0)).slots()
+    def __init__(
+        self, queue: Queue, order: Order, name: str, runner: type[Runner], parent: int
+    ) -> None:
+        self.queue, self.order, self.name = queue, order, name
+        self.runner, self.parent = runner, parent
+        self.retries: int = order.settings["retries"]
+        self.stale: float = order.settings.get("stale_seconds", STALE_SECONDS)
+        self.slots = order.settings["workers"] or runner(Context(queue, order, name, 0)).slots()
         self.children: list[Child] = []
         self._forks = runner.forks()
-        self._later = list(runner.later) if self._forks else []
-        self._touched = self._looked = self._changed = 0.0
+        self._touched = self._looked = 0.0
         self._is_stopping = False
         self._helpers: set[int] = set()
 
@@ -162,7 +156,6 @@ class Worker:
         self.children.append(Child(task, slot, process, log))
         if not self._forks and not self._helpers:  # multiprocessing has started its own
             self._helpers = processes.children() - {process.pid or 0}
-        self._changed = time.monotonic()
 
     def _wait(self) -> None:
         """Wait for a child to end, and for at most POLL_SECONDS."""
@@ -177,12 +170,7 @@ class Worker:
                 self.queue.touch(child.task.id, self.name)
         for child in [c for c in self.children if c.process.exitcode is not None]:
             self.children.remove(child)
-            self._changed = now
             self._settle(child)
-        if self.children and self._later and now - self._changed > IDLE_SECONDS:
-            # A module that children import themselves so far.
-            with contextlib.suppress(Exception):  # a child says why it fails
-                importlib.import_module(self._later.pop(0))
 
     def _settle(self, child: Child) -> None:
         """Finish or release the task of a child that has ended."""
@@ -276,67 +264,53 @@ class Reporting(logging.Handler):
 def main(arguments: list[str]) -> int:
     """Run a worker; returns its exit code."""
     parser = argparse.ArgumentParser(prog="paribus.runs.worker")
-    parser.add_argument("queue")
+    parser.add_argument("queue", type=Path)
     parser.add_argument("--name", default=f"{platform.node()}-{os.getpid()}")
     parser.add_argument("--token", default="")
-    parser.add_argument("--runner", default="")
     parser.add_argument("--parent", type=int, default=0)
     options = parser.parse_args(arguments)
-    # Looking for garbage takes a tenth of the time of imports, and would copy what children share.
-    gc.disable()
-    processes.adopt_orphans()
-    for number in IGNORED:
-        signal.signal(number, signal.SIG_IGN)
-    runner = _warm_runner(options.runner) if options.runner else None
-    if options.queue != "-":
-        return 1 if run_worker(Path(options.queue), options, runner) == REFUSED else 0
-    while line := sys.stdin.buffer.readline():
-        if run_worker(Path(os.fsdecode(line.rstrip(b"\n"))), options, runner) == LEFT:
-            break
-        for number in STOPPING:
-            signal.signal(number, signal.SIG_DFL)
-        print("idle", flush=True)
-    return 0
-
-
-def run_worker(path: Path, options: argparse.Namespace, runner: type[Runner] | None) -> int:
-    """Work on the queue at `path`; returns DONE, REFUSED, or LEFT if asked to leave."""
-    queue, asked = Queue(path), []
+    queue = Queue(options.queue)
+    if not queue.exists:
+        print(
+            f"{queue.path} is not there on {platform.node()}; results must lie in a folder that "
+            "every machine sees: choose one with --results",
+            file=sys.stderr,
+        )
+        return 1
+    order = queue.read_order()
+    if options.token and order.token != options.token:
+        return 0  # of a run that is over
+    asked = []
 
     def stop(*_: object) -> None:
         asked.append(1)
         if len(asked) == 1:
             raise Stop
 
-    if not queue.exists:
-        print(
-            f"{path} is not there on {platform.node()}; results must lie in a folder that every "
-            "machine sees: choose one with --results",
-            file=sys.stderr,
-        )
-        return REFUSED
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
     worker = None
     try:
-        order = queue.read_order()
-        if options.token and order.token != options.token:
-            return DONE  # of a run that is over
         for number in STOPPING:
             signal.signal(number, stop)
+        # Looking for garbage takes a tenth of the time of imports, and would copy what children
+        # share.
+        gc.disable()
+        processes.adopt_orphans()
         os.chdir(order.cwd)
         _require_software(order)
-        runner = runner or _warm_runner(order.trainer)
-        worker = Worker(queue, options.name, runner, options.parent)
+        runner = _warm_runner(order.trainer)
+        worker = Worker(queue, order, options.name, runner, options.parent)
         queue.report(options.name, {"event": "begun"})
         worker.work()
     except Stop:
         if worker is not None:
             worker.leave()
-        return LEFT
     except ParibusError as error:
         queue.fail(str(error))
         print(error, file=sys.stderr)
-        return REFUSED
-    return DONE
+        return 1
+    return 0
 
 
 def _warm_runner(trainer: str) -> type[Runner]:
@@ -355,13 +329,13 @@ def _require_software(order: Order) -> None:
     from paribus.runs.runners import software
 
     installed = software(study_of(order)) if order.software else {}
-    for name, wanted in order.software.items():
-        if installed.get(name) != wanted:
-            raise ParibusError(
-                f"{name} is {installed.get(name)} on {platform.node()}, and {wanted} where the run "
-                "was begun; use one environment on all machines"
-            )
+    if changed := [name for name in order.software if installed.get(name) != order.software[name]]:
+        raise ParibusError(
+            f"{changed[0]} is {installed.get(changed[0])} on {platform.node()}, and "
+            f"{order.software[changed[0]]} where the run was begun; use one environment on all "
+            "machines"
+        )
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    processes.leave(main(sys.argv[1:]))

@@ -65,16 +65,6 @@ def require_runnable(study: Study, folder: ResultsFolder) -> Study:
 class EngineRunner(Runner):
     """Trains, evaluates and times with the built-in engine."""
 
-    # The study's analysis tells whether a trial diverged, SciPy finds the best temperature, and the
-    # harness asks its tasks.
-    later = (
-        "scipy.interpolate",
-        "scipy.optimize",
-        "paribus.engine.evaluation.harness.adapter",
-        "lm_eval.tasks",
-        "lm_eval.evaluator",
-    )
-
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.order, self.queue = context.order, context.queue
@@ -94,6 +84,8 @@ class EngineRunner(Runner):
         os.environ.update(ENVIRONMENT)
         resolve()  # compiled once, and known to every child that is forked
         importlib.import_module("paribus.engine.execution.tasks")
+        for name in ("scipy.interpolate", "scipy.optimize"):  # of a trial's evaluation
+            importlib.import_module(name)
         for name in DECLARING.split():
             package = importlib.import_module(f"paribus.engine.{name}")
             for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

@@ -1,7 +1,8 @@
-"""Backends whose workers are jobs of a scheduler: they wait in its queue and outlive the command.
+"""Workers as jobs: each is the command line of a worker, and takes tasks until none is left.
 
-A job is the command line of a worker. A scheduler needs `submit`, `states` and `cancel`. If all
-jobs end before the run is over, they are submitted again, also by the next command.
+A backend submits jobs, says how they are, and cancels them. Those of a scheduler wait in its queue
+and outlive the command. If all end before the run is over, others are submitted, also by the next
+command.
 """
 
 from __future__ import annotations
@@ -13,41 +14,53 @@ import os
 import re
 import sys
 import time
-from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.runs.executors import Backend, Retrying
 from paribus.runs.processes import tail
 from paribus.runs.queue import Queue
 from paribus.search_path import shared_folders
+from paribus.study.choices import Options
 from paribus.untrusted_io import is_regular, read_json
 
 Count = Annotated[int, Field(ge=1)]
 Phase = Literal["queued", "running", "ended"]
-ASK_SECONDS = 2.0  # between two questions to the scheduler
+POLL_SECONDS = 0.05
+ASK_SECONDS = 2.0  # between two questions to a scheduler
 WAIT_SECONDS = 10.0  # a job waits, or the scheduler is silent, before that is shown
 UNKNOWN_SECONDS = 30.0  # a scheduler may not list a new job
-END_SECONDS = 300.0  # for jobs to leave when the run is over
-CANCEL_SECONDS = 15.0  # after which they are cancelled
+CANCEL_SECONDS = 15.0  # for jobs to leave when the run is over, before they are cancelled
+END_SECONDS = 120.0  # after which nobody waits for them
 SUBMITTED = "submitted.json"
 LOGGER = logging.getLogger("paribus")
 NAME = re.compile(r"paribus-[0-9a-f]{12}-[1-9][0-9]{0,5}")
 
 
+class Retrying(Options):
+    """Options of every backend."""
+
+    retries: Annotated[int, Field(ge=0, le=100)] = 2
+    """How often a trial is begun again whose worker died; the first run registers it."""
+
+
 class JobOptions(Retrying):
-    """Options of every backend of jobs."""
+    """Options of every scheduler."""
 
     jobs: Count = 16
     """How many run at the same time, at most."""
     workers: Count | None = None
     """Trials at the same time in a job; by default one for each GPU or core that it asks for."""
+    gpus: Annotated[int, Field(ge=0)] = 0
+    """Of each job."""
+    cpus: Count | None = None
+    """Cores of a job; by default one for each worker."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +86,27 @@ States = Mapping[tuple[str, int], JobState]
 """State of each job, keyed by the name of its submission and its number."""
 
 
-class JobBackend(Backend):
-    """Submits arrays of jobs, each under a name that is never used again.
+class Backend(ABC):
+    """Submits arrays of jobs, each under a name that is never used again, and follows them.
 
     Attributes:
+        name: how users call it.
+        options: what the user gave.
+        is_here: whether workers run on this machine, and end with the command.
         submissions: the number of jobs of each submission of the run, by name.
     """
 
-    options: Any  # `JobOptions`, or a subclass of it
+    name: ClassVar[str]
+    Options: ClassVar[type[Retrying]] = JobOptions
+    is_here = False
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        self.submissions: dict[str, int] = {}
 
     @abstractmethod
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit a job for each command; `scratch` is a folder for the scheduler's files.
+        """Submit a job for each command; `scratch` is a folder for logs and the scheduler's files.
 
         Raises ParibusError in the scheduler's words.
         """
@@ -97,60 +119,62 @@ class JobBackend(Backend):
     def cancel(self, names: Collection[str]) -> None:
         """End all jobs of these submissions, queued or running, and no others."""
 
-    def log(self, scratch: Path, number: int) -> Path:
-        """Return the file with a job's standard error; it may not exist yet."""
-        return scratch / f"{number}.log"
-
     def workers(self, devices_per_trial: int) -> int | None:
-        """Return how many trials a job runs at the same time; None leaves it to the machine.
+        """Return how many trials a worker runs at the same time; None leaves it to the machine.
 
-        By default one for the devices of a trial: GPUs of a job, or else its cores. Raises
-        ParibusError if a job has fewer GPUs than a trial takes.
+        In a job that is one for the devices of a trial: GPUs, or else cores. Raises ParibusError if
+        a job has fewer GPUs than a trial takes.
         """
         options = self.options
-        gpus, cpus = (getattr(options, name, None) for name in ("gpus", "cpus"))
-        if gpus and devices_per_trial > max(gpus, 1):
+        if options.gpus and devices_per_trial > options.gpus:
             raise ParibusError(
                 f"backend '{self.name}': resources.devices_per_trial = {devices_per_trial}, and "
-                f"each job has gpus = {gpus:g}; set gpus = {devices_per_trial}, or use fewer "
+                f"each job has gpus = {options.gpus}; set gpus = {devices_per_trial}, or use fewer "
                 "devices"
             )
-        if options.workers or not hasattr(options, "gpus"):
-            return options.workers
-        return max(int(gpus or cpus or 1) // devices_per_trial, 1)
+        return options.workers or max((options.gpus or options.cpus or 1) // devices_per_trial, 1)
 
     def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> None:
         """Submit jobs, or find those that an earlier command has submitted."""
         self._queue = queue
-        workers = self.workers(devices_per_trial) or 1
-        self._n_jobs = min(self.options.jobs, math.ceil(n_trials / workers))
-        self._asked = -ASK_SECONDS
-        self._last_alive = time.monotonic()
-        self._resubmissions = 0
-        self._seen: dict[str, float] = {}
+        workers = self.workers(devices_per_trial) or n_trials
+        self._n_jobs = min(getattr(self.options, "jobs", 1), math.ceil(n_trials / workers))
+        self._asked = -math.inf
+        self._n_ends = 0
+        self._first_seen: dict[str, float] = {}
         self.submissions = read_submissions(queue)
         if not self.submissions:
             self._submit()
 
     def check(self) -> None:
-        """Ask the scheduler, and submit jobs again if all have ended. Raises ParibusError."""
-        if time.monotonic() - self._asked < ASK_SECONDS:
-            return
+        """Submit other jobs if all have ended. Raises ParibusError if that is too often."""
         states = self._ask()
-        if states is None or self._queue.is_over:
+        if not states:
+            is_gone = states is not None and time.monotonic() - self._submitted >= UNKNOWN_SECONDS
+            states = {("", 0): JobState("", "ended", "gone from the queue")} if is_gone else None
+        if states is None or any(state.phase != "ended" for state in states.values()):
             return
-        ended = {f"{name}-{k}" for (name, k), state in states.items() if state.phase == "ended"}
-        for task, record in self._queue.claims().items():
-            if record.get("worker") in ended:
-                self._queue.release_dead(task, "", "a job ended")
-        if len(ended) < len(states):
-            self._last_alive = time.monotonic()
-        elif states or time.monotonic() - self._last_alive >= UNKNOWN_SECONDS:
-            self._submit_again(next(iter(states.values()), None))
+        if self._queue.is_over:
+            return
+        self._n_ends += 1
+        last = next(iter(states.values()))
+        if last.is_cancelled:
+            message = f"job {last.id} was cancelled; run again to continue"
+            raise ParibusError(message, code="unfinished")
+        log = tail(log_of(self._queue, list(self.submissions)[-1], 0))[:1]
+        words = f"all workers ended ({last.words})" + "".join(f": {line}" for line in log)
+        if self._n_ends > self.options.retries + 1:
+            has_begun = any(True for _ in self._queue.events({}))
+            hint = "" if has_begun else f"; does every machine see {self._queue.path}?"
+            raise ParibusError(
+                f"{words}{hint}; finished trials are kept: run again to continue", code="system"
+            )
+        LOGGER.warning("%s; others are started", words)
+        self._submit()
 
     def leave(self, *, is_interrupted: bool) -> None:
         """Wait until all jobs have left, and cancel those that do not; after Ctrl-C they go on."""
-        if is_interrupted:
+        if is_interrupted and not self.is_here:
             LOGGER.warning(
                 "jobs go on without this command; `paribus cancel %s` ends them",
                 self._queue.path.parent,
@@ -158,74 +182,53 @@ class JobBackend(Backend):
             return
         began, is_cancelled = time.monotonic(), False
         while (waited := time.monotonic() - began) < END_SECONDS:
-            time.sleep(max(self._asked + ASK_SECONDS - time.monotonic(), 0))
+            if (is_interrupted or waited > CANCEL_SECONDS) and not is_cancelled:
+                self.cancel(list(self.submissions))
+                is_cancelled = True
             states = self._ask()
             if states is not None and all(state.phase == "ended" for state in states.values()):
                 return
-            if waited > CANCEL_SECONDS and not is_cancelled:  # such as one that is queued again
-                self.cancel(list(self.submissions))
-                is_cancelled = True
+            time.sleep(POLL_SECONDS)
 
     def _submit(self) -> None:
         token = self._queue.read_order().token
         name = f"paribus-{token}-{len(self.submissions) + 1}"
         path = os.pathsep.join(shared_folders())
+        # -P: the current folder may be a stranger's, and is searched only if this process does.
         worker = ["env", f"PYTHONPATH={path}", sys.executable, "-P", "-m", "paribus.runs.worker"]
         worker += [str(self._queue.path), "--token", token, "--name"]
-        scratch = scratch_folder(self._queue, name)
+        scratch = log_of(self._queue, name, 0).parent
         scratch.mkdir(parents=True, exist_ok=True)
         self.submit(name, [[*worker, f"{name}-{k}"] for k in range(self._n_jobs)], scratch)
         self.submissions[name] = self._n_jobs
-        write_bytes(self._queue.path / SUBMITTED, json.dumps(self.submissions).encode())
-        self._last_alive = time.monotonic()
-
-    def _submit_again(self, last: JobState | None) -> None:
-        """Submit jobs after all have ended. Raises ParibusError if that happened too often."""
-        if last is not None and last.is_cancelled:
-            raise ParibusError(
-                f"job {last.id} was cancelled; run again to continue", code="unfinished"
-            )
-        self._resubmissions += 1
-        log = self.log(scratch_folder(self._queue, list(self.submissions)[-1]), 0)
-        words = f"the jobs ended ({last.words if last else 'gone from the queue'})"
-        reason = "".join(f": {line}" for line in tail(log)[:1])
-        if self._resubmissions > self.options.retries:
-            has_begun = any(True for _ in self._queue.events({}))
-            hint = "" if has_begun else f"; does every machine see {self._queue.path}?"
-            raise ParibusError(
-                f"{words} before the run{reason}{hint}; finished trials are kept: run again to "
-                "continue",
-                code="system",
-            )
-        LOGGER.warning("%s%s; others are submitted", words, reason)
-        self._submit()
+        if not self.is_here:
+            write_bytes(self._queue.path / SUBMITTED, json.dumps(self.submissions).encode())
+        self._submitted = time.monotonic()
 
     def _ask(self) -> States | None:
-        """Return what the scheduler reports; None while it does not answer."""
-        self._asked = time.monotonic()
+        """Return what the scheduler reports; None while it does not answer, or was just asked."""
+        now = time.monotonic()
+        if not self.is_here and now - self._asked < ASK_SECONDS:
+            return None
+        self._asked = now
         try:
             states = self.states(list(self.submissions))
+            words = {state.words for state in states.values() if state.phase == "queued"}
+            lines = [f"jobs wait ({reason})" for reason in words]
         except ParibusError as error:
             if error.code == "not_installed":
                 raise
-            self._warn([f"{error}; it is asked again"])
-            return None
-        queued = {state.words for state in states.values() if state.phase == "queued"}
-        self._warn([f"jobs wait ({words})" for words in queued])
+            states, lines = None, [f"{error}; it is asked again"]
+        for line in lines:
+            if now - self._first_seen.setdefault(line, now) >= WAIT_SECONDS:
+                self._first_seen[line] = math.inf  # it is said once
+                LOGGER.warning("%s", line)
         return states
 
-    def _warn(self, lines: Iterable[str]) -> None:
-        """Warn of each line once, after the scheduler has given it for some seconds."""
-        for line in lines:
-            since = self._seen.setdefault(line, self._asked)
-            if self._asked - since >= WAIT_SECONDS:
-                self._seen[line] = math.inf
-                LOGGER.warning("%s", line)
 
-
-def scratch_folder(queue: Queue, name: str) -> Path:
-    """Return the folder for one submission's scheduler files."""
-    return queue.path / "scheduler" / name
+def log_of(queue: Queue, name: str, number: int) -> Path:
+    """Return the file with a job's standard error; it may not exist yet."""
+    return queue.path / "scheduler" / name / f"{number}.log"
 
 
 def read_submissions(queue: Queue) -> dict[str, int]:

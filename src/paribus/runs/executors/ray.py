@@ -8,42 +8,38 @@ jobs again, and so does the next `paribus run`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
 from paribus.errors import ParibusError
-from paribus.runs.executors import backend
-from paribus.runs.executors.jobs import JobBackend, JobOptions, JobState, Phase
+from paribus.runs.executors.jobs import Backend, JobOptions, JobState, Phase, States
 
 PHASES: dict[str, Phase] = {"PENDING": "queued", "RUNNING": "running"}
 
 
 class RayOptions(JobOptions):
-    """Address of the cluster, and resources of each job."""
+    """Options of Ray."""
 
     address: str | None = None
     """Of its dashboard, such as "http://head:8265"; by default RAY_ADDRESS, or a cluster here."""
-    cpus: Annotated[float, Field(ge=0)] | None = None
-    """Cores of a job; by default one for each worker."""
-    gpus: Annotated[float, Field(ge=0)] = 0
-    """Of each job; it has a worker for each."""
     resources: dict[str, float] = Field(default_factory=dict)
     """Ray's own resources, by name."""
 
 
-@backend("ray", options=RayOptions)
-class Ray(JobBackend):
+class Ray(Backend):
     """Jobs of Ray."""
 
+    name = "ray"
+    Options = RayOptions
     _client: Any = None
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit a job for each command; its id is its name, so it cannot exist twice."""
         for number, command in enumerate(commands):
-            log = shlex.quote(str(self.log(scratch, number)))
+            log = shlex.quote(str(scratch / f"{number}.log"))
             self._call(
                 "submit_job",
                 entrypoint=f"exec {shlex.join(command)} 2> {log}",
@@ -53,7 +49,7 @@ class Ray(JobBackend):
                 entrypoint_resources=self.options.resources or None,
             )
 
-    def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+    def states(self, names: Collection[str]) -> States:
         """Ask the cluster once."""
         states = {}
         for job in self._call("list_jobs"):

@@ -7,21 +7,20 @@ command that submitted it.
 
 from __future__ import annotations
 
+import datetime
 import getpass
-import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.runs.executors import backend
-from paribus.runs.executors.jobs import Count, JobBackend, JobOptions, JobState, Phase
+from paribus.runs.executors.jobs import Backend, JobOptions, JobState, Phase, States
 
 ASK_SECONDS = 60  # how long a program of SLURM may take to answer
 SCRIPT = """#!/bin/bash
@@ -48,19 +47,6 @@ PHASES: dict[str, Phase] = {
 }
 
 
-def _minutes(value: Any) -> Any:
-    """Return a time as SLURM writes it ("30", "12:00:00", "2-00:00:00") in minutes."""
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", value)
-    if not match:
-        raise ValueError(f"{value!r} is not a time; write minutes, '12:00:00' or '2-00:00:00'")
-    days, first, second, third = (int(part or 0) for part in match.groups())
-    has_hours = match[1] is not None or match[4] is not None
-    minutes = days * 1440 + (first * 60 + second if has_hours else first)
-    return minutes + bool(third if has_hours else second)
-
-
 class SlurmOptions(JobOptions):
     """Resources and options of each SLURM job."""
 
@@ -70,12 +56,8 @@ class SlurmOptions(JobOptions):
     """What its hours are charged to."""
     qos: str | None = None
     """Quality of service."""
-    time: Annotated[int, Field(ge=1), BeforeValidator(_minutes)] = 1440
+    time: int | str | datetime.time = 1440
     """Minutes, or as SLURM writes it; a job that needs longer goes on in the queue again."""
-    gpus: Annotated[int, Field(ge=0)] = 0
-    """Of each job. It has one worker for every resources.devices_per_trial of them."""
-    cpus: Count | None = None
-    """Cores; by default one for each worker."""
     memory: str | None = None
     """Such as "32GB"."""
     checkpoint_seconds_before: Annotated[int, Field(ge=10, le=65_535)] = 90
@@ -85,20 +67,12 @@ class SlurmOptions(JobOptions):
     setup: tuple[str, ...] = Field((), strict=False)
     """Lines of shell before the job, such as "module load cuda"."""
 
-    @model_validator(mode="after")
-    def _require_time_to_train(self) -> Self:
-        """Require a job longer than its warning; it would be requeued forever."""
-        if self.checkpoint_seconds_before >= 60 * self.time:
-            raise ValueError(
-                f"checkpoint_seconds_before = {self.checkpoint_seconds_before} must be less than "
-                f"the time of a job, {60 * self.time} s; state a longer time, or fewer seconds"
-            )
-        return self
 
-
-@backend("slurm", options=SlurmOptions)
-class Slurm(JobBackend):
+class Slurm(Backend):
     """Jobs of SLURM."""
+
+    name = "slurm"
+    Options = SlurmOptions
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Submit one array."""
@@ -126,7 +100,7 @@ class Slurm(JobBackend):
         ]
         _ask("sbatch", *words, str(write_script(scratch, commands, options.setup)))
 
-    def states(self, names: Collection[str]) -> Mapping[tuple[str, int], JobState]:
+    def states(self, names: Collection[str]) -> States:
         """Ask `squeue` once."""
         output = _ask(
             *("squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser()),
