@@ -9,8 +9,7 @@ import torch
 import paribus
 from paribus.engine.cost import flops_per_token
 from paribus.engine.data import load_dataset
-from paribus.engine.evaluation import evaluate_on, predictions
-from paribus.engine.execution.trial import heldout_curve
+from paribus.engine.evaluation import evaluate_on
 from paribus.engine.execution.trial.heldout_curve import UNITS, HeldOutCurve
 from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import build_model, load_parameters
@@ -84,40 +83,6 @@ def test_points_are_what_a_whole_evaluation_says(small_study):
         nats = curve.points[-1]["nats"][r]
         assert curve.points[-1]["tokens"] == 100
         assert nats is not None and nats / 100 == pytest.approx(scores["validation_loss"], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    "arms",
-    [{"hot": {"training.optimizer.learning_rate": 0.1}}, {"wide": {"model.init.std": 0.05}}],
-    ids=["rates", "inits"],
-)
-@pytest.mark.parametrize("at_once", [2, 16])
-def test_side_by_side_points_are_those_of_each_alone(small_study, monkeypatch, arms, at_once):
-    study = small_study(
-        {"evaluation.every": 2, "training.dropout": 0.2, "model.embedding.norm": "fixed_scale"},
-        arms={"baseline": {}} | {name: {"set": changes} for name, changes in arms.items()},
-    )
-    dataset = load_dataset(study.data, study.folder)
-    names = [*study.arms, "baseline"]
-    settings = [study.setting(arm) for arm in names]
-    stack = build_stack(study, settings, [1, 1, 2], dataset, CPU)
-    for _ in range(3):
-        stack.step()
-    alone = HeldOutCurve(study, names, dataset, CPU)
-    alone.measure(stack, 0.0)
-    monkeypatch.setattr(heldout_curve, "reads_together", lambda device: True)
-    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", at_once * settings[0].data.seq_len)
-    together = HeldOutCurve(study, names, dataset, CPU)
-    monkeypatch.setattr(heldout_curve, "heldout_loss", None)  # it is not asked
-    together.measure(stack, 0.0)
-    (one,), (other,) = alone.points, together.points
-    assert other["tokens"] == one["tokens"]
-    assert len(set(other["nats"])) == 3
-    assert other["nats"] == pytest.approx(one["nats"], rel=1e-6)
-
-    stack.replicas.load(1, {"weights/final_norm.weight": np.full(16, np.nan, np.float32)})
-    together.measure(stack, 0.0)
-    assert together.points[-1]["nats"] == [other["nats"][0], None, other["nats"][2]]
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,7 @@ def test_own_parts_are_run_over_whole_rows(make_model):
         assert fast.loglikelihood == pytest.approx(naive(model, pair).loglikelihood, abs=2e-4)
 
 
-@pytest.mark.parametrize("limits", [(100, 10**6), (10**6, 400)])
-def test_no_batch_reads_or_holds_more_than_it_may(make_model, monkeypatch, limits):
+def test_no_batch_holds_more_than_it_may(make_model, monkeypatch):
     model, rng = make_model(VOCABULARY), stream(0, "limits")
     root = rng.integers(0, VOCABULARY, size=60)
     pairs = [
@@ -92,13 +91,12 @@ def test_no_batch_reads_or_holds_more_than_it_may(make_model, monkeypatch, limit
         return whole(model, tokens, cache)
 
     monkeypatch.setattr(GPT, "hidden", counted)
-    monkeypatch.setattr(scoring, "batch_limits", lambda *of: limits)
+    monkeypatch.setattr(scoring, "BATCH_TOKENS", 400)
     again = score(model, pairs)
     assert sizes[0] == (1, 60)  # the common beginning
     for rows, new in sizes[1:]:
-        assert rows * new <= limits[0]
-        assert rows * (60 + new) <= limits[1]
-    assert len(sizes) > (7 if limits[1] == 400 else 2)
+        assert rows * (60 + new) <= 400
+    assert len(sizes) > 7
     for one, other in zip(again, few, strict=True):
         assert one.loglikelihood == pytest.approx(other.loglikelihood, abs=TOLERANCE_NATS)
 

@@ -61,6 +61,10 @@ class Tokenizer:
         """Return token ids, int64. Raises ParibusError for an unknown character."""
         raise NotImplementedError
 
+    def unknown_in(self, text: str) -> set[str]:
+        """Return the characters of `text` that have no id."""
+        return set()
+
     @property
     def vocab_size(self) -> int:
         """Token ids, special ones included."""
@@ -197,6 +201,10 @@ class CharacterTokenizer(Tokenizer):
         special = (False,) * len(known) + (True,) * ends
         end = len(known) if ends else None
         return cls(digest(vocabulary), pieces, special, end, "".join(known))
+
+    def unknown_in(self, text: str) -> set[str]:
+        """Return the characters of `text` that have no id."""
+        return set(text).difference(self.characters)
 
     def encode(self, text: str) -> np.ndarray:
         """Return token ids [len(text)], int64. Raises ParibusError for an unknown character."""

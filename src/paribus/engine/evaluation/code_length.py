@@ -28,7 +28,6 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import nn
 
 from paribus.engine.data import Dataset, Tokens
@@ -39,6 +38,7 @@ from paribus.engine.evaluation.predictions import (
     Precision,
     evaluating,
     products_in,
+    token_losses,
     windows_per_batch,
 )
 from paribus.metric import ItemSums, Metric
@@ -140,13 +140,8 @@ def _bits(
     with evaluating(model), products_in(precision, device):
         while batch := list(islice(windows, batch_size)):
             inputs_WT, targets_WT = _batch(tokens, end, batch)
-            logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
-            losses_WT = nn.functional.cross_entropy(
-                logits_WTV.float().flatten(0, 1),
-                torch.from_numpy(targets_WT).to(device).flatten(),
-                reduction="none",
-            )
-            bits_WT = losses_WT.cpu().double().numpy().reshape(targets_WT.shape) / math.log(2)
+            losses_WT = token_losses(model, inputs_WT, targets_WT).reshape(targets_WT.shape)
+            bits_WT = losses_WT.astype(np.float64) / math.log(2)
             for of_window, window in zip(bits_WT, batch, strict=True):
                 own = of_window[window.scored - window.start : window.stop - window.start]
                 bits += division.add(window.scored, own)[0]

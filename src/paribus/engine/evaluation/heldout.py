@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from paribus.engine.data import Dataset, Tokens
 from paribus.engine.evaluation.blocks import SUMS, Blocks, Division
@@ -21,10 +19,10 @@ from paribus.engine.evaluation.predictions import (
     kept_generators,
     predict,
     text_batches,
+    token_losses,
     windows_per_batch,
 )
 from paribus.engine.evaluation.text_parts import Row
-from paribus.engine.model.side_by_side import read_together
 from paribus.errors import ParibusError
 
 
@@ -117,57 +115,17 @@ def evaluate_on(
     return Evaluation(tuple(rows), Blocks(division.kind, division.items, columns))
 
 
+@torch.no_grad()
 def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> float:
-    """Return the summed loss of `model` on tokens[1:], [N + 1] ids, in nats.
+    """Return the summed loss of `model`, in evaluation mode, on tokens[1:], [N + 1] ids, in nats.
 
     Contexts are of up to `seq_len`. Windows do not overlap, as in `predict`, which gives the same
-    up to rounding. The model is in evaluation mode, and is asked for logits [W, T, V] of ids [W,
-    T]. Losses are added up in float64 in the order of the text; one host synchronisation for each
-    batch. PyTorch's global generators are as they were.
+    up to rounding. Losses are added up in float64 in the order of the text. PyTorch's global
+    generators are as they were.
     """
-    device = next(model.parameters()).device
-    (loss,) = _losses(lambda ids_WT: model(ids_WT)[None], 1, tokens, seq_len, vocab_size, device)
-    return loss
-
-
-def heldout_losses_together(
-    models: Sequence[nn.Module],
-    weights: Mapping[str, Tensor],
-    tokens: Tokens,
-    seq_len: int,
-    vocab_size: int,
-) -> list[float]:
-    """Return the same of replicas side by side, as `read_together` takes them.
-
-    A short text fills an accelerator with all of them, and copies no weights. As many read at once
-    as one model reads windows; of each window's loss 1e-6 is rounding.
-    """
-    device = next(iter(weights.values())).device
-    batch_size, losses = windows_per_batch(seq_len, vocab_size, device), list[float]()
-    for start in range(0, len(models), batch_size):
-        some = models[start : start + batch_size]
-        named = {name: values[start : start + batch_size] for name, values in weights.items()}
-        read = partial(read_together, some, named)
-        losses += _losses(read, len(some), tokens, seq_len, vocab_size, device)
-    return losses
-
-
-@torch.no_grad()
-def _losses(
-    read: Callable[[Tensor], Tensor],
-    R: int,
-    tokens: Tokens,
-    seq_len: int,
-    vocab_size: int,
-    device: torch.device,
-) -> list[float]:
-    """Return those of R replicas, of which `read` gives logits [R, W, T, V]."""
-    windows = windows_per_batch(R * seq_len, vocab_size, device)
-    nats_R = np.zeros(R)
+    device, nats = next(model.parameters()).device, 0.0
+    windows = windows_per_batch(seq_len, vocab_size, device)
     with kept_generators(device):
         for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
-            logits_RWTV = read(torch.from_numpy(inputs_WT).to(device)).float()
-            targets_N = torch.from_numpy(targets_WT).to(device).flatten().repeat(R)
-            losses_N = F.cross_entropy(logits_RWTV.flatten(0, 2), targets_N, reduction="none")
-            nats_R += losses_N.cpu().numpy().reshape(R, -1).sum(axis=1, dtype=np.float64)
-    return nats_R.tolist()
+            nats += float(token_losses(model, inputs_WT, targets_WT).sum(dtype=np.float64))
+    return nats

@@ -217,6 +217,15 @@ def text_batches(
         yield ids[None, :-1], ids[None, 1:]
 
 
+def token_losses(model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray) -> np.ndarray:
+    """Return [W T] the losses of `targets_WT` in nats, float32."""
+    device = next(model.parameters()).device
+    logits_WTV = model(torch.from_numpy(inputs_WT).to(device)).float()
+    targets_N = torch.from_numpy(targets_WT).to(device).flatten()
+    losses_N = nn.functional.cross_entropy(logits_WTV.flatten(0, 1), targets_N, reduction="none")
+    return losses_N.cpu().numpy()
+
+
 def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> Columns:
     """Return the columns of windows, on the host."""
     logits_NV, ids = logits_WTV.flatten(0, 1), targets_WT.ravel()

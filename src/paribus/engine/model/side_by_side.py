@@ -5,7 +5,7 @@ Axes: R replicas, B batch, T time, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -61,23 +61,3 @@ def stacked_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
         return {}
     names = [name for name, _ in models[0].named_buffers()]
     return {name: torch.stack([model.get_buffer(name) for model in models]) for name in names}
-
-
-@torch.no_grad()
-def read_together(
-    models: Sequence[nn.Module], weights: Mapping[str, Tensor], tokens_BT: Tensor
-) -> Tensor:
-    """Return the logits of the same tokens by every replica, [R, B, T, V].
-
-    Args:
-        models: One per replica, in evaluation mode, for their structure and buffers.
-        weights: {parameter name: [R, ...]}.
-        tokens_BT: Token ids.
-    """
-    state = {**weights, **stacked_buffers(models)}
-
-    def read(replica: dict[str, Tensor]) -> Tensor:
-        return torch.func.functional_call(models[0], replica, (tokens_BT,))
-
-    with SideBySide(None):
-        return torch.func.vmap(read)(state)

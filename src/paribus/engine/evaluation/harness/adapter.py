@@ -8,7 +8,6 @@ word.
 
 from __future__ import annotations
 
-from functools import cache, partial
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -58,7 +57,6 @@ class ParibusLM(TemplateLM):
         self.unknown = unknown
         self.unread: dict[str, set[tuple[str, int]]] = {kind: set() for kind in UNREAD}
         self.n_tokens: dict[tuple[str, str], int] = {}
-        self._is_known = cache(partial(_is_known, tokenizer))
 
     @property
     def eot_token_id(self) -> int:
@@ -66,7 +64,7 @@ class ParibusLM(TemplateLM):
         if self.tokenizer.end_of_document is not None:
             return self.tokenizer.end_of_document
         for character in "\n ":
-            if self._is_known(character):
+            if not self.tokenizer.unknown_in(character):
                 return int(self.tokenizer.encode(character)[0])
         raise ParibusError(
             "a request without context needs a token to start from, and the vocabulary has no end "
@@ -133,14 +131,14 @@ class ParibusLM(TemplateLM):
     def _readable(self, request: Instance) -> tuple[str, str] | None:
         """Return the texts as the tokenizer can read them, or None where they are skipped."""
         context, continuation = request.arguments
-        unknown = {c for c in {*context, *continuation} if not self._is_known(c)}
+        unknown = self.tokenizer.unknown_in(context + continuation)
         if not unknown:
             return context, continuation
         if self.unknown == "skip":
             self.unread["skipped"].add(_key(request))
             return None
         self.unread["replaced"].add(_key(request))
-        stand_in = next(filter(self._is_known, STAND_INS), None)
+        stand_in = next((c for c in STAND_INS if not self.tokenizer.unknown_in(c)), None)
         if stand_in is None:
             raise ParibusError(
                 f"the vocabulary has none of {STAND_INS!r} to stand for an unknown character; "
@@ -149,14 +147,6 @@ class ParibusLM(TemplateLM):
             )
         table = str.maketrans(dict.fromkeys(unknown, stand_in))
         return context.translate(table), continuation.translate(table)
-
-
-def _is_known(tokenizer: Tokenizer, character: str) -> bool:
-    try:
-        tokenizer.encode(character)
-    except ParibusError:
-        return False
-    return True
 
 
 def _key(request: Instance) -> tuple[str, int]:

@@ -22,9 +22,9 @@ from torch.nn.utils.rnn import pad_sequence
 from paribus.engine.evaluation.predictions import evaluating
 from paribus.engine.model import GPT, KeyValueCache
 
-# Of a batch, after padding: on an accelerator more, so that it is kept busy by one model.
+# Of a batch, after padding and with what was read before: on an accelerator more, so that it is
+# kept busy by one model.
 BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 2**11, 2**15
-CACHE_ELEMENTS = 2**29  # of keys and values of all layers, on an accelerator: 2 GiB of float32
 # Beginnings shorter than this are not worth a pass of their own.
 LEAST_ROOT = 32
 # Log-probabilities held at once.
@@ -60,15 +60,15 @@ def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
     The model is left in the mode it was in.
     """
     device = next(model.parameters()).device
-    shares, limits = can_share(model), batch_limits(model, device)
+    limit = BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
     results: dict[int, Scored] = {}
     with evaluating(model):
-        for root, family in _families(_groups(pairs), shares):
+        for root, family in _families(_groups(pairs), can_share(model)):
             state = None
             if len(root):
                 state = KeyValueCache(len(model.blocks), len(root))
                 model.hidden(torch.from_numpy(root)[None].to(device), state)
-            for groups in _batches(family, len(root), limits):
+            for groups in _batches(family, len(root), limit):
                 results |= _score_batch(model, pairs, groups, len(root), state)
     return [results[number] for number in range(len(pairs))]
 
@@ -76,18 +76,6 @@ def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
 def can_share(model: nn.Module) -> bool:
     """Return whether what requests have in common can be computed once."""
     return isinstance(model, GPT) and model.can_cache
-
-
-def batch_limits(model: nn.Module, device: torch.device) -> tuple[int, int]:
-    """Return the most tokens of a batch, and positions of which keys and values are held.
-
-    These are rows times the length of a whole row, what was read before it included.
-    """
-    if device.type == "cpu" or not isinstance(model, GPT):
-        return BATCH_TOKENS, BATCH_TOKENS
-    # An upper bound where heads share keys and values.
-    per_token = 2 * len(model.blocks) * model.embedding.tokens.weight.shape[1]
-    return ACCELERATOR_BATCH_TOKENS, max(CACHE_ELEMENTS // per_token, BATCH_TOKENS)
 
 
 def _groups(pairs: Sequence[Pair]) -> list[_Group]:
@@ -124,15 +112,14 @@ def _families(groups: list[_Group], shares: bool) -> Iterator[tuple[np.ndarray, 
         yield np.zeros(0, np.int64), alone
 
 
-def _batches(family: list[_Group], root: int, limits: tuple[int, int]) -> Iterator[list[_Group]]:
-    """Yield groups of requests of similar length, as large as `limits` allow."""
+def _batches(family: list[_Group], root: int, limit: int) -> Iterator[list[_Group]]:
+    """Yield groups of requests of similar length, of at most `limit` tokens or one group."""
     batch: list[_Group] = []
     rows = longest = 0
     for group in sorted(family, key=lambda group: (len(group.context), group.longest)):
         size, n = len(group.context) - root + group.longest, len(group.members)
         length = max(longest, size)
-        taken = (rows + n) * length, (rows + n) * (root + length)
-        if batch and (taken[0] > limits[0] or taken[1] > limits[1]):
+        if batch and (rows + n) * (root + length) > limit:
             yield batch
             batch, rows, length = [], 0, size
         batch.append(group)

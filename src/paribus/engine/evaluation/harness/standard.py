@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import resources
@@ -20,14 +20,13 @@ from jinja2 import BaseLoader, Environment
 
 from paribus.digests import digest
 from paribus.engine.evaluation.harness.outcome import TaskResults
-from paribus.engine.evaluation.harness.task_runs import Pairs, find_offered, run_tasks, undisturbed
+from paribus.engine.evaluation.harness.task_runs import find_offered, run_tasks, undisturbed
 from paribus.errors import ParibusError, nearest
 
 if TYPE_CHECKING:
     from torch import nn
 
     from paribus.engine.data import Tokenizer
-    from paribus.engine.evaluation.harness.adapter import Unknown
 
 
 SEPARATOR = "|||"
@@ -135,7 +134,6 @@ def evaluate_standard(
     tasks: Sequence[str] | None = None,
     shots: Sequence[int] = (0,),
     n_items: int | None = None,
-    unknown: Unknown = "replace",
     data_folder: Path | None = None,
 ) -> TaskResults:
     """Evaluate a model, as `ParibusLM` takes it, on the harness's own tasks.
@@ -156,12 +154,12 @@ def evaluate_standard(
     """
     with undisturbed():
         built = {name: _harness_task(name, data_folder) for name in standard_tasks(tasks)}
-        asked, offered = _offered(built, shots, n_items)
         results = run_tasks(
-            model, tokenizer, seq_len, built, asked, offered,
-            n_items=n_items, unknown=unknown,
-        )  # fmt: skip
-        pins = {name: _pinned(name, built[name], n_items) for name in dict(offered)}
+            *(model, tokenizer, seq_len, built, shots, n_items),
+            fits=_fits(built),
+            unknown="replace",
+        )
+        pins = {name: _pinned(name, built[name], n_items) for name in results.chance}
     return replace(results, pins=results.pins | {"tasks": pins})
 
 
@@ -179,17 +177,13 @@ def describe_standard(
     """
     with undisturbed():
         built = {name: _harness_task(name, data_folder) for name in standard_tasks(names)}
-        _offered(built, shots, n_items)
+        find_offered(built, shots, n_items, _fits(built))
         return {name: _pinned(name, task, n_items) for name, task in built.items()}
 
 
-def _offered(
-    built: dict[str, Any], shots: Sequence[int], n_items: int | None
-) -> tuple[Pairs, Pairs]:
-    has_examples = {name: task.has_training_docs() for name, task in built.items()}
-    return find_offered(
-        built, shots, n_items, lambda name, n: n == 0 or (n > 0 and has_examples[name])
-    )
+def _fits(built: dict[str, Any]) -> Callable[[str, int], bool]:
+    """Return whether a task has solved examples, if any are asked for."""
+    return lambda name, n: n == 0 or (n > 0 and built[name].has_training_docs())
 
 
 def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # The harness's own seed of solved examples, so that anybody's lm_eval draws the same ones.
 EXAMPLES_SEED = 1234
 
-Pairs = Sequence[tuple[str, int]]
+Pairs = list[tuple[str, int]]
 
 
 def find_offered(
@@ -44,9 +44,10 @@ def find_offered(
     n_items: int | None,
     fits: Callable[[str, int], bool],
 ) -> tuple[Pairs, Pairs]:
-    """Return (the pairs that are asked for, those that can be run). Raises ParibusError for none.
+    """Return the (task, shots) that can be run, and those that do not fit.
 
-    `fits` says whether a task can be run with so many solved examples.
+    `fits` says whether a task can be run with so many solved examples. Raises ParibusError if none
+    can.
     """
     asked = [(name, n) for n in dict.fromkeys(shots) for name in names]
     offered = [pair for pair in asked if fits(*pair)]
@@ -57,7 +58,7 @@ def find_offered(
             "use at least one item, and as few examples as the task's data and the window allow, "
             "for example 0"
         )
-    return asked, offered
+    return offered, [pair for pair in asked if pair not in offered]
 
 
 def run_tasks(
@@ -65,27 +66,27 @@ def run_tasks(
     tokenizer: Tokenizer,
     seq_len: int,
     tasks: Mapping[str, Any],
-    asked: Pairs,
-    offered: Pairs,
-    *,
+    shots: Sequence[int],
     n_items: int | None,
+    fits: Callable[[str, int], bool],
     unknown: Unknown,
 ) -> TaskResults:
-    """Run `tasks`, the harness's objects by name, with the numbers of shots in `offered`.
+    """Run `tasks`, the harness's objects by name, with each of the numbers of `shots` that `fits`.
 
-    `asked` are these and those that do not fit.
+    `n_items` are the first of every task; None is all. See `ParibusLM` for `unknown`.
     """
     from lm_eval.evaluator import evaluate
 
     from paribus.engine.evaluation.harness.adapter import ParibusLM
 
+    offered, left_out = find_offered(tasks, shots, n_items, fits)
     rows: list[dict[str, Any]] = []
     uninformed: dict[str, float] = {}
     unread: dict[str, Counter[str]] = {kind: Counter() for kind in UNREAD}
-    for shots in dict.fromkeys(n for _, n in offered):
-        chosen = {name: tasks[name] for name, n in offered if n == shots}
+    for n_shots in dict.fromkeys(n for _, n in offered):
+        chosen = {name: tasks[name] for name, n in offered if n == n_shots}
         for task in chosen.values():
-            task.set_config("num_fewshot", shots)
+            task.set_config("num_fewshot", n_shots)
             task.set_fewshot_seed(EXAMPLES_SEED)
         lm = ParibusLM(model, tokenizer, seq_len, unknown=unknown)
         results: Any = evaluate(lm, {"tasks": chosen}, limit=n_items, bootstrap_iters=0)
@@ -99,7 +100,7 @@ def run_tasks(
             ]
             answers = [find_answer(task, sample) for sample in samples]
             pairs = list(zip(samples, answers, strict=True))
-            rows += [{"task": name, "shots": shots} | item_row(*pair) for pair in pairs]
+            rows += [{"task": name, "shots": n_shots} | item_row(*pair) for pair in pairs]
             if pairs:
                 uninformed[name] = fmean(_uninformed(lm, *pair) for pair in pairs)
     choices: dict[str, list[int]] = {name: [] for name, _ in offered}
@@ -111,7 +112,7 @@ def run_tasks(
             name: fmean(1 / n if n > 1 else 0.0 for n in numbers) if numbers else 0.0
             for name, numbers in choices.items()
         },
-        not_offered=tuple(pair for pair in asked if pair not in offered),
+        not_offered=tuple(left_out),
         pins={"package": "lm_eval", "version": metadata.version("lm_eval")},
         unread={kind: dict(sorted(counts.items())) for kind, counts in unread.items()},
         uninformed=uninformed,
@@ -203,11 +204,12 @@ def evaluate_tasks(
             raise ParibusError(
                 f"{n_items} items of task '{name}' cannot be run; it has {task.n_items}"
             )
-    asked, offered = find_offered(wanted, shots, n_items, lambda name, n: n in wanted[name].shots)
     with undisturbed():
-        built = {name: _harness_task(suite, name) for name, _ in offered}
+        built = {name: _harness_task(suite, name) for name in wanted}
         results = run_tasks(
-            model, tokenizer, seq_len, built, asked, offered, n_items=n_items, unknown=unknown
+            *(model, tokenizer, seq_len, built, shots, n_items),
+            fits=lambda name, n: n in wanted[name].shots,
+            unknown=unknown,
         )
     pins = {
         "suite_sha256": suite.digest,
@@ -216,8 +218,7 @@ def evaluate_tasks(
             for name, task in suite.tasks.items()
         },
     }
-    chance = {name: task.chance for name, task in wanted.items()}
-    return replace(results, chance=chance, pins=results.pins | pins)
+    return replace(results, pins=results.pins | pins)
 
 
 _built: dict[tuple[str, str], Any] = {}

@@ -2,8 +2,8 @@
 
 A point is the loss of each replica on the first `evaluation.curve_tokens` of the validation text.
 It is measured by models of its own in float32, so that nothing of it reaches the training, and its
-time is not charged to the training. On an accelerator replicas are read side by side; on a CPU one
-after the other, which is faster there and to the bit what each gives alone.
+time is not charged to the training. Replicas are read one after the other: to the bit what each
+gives alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from paribus.engine.data import Dataset
-from paribus.engine.evaluation.heldout import heldout_loss, heldout_losses_together
+from paribus.engine.evaluation.heldout import heldout_loss
 from paribus.engine.execution.trial.evaluation import finite
 from paribus.engine.machine.clock import wait
 from paribus.engine.model import GPT, build_model
@@ -65,20 +65,14 @@ class HeldOutCurve:
             if setting not in self._models:
                 model = build_model(setting, self._vocab_size, self._folder)
                 self._models[setting] = model.to(self._device).eval()
-        # A custom module is called as it is evaluated: by itself.
-        own = any(setting.model.modules.named for setting in self._settings)
-        models = [self._models[setting] for setting in self._settings]
         rows, seq_len = dict(trainer.replicas.evaluated(trainer.t)), self._settings[0].data.seq_len
-        text = (self._tokens, seq_len, self._vocab_size)
-        if reads_together(self._device) and len(models) > 1 and not own:
-            sums = heldout_losses_together(models, rows, *text)
-        else:
-            sums = []
-            for replica, model in enumerate(models):
-                with torch.no_grad():
-                    for name, parameter in model.named_parameters():
-                        parameter.copy_(rows[name][replica])
-                sums.append(heldout_loss(model, *text))
+        sums = []
+        for replica, setting in enumerate(self._settings):
+            model = self._models[setting]
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    parameter.copy_(rows[name][replica])
+            sums.append(heldout_loss(model, self._tokens, seq_len, self._vocab_size))
         nats = finite(sums)
         point = {"step": trainer.t, "seconds": seconds, "nats": nats}
         self.points.append(point | {"tokens": len(self._tokens) - 1})
@@ -99,8 +93,3 @@ class HeldOutCurve:
     def seconds(self) -> list[float]:
         """When each point was reached: seconds of training, each replica charged its part."""
         return [point["seconds"] / len(self._settings) for point in self.points]
-
-
-def reads_together(device: torch.device) -> bool:
-    """Return whether replicas are read side by side on a device."""
-    return device.type != "cpu"
