@@ -98,7 +98,7 @@ def test_a_run_over_many_batches():
         batches = whole.to_batches(max_chunksize=size)
         found = runs_of(pa.Table.from_batches(batches), columns, "t")
         assert [len(run.curves["loss"]) for run in found] == [334, 333, 333]
-        assert found[0].facts == {"seed": 0, "host": "h"}
+        assert found[0].facts == {"seed": 0, "steps": 999, "host": "h"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -121,7 +120,7 @@ def judge(
     )
     if answer.verbose:
         _show_reading(reading, selection)
-    with judged(built, reading, results) as records:
+    with judged(built, reading, selection, results) as records:
         return _give(records, page, answer)
 
 
@@ -136,8 +135,14 @@ def _against_bar(
 ) -> int:
     """Print the comparison of one arm with a bar; returns the exit code."""
     from paribus.decision import WORDS
-    from paribus.readers.judge import compare_with_bar, default_score, direction, read_data
-    from paribus.readers.select import select_runs
+    from paribus.readers.judge import (
+        compare_with_bar,
+        default_score,
+        describe_bar,
+        direction,
+        read_data,
+    )
+    from paribus.readers.select import score_of, select_runs
     from paribus.schema import stamped
 
     reading, section, by_arm = read_data(paths, scores, **options)
@@ -147,12 +152,13 @@ def _against_bar(
     side = better[0] if better else direction(score)
     selection = select_runs(by_arm, section, [score], lower=side == "lower")
     runs = next(iter(selection.runs.values()), [])
-    against = compare_with_bar(runs, score, bar, side, at_step=section.at_step, alpha=alpha)
+    values = [score_of(run, score, section.at_step) for run in runs]
+    against = compare_with_bar(values, bar, side, alpha)
     if answer.json:
-        print_json(stamped({"bar": asdict(against)}))
+        print_json(stamped({"bar": {"score": score} | against}))
     else:
-        show(*against.lines, *(finding.text for finding in selection.findings))
-    return WORDS[against.word].exit_code if answer.exit_verdict else 0
+        show(*describe_bar(score, against), *(finding.text for finding in selection.findings))
+    return WORDS[against["word"]].exit_code if answer.exit_verdict else 0
 
 
 def _judge_study(

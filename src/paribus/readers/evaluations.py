@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import zipfile
 from collections.abc import Iterator
@@ -143,26 +142,19 @@ def lighteval(source: Source) -> Iterator[Run]:
 def openai_evals(source: Source) -> Iterator[Run]:
     """Yield the run: `final_report` is its score, and `data.correct` its items by sample."""
     run = Run()
-    items: dict[str, float] = {}
     for _, record in source.objects():
         for name, value in as_dict(record.get("final_report")).items():
             if is_number(value):
                 run.scores[f"final_report.{name}"] = as_float(value)
         correct = as_dict(record.get("data")).get("correct")
         if isinstance(correct, bool):
+            items = run.items.setdefault("final_report.accuracy", {})
             items[str(record.get("sample_id"))] = float(correct)
         spec = as_dict(record.get("spec"))
         run.state(eval_set=spec.get("eval_name"), eval_split=spec.get("split"))
     if not run.scores:
         raise ParibusError(f"{source.path} has no final_report: the evaluation has not ended")
-    _keep_items(run, "final_report.accuracy", items)
     yield run
-
-
-def _keep_items(run: Run, name: str, items: dict[str, float]) -> None:
-    """Keep the items of a score that is their mean."""
-    if items and math.isclose(mean(items.values()), run.scores.get(name, math.nan), abs_tol=1e-9):
-        run.items[name] = items
 
 
 @reader(
@@ -196,7 +188,8 @@ def inspect_ai(source: Source) -> Iterator[Run]:
             if is_number(value) and "stderr" not in name:
                 score = f"{scored_by}/{name}"
                 run.scores[score] = as_float(value)
-                _keep_items(run, score, _inspect_items(summaries, scored_by))
+                if items := _inspect_items(summaries, scored_by):
+                    run.items[score] = items
     config, model = as_dict(about.get("config")), about.get("model")
     run.state(model=model, eval_set=about.get("task"), seed=seed_in(str(model)))
     run.state(limit=config.get("limit"), epochs=config.get("epochs"))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from paribus.analysis import analyse
-from paribus.decision import Verdicts, Word, decide
+from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
 from paribus.files import fleeting
 from paribus.ledger import unrecorded
@@ -41,7 +39,6 @@ from paribus.statistics.t_test import mean_and_sd
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
 
-LOG = logging.getLogger("paribus")
 BASELINES = ("baseline", "base", "control", "plain", "vanilla", "default")
 # Words that turn what another word of a name says, or make another quantity of it; ask then.
 TURNED = re.compile(
@@ -57,8 +54,6 @@ LOWER = re.compile(
 HIGHER = re.compile(
     _PART + r"(?:acc|accuracy|accuracies|f1|bleu|rouge|rewards?|exact_match|pass@|core)(?![a-z])"
 )
-SIGNIFICANT = 2  # digits of the spread within arms that are shown
-MORE_DIGITS = 2  # of a mean, than its spread has
 MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 
@@ -77,17 +72,19 @@ def judge(data: Any, **options: Any) -> Verdicts:
         >>> judge(table, score="loss", baseline="base")[0].word
         'DESCRIPTIVE'
     """
-    study, reading, _ = make_study(data, **options)
-    with judged(study, reading) as results:
+    with judged(*make_study(data, **options)) as results:
         return decide(analyse(results))
 
 
 @contextmanager
-def judged(study: Study, reading: Reading, home: Path | None = None) -> Iterator[Results]:
+def judged(
+    study: Study, reading: Reading, selection: Selection, home: Path | None = None
+) -> Iterator[Results]:
     """Judge finished runs and yield the results, stored in `home` or in a temporary folder.
     Nothing is written to the ledger."""
     with unrecorded(), fleeting() as folder:
-        yield judge_runs(study, home or folder / "runs", reading=reading, is_kept=home is not None)
+        options = {"reading": reading, "selection": selection, "is_kept": home is not None}
+        yield judge_runs(study, home or folder / "runs", **options)
 
 
 def make_study(
@@ -150,15 +147,22 @@ def make_study(
     runs = [run for own in by_label.values() for run in own]
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
     specs: dict[str, dict[str, Any]] = {}
-    for score, direction_of_it in zip(scores, directions, strict=True):
+    for score, side in zip(scores, directions, strict=True):
         values = [
-            [score_of(run, score, section.at_step) for run in own if score in (first, *run.scores)]
+            [score_of(run, score, section.at_step) for run in own if score in run.scores]
             for own in by_label.values()
         ]
-        specs[score] = {"better": direction_of_it, "digits": digits_of(values)}
+        sds = [
+            np.std(finite, ddof=1)
+            for own in values
+            if len(finite := [x for x in own if math.isfinite(x)]) > 1
+        ]
+        spread = float(np.median(sds)) if sds else None
+        specs[score] = {"better": side, "digits": digits_of(spread)}
     if resolution is not None:
         specs[first]["resolution"] = float(resolution)
-    if _have_same_items(runs, first):
+    items = runs[0].items.get(first, {}).keys()
+    if items and all(run.items.get(first, {}).keys() == items for run in runs):
         specs[first]["by_item"] = True
     elif new_items:
         raise ParibusError(
@@ -178,7 +182,9 @@ def make_study(
                 "leave --target out, or name the column of steps with --step"
             )
         endpoints += [{"metric": budget} for budget in budgets]
-    called, arms = _name_arms(by_label), {}
+    called, arms = {label: label_as_name(label) for label in by_label}, {}
+    if len(set(called.values())) < len(called):
+        raise ParibusError(f"arms {list(called)} are called alike; give each a name of its own")
     for label in sorted(by_label, key=lambda label: label != baseline):
         settings: dict[str, Any] = {"runs.label": label}
         if without[label]:
@@ -253,21 +259,14 @@ def _table_runs(data: Any, columns: Columns) -> list[Run]:
             table = pa.table({str(name): list(values) for name, values in data.items()})
         elif hasattr(data, "iloc"):  # of pandas, whose NaN Arrow would read as an empty cell
             table = pa.table({str(n): pa.array(data[n], from_pandas=False) for n in data.columns})
-        elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-            table = pa.table(data)
         else:
-            raise ParibusError(
-                "expected a table of pandas, polars or Arrow, a dict of columns, or paths; got "
-                f"{type(data).__name__}"
-            )
+            table = pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ParibusError(
-            f"the data cannot be converted to an Arrow table: {str(error).splitlines()[0]}"
+            "expected a table of pandas, polars or Arrow, a dict of columns, or paths; got "
+            f"{type(data).__name__}: {str(error).splitlines()[0]}"
         ) from None
-    runs = runs_of(table, columns, "the table")
-    for run in runs:
-        run.finish()
-    return runs
+    return runs_of(table, columns, "the table")
 
 
 def default_score(runs: Sequence[Run]) -> str:
@@ -328,17 +327,6 @@ def _require_arms(by_label: Mapping[str, list[Run]], runs: Sequence[Run], arm: s
         )
 
 
-def _name_arms(labels: Iterable[str]) -> dict[str, str]:
-    """Return the name of each arm by its label. Raises ParibusError where two are alike."""
-    called = {label: label_as_name(label) for label in labels}
-    for label, own in called.items():
-        if own != label:
-            LOG.warning("arm '%s' is called '%s' here, as a folder can be called", label, own)
-    if len(set(called.values())) < len(called):
-        raise ParibusError(f"arms {list(called)} are called alike; give each a name of its own")
-    return called
-
-
 def label_as_name(label: str) -> str:
     """Return a label as the name of a folder can be: at most 80 characters, no separators."""
     return re.sub(r"[/\\]", "-", label).lstrip(".")[:80] or "unnamed"
@@ -349,34 +337,26 @@ def _find_seeds(
 ) -> tuple[list[int], dict[str, list[int]]]:
     """Return the seeds of the study, and by arm those that it has no run of.
 
-    Runs that are no pairs are numbered where their seeds do not tell them apart.
+    Runs are numbered where their seeds are no whole numbers: those that are no pairs in their
+    order, and pairs by what they share, such as the name of a text.
     """
-    named = {label: [seed_of(run, section) for run in runs] for label, runs in by_label.items()}
-    words = sorted({seed for own in named.values() for seed in own}, key=lambda w: (len(w), w))
-    are_numbers = all(w.isdecimal() and str(int(w)) == w and int(w) < 2**63 for w in words)
-    if not pair and not (are_numbers and all(len({*own}) == len(own) for own in named.values())):
-        largest = max(map(len, named.values()))
-        return list(range(1, largest + 1)), {
-            label: list(range(len(own) + 1, largest + 1)) for label, own in named.items()
-        }
-    for label, own in named.items():
-        if "" in own:
+    words = [{seed_of(run, section) for run in runs} for runs in by_label.values()]
+    every = sorted(set().union(*words), key=lambda word: (len(word), word))
+    if not all(w.isdecimal() and str(int(w)) == w and int(w) < 2**63 for w in every):
+        if pair and ("" in every or section.seed == "seed"):
             raise ParibusError(
-                f"nothing called '{section.seed}' is the seed of a run of arm '{label}', and pairs "
-                "need one; name the column with --seed, or leave --pair out"
+                f"'{every[0]}' in '{section.seed}' is not a whole number, by which runs can be "
+                "paired; name another column with --pair, or leave --pair out"
             )
-    if not are_numbers and section.seed != "seed":  # of what pairs share, such as a text's name
-        numbers = {word: float(number) for number, word in enumerate(words, start=1)}
-        for run in (run for runs in by_label.values() for run in runs):
-            run.facts["pair"] = seed_of(run, section)
-            run.facts[section.seed] = run.facts["seed"] = numbers[str(run.facts["pair"])]
-        return _find_seeds(by_label, section, pair=pair)
-    if not are_numbers:
-        odd = next(word for word in words if not word.isdecimal() or int(word) >= 2**63)
-        raise ParibusError(f"seed '{odd}' is not a whole number, by which runs can be paired")
-    return [int(w) for w in words], {
-        label: [int(w) for w in words if w not in own] for label, own in named.items()
-    }
+        for runs in by_label.values():
+            for place, run in enumerate(runs):
+                if pair:
+                    run.facts["pair"] = seed_of(run, section)
+                    place = every.index(str(run.facts["pair"]))
+                run.facts[section.seed] = run.facts["seed"] = place + 1.0
+    own = {label: {int(seed_of(run, section)) for run in runs} for label, runs in by_label.items()}
+    seeds = sorted(set().union(*own.values()))
+    return seeds, {label: [seed for seed in seeds if seed not in own[label]] for label in own}
 
 
 def _directions(scores: Sequence[str], better: Better | Sequence[Better] | None) -> list[Better]:
@@ -411,118 +391,52 @@ def direction(score: str) -> Better:
     )
 
 
-def digits_of(arms: Iterable[Sequence[float]]) -> int:
-    """Return the decimal places of a score that tell its runs apart: two digits of the spread
-    within arms."""
-    finite = [[value for value in values if math.isfinite(value)] for values in arms]
-    with np.errstate(over="ignore"):
-        sds = [float(np.std(values, ddof=1)) for values in finite if len(values) > 1]
-    spread = float(np.median(sds)) if sds else 0.0
-    if not 0 < spread < math.inf:
+def digits_of(spread: float | None) -> int:
+    """Return the decimal places that show two digits of a spread; four where it is not known."""
+    if not spread or not math.isfinite(spread):
         return 4
-    return min(max(SIGNIFICANT - 1 - math.floor(math.log10(spread)), 0), 9)
-
-
-def _have_same_items(runs: Sequence[Run], score: str) -> bool:
-    """Return whether every run has this score as the mean of the same items."""
-    first = runs[0].items.get(score, {})
-    return bool(first) and all(
-        run.items.get(score, {}).keys() == first.keys()
-        and math.isclose(
-            math.fsum(run.items[score].values()) / len(first),
-            run.scores.get(score, math.nan),
-            rel_tol=1e-9,
-            abs_tol=1e-12,
-        )
-        for run in runs
-    )
-
-
-@dataclass(frozen=True)
-class AgainstBar:
-    """A score of the runs of one arm against a bar.
-
-    Attributes:
-        n: finite runs; `diverged` are the others, and forbid BETTER.
-        sd, low, high: SD of the runs, and the t interval of their mean; None below 2 runs.
-        p: two-sided p of a one-sample t test against the bar; None below 5 runs.
-        passed: how many runs are on the better side of the bar.
-    """
-
-    score: str
-    bar: float
-    better: Literal["lower", "higher"]
-    n: int
-    diverged: int
-    mean: float
-    sd: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    passed: int
-    word: Word
-
-    @property
-    def lines(self) -> list[str]:
-        """The card."""
-        digits = 4
-        if self.sd:
-            digits = min(max(MORE_DIGITS - math.floor(math.log10(self.sd)), 0), 9)
-        span = f"[{fixed(self.low, digits)}, {fixed(self.high, digits)}]" if self.n > 1 else ""
-        p = "" if self.p is None else f", p {p_value(self.p)}"
-        lost = f"; {self.diverged} diverged" if self.diverged else ""
-        return [
-            f"{self.score} against {self.bar:g}, {self.better} is better",
-            f"  {self.word}  {fixed(self.mean, digits)} {span}  n {self.n}, SD "
-            f"{fixed(self.sd, digits)}{p}",
-            f"The mean with its 95% interval, and p of a t test against {self.bar:g}.",
-            f"{self.passed} of {plural(self.n + self.diverged, 'run')} passed it{lost}.",
-        ]
+    return min(max(1 - math.floor(math.log10(spread)), 0), 9)
 
 
 def compare_with_bar(
-    runs: Sequence[Run],
-    score: str,
-    bar: float,
-    better: Literal["lower", "higher"],
-    *,
-    at_step: float | None,
-    alpha: float,
-) -> AgainstBar:
-    """Return the comparison of the runs of one arm with a bar, by Student's one-sample t.
+    values: Sequence[float], bar: float, better: Better, alpha: float
+) -> dict[str, Any]:
+    """Return the comparison of the scores of one arm with a bar, by Student's one-sample t.
 
-    Raises ParibusError where no run has a finite score.
+    `n` are finite runs; others diverged, and forbid BETTER. Below two there is no SD and no
+    interval, below five no p. Raises ParibusError where none is finite.
     """
-    if not math.isfinite(bar):
-        raise ParibusError(f"--bar {bar} must be finite")
-    sign = 1 if better == "higher" else -1
-    values = np.array([score_of(run, score, at_step) for run in runs])
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        raise ParibusError(f"no run has a finite {score}")
+    finite = np.array([value for value in values if math.isfinite(value)])
+    if not math.isfinite(bar) or not len(finite):
+        raise ParibusError(f"the bar {bar} and the score of at least one run must be finite")
     n, (mean, sd) = len(finite), mean_and_sd(finite)
-    low = high = p = None
+    gains = finite - bar if better == "higher" else bar - finite
+    against = {"bar": bar, "better": better, "n": n, "diverged": len(values) - n, "mean": mean}
+    against |= {"sd": None, "low": None, "high": None, "p": None, "word": "DESCRIPTIVE"}
+    against["passed"] = int((gains > 0).sum())
     if n > 1:
         test = paired_t(finite)
         interval = test.interval(1 - alpha)
-        low, high = interval.low, interval.high
-        p = test.p_value(bar) if n >= DESCRIPTIVE_BELOW and sd else None
-    word: Word = "DESCRIPTIVE"
-    if p is not None:
-        is_better = sign * (mean - bar) > 0
-        word = "UNRESOLVED" if p > alpha or (is_better and n < len(values)) else "BETTER"
-        word = "WORSE" if word == "BETTER" and not is_better else word
-    return AgainstBar(
-        score=score,
-        bar=bar,
-        better=better,
-        n=n,
-        diverged=len(values) - n,
-        mean=mean,
-        sd=sd if n > 1 else None,
-        low=low,
-        high=high,
-        p=p,
-        passed=int((sign * (finite - bar) > 0).sum()),
-        word=word,
-    )
+        against |= {"sd": sd, "low": interval.low, "high": interval.high}
+        if n >= DESCRIPTIVE_BELOW and sd:
+            against["p"] = p = test.p_value(bar)
+            word = "BETTER" if gains.mean() > 0 else "WORSE"
+            is_lost = word == "BETTER" and n < len(values)
+            against["word"] = "UNRESOLVED" if p > alpha or is_lost else word
+    return against
+
+
+def describe_bar(score: str, against: Mapping[str, Any]) -> list[str]:
+    """Return the card of a comparison with a bar."""
+    digits = digits_of(against["sd"]) + 1
+    mean, sd, low, high = (fixed(against[key], digits) for key in ("mean", "sd", "low", "high"))
+    n, p = against["n"], against["p"]
+    span = f" [{low}, {high}]" if n > 1 else ""
+    said = "" if p is None else f", p {p_value(p)}"
+    lost = f"; {against['diverged']} diverged" if against["diverged"] else ""
+    return [
+        f"{score} against {against['bar']:g}, {against['better']} is better",
+        f"  {against['word']}  {mean}{span}  n {n}, SD {sd}{said}",
+        f"The mean with its 95% interval, and p of a t test against {against['bar']:g}.",
+        f"{against['passed']} of {plural(n + against['diverged'], 'run')} passed it{lost}.",
+    ]

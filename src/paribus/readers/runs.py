@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -44,24 +43,28 @@ from paribus.study.runs import TO_TARGET, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 
 MOST_POINTS = 1_000  # of a curve that is recorded
-MOST_SEEDS = 5  # that a message names
 # Curves of what was spent, by what is asked for.
 SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 
 
 class Runs:
-    """Find the runs of a study in the files that it names, or in a `reading` that was made.
+    """Find the runs of a study in the files that it names, or in a `reading` and a `selection` that
+    were made.
 
     With `is_kept` the results are read again some day, and digests say whether files changed.
     """
 
     def __init__(
-        self, results: Path, *, reading: Reading | None = None, is_kept: bool = True
+        self,
+        results: Path,
+        *,
+        reading: Reading | None = None,
+        selection: Selection | None = None,
+        is_kept: bool = True,
     ) -> None:
         self.home, self.reading, self.is_kept = results, reading, is_kept
-        self.selection: Selection | None = None  # once the files were read
-        self.excluded: dict[str, int] = {}
-        self.replaced: list[str] = []  # seeds in place of those of the study, in words
+        self.selection = selection
+        self.has_run, self.excluded = False, dict[str, int]()
         self._added: set[str] | None = None  # files with runs of a second stage
 
     def declare(self, study: Study) -> Declaration:
@@ -79,28 +82,22 @@ class Runs:
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Yield the record of each trial. Raises ParibusError where a run is missing."""
-        section, score = section_of(study), study.primary.metric
-        reading = self.reading = self.reading or _read_files(study)
+        section, score, self.has_run = section_of(study), study.primary.metric, True
         labels = {arm: study.setting(arm).runs.label or arm for arm in study.arms}
-        grouped = group_by_arm(reading.runs, section)
-        by_label = {label: grouped.get(label, []) for label in labels.values()}
-        lower = declared(study)[score].better == "lower"
-        scores = [score, *(name for name in section.scores if name != score)]
-        selection = self.selection = select_runs(by_label, section, scores, lower=lower)
+        self.reading = self.reading or _read_files(study)
+        if (selection := self.selection) is None:
+            grouped = group_by_arm(self.reading.runs, section)
+            by_label = {label: grouped.get(label, []) for label in labels.values()}
+            lower = declared(study)[score].better == "lower"
+            scores = [score, *(name for name in section.scores if name != score)]
+            selection = self.selection = select_runs(by_label, section, scores, lower=lower)
         by_trial: dict[Trial, Run] = {}
         for arm, label in labels.items():
             if label in selection.excluded:
                 self.excluded[arm] = selection.excluded[label]
-            runs = selection.runs[label]
-            own = number_runs(arm, runs, study)
+            own = number_runs(arm, selection.runs[label], study)
             by_trial |= {(arm, seed): run for seed, run in own.items()}
-            odd = {str(s): seed for s, run in own.items() if (seed := seed_of(run, section))}
-            if odd := {s: seed for s, seed in odd.items() if seed != s}:
-                theirs, ours = some([*odd.values()], MOST_SEEDS), some([*odd], MOST_SEEDS)
-                self.replaced.append(
-                    f"runs of {arm} are of seeds {theirs} in place of the registered {ours}"
-                )
-            if surplus := len(runs) - len(own):
+            if surplus := len(selection.runs[label]) - len(own):
                 text = f"{plural(surplus, 'run')} of {arm} left out: the study has no such seed."
                 selection.findings.append(Finding("left_out", text))
         self._require_all(trials, by_trial)
@@ -143,12 +140,12 @@ class Runs:
         )
 
     def about(self, registered: Mapping[str, Any] | None) -> RunsRecord | None:
-        """Return what became of the files; None where none was read, as all trials were recorded.
+        """Return what became of the files; None where all trials were recorded before.
 
         `registered` is what was registered before; None where nothing was. Files of a first stage,
         which came before the second was registered, are not asked again.
         """
-        if (reading := self.reading) is None or self.selection is None:
+        if (reading := self.reading) is None or self.selection is None or not self.has_run:
             return None
         sha256 = digests(reading.paths, self.home) if self.is_kept else {}
         asked = [path for path in reading.paths if self._added is None or path in self._added]
@@ -172,7 +169,7 @@ class Runs:
         sha256: Mapping[str, str],
     ) -> str:
         """Return why a verdict is on runs that were not registered: their files are listed there,
-        or older, or they are replaced by runs of other seeds. Empty where none is."""
+        or older. Empty where none is."""
         if registered is None:
             return "nothing was registered before these runs were there"
         moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
@@ -184,7 +181,7 @@ class Runs:
             if os.stat(path).st_mtime < moment or name_of(path, self.home) in listed
         ]
         if not early:
-            return "; ".join(self.replaced)
+            return ""
         return (
             f"{len(early)} of {plural(len(files), 'file')} {'was' if len(early) == 1 else 'were'} "
             f"there before the study was registered, such as {early[0]}"
@@ -214,37 +211,17 @@ def files_of(study: Study) -> list[str]:
 
 
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
-    """Return the runs of an arm by seed of the study. Raises ParibusError where two have one seed,
-    or, of pairs, where one has none.
+    """Return the runs of an arm by seed of the study. Raises ParibusError where two have one seed.
 
-    Runs that are no pairs are numbered in the order of their files where their seeds are not those
-    of the study. A run of a seed that the study does not have is left out.
+    Runs without any seed are numbered in the order of their files. A run of a seed that the study
+    does not have is left out.
     """
     seeds = [seed_of(run, section_of(study)) for run in runs]
-    for seed, n in Counter(filter(None, seeds)).items():
-        if n > 1:
-            twins = [run.name for run, own in zip(runs, seeds, strict=True) if own == seed]
-            raise ParibusError(
-                f"arm '{arm}' has {n} runs with seed {seed} ({', '.join(twins[:2])}); remove the "
-                "duplicates, or name the column that distinguishes the rows: --seed, --step "
-                "(training steps) or --item (evaluation items)",
-                code="ambiguous",
-            )
     absent = study.arm_facts(arm).absent
     needed = {str(seed): seed for seed in study.seeds if seed not in absent}
-    by_seed = {needed[own]: run for run, own in zip(runs, seeds, strict=True) if own in needed}
-    if study.is_paired and "" in seeds:
-        raise ParibusError(f"arm '{arm}' has runs without a seed, which pairs need")
-    if study.is_paired or len(by_seed) == len(needed):
-        return by_seed
-    if len(runs) > len(needed):
-        raise ParibusError(
-            f"arm '{arm}' has {len(runs)} runs, and the study is of {len(needed)}: say which by "
-            "their seeds"
-        )
-    free = [seed for seed in needed.values() if seed not in by_seed]
-    spare = [run for run, own in zip(runs, seeds, strict=True) if own not in needed]
-    return by_seed | dict(zip(free, spare, strict=False))
+    if not any(seeds) and not study.is_paired:
+        seeds = list(needed)
+    return {needed[own]: run for run, own in zip(runs, seeds, strict=False) if own in needed}
 
 
 def _require_same_items(study: Study, runs: Sequence[Run]) -> None:

@@ -234,8 +234,8 @@ def select_runs(
                 "write NaN for a run that diverged)."
             )
             findings.append(Finding("no_score", text))
-        seeds = [seed_of(run, section) for run in complete[label]]
-        if any(seeds) and (bare := seeds.count("")):
+        seeds = Counter(seed_of(run, section) for run in complete[label])
+        if len(seeds) > 1 and (bare := seeds[""]):
             text = (
                 f"{bare} of {plural(len(runs), 'run')} of {label} have no seed, and the others do: "
                 "are they rows that sum up others? each counts."
@@ -252,6 +252,17 @@ def select_runs(
     if all(kept.values()):
         facts = facts_of_runs(kept, section, scores)
         findings += check_facts(kept, facts, score)
+    for label, runs in kept.items():
+        seeds = [seed_of(run, section) for run in runs]
+        for seed, n in Counter(filter(None, seeds)).items():
+            if n > 1:
+                twins = [run.name for run, own in zip(runs, seeds, strict=True) if own == seed]
+                raise ParibusError(
+                    f"arm '{label}' has {n} runs with seed {seed} ({', '.join(twins[:2])}); remove "
+                    "the duplicates, or name the column that distinguishes the rows: --seed, "
+                    "--step (training steps) or --item (evaluation items)",
+                    code="ambiguous",
+                )
     return Selection(kept, excluded, facts, findings)
 
 
@@ -274,8 +285,8 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
 
     Raises ParibusError if the run has no such score.
     """
-    if at_step is not None and name in run.curves:
-        last, value = run.curves[name][-1]
+    if at_step is not None and name in run.scores:
+        last, value = run.curves.get(name, [(math.inf, 0.0)])[-1]
         is_lost = last < at_step and ("crashed" in run.facts or not math.isfinite(value))
         at = run.at(name, at_step)
         return math.nan if at is None and is_lost else at
@@ -291,26 +302,21 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
 
 def _require_at_step(by_label: Mapping[str, Sequence[Run]], name: str, step: float) -> None:
     """Raise ParibusError that names all runs without a score at a stated step."""
-    missing, counts, n = [], Counter[str](), 0
-    for label, run in ((label, run) for label, runs in by_label.items() for run in runs):
-        if name not in run.scores:
-            continue
-        if name not in run.curves:
-            raise ParibusError(
-                f"{run.name} has a {name} of no step, and it is to be read at step {step:g}; name "
-                "the column of steps, or state no step"
-            )
-        n += 1
+    told = [(label, run) for label, runs in by_label.items() for run in runs if name in run.scores]
+    missing, counts = [], Counter[str]()
+    for label, run in told:
         if score_of(run, name, step) is None:
-            steps = run.curves[name][:, 0]
+            steps = run.curves[name][:, 0] if name in run.curves else np.array([math.nan])
             missing.append(f"{run.name} (nearest: {steps[np.abs(steps - step).argmin()]:g})")
             counts[label] += 1
     if missing:
         each = ", ".join(f"{k} of {len(by_label[label])} of {label}" for label, k in counts.items())
         raise ParibusError(
-            f"{len(missing)} of {plural(n, 'run')} ({each}) have no {name} at step {step:g}: "
-            f"{some(missing, MOST_NAMED)}; state a step that all runs have, or leave out runs that "
-            "did not come to it (of one that diverged, NaN says so)"
+            f"{len(missing)} of {plural(len(told), 'run')} ({each}) have no {name} at step "
+            f"{step:g}: {some(missing, MOST_NAMED)}; name the column of steps, state a step that "
+            "all runs have, or leave out runs that did not come to it (of one that diverged, NaN "
+            "says so)",
+            code="missing",
         )
 
 

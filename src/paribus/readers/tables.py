@@ -167,6 +167,7 @@ def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
         _require_no_steps(runs, others, where)
     for run in runs:
         _add_its_end(run)
+        run.finish()
     return runs
 
 
