@@ -113,10 +113,11 @@ class Run:
             self.scores[name] = float(curve[-1, 1])
             steps = self.facts.get("steps", -math.inf)
             self.facts["steps"] = max(float(steps), float(curve[:, 0].max()))
-        means = {name: mean(own.values()) for name, own in self.items.items()}
-        self.scores = means | self.scores
-        for name, value in means.items():
-            if not math.isclose(value, self.scores[name], rel_tol=1e-9, abs_tol=1e-9):
+        for name, items in list(self.items.items()):
+            value = mean(items.values())
+            if name not in self.scores:
+                self.scores[name] = value
+            elif not math.isclose(value, self.scores[name], rel_tol=1e-9, abs_tol=1e-9):
                 del self.items[name]  # the score is not their mean
         self.curves = curves
         if "train_seconds" in self.curves:
