@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import paribus
 from paribus.errors import ParibusError
 from paribus.readers import Columns, Run, read, runs_of
 
@@ -108,7 +109,7 @@ def test_a_run_over_many_batches():
         ({"scores": ("los",)}, "did you mean 'loss'"),
         ({"scores": ("variant",)}, "row 1: 'base'"),
         ({"scores": ("loss",), "seed": "rate"}, "two rows are one run"),
-        ({"metric": "variant"}, "set both"),
+        ({"metric": "variant"}, "both columns"),
         ({"scores": ("loss",), "step": "seed", "item": "seed"}, "at once"),
         ({"scores": ("loss",), "step": "accuracy", "arm": "variant"}, "has no step"),
     ],
@@ -171,47 +172,36 @@ def test_a_column_called_seed_may_mean_nothing(tmp_path):
     assert [run.facts["seed"] for run in found] == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "n", "pieces", "is_curve"),
-    [
-        *((name, 4, 1, True) for name in ("epochs", "n_iter", "training_iteration", "Updates")),
-        *((name, 4, 1, True) for name in ("tokens_seen", "total_timesteps", "totalSteps")),
-        ("timestamp", 9, 1, False),  # runs have one each
-        ("x", 6, 1, False),
-        *((name, 6, 2, False) for name in ("rng", "Unnamed: 0", "data_seed", "id")),
-    ],
-)
-def test_columns_of_curves(name, n, pieces, is_curve, tmp_path):
-    file = tmp_path / "log.csv"
-    rows = "".join(f"{at},{3 - at / 7:.4f}\n" for at in range(n)) * pieces
-    file.write_text(f"{name},loss\n{rows}")
-    reading = read(file, columns=Columns(("loss",)))
-    assert bool(reading.refused) == is_curve
+def is_refused(name: str, steps: list[int]) -> bool:
+    """Return whether rows of one arm are refused as those of a curve along a column."""
+    data = {"loss": [3 - at / 7 for at in range(len(steps))], name: steps}
+    arms = {"arm": ["base"] * len(steps) + ["new"] * len(steps)}
+    both = arms | {key: [*values, *values] for key, values in data.items()}
+    try:
+        paribus.judge(both, score="loss", baseline="base")
+    except ParibusError as error:
+        return f"--step {name}" in str(error)
+    return False
 
 
 @pytest.mark.parametrize(
-    ("steps", "is_curve"),
+    ("name", "steps", "is_curve"),
     [
-        ([100, 200, 300, 400], True),
-        ([300, 200, 100], True),  # an export of the newest first
-        ([0, 1, 2, 0, 1, 2, 3], True),  # two runs, one after the other
-        ([600, 600, 600, 600], False),  # each ended there
-        ([600, 550, 600, 580], False),
-        ([300, 100, 400, 200], True),  # in any order
-        ([100, 200], False),
-        ([1, 2, 3, 1], False),
+        *((name, [0, 1, 2, 3], True) for name in ("epochs", "n_iter", "training_iteration")),
+        *((name, [0, 1, 2, 3], True) for name in ("tokens_seen", "totalSteps", "steps", "Updates")),
+        ("timestamp", [*range(9)], False),  # runs have one each
+        ("x", [*range(6)], False),
+        *((name, [*range(6)] * 2, False) for name in ("rng", "Unnamed: 0", "data_seed", "id")),
+        ("planned", [100, 200, 300, 400], False),  # what other columns say is nobody's business
+        ("_step", [100, 200, 300, 400], True),
+        ("_step", [300, 200, 100], True),  # an export of the newest first
+        ("_step", [0, 1, 2, 0, 1, 2, 3], True),  # two runs, one after the other
+        ("_step", [600, 600, 600, 600], False),  # each ended there
+        ("_step", [600, 550, 600, 580], False),
+        ("_step", [300, 100, 400, 200], True),  # in any order
+        ("_step", [100, 200], False),
+        ("_step", [1, 2, 3, 1], False),
     ],
 )
-def test_rows_of_a_curve_are_no_runs(steps, is_curve, tmp_path):
-    file = tmp_path / "log.csv"
-    rows = "".join(f"{step},{3 - at / 7:.4f}\n" for at, step in enumerate(steps))
-    file.write_text("_step,loss\n" + rows)
-    reading = read(file, columns=Columns(("loss",)))
-    assert bool(reading.refused) == is_curve
-    if is_curve:
-        assert "--step _step" in reading.refused[0][1]
-        assert read(file, columns=Columns(("loss",), step="_step")).runs
-    else:
-        assert len(reading.runs) == len(steps)
-    file.write_text("planned,loss\n" + rows)  # what other columns say is nobody's business
-    assert len(read(file, columns=Columns(("loss",))).runs) == len(steps)
+def test_rows_of_a_curve_are_no_runs(name, steps, is_curve):
+    assert is_refused(name, steps) == is_curve

@@ -19,11 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
 from paribus.readers.port import Run, Value
 
 MOST_VALUES = 4  # of a fact that a message names
+LEAST_CLIMB = 3  # rows
 KINDS = Path(__file__).with_name("kinds.toml")
 WORDS = {kind: frozenset(words) for kind, words in tomllib.loads(KINDS.read_text()).items()}
 ACCUMULATION = re.compile(r"(?:.*_)?(?:accum|accumulation)(?:_steps)?|grad_accum.*")
@@ -31,7 +34,7 @@ TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
 EVALUATED = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss$", re.IGNORECASE)
 # Facts of one task, as readers of evaluations name them.
 OF_TASK = ("task_hash/", "n_shot/", "n_samples/", "task_version/")
-OWN = {"arm", "seed", "steps", "planned_steps", "train_seconds", "cut", "unfinished", "crashed"}
+OWN = {"arm", "seed", "planned_steps", "train_seconds", "cut", "unfinished", "crashed"}
 OWN |= {"source_digest", "commit", "stage", "zeroed", "parent"}
 PROGRAM = {"source_digest": "programs", "commit": "commits"}  # facts that say which program ran
 
@@ -46,7 +49,7 @@ class Fact:
         name: as the files have it.
         kind: setting, environment, evaluation, seed, identifier, time or other.
         values: by arm, its different values, in the order of the runs.
-        conclusion: equal, varies, defines, confounded, incomparable or sweep.
+        conclusion: equal, varies, defines, confounded, incomparable, sweep or curve.
     """
 
     name: str
@@ -117,14 +120,34 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
         is_replicated: whether seeds tell the runs of every arm apart.
     """
     facts, left_out = [], {*known} | OWN
+    are_rows = not is_replicated and not any(run.curves for runs in arms.values() for run in runs)
     names = dict.fromkeys(name for runs in arms.values() for run in runs for name in run.facts)
     for name in names:
         if name in left_out:
             continue
         values = {arm: values_of(runs, name) for arm, runs in arms.items()}
         kind = find_kind(name)
-        facts.append(Fact(name, kind, values, _conclude(kind, values, arms, is_replicated)))
+        conclusion = _conclude(kind, values, arms, is_replicated)
+        if are_rows and kind == "other" and split_words(name) & WORDS["along"]:
+            columns = [[run.facts.get(name) for run in runs] for runs in arms.values()]
+            if any(_is_along(column) or _is_along(column[::-1]) for column in columns):
+                conclusion = "curve"
+        if name != "steps" or conclusion == "curve":
+            facts.append(Fact(name, kind, values, conclusion))
     return facts
+
+
+def _is_along(steps: Sequence[Value | None]) -> bool:
+    """Return whether numbers go up strictly, in pieces of the same beginning, or are, in any order,
+    each as far from the next, as steps of one curve."""
+    values = np.array([step for step in steps if isinstance(step, float)])
+    if len(values) < max(len(steps), LEAST_CLIMB):
+        return False
+    pieces = np.split(values, np.flatnonzero(np.diff(values) <= 0) + 1)
+    if all(len(piece) >= LEAST_CLIMB and piece[0] == values[0] for piece in pieces):
+        return True
+    gaps = np.diff(np.sort(values))
+    return bool(gaps[0] > 0 and (gaps == gaps[0]).all())
 
 
 def _conclude(kind: str, values: Mapping[str, list[Value]], arms: Arms, is_replicated: bool) -> str:
@@ -163,6 +186,13 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> list[Finding]:
             _refuse_incomparable(fact, arms, score)
         elif fact.conclusion == "sweep":
             _refuse_sweep(fact, arms)
+        elif fact.conclusion == "curve":
+            raise ParibusError(
+                f"there is a row for each '{fact.name}', as of a curve or of items: name it as the "
+                f"column of steps (--step {fact.name}) or of items (--item {fact.name}); if each "
+                "row is a run, name the column of seeds (--seed)",
+                code="ambiguous",
+            )
     _refuse_multiplied(arms, facts, score)
     findings = []
     for fact in [fact for fact in facts if fact.conclusion == "confounded"][:MOST_VALUES]:

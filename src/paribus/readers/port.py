@@ -117,7 +117,7 @@ class Run:
             value = mean(items.values())
             if name not in self.scores:
                 self.scores[name] = value
-            elif not math.isclose(value, self.scores[name], rel_tol=1e-9, abs_tol=1e-9):
+            elif abs(value - self.scores[name]) > 1e-9:
                 del self.items[name]  # the score is not their mean
         self.curves = curves
         if "train_seconds" in self.curves:

@@ -24,7 +24,7 @@ import pyarrow.parquet
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
-from paribus.readers.facts import WORDS, split_words
+from paribus.readers.facts import WORDS, find_kind, split_words
 from paribus.readers.port import (
     GRADIENT_NORM,
     NOT_FINISHED,
@@ -47,13 +47,6 @@ PARQUET = b"PAR1"
 DIVERGED = ["diverged", "overflow", "1.#inf", "-1.#inf", "1.#qnan", "-1.#ind"]  # words for NaN
 MISSING = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
 STEPS = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration)s?", re.IGNORECASE)
-LEAST_CLIMB = 3  # rows
-# What tells runs apart, and goes up from row to row in many a table.
-IDENTIFIES = re.compile(
-    r"(?:.*[^a-z])?(?:seeds?|rng|random_state|replicate|rep|trial|run|fold|split|id|idx|index|no|nr)"
-    r"|unnamed: 0|#|",
-    re.IGNORECASE,
-)
 # As wandb, MLflow, Optuna and schedulers say of a run, in a column of such a name, that it has not
 # come to its end. A run that was stopped may have been meant to.
 STATE = re.compile(r"(?:.*[^a-z])?(?:state|status)", re.IGNORECASE)
@@ -150,21 +143,9 @@ def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
         present = chosen & ~missing
         for run, group in zip(runs, groups, strict=True):
             rows = group[present[group]]
-            if steps is not None:
-                _add_curve(run, name, steps[rows], values[rows], columns, where)
-            elif items is not None:
-                _add_items(run, name, [items[row] for row in rows.tolist()], values[rows], where)
-            elif len(rows) > 1:
-                facts = ", ".join(f"{f} {cell_text(v)}" for f, v in run.facts.items() if f != name)
-                raise ParibusError(
-                    f"{where}: two rows are one run ({facts}); name the column of steps (--step) "
-                    "or of items (--item), or what else tells runs apart, such as a seed in every "
-                    "row"
-                )
-            elif len(rows):
-                run.scores[name] = float(values[rows[0]])
-    if is_by_row:
-        _require_no_steps(runs, others, where)
+            own_steps = None if steps is None else steps[rows]
+            own_items = None if items is None else [items[row] for row in rows.tolist()]
+            _add_values(run, name, own_steps, own_items, values[rows], where)
     for run in runs:
         _add_its_end(run)
         run.finish()
@@ -175,34 +156,29 @@ def _require_columns(data: pa.Table, columns: Columns, where: str) -> None:
     """Raise ParibusError where the columns that are named are not there, or say nothing."""
     names = data.column_names
     if bool(columns.metric) != bool(columns.value):
-        raise ParibusError(
-            f"{where}: a long table needs two columns, one for the score's name and one for its "
-            "value; set both `metric` and `value`"
-        )
+        raise ParibusError(f"{where}: a long table needs both columns, `metric` and `value`")
     if columns.step and columns.item:
         raise ParibusError(
-            f"{where}: column '{columns.step}' of steps and column '{columns.item}' of items at "
-            "once; keep the rows of the last step, and name the items alone"
+            f"{where}: a column of steps ('{columns.step}') and one of items ('{columns.item}') at "
+            "once; keep the rows of the last step, and name the items alone",
+            code="conflict",
         )
     for name in columns.meant:
         if name not in names:
-            why = f"there is no column '{name}': {nearest(name, names)}"
-            if name in columns.scores and columns.arm not in names:
-                why += "; of a column for each arm make a row for each run, with arm and score"
-            raise ParibusError(f"{where}: {why}")
+            why = f"{where}: there is no column '{name}': {nearest(name, names)}"
+            raise ParibusError(why, code="missing")
         if names.count(name) > 1:
             raise ParibusError(f"{where}: two columns are '{name}'")
     if not columns.scores and not columns.metric:
         numeric = [
             name
             for name in dict.fromkeys(names)
-            if name not in columns.meant
-            and not IDENTIFIES.fullmatch(name)
+            if find_kind(name) == "other"
             and not split_words(name) & WORDS["along"]
             and as_number(data.column(names.index(name))[0].as_py()) is not None
         ]
         such = f", such as --score '{numeric[0]}': {', '.join(numeric[:8])}" if numeric else ""
-        raise ParibusError(f"{where}: name the column of the score{such}")
+        raise ParibusError(f"{where}: name the column of the score{such}", code="ambiguous")
 
 
 def _find_step(data: pa.Table, of_run: Sequence[tuple[Any, np.ndarray]]) -> str:
@@ -218,70 +194,46 @@ def _find_step(data: pa.Table, of_run: Sequence[tuple[Any, np.ndarray]]) -> str:
     return ""
 
 
-def _add_curve(
-    run: Run, name: str, steps: np.ndarray, values: np.ndarray, columns: Columns, where: str
+def _add_values(
+    run: Run,
+    name: str,
+    steps: np.ndarray | None,
+    items: list[str] | None,
+    values: np.ndarray,
+    where: str,
 ) -> None:
-    """Add a curve in the order of its steps; of one step, the last row is the last point."""
-    if not np.isfinite(steps).all():
-        raise ParibusError(f"{where}: a row has no step in '{columns.step}'")
-    if not columns.seed and len(steps) > 1 and 2 * len(np.unique(steps)) <= len(steps):
-        raise ParibusError(
-            f"{where} has most steps several times, as of several runs or of one that began again; "
-            "name the column that tells them apart with --seed"
-        )
-    if len(steps):
+    """Add a score of a run: a curve in the order of its steps, the values of items, or one value;
+    of one step, the last row is the last point. Raises ParibusError."""
+    if not len(values):
+        return
+    if steps is not None:
+        if not np.isfinite(steps).all():
+            raise ParibusError(f"{where}: a row has no step")
+        if "seed" not in run.facts and len(steps) > 1 and 2 * len(np.unique(steps)) <= len(steps):
+            raise ParibusError(
+                f"{where} has most steps several times, as of several runs or of one that began "
+                "again; name the column that tells them apart with --seed",
+                code="ambiguous",
+            )
         order = np.argsort(steps, kind="stable")
         run.curves[name] = np.stack([steps[order], values[order]], axis=1)
-
-
-def _add_items(run: Run, name: str, items: list[str], values: np.ndarray, where: str) -> None:
-    own = dict(zip(items, values.tolist(), strict=True))
-    if len(own) < len(items):
-        twice = next(item for item in items if items.count(item) > 1)
+    elif items is not None:
+        run.items[name] = dict(zip(items, values.tolist(), strict=True))
+        if len(run.items[name]) < len(items):
+            twice = next(item for item in items if items.count(item) > 1)
+            raise ParibusError(
+                f"{where}: item '{twice}' is twice in one run; name what tells runs apart",
+                code="ambiguous",
+            )
+    elif len(values) > 1:
+        facts = ", ".join(f"{fact} {cell_text(value)}" for fact, value in run.facts.items())
         raise ParibusError(
-            f"{where}: item '{twice}' is twice in one run; name what else tells runs apart"
+            f"{where}: two rows are one run ({facts}); name the column of steps (--step) or of "
+            "items (--item), or what tells runs apart, such as a seed in every row",
+            code="ambiguous",
         )
-    if own:
-        run.items[name] = own
-
-
-def _require_no_steps(runs: Sequence[Run], names: Sequence[str], where: str) -> None:
-    """Raise ParibusError where a column goes up from row to row, once or again and again from one
-    beginning, as steps do: the rows are no runs."""
-    along = [
-        name
-        for name in names
-        if split_words(name) & WORDS["along"] and not IDENTIFIES.fullmatch(name)
-    ]
-    by_arm: dict[Value, list[Run]] = {}
-    for run in runs:
-        if run.scores:  # of a row of something else the score is empty
-            by_arm.setdefault(run.facts.get("arm", ""), []).append(run)
-    for own in by_arm.values():
-        seeds = [run.facts.get("seed") for run in own]
-        if None not in seeds and len(set(seeds)) == len(seeds):
-            continue  # which tell every row apart
-        for name in along:
-            steps = [run.facts.get(name) for run in own]
-            if _is_along(steps) or _is_along(steps[::-1]):
-                raise ParibusError(
-                    f"{where} has a row for each '{name}', as of a curve or of items: name it as "
-                    f"the column of steps (--step {name}) or of items (--item {name}); if each row "
-                    "is a run, name the column of seeds (--seed)"
-                )
-
-
-def _is_along(steps: Sequence[Any]) -> bool:
-    """Return whether numbers go up strictly, in pieces of the same beginning, or are, in any order,
-    each as far from the next, as steps of one curve."""
-    if len(steps) < LEAST_CLIMB or not all(isinstance(step, float) for step in steps):
-        return False
-    values = np.array(steps)
-    pieces = np.split(values, np.flatnonzero(np.diff(values) <= 0) + 1)
-    if all(len(piece) >= LEAST_CLIMB and piece[0] == values[0] for piece in pieces):
-        return True
-    gaps = np.diff(np.sort(values))
-    return bool(gaps[0] > 0 and (gaps == gaps[0]).all())
+    else:
+        run.scores[name] = float(values[0])
 
 
 def _add_its_end(run: Run) -> None:
