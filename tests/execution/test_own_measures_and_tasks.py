@@ -171,7 +171,7 @@ def test_a_bad_measure_fails_in_the_dry_run(name, words, tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("uneven", r"tasks.own = 'ideas.py:uneven' fails: .*\[5, 9\] characters: one length"),
+        ("uneven", r"tasks.own = 'ideas.py:uneven' fails: .*\[5, 9\] characters: give 2 of one"),
         ("typo", "a task cannot be named 'typo': it is there already"),
     ],
 )

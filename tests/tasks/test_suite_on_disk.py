@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,20 +55,17 @@ def rename(folder: Path, name: str) -> None:
     ("damage", "code"),
     [
         (lambda f: (f / "typo.jsonl").write_text("{}"), "changed"),
-        (lambda f: (f / "typo.yaml").unlink(), "changed"),
-        (lambda f: (f / "items.py").write_text("import os"), "changed"),
-        (lambda f: reseal(f, "typo.yaml", b"x: !function os.f"), "changed"),
-        (lambda f: reseal(f, "typo.yaml", b"doc_to_text: '{{ evil }}'"), "changed"),
-        (lambda f: reseal(f, "typo.jsonl", b'{"context": "a"}'), "value"),
-        (lambda f: rename(f, "../typo"), "value"),
-        (lambda f: (f / "suite.json").unlink(), "changed"),
+        (lambda f: (f / "typo.examples.jsonl").unlink(), "missing"),
+        (lambda f: reseal(f, "typo.jsonl", b'{"context": "a"}'), "changed"),
+        (lambda f: rename(f, "../typo"), "changed"),
+        (lambda f: (f / "suite.json").unlink(), "missing"),
         (lambda f: (f / "suite.json").write_text("{"), "unreadable"),
-        (lambda f: (f / "suite.json").write_text("[]"), "value"),
-        (lambda f: (f / "suite.json").write_text('{"tasks": {"a": {}}}'), "value"),
+        (lambda f: (f / "suite.json").write_text("[]"), "changed"),
+        (lambda f: (f / "suite.json").write_text('{"tasks": {"a": {}}}'), "changed"),
     ],
 )
-def test_a_damaged_suite_is_refused(dataset, tmp_path, damage, code):
-    write_suite(tmp_path, build_suite(dataset, 0, 128, names=["typo"], n_items=20))
+def test_a_damaged_suite_is_refused(suite, tmp_path, damage, code):
+    write_suite(tmp_path, replace(suite, tasks={"typo": suite.tasks["typo"]}))
     damage(tmp_path)
     with pytest.raises(ParibusError) as error:
         read_suite(tmp_path)
@@ -82,8 +80,8 @@ def test_an_unknown_task_is_refused(suite, tmp_path, name):
         assert error.value.code == "unknown"
 
 
-@pytest.mark.parametrize("short", [{"n_items": 100_000}, {"window": 16}])
-def test_a_named_task_that_the_text_does_not_allow_is_refused(dataset, short):
+def test_an_own_task_that_the_text_does_not_allow_is_refused(dataset):
+    own = replace(find_tasks(["typo"])[0], name="mine")
     with pytest.raises(ParibusError) as error:
-        build_suite(dataset, 0, **{"window": 128, "names": ["typo"], "n_items": 20} | short)
+        build_suite(dataset, 0, 16, own=[own])
     assert error.value.code == "too_few"

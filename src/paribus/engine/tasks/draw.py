@@ -18,8 +18,6 @@ N_ITEMS = 500
 SHOTS = (0, 1, 3)
 # An item shorter than this says too little to be worth asking.
 LEAST_LENGTH = 24
-# Between solved examples: of texts that have lines, and of those that have none.
-DELIMITERS = ("\n", " ")
 
 # text -> token ids
 Encode = Callable[[str], Sequence[int] | np.ndarray]
@@ -64,7 +62,6 @@ def build_suite(
     seed: int,
     window: int,
     *,
-    names: Sequence[str] | None = None,
     n_items: int = N_ITEMS,
     n_least: int | None = None,
     own: Sequence[Task] = (),
@@ -73,19 +70,17 @@ def build_suite(
     """Return the suite of `dataset`'s validation split, for models that see `window` tokens.
 
     A task has `n_items` items, or as many as the text has if these are at least `n_least`; by
-    default all must be there. `names` None is every task that the text and the window allow; what
-    they do not allow is in `left_out`. `own` are the user's tasks, beside those that ship;
-    `readers` other tokenizers that the items are read with, and their windows. Raises ParibusError
-    for an unknown task, and for a named or own one that is left out.
+    default all must be there. What the text and the window do not allow is in `left_out`. `own` are
+    the user's tasks, beside those that ship; `readers` other tokenizers that the items are read
+    with, and their windows. Raises ParibusError for an own one that is left out.
     """
     held_out = HeldOut.of(dataset)
     n_least = n_items if n_least is None else n_least
-    lines, words = DELIMITERS
-    delimiter = lines if any(lines in text for text in held_out.documents) else words
+    delimiter = "\n" if any("\n" in text for text in held_out.documents) else " "
     readers = [(dataset.tokenizer.encode, window), *readers]
     tasks: dict[str, TaskItems] = {}
     left_out: dict[str, str] = {}
-    for task in find_tasks(names, own):
+    for task in find_tasks(own=own):
         length = min(task.length, window)
         if length < LEAST_LENGTH:
             left_out[task.name] = f"the window of {window} tokens is shorter than {LEAST_LENGTH}"
@@ -101,10 +96,10 @@ def build_suite(
             tasks[task.name] = TaskItems(task, items, examples, shots)
         else:
             left_out[task.name] = f"its items do not fit into {window} tokens"
-    for name in (*(names or ()), *(task.name for task in own)):
-        if name in left_out:
+    for task in own:
+        if task.name in left_out:
             raise ParibusError(
-                f"task '{name}' cannot be made: {left_out[name]}; leave it out of the tasks, or "
+                f"task '{task.name}' cannot be made: {left_out[task.name]}; leave it out, or "
                 "use fewer items, more text or a longer window",
                 code="too_few",
             )
@@ -124,13 +119,7 @@ def _fitting_shots(
     texts.sort(key=lambda text: len(text.encode()), reverse=True)
     shots = SHOTS
     for encode, window in readers:
-        longest, n_longest = "", 0
-        for text in texts:
-            # No text has more tokens than bytes, so those of fewer bytes are not encoded.
-            if len(text.encode()) <= n_longest:
-                break
-            if (n_tokens := len(encode(text))) > n_longest:
-                longest, n_longest = text, n_tokens
+        longest = max(texts, key=lambda text: len(encode(text)))
         shots = tuple(n for n in shots if len(encode("".join(solved[:n]) + longest)) <= window)
     return shots
 

@@ -4,11 +4,12 @@
     <task>.jsonl           the items
     <task>.examples.jsonl  the solved examples, never scored
     items.py               reads both for the harness
-    suite.json             where the items are from, what fits, digests of every file
+    suite.json             where the items are from, what fits, digests of both
 
 The harness resolves `data_files` of its configurations against the working folder and caches by
-modification time and size. `items.py` finds its neighbours wherever the folder lies, caches nothing
-and refuses a file that is not the one the configuration names, so the folder may be moved or sent.
+modification time and size. `items.py` finds its neighbours wherever the folder lies and caches
+nothing, so the folder may be moved or sent. Here items alone are read: the folder may be anybody's,
+and no configuration or code in it is obeyed.
 
 Beside it, `standard.json` says which of the harness's own tasks a study asks: versions, and digests
 of their data. It is written before the registration, which holds the same; every trial must meet
@@ -27,45 +28,23 @@ from typing import Annotated, Any
 from pydantic import Field, RootModel
 
 from paribus.engine.setting import Tasks
-from paribus.engine.tasks.draw import DELIMITERS, Suite
+from paribus.engine.tasks.draw import Suite
 from paribus.engine.tasks.task import NAME, Item
 from paribus.errors import ParibusError, nearest
 from paribus.files import write_bytes
 from paribus.results.formats import as_model, read_as, write_plain_json
 from paribus.results.records import Number, Record, Table
-from paribus.untrusted_io import RECORD_BYTES, is_regular, parse_json, read_bytes
+from paribus.untrusted_io import RECORD_BYTES, parse_json, read_bytes
 
-YAML = """\
+NOTE = """\
 # Made by paribus from held-out text; runs with lm_eval >= 0.4.9:
-#   lm_eval --include_path FOLDER_OF_THIS_FILE --tasks paribus_{name}
-task: paribus_{name}
-tag: paribus
+#   lm_eval --include_path FOLDER_OF_THIS_FILE --tasks paribus
 custom_dataset: !function items.load
-dataset_kwargs:
-  files:
-    test: {{name: {name}.jsonl, sha256: {items}}}
-    examples: {{name: {name}.examples.jsonl, sha256: {examples}}}
-test_split: test
-fewshot_split: examples
-fewshot_config:
-  sampler: first_n
-output_type: multiple_choice
-doc_to_text: context
-doc_to_choice: choices
-doc_to_target: answer
-target_delimiter: ""
-fewshot_delimiter: {delimiter}
-metric_list:
-  - {{metric: acc, aggregation: mean, higher_is_better: true}}
-  - {{metric: acc_norm, aggregation: mean, higher_is_better: true}}
-metadata:
-  version: {version}
 """
 
 LOADER = '''\
-"""Reads the items beside this file for lm_eval; a file that was changed is refused."""
+"""Reads the items beside this file for lm_eval."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -73,15 +52,21 @@ import datasets
 
 
 def load(files, **_):
-    return {split: read(**file) for split, file in files.items()}
+    return {split: datasets.Dataset.from_list(read(name)) for split, name in files.items()}
 
 
-def read(name, sha256):
+def read(name):
     content = (Path(__file__).parent / name).read_bytes()
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise ValueError(f"{name} is not the file that its configuration was written with")
-    return datasets.Dataset.from_list([json.loads(line) for line in content.splitlines()])
+    return [json.loads(line) for line in content.splitlines()]
 '''
+
+
+class Line(Record):
+    """A line of a file of items."""
+
+    context: str
+    choices: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2)]
+    answer: Annotated[int, Field(ge=0)]
 
 
 class WrittenTask(Record):
@@ -92,7 +77,7 @@ class WrittenTask(Record):
         chance: accuracy of a guess.
         n_items: items on disk.
         shots: how many solved examples fit before every item.
-        files: {file name: SHA-256}.
+        files: {file name: SHA-256} of the items and of the examples.
     """
 
     version: int
@@ -103,13 +88,14 @@ class WrittenTask(Record):
 
 
 class WrittenSuite(Record):
-    """A suite on disk whose files are the ones that were written.
+    """A suite on disk whose items are the ones that were written.
 
     Attributes:
         folder: where it is.
-        digest: SHA-256 of `suite.json`, and so of everything.
+        digest: SHA-256 of `suite.json`, and so of every item.
         tasks: by name.
         left_out: {task: why the text or the window does not allow it}.
+        delimiter: what stands between solved examples.
         origin: seed, window and digests of the text.
     """
 
@@ -117,6 +103,7 @@ class WrittenSuite(Record):
     digest: str
     tasks: dict[Annotated[str, Field(pattern=NAME)], WrittenTask]
     left_out: dict[str, str]
+    delimiter: str
     origin: Table
 
     def find(self, names: Sequence[str] | None = None) -> dict[str, WrittenTask]:
@@ -132,111 +119,103 @@ class WrittenSuite(Record):
                 raise ParibusError(f"there is no task '{name}': {known}{own}", code="unknown")
         return {name: t for name, t in self.tasks.items() if names is None or name in names}
 
-    def read_task(self, name: str) -> tuple[str, dict[str, list[dict[str, Any]]]]:
-        """Return the harness's configuration of a task, and the rows of each of its splits.
+    def configuration(self, name: str) -> dict[str, Any]:
+        """Return the harness's configuration of a task, but for what reads its items."""
+        return _configuration(name, self.tasks[name].version, self.delimiter)
 
-        Nothing of the folder is run or obeyed, which may be anybody's. Raises ParibusError where a
-        file is missing or was changed, and where items are none.
+    def rows(self, name: str) -> dict[str, list[dict[str, Any]]]:
+        """Return the items of a task, and its examples, by the names of the harness's splits.
+
+        Raises ParibusError where a file is missing or was changed, and where items are none.
         """
-        task = self.tasks[name]
-        items, examples, written = (
-            _read(self.folder / file, task.files.get(file)) for file in _files(name)
-        )
-        splits = {"test": _rows(items, name), "examples": _rows(examples, name)}
-        for delimiter in DELIMITERS:
-            text = _yaml(name, _digest(items), _digest(examples), delimiter, task.version)
-            if text.encode() == written:
-                return text, splits
-        raise ParibusError(
-            f"{self.folder / name}.yaml is not the configuration that paribus writes, and may "
-            "name code; restore it or write the suite again",
-            code="changed",
-        )
-
-
-class Line(Record):
-    """A line of a file of items."""
-
-    context: str
-    choices: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2)]
-    answer: Annotated[int, Field(ge=0)]
+        files = self.tasks[name].files
+        return {
+            split: [_row(line, self.folder / file) for line in _read(self.folder, file, files)]
+            for split, file in _files(name).items()
+        }
 
 
 def write_suite(folder: Path, suite: Suite) -> WrittenSuite:
     """Write `suite` to `folder`, which has none yet; equal suites, equal bytes."""
     tasks = {}
     for name, task in suite.tasks.items():
-        items, examples = _lines(task.items), _lines(task.examples)
-        version = task.task.version
-        text = _yaml(name, _digest(items), _digest(examples), suite.delimiter, version)
-        files = dict(zip(_files(name), (items, examples, text.encode()), strict=True))
-        for file, content in files.items():
-            write_bytes(folder / file, content)
+        contents = {"test": _lines(task.items), "examples": _lines(task.examples)}
+        files = _files(name)
+        for split, content in contents.items():
+            write_bytes(folder / files[split], content)
+        configuration = _configuration(name, task.task.version, suite.delimiter)
+        keys = {"dataset_kwargs": {"files": files}} | configuration
+        lines = [f"{key}: {json.dumps(value)}\n" for key, value in keys.items()]  # JSON is YAML
+        write_bytes(folder / f"{name}.yaml", (NOTE + "".join(lines)).encode())
         tasks[name] = {
-            "version": version,
+            "version": task.task.version,
             "chance": task.task.chance,
             "n_items": len(task.items),
             "shots": list(task.shots),
-            "files": {file: _digest(content) for file, content in files.items()},
+            "files": {files[split]: _digest(content) for split, content in contents.items()},
         }
     write_bytes(folder / "items.py", LOADER.encode())
-    record = {
-        "origin": suite.origin,
-        "left_out": suite.left_out,
-        "loader": {"items.py": _digest(LOADER.encode())},
-        "tasks": tasks,
-    }
-    write_plain_json(folder / "suite.json", record)
+    record = {"origin": suite.origin, "left_out": suite.left_out, "delimiter": suite.delimiter}
+    write_plain_json(folder / "suite.json", record | {"tasks": tasks})
     return read_suite(folder)
 
 
 def read_suite(folder: Path) -> WrittenSuite:
-    """Read the suite in `folder`. Raises ParibusError where a file is not one that was written."""
+    """Read the suite in `folder`. Raises ParibusError where an item is not one that was written."""
     path = folder / "suite.json"
-    content = _read(path)
+    content = read_bytes(path, RECORD_BYTES, missing=f"{path} is missing; write the suite again")
     record = parse_json(content, str(path), "write the suite again")
     if isinstance(record, dict):
         record |= {"folder": folder, "digest": _digest(content)}
     suite = as_model(WrittenSuite, record, path)
-    _read(folder / "items.py", _digest(LOADER.encode()))
     for name in suite.tasks:
-        suite.read_task(name)
+        suite.rows(name)
     return suite
 
 
-def _files(name: str) -> tuple[str, str, str]:
-    return f"{name}.jsonl", f"{name}.examples.jsonl", f"{name}.yaml"
+def _files(name: str) -> dict[str, str]:
+    """Return the file of each split."""
+    return {"test": f"{name}.jsonl", "examples": f"{name}.examples.jsonl"}
 
 
-def _yaml(name: str, items: str, examples: str, delimiter: str, version: int) -> str:
-    """Return the configuration of a task whose files have these digests."""
-    shown = json.dumps(delimiter)
-    return YAML.format(name=name, items=items, examples=examples, delimiter=shown, version=version)
+def _configuration(name: str, version: int, delimiter: str) -> dict[str, Any]:
+    return {
+        "task": f"paribus_{name}",
+        "tag": "paribus",
+        "test_split": "test",
+        "fewshot_split": "examples",
+        "fewshot_config": {"sampler": "first_n"},
+        "output_type": "multiple_choice",
+        "doc_to_text": "context",
+        "doc_to_choice": "choices",
+        "doc_to_target": "answer",
+        "target_delimiter": "",
+        "fewshot_delimiter": delimiter,
+        "metric_list": [
+            {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+            for metric in ("acc", "acc_norm")
+        ],
+        "metadata": {"version": version},
+    }
 
 
-def _read(path: Path, *digest: str | None) -> bytes:
-    """Return the content of a file of a suite, which must have the digest if one is given."""
-    missing = (
-        f"{path} is missing or not the file that suite.json was written with; restore it or write "
-        "the suite again"
+def _read(folder: Path, name: str, digests: dict[str, str]) -> list[bytes]:
+    """Return the lines of a file, which must have the digest that `digests` has of it."""
+    problem = (
+        f"{folder / name} is missing or not the file that suite.json was written with; restore it "
+        "or write the suite again"
     )
-    if not is_regular(path):
-        raise ParibusError(missing, code="changed")
-    content = read_bytes(path, RECORD_BYTES, missing=missing)
-    if digest and digest != (_digest(content),):
-        raise ParibusError(missing, code="changed")
-    return content
+    content = read_bytes(folder / name, RECORD_BYTES, missing=problem)
+    if _digest(content) != digests.get(name):
+        raise ParibusError(problem, code="changed")
+    return content.splitlines()
 
 
-def _rows(content: bytes, name: str) -> list[dict[str, Any]]:
-    rows = []
-    for number, line in enumerate(content.splitlines(), start=1):
-        where = f"task '{name}', item {number}"
-        row = as_model(Line, parse_json(line, where), Path(where))
-        if row.answer >= len(row.choices):
-            raise ParibusError(f"{where} has no choice {row.answer}; write the suite again")
-        rows.append(row.model_dump())
-    return rows
+def _row(line: bytes, file: Path) -> dict[str, Any]:
+    row = as_model(Line, parse_json(line, str(file)), file)
+    if row.answer >= len(row.choices):
+        raise ParibusError(f"{file} has no choice {row.answer}; write the suite again")
+    return row.model_dump()
 
 
 def _lines(items: Sequence[Item]) -> bytes:

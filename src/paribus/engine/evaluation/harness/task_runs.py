@@ -229,13 +229,10 @@ def _harness_task(suite: WrittenSuite, name: str) -> Any:
     key = (suite.digest, name)
     if key not in _built:
         import datasets
-        import yaml  # as the harness does
         from lm_eval.api.task import ConfigurableTask
 
-        text, rows = suite.read_task(name)
-        # The rows were read here, and not by the loader that the configuration names.
-        config = yaml.safe_load(text.replace("!function items.load", "null"))
-        splits = {split: datasets.Dataset.from_list(of_split) for split, of_split in rows.items()}
-        changed = {"task": name, "custom_dataset": lambda **_: splits, "dataset_kwargs": None}
-        _built[key] = ConfigurableTask(config=config | changed)
+        rows = suite.rows(name).items()
+        splits = {split: datasets.Dataset.from_list(of_split) for split, of_split in rows}
+        reads = {"task": name, "custom_dataset": lambda **_: splits}
+        _built[key] = ConfigurableTask(config=suite.configuration(name) | reads)
     return _built[key]

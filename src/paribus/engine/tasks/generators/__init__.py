@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
@@ -41,41 +42,31 @@ def own_tasks(paths: Sequence[str], folder: Path) -> tuple[Task, ...]:
     Raises ParibusError for a path that names no task and for a name that is taken or cannot be that
     of a file; and, while questions are drawn, where the task fails or gives what is not a question.
     """
-    own = []
-    for path, task in zip(
-        paths, load_new(paths, "tasks.own", "task", Task, folder, all_tasks()), strict=True
-    ):
-        where = f"tasks.own = '{path}'"
+    own = tuple(load_new(paths, "tasks.own", "task", Task, folder, all_tasks()))
+    for path, task in zip(paths, own, strict=True):
         if not re.fullmatch(NAME, task.name):
             raise ParibusError(
-                f"{where}: a task cannot be named {task.name!r}; take up to 64 letters, digits, "
-                "'_' and '-'"
+                f"tasks.own = '{path}': a task cannot be named {task.name!r}; take up to 64 "
+                "letters, digits, '_' and '-'"
             )
-        own.append(_guarded(task, where))
-    return tuple(own)
+    return tuple(starmap(_guarded, zip(own, paths, strict=True)))
 
 
-def _guarded(task: Task, where: str) -> Task:
+def _guarded(task: Task, path: str) -> Task:
     def generate(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-        with blamed(f"{where} fails"):
+        with blamed(f"tasks.own = '{path}' fails"):
             for question in task.generate(held_out, rng, length):
-                _require_question(question, task, length)
+                choices = (question.right, *question.wrong)
+                sizes = {len(choice) for choice in choices}
+                if len(choices) != task.n_choices or len(sizes) != 1 or 0 in sizes:
+                    raise ValueError(
+                        f"a question has choices of {sorted(map(len, choices))} characters: give "
+                        f"{task.n_choices} of one length"
+                    )
+                if len(question.context) + max(sizes) > length:
+                    raise ValueError(
+                        f"context and choice together have more than {length} characters"
+                    )
                 yield question
 
     return replace(task, generate=generate)
-
-
-def _require_question(question: object, task: Task, length: int) -> None:
-    if not isinstance(question, Question):
-        raise TypeError(f"it gave {type(question).__name__}, not paribus.engine.tasks.Question")
-    choices = (question.right, *question.wrong)
-    if len(choices) != task.n_choices:
-        raise ValueError(f"a question has {len(choices)} choices, and it declares {task.n_choices}")
-    sizes = {len(choice) for choice in choices}
-    if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(f"choices of one question have {sorted(sizes)} characters: one length")
-    if len(question.context) + len(question.right) > length:
-        raise ValueError(
-            f"context and choice together have {len(question.context) + len(question.right)} "
-            f"characters, and {length} is the most"
-        )
