@@ -158,7 +158,7 @@ def test_an_edited_measure_is_refused_by_its_name(measured):
     [
         ("raises", "measure 'raises' failed: KeyError: 'no such thing'"),
         ("meddles", "measure 'meddles' failed: ValueError: .*read-only"),
-        ("plain", r"evaluation.own = 'ideas.py:plain': 'plain' is there, and is not a measure"),
+        ("plain", r"evaluation.own = 'ideas.py:plain': 'plain' may lack its decorator"),
     ],
 )
 def test_a_bad_measure_fails_in_the_dry_run(name, words, tmp_path):
