@@ -562,9 +562,8 @@ def _executed(cell: dict[str, Any]) -> str:
             parts.append(
                 f'<img alt="{cell["metadata"]["alt"]}" src="data:image/svg+xml;base64,{data}">'
             )
-        elif shown := found.get("text/html"):
-            # A blank line would end the HTML for a reader of Markdown.
-            parts.append("\n".join(line for line in shown.splitlines() if line.strip()))
+        elif card := found.get("text/markdown"):
+            parts.append(card)
         else:
             parts.append(f"```text\n{found['text/plain']}\n```")
     return "\n\n".join(parts)

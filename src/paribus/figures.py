@@ -20,26 +20,18 @@ def names(results: Results) -> list[str]:
 
 
 def plot(results: Results, name: str = "forest") -> Any:
-    """Return a figure as an Altair chart: by its name, by the first part of it, or of a metric.
+    """Return a figure as an Altair chart: by its name, the beginning of it, or an endpoint's name.
 
-    `loss` is the first that begins so, the curves of held-out loss, or else the first that ends so,
-    of training loss; `validation_loss`, an endpoint, is each seed's. Raises ParibusError for one
-    that there is not.
+    Raises ParibusError for an unknown name.
     """
-    drawn, wanted = _drawn(results), _identifier(name)
-    begun = [label for label in drawn if label.startswith(wanted)]
-    within = [label for label in drawn if label.endswith(f"_{wanted}") and label[:6] != "pairs_"]
-    exact = [label for label in (wanted, f"pairs_{wanted}") if label in drawn]
-    chosen = next(iter([*exact, *begun, *within]), None)
-    if chosen is None or not wanted:
-        raise ParibusError(f"there is no figure '{name}': {nearest(wanted, drawn)}")
-    return drawn[chosen].with_data()
+    drawn, wanted = _drawn(results), re.sub(r"\W+", "_", name)
+    begun = [label for label in drawn if wanted and label.startswith(wanted)]
+    for label in (wanted, f"pairs_{wanted}", *begun):
+        if label in drawn:
+            return drawn[label].with_data()
+    raise ParibusError(f"there is no figure '{name}': {nearest(wanted, drawn)}", code="unknown")
 
 
 def _drawn(results: Results) -> dict[str, Figure]:
     judged = results.standing.judged
-    return {_identifier(figure.name): figure for figure in draw(judged, analyse(results))}
-
-
-def _identifier(name: str) -> str:
-    return re.sub(r"\W+", "_", name)
+    return {re.sub(r"\W+", "_", figure.name): figure for figure in draw(judged, analyse(results))}

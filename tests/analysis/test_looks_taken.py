@@ -10,7 +10,7 @@ import pytest
 from paribus.analysis import Table, analyse, boundaries, next_look
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.report.tables import looks_table, sampling_table
+from paribus.report.tables import looks_table
 from paribus.results import (
     ResultsFolder,
     append_look,
@@ -148,7 +148,6 @@ def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp
         ("2", "next-token accuracy (%)", "continue"),
         ("3", "next-token accuracy (%)", "open"),
     ]
-    assert [row[4] for row in sampling_table(analysis).rows] == ["5", "8"]
     other = analysis.contrast("layernorm", "validation_accuracy")
     assert other.seeds == study.seeds and not other.significant(0.05)
     all_seeds = paired_t([loss("layernorm", s) - loss("baseline", s) for s in study.seeds])

@@ -41,7 +41,7 @@ def folder(tmp_path):
         (["study.toml", "--set", "data.path=nowhere.txt"], "does not exist"),
         (["study.toml", "--set", "data.seq_len=5000"], "fewer than one window"),
         (["study.toml", "--set", "decision.rule=luck"], "no rule 'luck'"),
-        (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "must give [2, 16, 16]"),
+        (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "must give (2, 16, 16)"),
         (["study.toml", "--results", "other"], "not a study"),
         (["study.toml", "--results", "text.txt/deeper"], "cannot write to"),
     ],

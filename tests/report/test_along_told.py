@@ -46,24 +46,17 @@ def test_the_table_says_speed_up_crossing_and_target(results):
     assert tokens["reached by"] == "5 and 4 of 5"
 
 
-@pytest.mark.parametrize("most_lines", [100, 2])
-def test_a_mean_is_of_all_seeds_there(most_lines, monkeypatch):
-    monkeypatch.setattr("paribus.report.figures.recorded.MOST_LINES", most_lines)
+def test_a_mean_is_of_all_seeds_there():
     steps = {1: np.arange(0, 5000, 10), 2: np.arange(0, 4000, 10), 3: np.arange(5, 4995, 10)}
-    found = [("base", s, "loss", at.astype(float), s + at / 1000) for s, at in steps.items()]
+    series = [("base", s, "loss", at.astype(float), s + at / 1000) for s, at in steps.items()]
     results: Any = SimpleNamespace(study=SimpleNamespace(called={"base": "base"}))
-    rows = over_steps(results, found, {"loss": ""}, most_rows=600)
+    rows = over_steps(results, series, {"loss": ""}, most_rows=600)
     shown = sorted({row["x"] for row in rows})
     assert len(shown) < 250
     for step in shown:
-        there = [s for s, at in steps.items() if at[0] <= step <= at[-1]]
+        seeds = [s for s, at in steps.items() if at[0] <= step <= at[-1]]
         here = [row for row in rows if row["x"] == step]
-        if most_lines < len(steps):
-            (row,) = here
-            assert row["value"] == pytest.approx(np.mean(there) + step / 1000, abs=1e-3)
-        else:
-            assert [row["seed"] for row in here] == there
-            assert [row["value"] for row in here] == pytest.approx([s + step / 1000 for s in there])
-    if most_lines > len(steps):
-        for s, at in steps.items():
-            assert max(row["x"] for row in rows if row["seed"] == s) == at[-1]
+        assert [row["seed"] for row in here] == seeds
+        assert [row["value"] for row in here] == pytest.approx([s + step / 1000 for s in seeds])
+    for s, at in steps.items():
+        assert max(row["x"] for row in rows if row["seed"] == s) == at[-1]

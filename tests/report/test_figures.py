@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 import vl_convert
 
+import paribus
 from paribus.analysis import analyse
+from paribus.decision import decide
 from paribus.report.figures import Figure, draw
-from paribus.report.figures.recorded import tasks
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.tables import task_table
 from paribus.results import Results
@@ -47,7 +48,7 @@ def test_every_expected_figure_is_drawn(five: Results, figures: dict[str, Figure
     owed |= {"optimizer-slots-exp-avg-sq-groups", "gradient-norm-groups", "update-ratio-groups"}
     owed |= {"logits-all-mean-magnitude", "reliability_accuracy-bin", "temperature_loss-T"}
     owed |= {"validation_loss-position", "validation_loss-parts", "context_loss-context"}
-    owed |= {"temperature_calibration_error-T", "throughput"}
+    owed |= {"temperature_calibration_error-T"}
     assert owed <= figures.keys()
     for figure in figures.values():
         assert figure.rows and figure.title and figure.text.endswith((".", ")"))
@@ -71,6 +72,21 @@ def test_each_seed_is_a_line_of_the_records(five: Results, figures: dict[str, Fi
     first = [row["value"] for row in rows if (row["arm"], row["seed"]) == ("baseline", 1)]
     assert first == pytest.approx(five.trial_steps["baseline", 1]["train_loss"].to_pylist(), 1e-4)
     assert {(row["arm"], row["seed"]) for row in rows} == set(five.study.trials)
+
+
+def test_a_notebook_shows_the_card_and_figures_by_name(five: Results) -> None:
+    verdicts = decide(analyse(five))
+    assert verdicts[0].word in verdicts._repr_markdown_()
+    assert "forest" in paribus.figures.names(five)
+    chart = five.plot().to_dict()
+    assert {row["arm"] for row in chart["datasets"]["forest"]} >= {"layernorm", "rmsnorm"}
+    primary = five.study.primary.metric
+    assert five.plot(primary).to_dict()["datasets"].keys() == {f"pairs-{primary}"}
+    assert five.plot("train").to_dict()["datasets"].keys() == {"train_loss"}
+    for wrong in ("forrest", ""):
+        with pytest.raises(paribus.ParibusError) as caught:
+            five.plot(wrong)
+        assert caught.value.code == "unknown"
 
 
 def test_printed_figures_have_their_data_and_black_text(figures: dict[str, Figure]) -> None:
@@ -98,8 +114,3 @@ def test_task_accuracy_from_a_tidy_table(small_study: Maker, fabricate: Fabricat
     shown = task_table(results)
     assert shown.rows[0] == ("typo", "0", "baseline", "50.0", "1", "25.0")
     assert shown.rows[1] == ("", "", "layernorm", "75.0", "1", "25.0")
-    figure = drawn(results)["tasks"]
-    assert [row["value"] for row in figure.rows] == [0.5, 0.75]
-    assert "typo" in vl_convert.vegalite_to_svg(figure.printed(700))
-    object.__setattr__(results, "tasks", table.slice(0, 0))
-    assert tasks(results) is None

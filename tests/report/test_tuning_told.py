@@ -9,7 +9,7 @@ import pytest
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report.figures import Figure
-from paribus.report.figures.tuning import tuning_figures
+from paribus.report.figures.tuning import tuning_curves
 from paribus.report.page import render
 from paribus.report.tables import tuning_table
 
@@ -39,7 +39,9 @@ def analysis(made):
 
 @pytest.fixture(scope="module")
 def drawn(analysis):
-    return {figure.name: figure for figure in tuning_figures(analysis)}
+    figure = tuning_curves(analysis)
+    assert figure is not None
+    return {figure.name: figure}
 
 
 def of(figure: Figure, kind: str, arm: str) -> list[dict[str, Any]]:
@@ -63,24 +65,11 @@ def test_a_curve_has_every_seed_its_means_and_the_choice(drawn):
     assert '"type": "log"' in json.dumps(curve.definition)
 
 
-def test_the_contrast_stands_at_shared_values(analysis, drawn):
-    figure = drawn["tuning-contrast"]
-    means = {row["at"]: row["value"] for row in of(figure, "mean", "layernorm")}
-    log = {rate: math.log10(rate) for rate in RATES}
-    apart = {rate: 0.1 * ((x + 2) ** 2 - (x + 3) ** 2) for rate, x in log.items()}
-    assert means == pytest.approx(apart, abs=1e-4)
-    (band,) = of(figure, "verdict", "layernorm")
-    says = analysis.contrast("layernorm", "validation_loss").decided
-    ends = (says.mean, says.interval.low, says.interval.high)
-    assert (band["value"], band["low"], band["high"]) == pytest.approx(ends, rel=1e-4)
-
-
 def test_the_page_shows_tuning(made, analysis, drawn):
     page = render(made, analysis, decide(analysis), list(drawn.values()))
     places = [page.index(f'id="{name}"') for name in ("verdict", "tuning", "controls")]
     assert places == sorted(places)
-    figures = [page.index(f'id="figure-tuning-{name}"') for name in ("learning_rate", "contrast")]
-    assert places[1] < figures[0] < figures[1] < page.index("judged at")
+    assert places[1] < page.index('id="figure-tuning-learning_rate"') < page.index("judged at")
 
 
 def over_two_keys(arm: str, at: tuple[float, int], seed: int) -> float:
@@ -96,33 +85,21 @@ def two_keys(setting: Any) -> tuple[float, int]:
     return training.optimizer.learning_rate, training.schedule.warmup
 
 
-def test_a_surface_has_a_line_for_each_other_value(small_study, tmp_path):
+def test_other_keys_have_a_panel_for_each_combination(small_study, tmp_path):
     rates, warmups = [1e-3, 1e-2, 1e-1], [4, 0, 2]
     grid = {RATE: rates, WARMUP: warmups, "training.schedule.kind": ["cosine", "constant"]}
     made = tuned_and_trained(
         small_study(**tables([], grid=grid)), tmp_path / "r", over_two_keys, two_keys
     )
-    drawn = {one.name: one for one in tuning_figures(analyse(made))}
-    figure = drawn["tuning-surface-warmup"]
+    figure = tuning_curves(analyse(made))
+    assert figure is not None
+    assert len({row["part"] for row in figure.rows}) == 6 and figure.panel
     for arm in ("baseline", "layernorm"):
-        means = {(row["at"], row["by"]): row["value"] for row in of(figure, "mean", arm)}
-        expected = {
-            (rate, n): sum(over_two_keys(arm, (rate, n), seed) for seed in (101, 102)) / 2
-            for rate in rates
-            for n in warmups
-            if (rate, n) != (1e-1, 0)
-        }
-        assert means == pytest.approx(expected, rel=1e-4)
-        ((at, by, best),) = [(r["at"], r["by"], r["value"]) for r in of(figure, "chosen", arm)]
-        assert best == min(means.values()) == means[at, by]
-        assert [(r["at"], r["by"]) for r in of(figure, "diverged", arm)] == [(1e-1, 0)]
-    # Of colours in their order; a line where every value is listed.
-    definition = json.dumps(figure.definition)
-    assert '"domain": [0, 2, 4]' in definition and '"line"' in definition
-    # The best has no warmup or any rate but the outermost: nothing lies below 0.
-    chosen = of(drawn["tuning-warmup"], "chosen", "baseline")
-    assert [(row["at"], row["state"]) for row in chosen] == [(0, "chosen")]
-    assert {row["by"] for row in drawn["tuning-surface-kind"].rows} == {"cosine", "constant"}
+        means = {(row["at"], row["part"]): row["value"] for row in of(figure, "mean", arm)}
+        assert len(means) == 2 * (len(rates) * len(warmups) - 1)
+        (best,) = of(figure, "chosen", arm)
+        assert best["value"] == min(means.values()) == means[best["at"], best["part"]]
+        assert {row["at"] for row in of(figure, "diverged", arm)} == {1e-1}
 
 
 def test_what_the_tuning_leaves_open_is_a_caution(analysis):

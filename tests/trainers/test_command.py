@@ -705,9 +705,6 @@ def test_uncommitted_work_is_told_and_goes_into_no_copy(tmp_path, repository):
     evidence = {arm: results.trials[arm, 1]["controls"]["source"] for arm in results.study.arms}
     assert "uncommitted" in evidence["baseline"] and "uncommitted" not in evidence["idea"]
     report = build_report(paribus.decide(paribus.analyse(results)))
-    for row in report.rows:
-        (text,) = [one.text for one in row.cautions if one.code == "uncommitted"]
-        assert evidence["baseline"] in text
     assert any("uncommitted" in fact for fact in report.facts)
 
 

@@ -222,7 +222,7 @@ def test_tables_of_every_kind_give_the_same(kind):
         expected[0].effect,
         expected[0].p,
     )
-    assert "BETTER" in found._repr_html_()
+    assert "BETTER" in found._repr_markdown_()
 
 
 def test_the_first_words_and_no_tick(tmp_path, capsys):

@@ -17,7 +17,6 @@ from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.results import Control
 from paribus.results.records import Reuse, RunsRecord
-from paribus.shown import Shown
 from paribus.statistics import (
     Decided,
     DecidingTest,
@@ -380,7 +379,7 @@ class TaskContrast(Tested):
 
 
 @dataclass(frozen=True)
-class Analysis(Shown, Result):
+class Analysis(Result):
     """Everything inferred from the records of a study.
 
     Attributes:

@@ -154,9 +154,6 @@ def _metrics(study: Study) -> dict[str, Metric]:
 def check(
     study: StudyName | None = None,
     *,
-    all_: Annotated[
-        bool, Parameter(name="--all", help="Every key, not only those that are set.")
-    ] = False,
     where: Trying = TRYING,
     set_: Overrides = None,
     json: Json = False,
@@ -199,7 +196,7 @@ def check(
             | ({"tried": tried} if tried else {})
         )
         return
-    show(*_question(loaded), tables.arms(loaded, cost), tables.keys(loaded, every=all_))
+    show(*_question(loaded), tables.arms(loaded, cost), tables.keys(loaded))
     show(tables.design(loaded), *(escape(f"{arm}: {words}") for arm, words in tried.items()))
     how = {STACKED: ", and every arm was tried.", COMMAND: "."}
     show(
@@ -334,12 +331,11 @@ def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -
         return give(analysed(results.standing), answer)
     from paribus.files import sweep
     from paribus.report.figures import draw
-    from paribus.report.page import prepare, write_report
+    from paribus.report.page import write_report
     from paribus.report.pdf import write_pdf
     from paribus.results import write_tables
     from paribus.runs.progress import doing
 
-    prepare()
     sweep(results.path)
     with doing(console, "analysing"):
         results = results.standing

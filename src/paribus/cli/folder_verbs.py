@@ -72,22 +72,9 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
 
 
 def _watch(home: ResultsFolder) -> None:
-    """Show a study until it is finished, also one that is to come; once if there is no terminal."""
+    """Show a study until it is finished; once if there is no terminal."""
     from rich.live import Live
 
-    from paribus.cli import tables
-
-    def is_to_come() -> bool:
-        path = home.path
-        if home.exists or path.is_file():
-            return False
-        return not path.exists() or all(entry.name[0] == "." for entry in path.iterdir())
-
-    if is_to_come():
-        show_path(f"waiting for a study in {home.path}; Ctrl-C ends this")
-        show(tables.jobs(_running_jobs(home.path)))
-    while is_to_come():
-        time.sleep(WATCH_SECONDS / 4)
     shown, is_done = _picture(home)
     if not console.is_terminal:
         console.print(shown)
@@ -188,7 +175,7 @@ def evaluate(
         data: A folder with copies of the data sets of standard tasks.
     """
     from paribus.engine.execution.evaluate import evaluate as evaluate_trials
-    from paribus.report.tables import accuracy_table, macro_table
+    from paribus.report.tables import accuracy_table
     from paribus.results import ResultsFolder
 
     try:
@@ -213,7 +200,7 @@ def evaluate(
         print_stamped(content | {"tasks": rows})
         return
     study = ResultsFolder(folder).read_study().by_name
-    show(accuracy_table(study, rows), macro_table(study, rows))
+    show(accuracy_table(study, rows))
     for task, n in answered.not_offered:
         show(f"[dim]{escape(task)} at {n}: not asked, because it does not fit the window[/]")
     for arm in answered.unlike:

@@ -12,7 +12,6 @@ from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
     from paribus.readers import Reading
-    from paribus.readers.select import Selection
     from paribus.results import Results
 
 
@@ -81,10 +80,6 @@ def judge(
     """
     if arm and arm_from:
         raise ParibusError(f"--arm {arm} and --arm-from {arm_from} both name arms; keep one")
-    if page is not None:
-        from paribus.report.page import prepare
-
-        prepare()
     arm, scores = arm or arm_from, score or []
     if study is not None:
         stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
@@ -119,7 +114,7 @@ def judge(
         **options,
     )
     if answer.verbose:
-        _show_reading(reading, selection)
+        _show_reading(reading)
     with judged(built, reading, selection, results) as records:
         return _give(records, page, answer)
 
@@ -200,18 +195,12 @@ def _judge_study(
     return judge_runs(study, home.path)
 
 
-def _show_reading(reading: Reading, selection: Selection) -> None:
-    """Print what became of the files, and which facts of the runs differ between arms."""
+def _show_reading(reading: Reading) -> None:
+    """Print what became of the files."""
     show_path(f"{reading.counts}.")
     for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
         for path, why in files:
             show_path(f"{fate}: {path}: {why}")
-    for fact in selection.facts:
-        if fact.conclusion not in ("equal", "varies"):
-            values = "; ".join(
-                f"{arm} {', '.join(map(str, own[:3]))}" for arm, own in fact.values.items()
-            )
-            show_path(f"{fact.conclusion}: {fact.name} ({fact.kind}): {values}")
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:

@@ -69,8 +69,8 @@ def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], na
 def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
     """Yield what the card sums up: every test and control, and the rule."""
     analysis = verdicts.analysis.by_name
-    yield from tables.tuning_tables(analysis)
-    yield tables.sampling_table(analysis)
+    yield tables.tuning_table(analysis)
+    yield tables.looks_table(analysis)
     tasks = tables.task_contrast_table(analysis)
     labels = [label for label in tasks.head if label != "arm"]
     for arm in dict.fromkeys(row[1] for row in tasks.rows):
@@ -128,22 +128,11 @@ def arms(study: Study, cost: Cost | None) -> Table:
     return table("arms", ("arm", "against", "differs in", *sizes), rows)
 
 
-def keys(study: Study, *, every: bool) -> Table:
-    """Return the keys that are set, or `every` key."""
-    stated = study.model_dump(exclude={"arms"}, exclude_defaults=not every)
-    rows = [(key, _value(value)) for key, value in flatten(stated).items() if value != {}]
-    title = "as resolved" if every else "what is set; --all shows every key"
-    return table(title, ("key", "value"), rows)
-
-
-def _value(value: object) -> str:
-    """Return a value of a study; of a list of tables a line for each, with what is stated in it."""
-    if not isinstance(value, list | tuple) or not value or not isinstance(value[0], dict):
-        return str(value)
-    return "\n".join(
-        ", ".join(f"{k} = {entry}" for k, entry in row.items() if entry not in (None, False))
-        for row in value
-    )
+def keys(study: Study) -> Table:
+    """Return the keys that are set."""
+    stated = study.model_dump(exclude={"arms"}, exclude_defaults=True)
+    rows = [(key, str(value)) for key, value in flatten(stated).items() if value != {}]
+    return table("what is set", ("key", "value"), rows)
 
 
 def costs(study: Study, cost: Cost | None) -> Table:
@@ -204,17 +193,13 @@ def looks(study: Study, plan: PlannedLooks) -> Table:
 
 def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Iterator[Table]:
     """Yield a table for each primary endpoint: what every contrast can show."""
-    head = (
-        *("contrast", "SD", "source", "detects", "margin", "pairs for it"),
-        *("with one more seed", "one more tuning seed"),
-    )
+    head = ("contrast", "SD", "source", "detects", "margin", "pairs for it")
     for name in dict.fromkeys(row.metric for row in rows):
         size, unit = metrics[name].size_text, metrics[name].change_unit
         cells = [
             (
                 *(row.contrast, size(row.sd), row.source, size(row.effect), size(row.margin)),
                 str(row.pairs_for_margin or row.instead or "none"),
-                *map(size, row.one_more or (None, None)),
             )
             for row in rows
             if row.metric == name

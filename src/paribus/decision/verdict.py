@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 from paribus.analysis import Analysis, Contrast, Interacting
@@ -13,16 +14,20 @@ from paribus.decision.reach import needed
 from paribus.decision.rules import rule_of
 from paribus.decision.schema import Depends, Verdict
 from paribus.decision.word import word_of
-from paribus.shown import Shown
 from paribus.study.tuning_study import TASKS
 
 
-class Verdicts(Shown, list[Verdict]):
+class Verdicts(list[Verdict]):
     """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on."""
 
     def __init__(self, analysis: Analysis, verdicts: Iterable[Verdict]) -> None:
         super().__init__(verdicts)
         self.analysis = analysis
+
+    def _repr_markdown_(self) -> str:
+        """Show a notebook the card."""
+        model, render = map(import_module, ("paribus.report.model", "paribus.report.render"))
+        return render.card_markdown(model.build_report(self, titles=True))
 
     @property
     def interactions(self) -> list[Depends]:

@@ -6,7 +6,6 @@ caution of a study, the page and `--verbose` show all.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ from paribus.decision import Verdict
 from paribus.decision.evidence import losses_elsewhere, quality_shown
 from paribus.decision.verdict import is_of_text
 from paribus.report.cells import TESTS, change_text, loss_text, size_text
-from paribus.results import Control
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH
 from paribus.study import values_text
 
@@ -183,20 +181,15 @@ def _(c: Context) -> Iterator[str]:
     n = c.verdict.evidence.n
     if not c.analysis.runs or n >= DESCRIPTIVE_BELOW:
         return
-    values = [list(c.analysis.summary(arm, c.contrast.metric).values.values()) for arm in c.pair]
+    metric = c.contrast.metric
     ours, theirs = (
-        len(scores) + c.analysis.n_diverged(arm, c.contrast.metric)
-        for arm, scores in zip(c.pair, values, strict=True)
+        len(c.analysis.summary(arm, metric).values) + c.analysis.n_diverged(arm, metric)
+        for arm in c.pair
     )
     paired = f", {numbers.plural(n, 'pair')}" if c.analysis.study.is_paired else ""
-    means = ""
-    if c.contrast.decided is None and all(values):
-        change = math.fsum(values[0]) / len(values[0]) - math.fsum(values[1]) / len(values[1])
-        digits = max(4, c.contrast.declared.digits)
-        means = f" The means differ by {numbers.signed(change, digits)}."
     yield (
         f"{c.arm} has {numbers.plural(ours, 'run')} and {c.base} {theirs}{paired}: fewer than "
-        f"{DESCRIPTIVE_BELOW} are described, not tested.{means}"
+        f"{DESCRIPTIVE_BELOW} are described, not tested."
     )
 
 
@@ -208,19 +201,13 @@ def _(c: Context) -> Iterator[str]:
     shared = set.intersection(*seeds.values())
     counts = []
     for arm, own in seeds.items():
-        alone = sorted(own - shared)
-        diverged = sum(c.analysis.events[arm, seed].diverged for seed in alone)
-        named = numbers.some(list(map(str, alone)), MOST_SEEDS)
-        and_diverged = f"; {diverged} diverged" if diverged else ""
-        if alone:
-            counts.append(
-                f"{len(alone)} of {len(own)} runs of {c.called[arm]} ({named}{and_diverged})"
-            )
+        if alone := sorted(own - shared):
+            named = numbers.some(list(map(str, alone)), MOST_SEEDS)
+            counts.append(f"{len(alone)} of {len(own)} runs of {c.called[arm]} ({named})")
     if counts:
-        pairs = numbers.plural(len(shared), "pair")
         yield (
-            f"{pairs} compared. Runs whose seed the other arm lacks are excluded: "
-            f"{' and '.join(counts)}."
+            f"{numbers.plural(len(shared), 'pair')} compared. Runs whose seed the other arm lacks "
+            f"are excluded: {' and '.join(counts)}."
         )
 
 
@@ -293,20 +280,14 @@ def _(c: Context) -> Iterator[str]:
     if choice is None or tuning is None or (choice.included and choice.how == "vertex"):
         return
     keys = " and ".join(key.rpartition(".")[2].replace("_", " ") for key in tuning.keys)
-    share = c.contrast.choice_share
     if choice.included:
         yield (
             f"Each arm has the best {keys} tried, because no curve could be fitted. The error of "
             "this choice is from redrawn tuning seeds and may be too small."
         )
-    elif share is None:
-        yield f"The error does not include the choice of {keys}: {choice.why_not}."
     else:
-        wider = 1 / math.sqrt(1 - share) if share < 1 else math.inf
-        yield (
-            f"The interval leaves out the choice of {keys}; with it, it would be {wider:.2f} times "
-            "as wide."
-        )
+        why = choice.why_not or "the study says that it is fixed"
+        yield f"The error does not include the choice of {keys}: {why}."
 
 
 @caution("tests_disagree", 2)
@@ -420,18 +401,6 @@ def _(c: Context) -> Iterator[str]:
             f"Runs of one {seed} are assumed to share data and initial values; that is not "
             "recorded."
         )
-
-
-@caution("uncommitted", 1, judged=False)
-def _(c: Context) -> Iterator[str]:
-    for control in uncommitted(c.analysis):
-        if control.arm == c.contrast.arm:
-            yield f"Only the digest of uncommitted changes is recorded: {control.detail}."
-
-
-def uncommitted(analysis: Analysis) -> list[Control]:
-    """Return the controls of programs that ran with changes that were in no commit."""
-    return [c for c in analysis.controls if c.name == "source" and "uncommitted" in c.detail]
 
 
 @caution("not_tuned", 0)

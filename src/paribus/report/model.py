@@ -19,7 +19,6 @@ from paribus.report.cautions import (
     all_cautions,
     may_be_small,
     needs_text,
-    uncommitted,
 )
 from paribus.report.cells import (
     change_text,
@@ -137,7 +136,7 @@ class Report:
         overruled: why the rule keeps the reference of a BETTER arm; empty if it does not.
         cautions: of all verdicts, each sentence once, the gravest first.
         missing: what an unfinished study lacks.
-        chips: trials and controls, counted, and for the page stability, speed and calibration.
+        chips: trials and controls, counted, and for the page stability.
         hypotheses: judged by the verdicts.
         bar: of a study of one arm, its score on each endpoint.
     """
@@ -275,19 +274,12 @@ class _Builder:
 
     def _compared(self, arm: str, metric: Metric) -> Compared:
         summary, described = self.analysis.summary(arm, metric.name), self.analysis.study.arms[arm]
-        mean, n = summary.mean, summary.n
-        # If a look ended the comparison, the mean is that of the seeds that were compared.
-        pairs = {
-            contrast.seeds: contrast.paired.pairs
-            for contrast in self.analysis.contrasts
-            if contrast.paired and (contrast.reference, contrast.metric) == (arm, metric.name)
-        }
-        if len(pairs) == 1 and metric.scale == "linear":
-            (compared,) = pairs.values()
-            mean, n = sum(pair.baseline for pair in compared) / len(compared), len(compared)
-        text, label = f"{metric.value_text(mean)}{'%' if metric.is_share else ''}", self.called[arm]
+        text, label = (
+            f"{metric.value_text(summary.mean)}{'%' if metric.is_share else ''}",
+            self.called[arm],
+        )
         description = described.description if described.description != label else ""
-        return Compared(label, text, n, description)
+        return Compared(label, text, summary.n, description)
 
     def interactions(self) -> list[Block]:
         """Return the differences between effects, endpoint by endpoint."""
@@ -445,23 +437,12 @@ class _Builder:
         if analysis.excluded:
             counts = (f"{n} of {self.called[arm]}" for arm, n in analysis.excluded.items())
             yield Chip(f"failed runs excluded: {', '.join(counts)}", "trials", "open")
-        if uncommitted(analysis):
+        if any(c.name == "source" and "uncommitted" in c.detail for c in analysis.controls):
             yield Chip("uncommitted changes", "controls", "open")
         if events := [event for event in analysis.events.values() if event.has_losses]:
             stable = sum(not (event.diverged or event.spiked) for event in events)
             style = "good" if stable == len(events) else "open"
             yield Chip(f"{stable} of {len(events)} trials stable", "stability", style)
-        speeds = [c.throughput for c in analysis.costs if c.in_turn and c.throughput]
-        errors = [c.calibration for c in analysis.costs if c.calibration]
-        for name, unit, digits, scale, costs in (
-            ("speed", "%", 1, -100, speeds),
-            ("calibration error", " points", 2, 100, errors),
-        ):
-            if costs:
-                means = sorted(scale * cost.mean for cost in costs)
-                ends = _range([numbers.signed(mean, digits) for mean in means])
-                style = "bad" if any(cost.state == "over" for cost in costs) else ""
-                yield Chip(f"{name} {ends}{unit}", "evaluation", style)
 
     def scores_of_one_arm(self) -> Iterable[str]:
         """Yield the scores of a study that compares nothing."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -85,7 +82,6 @@ def render(
         forests=[by_name.get(forest_name(study, endpoint)) for endpoint in study.judged],
         summaries=[tables.drop_shared_reference(table) for table in tables.primary(analysis)],
         sections=_sections(results, analysis, verdicts, drawn),
-        is_large=tables.is_large(results),
         specification=flatten(study.model_dump(mode="json", exclude_defaults=True)),
         environment=_environment(results),
         root=results.root,
@@ -102,7 +98,7 @@ def page(template: str, drawn: list[Figure], **values: Any) -> str:
         **values,
         # Inside a <script> element "</" would end it, whatever the quotes say.
         figure_data=_script_json([_packed(figure) for figure in drawn]),
-        javascript=prepare().result(),
+        javascript=javascript(),
     )
 
 
@@ -122,16 +118,10 @@ def _sections(
 
     few = len(study.seeds) < DESCRIPTIVE_BELOW
     small = "Fewer than five seeds are described, not tested." if few else ""
-    looks = (tables.sampling_table(analysis), tables.looks_table(analysis))
-    method = tables.sampling_method(analysis)
     by_task = tables.task_contrast_table(analysis)
-    if by_task.rows:
-        by_task = replace(
-            by_task, caption=f"{by_task.caption} {tables.tasks_text(results)}".strip()
-        )
-    else:
+    if not by_task.rows:
         by_task = tables.task_table(results)
-    along, trials = tables.along_table(analysis), tables.trial_tables(results, analysis)
+    along, trials = tables.along_table(analysis), tables.trials(results, analysis)
     decision, every = (
         tables.decision(analysis, verdicts),
         tables.endpoints(analysis, secondary=True),
@@ -139,8 +129,8 @@ def _sections(
     rule, excluded = study.decision.rule, tables.left_out(analysis)
     n_trials = numbers.plural(results.n_trials, "trial")
     sections = [
-        section("tuning", *tables.tuning_tables(analysis), figures_first=True),
-        section("sampling", *looks, note=method, title="Looks and stages"),
+        section("tuning", tables.tuning_table(analysis), figures_first=True),
+        section("looks", tables.looks_table(analysis)),
         section("along", along, title="Along training", figures_first=True),
         section("seeds", note=small, title="Every seed"),
         section("controls", tables.controls(analysis), title="All else equal", folded=True),
@@ -151,7 +141,7 @@ def _sections(
         section("data", *tables.data_tables(results), folded=True),
         section("decision", decision, note=rule, title="The decision rule", folded=True),
         section("arms", tables.arms(study), folded=True),
-        section("trials", *trials, note=n_trials, title="Every trial", folded=True),
+        section("trials", trials, note=n_trials, title="Every trial", folded=True),
     ]
     return [part for part in sections if part.note or part.figures or part.tables]
 
@@ -165,21 +155,12 @@ def _environment(results: Results) -> dict[str, Any]:
 
 
 def _packed(figure: Figure) -> dict[str, Any]:
-    """Return a figure for the script: its rows by column, words as indices into a list."""
+    """Return a figure for the script, its rows by column."""
     keys = list(dict.fromkeys(key for row in figure.rows for key in row))
-    columns = {key: [row.get(key) for row in figure.rows] for key in keys}
-    packed: dict[str, Any] = {}
-    for key, values in columns.items():
-        if any(isinstance(value, str) for value in values):
-            words = list(dict.fromkeys(values))
-            places = {word: i for i, word in enumerate(words)}
-            packed[key] = {"words": words, "at": [places[value] for value in values]}
-        else:
-            packed[key] = values
     return {
         "name": figure.name,
         "definition": figure.definition | {"description": figure.text},
-        "columns": packed,
+        "columns": {key: [row.get(key) for row in figure.rows] for key in keys},
         "log": figure.log,
         "panel": figure.panel,
         "stretch": figure.stretch,
@@ -191,30 +172,16 @@ def _script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-@cache
-def prepare() -> Future[str]:
-    """Begin in the background what needs no records: bundling the scripts takes seconds."""
-    return ThreadPoolExecutor(1).submit(javascript)
-
-
 def javascript() -> str:
     """Return Vega, Vega-Lite and Vega-Embed in one bundle that ships with vl-convert.
 
-    It is kept in the cache, under the version of vl-convert and its own digest: one that was cut or
-    changed is made again.
+    Bundling takes seconds, so that it is kept in the cache.
     """
-    folder, script = cache_folder() / "scripts", f"vega-{version('vl-convert-python')}"
-    for path in folder.glob(f"{script}-*.js"):
-        with contextlib.suppress(ParibusError):
-            text = read_text(path, CODE_BYTES)
-            if path.stem == f"{script}-{_digest(text)}":
-                return text
+    path = cache_folder() / "scripts" / f"vega-{version('vl-convert-python')}.js"
+    with contextlib.suppress(ParibusError):
+        return read_text(path, CODE_BYTES)
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     text = bundle.replace("</script", "<\\/script")
     with contextlib.suppress(ParibusError):  # a cache that cannot be written is no reason to stop
-        write_bytes(folder / f"{script}-{_digest(text)}.js", text.encode())
+        write_bytes(path, text.encode())
     return text
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -6,7 +6,6 @@ import json
 import re
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ def write_pdf(
     path = results.path / "report.pdf"
     with tempfile.TemporaryDirectory(prefix="paribus-") as name:
         folder = Path(name)
-        sizes = write_figures(folder, chosen)
+        sizes = [write_figure(folder, figure) for figure in chosen]
         document = _document(results, analysis, verdicts, sizes)
         write_bytes(folder / "document.json", json.dumps(document).encode())
         template = files("paribus.report").joinpath("templates/report.typ").read_bytes()
@@ -71,7 +70,7 @@ def _document(
     ]
     shown = [
         tables.arms(study),
-        *tables.tuning_tables(analysis),
+        tables.tuning_table(analysis),
         *tables.primary(analysis, verdicts),
         tables.endpoints(analysis),
         tables.stability(analysis),
@@ -102,18 +101,12 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def write_figures(folder: Path, figures: Sequence[Figure]) -> list[dict[str, Any]]:
-    """Write figures as SVG; returns the name, caption and size of each."""
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda figure: write_figure(folder, figure), figures))
-
-
-def write_figure(folder: Path, figure: Figure, width: int = 0) -> dict[str, Any]:
-    """Write a figure as `NAME.svg`, `width` pixels wide; returns its name, caption and size.
+def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
+    """Write a figure as `NAME.svg`; returns its name, caption and size.
 
     The size is the share of the given width that it takes, and its height over its own width.
     """
-    width = width or (PAGE_PIXELS if figure.wide else COLUMN_PIXELS)
+    width = PAGE_PIXELS if figure.wide else COLUMN_PIXELS
     # The renderer ends the process at a character that XML forbids.
     definition = json.dumps(drawable(figure.printed(width)), ensure_ascii=False)
     svg = vl_convert.vegalite_to_svg(definition)

@@ -24,7 +24,6 @@ WORDS = frozenset(
         *("text", "since", "opened for", "idea", "why"),
     }
 )
-LONGEST_WORD = 24  # characters that a column of words keeps together in the terminal
 GAP = 2  # characters between columns of the terminal
 # Signs of a cell's state, at its beginning, and their colours in the terminal.
 MARKS = {"✓": "green", "~": "yellow", "?": "yellow", "✗": "red"}
@@ -80,8 +79,9 @@ class Table:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """Yield what fits the terminal: columns where there is room, else a list for each row."""
+        """Yield columns where they fit the terminal, else a list for each row."""
         from rich.box import SIMPLE_HEAD
+        from rich.measure import Measurement
         from rich.padding import Padding
         from rich.table import Table as Grid
         from rich.text import Text
@@ -91,32 +91,32 @@ class Table:
         if self.title:
             yield Text(self.title, style="bold")
         table = self.filled
-        widths = _widths(table, options.max_width - 2)
-        if widths is None:
-            for row in table.rows:
-                grid = Grid.grid(padding=(0, GAP, 0, 0))
-                grid.add_column(max_width=40, overflow="fold")
-                grid.add_column(overflow="fold")
-                for label, cell in zip(table.head, row, strict=True):
-                    if cell:
-                        grid.add_row(Text(label), _cell(cell))
-                yield Padding(grid, (0, 0, 1, 2), expand=False)
-            return
-        has_head = any(label.strip() for label in table.head)
         grid = Grid(
             box=SIMPLE_HEAD,
             show_edge=False,
-            show_header=has_head,
+            show_header=any(label.strip() for label in table.head),
             header_style="",
             padding=(0, GAP - 1, 0, 0),
             pad_edge=False,
         )
-        for label, width in zip(table.head, widths, strict=True):
-            side = "left" if label in WORDS else "right"
-            grid.add_column(Text(label), width=width, justify=side, overflow="fold")
+        for label in table.head:
+            if label in WORDS:
+                grid.add_column(Text(label), overflow="fold")
+            else:
+                grid.add_column(Text(label), justify="right", width=_width(table, label))
         for row in table.rows:
             grid.add_row(*map(_cell, row))
-        yield Padding(grid, (0, 0, 1, 2), expand=False)
+        if Measurement.get(console, options, grid).minimum <= options.max_width - 2:
+            yield Padding(grid, (0, 0, 1, 2), expand=False)
+            return
+        for row in table.rows:
+            grid = Grid.grid(padding=(0, GAP, 0, 0))
+            grid.add_column(max_width=40, overflow="fold")
+            grid.add_column(overflow="fold")
+            for label, cell in zip(table.head, row, strict=True):
+                if cell:
+                    grid.add_row(Text(label), _cell(cell))
+            yield Padding(grid, (0, 0, 1, 2), expand=False)
 
 
 def table_of(name: str, caption: str, rows: Sequence[Mapping[str, str]], title: str = "") -> Table:
@@ -126,28 +126,12 @@ def table_of(name: str, caption: str, rows: Sequence[Mapping[str, str]], title: 
     return Table(name, caption, head, cells, title)
 
 
-def _widths(table: Table, room: int) -> list[int] | None:
-    """Return the width of each column in characters, words folded where they must be; None where
-    they do not fit."""
+def _width(table: Table, label: str) -> int:
+    """Return the characters of the widest number of a column, or of a word of its label."""
     from rich.cells import cell_len
 
-    widths, minima = [], []
-    for i, label in enumerate(table.head):
-        lines = [line for row in table.rows for line in row[i].split("\n")]
-        head = max(map(cell_len, label.split()), default=0)
-        widths.append(max(head, *map(cell_len, lines)))
-        longest = max(cell_len(word) for line in lines for word in line.split(" "))
-        minima.append(max(head, min(longest, LONGEST_WORD)) if label in WORDS else widths[-1])
-    room -= GAP * (len(widths) - 1)
-    while sum(widths) > room:
-        wide = [i for i, width in enumerate(widths) if width > minima[i]]
-        if not wide:
-            return None
-        widths[max(wide, key=widths.__getitem__)] -= 1
-    for i, label in enumerate(table.head):  # in one line, where there is room for it
-        if 0 < cell_len(label) - widths[i] <= room - sum(widths):
-            widths[i] = cell_len(label)
-    return widths
+    at = table.head.index(label)
+    return max(map(cell_len, [*label.split(), *(row[at] for row in table.rows)]), default=0)
 
 
 def _cell(text: str):

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
-
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, Cost, Ratio, extension_text
+from paribus.analysis import Analysis, Contrast, Cost
 from paribus.decision import Verdict, rule_of
 from paribus.metric import Metric
 from paribus.report.cells import TESTS, change_text, join
@@ -24,15 +22,10 @@ from paribus.results import Results
 from paribus.statistics import EventRates, Interval
 from paribus.study import Study, values_text
 
-MOST_LINES = 150  # trials that have a mark or a row each
-MOST_NOTABLE = 50  # trials that are named although there are many
 MOST_SEEDS = 20  # that a line names
 FEWEST_TESTED = 5  # seed pairs; fewer are described
-TIMES_SEEN = 3  # training tokens seen so often or more are counted together
 STATES = ("BETTER or WORSE", "SAME", "unresolved", "described only")
 BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
-SPENDINGS = {"obrien_fleming": "O'Brien-Fleming", "pocock": "Pocock"}
-SPLITS = {"corpus": "corpus", "train": "training split", "validation": "validation split"}
 DUPLICATES = {
     "in all": "units",
     "exact copies": "exact",
@@ -41,11 +34,6 @@ DUPLICATES = {
     "exact in training": "leaked_exact",
     "near in training": "leaked_near",
 }
-
-
-def is_large(results: Results) -> bool:
-    """Return whether there are too many trials for a mark each."""
-    return len(results.finished) > MOST_LINES
 
 
 def state_of(contrast: Contrast, alpha: float) -> str:
@@ -98,11 +86,9 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
             row = {"arm": study.called[arm], **_mean(analysis, arm, metric)}
             if reference := study.reference(arm):
                 contrast = analysis.contrast(arm, metric.name)
-                says = contrast.decided
-                ratio = f" (x{numbers.ratio(says.mean, 3)})" if says and metric.ratio else ""
-                row |= {change: change_text(contrast) + ratio, **_tests(contrast)}
-                row |= {"against": study.called[reference]}
-                row |= {"word": words.get((arm, metric.name), "")}
+                row |= {change: change_text(contrast), **_tests(contrast)}
+                row["against"] = study.called[reference]
+                row["word"] = words.get((arm, metric.name), "")
             rows.append(row)
         margin = "no margin"
         if endpoint.margin is not None:
@@ -111,8 +97,7 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
             f"{metric.title}: mean and SD over seeds, and the change with its unadjusted interval "
             f"and p ({margin})."
         )
-        name = f"primary-{metric.name.replace('/', '-').replace(' ', '-')}"
-        name = "primary" if endpoint is study.primary else name
+        name = "primary" if endpoint is study.primary else f"primary-{metric.name}"
         tables.append(table_of(name, caption, rows, metric.title))
     return tables
 
@@ -196,27 +181,19 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         "detectable": metric.size_text(says.detectable),
     }
     if paired := contrast.paired:
-        cells |= {
-            "SD": metric.size_text(paired.sd),
-            "g_z": numbers.signed(paired.g, 2),
-            "r": numbers.signed(paired.correlation, 2),
-        }
+        cells |= {"SD": metric.size_text(paired.sd), "g": numbers.signed(paired.g, 2)}
     if unpaired := contrast.unpaired:
         sds = (unpaired.sd_treatment, unpaired.sd_baseline)
         cells |= {
             "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
-            "df": numbers.fixed(unpaired.df, 1),
-            "Hedges g": numbers.signed(unpaired.g, 2),
-            "SDs": " and ".join(map(metric.size_text, sds)),
+            "SD": " and ".join(map(metric.size_text, sds)),
+            "g": numbers.signed(unpaired.g, 2),
         }
     if contrast.tested:
         cells["other tests"] = "; ".join(
             f"{check.test} p {p(check.p_value)}{' (disagrees)' if check.disagrees else ''}"
             for check in contrast.checks
         )
-    if metric.ratio:
-        ends = numbers.ratio_interval(says.interval.low, says.interval.high, 4)
-        cells[metric.ratio.removeprefix("a ")] = f"{numbers.ratio(says.mean, 4)} {ends}"
     return cells
 
 
@@ -302,23 +279,6 @@ def _cost(cost: Cost | None, digits: int, scale: float) -> str:
 # Looks and stages
 
 
-def sampling_table(analysis: Analysis) -> Table:
-    """Return the interval over all looks or stages of every primary contrast."""
-    study, level, rows = analysis.study, numbers.level(analysis.study.inference.alpha), []
-    for c in analysis.contrasts if study.plan or study.stages else ():
-        if not c.primary:
-            continue
-        row = {"endpoint": c.declared.short_title, **_pair(study, c)}
-        row["sampled"] = c.sampling.description if c.sampling else ""
-        if c.decided is not None and c.paired is not None:
-            row |= {"pairs": str(c.decided.n), level: change_text(c), **_tests(c)}
-        else:
-            row |= {"pairs": str(len(c.seeds)), level: c.why_not}
-        rows.append(row)
-    caption = "How the pairs were sampled, and the interval over all looks and stages."
-    return table_of("looks", caption, rows)
-
-
 def looks_table(analysis: Analysis) -> Table:
     """Return what each look decided on each contrast."""
     rows = []
@@ -360,21 +320,6 @@ def _look_change(entry: dict[str, Any], metric: Metric) -> str:
     return metric.delta_text(entry["mean"], *ends)
 
 
-def sampling_method(analysis: Analysis) -> str:
-    """Return the method of looks and stages; empty if all pairs are one sample."""
-    study, text = analysis.study, []
-    if study.plan is not None:
-        looks = ", ".join(map(str, study.plan.looks))
-        text.append(
-            f"Looks after {looks} seeds; the level is spent like "
-            f"{SPENDINGS[study.plan.spending]} (Lan and DeMets 1983). Every p and interval is over "
-            "all looks (Jennison and Turnbull 1989)."
-        )
-    if study.stages:
-        text.append(extension_text(study))
-    return " ".join(text)
-
-
 # Arms and trials
 
 
@@ -395,20 +340,10 @@ def arms(study: Study) -> Table:
     return table_of("arms", caption, rows, "arms")
 
 
-def _labelled(analysis: Analysis) -> dict[str, Metric]:
-    """Return the metrics of all endpoints by title, or by name if two titles are equal."""
-    metrics = [analysis.metrics[endpoint.metric] for endpoint in analysis.study.endpoints]
-    titles = [metric.short_title for metric in metrics]
-    return {
-        title if titles.count(title) == 1 else metric.name: metric
-        for title, metric in zip(titles, metrics, strict=True)
-    }
-
-
 def trials(results: Results, analysis: Analysis) -> Table:
     """Return every trial with every endpoint."""
     called = results.study.called
-    metrics = _labelled(analysis)
+    metrics = [analysis.metrics[endpoint.metric] for endpoint in results.study.endpoints]
     rows = []
     for row in results.score_rows:
         events = analysis.events.get((row["arm"], row["seed"]))
@@ -416,7 +351,7 @@ def trials(results: Results, analysis: Analysis) -> Table:
         if events:
             outcome = "diverged" if row["diverged"] or events.diverged else outcome
             outcome += ", spiked" if events.spiked else ""
-        cells = {label: metric.value_text(row[metric.name]) for label, metric in metrics.items()}
+        cells = {each.short_title: each.value_text(row[each.name]) for each in metrics}
         head = {"arm": called[row["arm"]], "seed": str(row["seed"])}
         rows.append(head | cells | {"outcome": outcome})
     rows += [
@@ -424,33 +359,6 @@ def trials(results: Results, analysis: Analysis) -> Table:
         for folder in results.unfinished
     ]
     return table_of("trials", "Every trial.", rows)
-
-
-def trial_tables(results: Results, analysis: Analysis) -> list[Table]:
-    """Return every trial; of a large study a row for each arm, and the notable trials."""
-    every = trials(results, analysis)
-    if not is_large(results):
-        return [every]
-    study, rows = results.study, []
-    for arm in study.arms:
-        events = [events for (name, _), events in analysis.events.items() if name == arm]
-        n_finished = len(events) + (0 if analysis.runs else analysis.excluded.get(arm, 0))
-        row = {"arm": study.called[arm], "finished": str(n_finished)}
-        row |= {kind: str(sum(getattr(e, kind) for e in events)) for kind in ("diverged", "spiked")}
-        for label, metric in _labelled(analysis).items():
-            values = list(analysis.summary(arm, metric.name).values.values())
-            ends = np.quantile(values, (0, 0.5, 1)) if values else (None,) * 3
-            row[label] = " / ".join(metric.value_text(v) for v in ends)
-        rows.append(row)
-    caption = (
-        f"{len(results.finished):,} trials by arm: finished, diverged, spiked, and the least, "
-        "median and greatest value of every endpoint. Every trial is in tables/scores.csv."
-    )
-    by_arm = table_of("trials-by-arm", caption, rows)
-    notable = tuple(row for row in every.rows if row[-1] != "finished")
-    caption = f"The first {MOST_NOTABLE} of {len(notable):,} trials that did not end well."
-    rest = replace(every, name="trials-notable", caption=caption, rows=notable[:MOST_NOTABLE])
-    return [by_arm, rest] if notable else [by_arm]
 
 
 def left_out(analysis: Analysis) -> list[str]:
@@ -469,21 +377,12 @@ def left_out(analysis: Analysis) -> list[str]:
 # Tuning
 
 
-def tuning_tables(analysis: Analysis) -> list[Table]:
-    """Return what arms were tuned to, and how sensitive they are to the learning rate."""
-    return [] if analysis.tuned is None else [tuning_table(analysis), sensitivity_table(analysis)]
-
-
 def tuning_table(analysis: Analysis) -> Table:
     """Return what every arm was tuned to."""
-    tuned, study = analysis.tuned, analysis.study
-    assert tuned is not None
-    metric, rows = tuned.metric, []
-    shares = {
-        c.arm: f"{100 * c.choice_share:.0f}"
-        for c in analysis.contrasts
-        if c.primary and c.choice and c.choice.included and c.choice_share is not None
-    }
+    tuned, study, rows = analysis.tuned, analysis.study, []
+    if tuned is None:
+        return table_of("tuning", "", [])
+    metric = tuned.metric
     for arm in study.arms:
         best = tuned.best(arm)
         values = [value for value in best.values.values() if math.isfinite(value)]
@@ -496,37 +395,15 @@ def tuning_table(analysis: Analysis) -> Table:
                 "mean": metric.value_text(best.mean),
                 "seeds from, to": " to ".join(ends),
                 "diverged": str(sum(point.n_diverged for point in tuned.of(arm))),
-                "choice, %": shares.get(arm, ""),
                 "open": "; ".join(tuned.caveats.get(arm, [])),
             }
         )
     n, seeds = len(tuned.candidates), numbers.plural(len(tuned.points[0].values), "tuning seed")
     caption = (
         f"Tuning: {n} candidates on {seeds}. Best tried by mean {metric.title}; judged at the "
-        "fitted optimum, if there is one; and the share of the squared error of the contrast that "
-        "comes from the choice."
+        "fitted optimum, if there is one."
     )
     return table_of("tuning", caption, rows, f"tuning: {n} candidates by {metric.label}")
-
-
-def sensitivity_table(analysis: Analysis) -> Table:
-    """Return learning-rate sensitivity of every arm (Wortsman et al. 2023)."""
-    rows = []
-    for s in analysis.tuned.sensitivities if analysis.tuned else ():
-        values = [value for value in s.values.values() if math.isfinite(value)]
-        mean = numbers.fixed(fmean(values) if values else None, 4)
-        row = _pair(analysis.study, s) | {"mean": mean, "seeds": str(len(values))}
-        if s.paired is not None:
-            says = s.paired.decided
-            p = None if says.descriptive_only else says.p_value
-            change = numbers.delta(s.paired.mean, says.interval.low, says.interval.high, 4)
-            row |= {_change_label(analysis.study): change, "p": numbers.p_or_blank(p)}
-        rows.append(row)
-    caption = (
-        "Learning-rate sensitivity: by how much the loss exceeds that of the best rate, in the "
-        "mean over all rates tried (nats/token), paired by tuning seed."
-    )
-    return table_of("sensitivities", caption, rows, "learning-rate sensitivity, nats/token")
 
 
 # Along training
@@ -538,18 +415,18 @@ def along_table(analysis: Analysis) -> Table:
     for entry in analysis.along:
         places = [(numbers.short(c.at), c.resolved) for c in entry.contrast.crossings]
         crossings = numbers.some([at if resolved else f"({at})" for at, resolved in places])
+        ratio, speedup = entry.speedup, numbers.NONE
+        if ratio is not None:
+            ends = numbers.ratio_interval(ratio.low, ratio.high, 3)
+            speedup = f"{numbers.ratio(ratio.log, 3)} {ends} of {ratio.n}"
         row = _pair(analysis.study, entry) | {
             "budget": BUDGETS[entry.axis],
-            _change_label(analysis.study, "speed-up"): _ratio(entry.speedup, len(entry.seeds)),
+            _change_label(analysis.study, "speed-up"): speedup,
             "mean curves cross at": crossings or numbers.NONE,
         }
         if entry.reached is not None:
             first = entry.reached.first
-            row |= {
-                "reached by": f"{first.treatment} and {first.baseline} of {first.n}",
-                "ratio to the target": _ratio(entry.reached.ratio, first.n),
-                "sign p": numbers.p_value(first.p_value),
-            }
+            row["reached by"] = f"{first.treatment} and {first.baseline} of {first.n}"
         rows.append(row)
     caption = (
         "Speed-up: the budget that the reference needs to reach a loss over the budget that the "
@@ -557,19 +434,10 @@ def along_table(analysis: Analysis) -> Table:
         "resolved."
     )
     if target is not None:
-        caption += f" Target: {target:g} nats/token; a trial that never reached it counts in full."
+        caption += f" Target: {target:g} nats/token."
     if any(entry.left_out for entry in analysis.along):
-        seeds = sorted({seed for entry in analysis.along for seed in entry.seeds_without})
-        named = ", ".join(map(str, seeds))
-        caption += f" Points at which the loss of a seed is not finite are excluded ({named})."
+        caption += " Points at which the loss of a seed is not finite are excluded."
     return table_of("along", caption, rows)
-
-
-def _ratio(ratio: Ratio | None, pairs: int) -> str:
-    if ratio is None:
-        return numbers.NONE
-    some = f" ({ratio.n} of {pairs} pairs)" if ratio.n < pairs else ""
-    return f"{numbers.ratio(ratio.log, 3)} {numbers.ratio_interval(ratio.low, ratio.high, 3)}{some}"
 
 
 # Tasks
@@ -577,27 +445,7 @@ def _ratio(ratio: Ratio | None, pairs: int) -> str:
 
 def task_table(results: Results) -> Table:
     """Return accuracy of every arm on every task."""
-    table = accuracy_table(results.study, results.tasks.to_pylist())
-    return replace(table, caption=f"{table.caption} {tasks_text(results)}".strip())
-
-
-def tasks_text(results: Results) -> str:
-    """Return which tasks were asked and through what, as a trial recorded it; empty for none."""
-    record = next((t["tasks"] for t in results.trials.values() if t.get("tasks")), {})
-    pins = record.get("pins", {})
-    asked = set(results.tasks["task"].to_pylist())  # a suite has more than a study may ask
-    known = {name: pin for name, pin in pins.get("tasks", {}).items() if name in asked}
-    if not known:
-        return ""
-    parts = [
-        f"{name} version {pin['version']:g}, {pin['documents']} questions of "
-        f"{pin['dataset']}, SHA-256 {pin['data_sha256'][:12]}"
-        for name, pin in known.items()
-        if "dataset" in pin
-    ]
-    own = [name for name, pin in known.items() if "dataset" not in pin]
-    parts += [f"{join(own)} from held-out text"] if own else []
-    return f"{pins['package']} {pins['version']}: {'; '.join(parts)}."
+    return accuracy_table(results.study, results.tasks.to_pylist())
 
 
 def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
@@ -622,23 +470,6 @@ def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
     ]
     caption = "Accuracy on every task, per cent: mean (SD) over seeds, and chance."
     return table_of("tasks", caption, rows)
-
-
-def macro_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
-    """Return the unweighted mean accuracy over tasks of every arm, by shots."""
-    by_seed = defaultdict[tuple[str, int], dict[int, list[float]]](dict)
-    for row in recorded:
-        by_seed[row["arm"], row["shots"]].setdefault(row["seed"], []).append(row["accuracy"])
-    rows = [
-        {"arm": study.called[arm]}
-        | {
-            f"{n} shots": _percent_sd([fmean(each) for each in by_seed[arm, n].values()])
-            for n in sorted({n for _, n in by_seed})
-        }
-        for arm in study.arms
-        if any(answered == arm for answered, _ in tuple(by_seed))
-    ]
-    return table_of("macro", "Macro accuracy, per cent (SD).", rows, "macro accuracy, % (SD)")
 
 
 def _percent_sd(values: list[float]) -> str:
@@ -677,48 +508,7 @@ def task_contrast_table(analysis: Analysis) -> Table:
 
 def data_tables(results: Results) -> list[Table]:
     """Return every table on the data that the records have."""
-    makers = (token_classes, coverage, duplicates, leakage_by_arm, consumed_by_source)
-    return [table for make in makers if (table := make(results)).rows]
-
-
-def token_classes(results: Results) -> Table:
-    """Return shares of token classes in corpus and splits, and in what each arm consumed."""
-    recorded: dict[str, Mapping[str, int]] = results.data.get("token_classes", {})
-    counts = {SPLITS.get(split, split): classes for split, classes in recorded.items()}
-    consumed = _sampled(results, "token class")
-    counts |= {f"consumed: {arm}": classes for arm, classes in consumed.items()}
-    parts = list(dict.fromkeys(part for classes in counts.values() for part in classes))
-    rows = []
-    for where, classes in counts.items():
-        tokens = sum(classes.values())
-        shares = {part: _percent(classes.get(part, 0), tokens) for part in parts}
-        rows.append({"where": where, "tokens": f"{tokens:,}"} | shares)
-    caption = "Tokens by class, per cent, in the text and in what trials consumed."
-    return table_of("token-classes", caption, rows)
-
-
-def coverage(results: Results) -> Table:
-    """Return how much of the training split was seen how often, averaged over an arm's seeds."""
-    labels = ("never", "once", "twice", f"{TIMES_SEEN} times or more")
-    rows = []
-    for arm, tokens in _sampled(results, "times seen").items():
-        counts = [0] * len(labels)
-        for times, n in tokens.items():
-            counts[min(int(times), TIMES_SEEN)] += n
-        shares = (_percent(count, sum(counts)) for count in counts)
-        rows.append({"arm": arm} | dict(zip(labels, shares, strict=True)))
-    caption = "Training tokens by how often a trial saw them, per cent, averaged over seeds."
-    return table_of("coverage", caption, rows)
-
-
-def _sampled(results: Results, kind: str) -> dict[str, dict[str, int]]:
-    """Return tokens by arm and part, all seeds together."""
-    counts: dict[str, dict[str, int]] = {}
-    for row in results.sampling.to_pylist():
-        if row["kind"] == kind:
-            of_arm = counts.setdefault(results.study.called[row["arm"]], defaultdict(int))
-            of_arm[row["part"]] += row["tokens"]
-    return counts
+    return [table for table in (duplicates(results), consumed_by_source(results)) if table.rows]
 
 
 def duplicates(results: Results) -> Table:
@@ -736,23 +526,6 @@ def duplicates(results: Results) -> Table:
             "stand word for word in the training text."
         )
     return table_of("duplicates", caption, rows)
-
-
-def leakage_by_arm(results: Results) -> Table:
-    """Return how much held-out text stands in the training text of each arm that has its own."""
-    described: dict[str, Any] = results.data.get("arms", {})
-    rows = [
-        {
-            "arm": results.study.called[arm],
-            "in training": f"{leakage['in_training']:,}",
-            "validation tokens": f"{leakage['validation_tokens']:,}",
-            "per cent": _percent(leakage["in_training"], leakage["validation_tokens"]),
-        }
-        for arm, of_arm in described.items()
-        if arm in results.study.called and (leakage := of_arm.get("leakage"))
-    ]
-    caption = "Validation tokens that stand word for word in the training text of an arm."
-    return table_of("leakage", caption, rows)
 
 
 def consumed_by_source(results: Results) -> Table:
@@ -781,7 +554,7 @@ def _percent(part: int, total: int) -> str:
 def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
     """Return every table of a study."""
     return [
-        *tuning_tables(analysis),
+        tuning_table(analysis),
         *primary(analysis, verdicts),
         decision(analysis, verdicts),
         endpoints(analysis),
@@ -793,7 +566,6 @@ def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]
         contrasts(analysis),
         *data_tables(results),
         along_table(analysis),
-        sampling_table(analysis),
         looks_table(analysis),
         task_contrast_table(analysis),
         task_table(results),

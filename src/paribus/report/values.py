@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
-from functools import cached_property
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paribus import numbers
 from paribus.analysis import Analysis, analyse
+from paribus.comparison import agree
 from paribus.decision import decide
+from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.files import write_bytes
@@ -28,11 +29,10 @@ from paribus.report.figures import Figure, draw
 from paribus.report.pdf import breakable, write_figure
 from paribus.report.table_model import Table
 from paribus.results import load_results
-from paribus.untrusted_io import CODE_BYTES, read_text
+from paribus.untrusted_io import CODE_BYTES, parse_toml, read_text
 
 # What a document can ask of a study, an arm and an endpoint.
 NAMES = ("word", "change", "effect", "low", "high", "p", "holm", "n", "mean", "sd")
-TOLERANCE = 1e-9
 INDEX = re.compile(r"[\^_](?:\{[^{}]*\}|\([^()]*\)|-?\w+)")  # subscripts and exponents
 DECIMAL = re.compile(r"(?<![\w.#-])[-\u2212]?\d[\d,]*(?:\.\d+)?%?(?![\w.]*\()")
 
@@ -43,7 +43,6 @@ class FigureSource(BaseModel):
     model_config = ConfigDict(extra="forbid")
     study: str
     figure: str
-    width: Annotated[int, Field(gt=0)] = 0
 
 
 class TableSource(BaseModel):
@@ -72,26 +71,27 @@ class Paper(BaseModel):
 
 
 class _Study:
-    """A study that a paper names; its figures and tables are made when they are asked for."""
+    """A study that a paper names."""
 
     def __init__(self, folder: Path) -> None:
         self.results = load_results(folder)
         self.analysis = analyse(self.results)
+        self.verdicts = decide(self.analysis)
 
-    @cached_property
+    @property
     def figures(self) -> dict[str, Figure]:
         return {figure.name: figure for figure in draw(self.results.judged, self.analysis)}
 
-    @cached_property
+    @property
     def tables(self) -> dict[str, Table]:
-        every = tables.all_tables(self.results, self.analysis, decide(self.analysis))
+        every = tables.all_tables(self.results, self.analysis, self.verdicts)
         return {table.name: table for table in every}
 
     @property
     def values(self) -> dict[str, Any]:
         """Values by endpoint and arm, each as a number and as text."""
         study = self.results.study
-        words = {(v.arm, v.metric): v.word for v in decide(self.analysis)}
+        words = {(v.arm, v.metric): v.word for v in self.verdicts}
         return {"primary": study.primary.metric, "root": self.results.root} | {
             endpoint.metric: {
                 arm: _values(self.analysis, arm, endpoint.metric, words) for arm in study.arms
@@ -128,9 +128,8 @@ def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
     """Return the content of `paper.toml`, and the studies that it names. Raises ParibusError."""
     missing = f"there is no {path}; write one that names studies, [studies] main = 'results/main'"
     try:
-        paper = Paper.model_validate(tomllib.loads(read_text(path, CODE_BYTES, missing=missing)))
-    except tomllib.TOMLDecodeError as error:
-        raise ParibusError(f"{path}: {error}; fix it", code="unreadable") from None
+        text = read_text(path, CODE_BYTES, missing=missing)
+        paper = Paper.model_validate(parse_toml(text, str(path)))
     except ValidationError as error:
         raise ParibusError(f"{path}: {explain(error, Paper)}") from None
     return paper, {name: _Study(path.parent / place) for name, place in paper.studies.items()}
@@ -146,7 +145,7 @@ def write_values(path: Path) -> list[Path]:
     for name, source in paper.figures.items():
         where = f"{path}: figures.{name}"
         figures = _known(source.study, studies, where).figures
-        drawn = write_figure(folder, _known(source.figure, figures, where), source.width)
+        drawn = write_figure(folder, _known(source.figure, figures, where))
         svg = folder / f"{drawn['name']}.svg"
         written.append(svg.replace(folder / f"{name}.svg"))
     for name, source in paper.tables.items():
@@ -197,21 +196,16 @@ def check_document(path: Path, document: Path) -> list[str]:
     return lines
 
 
-def _changes(before: Any, now: Any, path: str = "") -> list[str]:
-    if isinstance(before, dict) and isinstance(now, dict):
-        return [
-            line
-            for key in sorted({*before, *now})
-            for line in _changes(before.get(key), now.get(key), f"{path}/{key}".lstrip("/"))
-        ]
-    if before == now:
-        return []
-    if not (isinstance(before, list) and isinstance(now, list)):
-        return [f"{path} changed"]
-    numeric = isinstance(before[0], float) and isinstance(now[0], float)
-    if numeric and abs(before[0] - now[0]) <= TOLERANCE * max(1.0, abs(before[0])):
-        return []
-    return [f"{path} was {before[1]}, and is {now[1]}"]
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    accepted, fresh = flatten(before), flatten(now)
+    for key in sorted(accepted.keys() | fresh.keys()):
+        was, value = accepted.get(key), fresh.get(key)
+        path = key.replace(".", "/")
+        if not (isinstance(was, list) and isinstance(value, list)):
+            if was != value:
+                yield f"{path} changed"
+        elif not (agree(was[0], value[0]) and was[1] == value[1]):
+            yield f"{path} was {was[1]}, and is {value[1]}"
 
 
 def _prose(text: str, suffix: str) -> list[str]:
@@ -259,15 +253,13 @@ def _latex(values: dict[str, Any], shown: dict[str, Table]) -> str:
         command = f"{name}value" if name in ("p", "n") else name  # LaTeX has some of one letter
         lines.append(rf"\newcommand{{\{command}}}[3][]{{\csname pv@{name}@#2@#3@#1\endcsname}}")
     for study, of_study in values.items():
-        for metric, arms in of_study.items():
-            keys = [metric, ""] if metric == of_study["primary"] else [metric]
-            lines += [
-                rf"\expandafter\def\csname pv@{name}@{study}@{arm}@{key}\endcsname"
-                rf"{{{_latex_text(text)}}}"
-                for arm, cells in (arms.items() if isinstance(arms, dict) else ())
-                for name, (_, text) in cells.items()
-                for key in keys
-            ]
+        primary = of_study["primary"]
+        for key, text in flatten(of_study | {"": of_study[primary]}).items():
+            metric, _, rest = key.partition(".")
+            if isinstance(text, list):
+                arm, _, name = rest.rpartition(".")
+                place = rf"\csname pv@{name}@{study}@{arm}@{metric}\endcsname"
+                lines.append(rf"\expandafter\def{place}{{{_latex_text(text[1])}}}")
     for name, table in shown.items():
         columns = "".join("l" if label in table.text else "r" for label in table.head)
         cells = (" & ".join(map(_latex_text, row)) for row in (table.head, *table.rows))

@@ -33,7 +33,6 @@ from paribus.results.records import Timing, Trial, distinct, records_of
 from paribus.results.registration import read_registration
 from paribus.results.store import CAMPAIGN, DATA, IDEAS, THROUGHPUT, ResultsFolder, root_digest
 from paribus.results.trial_folder import TrialFolder
-from paribus.shown import Shown
 from paribus.study import Study, first_stage
 from paribus.untrusted_io import is_regular
 
@@ -48,7 +47,7 @@ Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, repr=False)
-class Results(Shown):
+class Results:
     """A results folder: the study, and the records of its finished trials.
 
     Attributes:

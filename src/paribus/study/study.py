@@ -19,7 +19,6 @@ from paribus.errors import ParibusError, nearest
 from paribus.explain import explain, likely
 from paribus.metric import LONGEST
 from paribus.schema import stamped
-from paribus.shown import Shown
 from paribus.study.allowed_text import Name, Prose, Title
 from paribus.study.base import MOST_ARMS, MOST_SEEDS, Seed, Spec
 from paribus.study.sections import (
@@ -74,7 +73,7 @@ def _drop_questions(inference: Any) -> Any:
     return inference | {"target": "this item set"} if target == "new questions" else inference
 
 
-class Study(Shown, Spec):
+class Study(Spec):
     """A whole study: arms, seeds, endpoints, hypotheses, rule, and its trainer's own sections.
 
     The sections that only the trainer reads (`data`, `model` and `training` of the one that ships)

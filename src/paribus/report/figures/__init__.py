@@ -17,11 +17,9 @@ from paribus.report.figures.recorded import (
     parts,
     profile,
     spread,
-    tasks,
-    throughput,
 )
 from paribus.report.figures.style import ARM_COLOURS, Figure, colours
-from paribus.report.figures.tuning import tuning_figures
+from paribus.report.figures.tuning import tuning_curves
 from paribus.results import Results
 
 __all__ = ["ARM_COLOURS", "Figure", "colours", "draw", "forest", "forest_name"]
@@ -43,15 +41,13 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
     order = list(DRAWN)
     drawings = sorted(results.drawings, key=lambda drawing: order.index(drawing.how))
     figures = [
-        *tuning_figures(analysis),
+        tuning_curves(analysis),
         *(forest(analysis, endpoint) for endpoint in results.study.judged),
         *(seed_pairs(analysis, endpoint.metric) for endpoint in results.study.judged),
         loss_curves(results),
         contrast_along(analysis),
         *logged(results),
         *(_declared(results, drawing) for drawing in drawings),
-        tasks(results),
-        throughput(results),
     ]
     by_name: dict[str, Figure] = {}
     for figure in figures:

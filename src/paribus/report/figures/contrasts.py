@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import altair as alt
-import numpy as np
 
 from paribus import numbers
 from paribus.analysis import Analysis
@@ -32,7 +31,6 @@ from paribus.study import Endpoint, Study
 
 ROW_PIXELS, BROKEN_ROW_PIXELS = 26, 32  # of a name in one line, and in two
 MOST_NAMED = 8  # changes in a title
-MOST_PAIRS = 60  # lines of one contrast
 PADDING = 0.05  # of the axis, at both ends
 SHAPES = ("circle", "square", "diamond", "cross")
 
@@ -163,8 +161,6 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         slopes = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1)
         drawn = alt.layer(slopes.encode(detail=alt.Detail("seed:N")), drawn)
         caption = "Every seed is a line from its reference to its arm."
-        if len(study.seeds) > MOST_PAIRS:
-            caption += f" {MOST_PAIRS} pairs are drawn, at even ranks by their change."
         if len(rises) <= MOST_NAMED:
             title += f": rises in {', '.join(rises)}"
     if left := len(study.contrasts) - len(rises):
@@ -177,15 +173,12 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
 
 
 def _pair_rows(analysis: Analysis, metric: str, arm: str, reference: str) -> list[dict[str, Any]]:
-    """Return a row for each side of each pair, of many pairs those at even ranks."""
+    """Return a row for each side of each pair."""
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
     theirs, ours = (analysis.summary(side, metric).values for side in (reference, arm))
     if declared.of_pair:  # the value of an arm is the ratio: 1 for its reference
         theirs = dict.fromkeys(ours, 1.0)
     seeds = [seed for seed in ours if seed in theirs] if study.is_paired else study.seeds
-    if study.is_paired and len(seeds) > MOST_PAIRS:
-        ranked = sorted(seeds, key=lambda seed: ours[seed] - theirs[seed])
-        seeds = [ranked[i] for i in np.linspace(0, len(ranked) - 1, MOST_PAIRS).round().astype(int)]
     versus = "" if reference == study.baseline else f" against {called[reference]}"
     head, digits = {"part": f"{called[arm]}{versus}", "of": called[arm]}, declared.digits + 2
     return [

@@ -32,7 +32,6 @@ from paribus.report.figures.style import (
     Row,
     arm_colour,
     chart_of,
-    dots,
     figure_name,
     is_share,
     lines,
@@ -42,10 +41,8 @@ from paribus.report.figures.style import (
     value_axis,
     zero_line,
 )
-from paribus.report.tables import MOST_LINES, is_large
 from paribus.results import Results
 from paribus.results.curves import AXES, Axis
-from paribus.study import Study
 from paribus.study.trainer import STACKED
 
 Series = tuple[str, int, str, np.ndarray, np.ndarray]  # arm, seed, column, steps [n], values [n]
@@ -57,12 +54,10 @@ MOST_NAMED = 3  # arms of a title
 ALIKE = 5e-4  # values that differ by less than so much of themselves read the same
 STATISTICS = ("mean", "q05", "q25", "q75", "q95")
 FEWEST_IN_PART = 0.001  # of all tokens; fuller parts are drawn against another measure
-MOST_PANEL_ROWS = 3_000
 MOST_PANELS = 12  # of one figure
 MOST_PLACES = 64  # of a curve; more, such as positions of a window, are averaged
 MOST_TICKS = 6  # of a logarithmic axis
 MOST_PARTS = 24  # beside each other
-LEAST_POINTS = 12
 LEAST_POINTS_OF_A_LINE = 3  # of what others logged
 UNEQUAL = 1.01  # times as many tokens in a step are more
 TRAIN_LOSS, STEP = "train_loss", "training step"
@@ -72,9 +67,6 @@ BUDGETS: dict[Axis, str] = {
     "flops": "training FLOPs",
     "seconds": "seconds of training",
 }
-KINDS = {"training": "training", "prefill": "reading (prefill)", "decoding": "writing (decoding)"}
-BANDS = "Lines are means over seeds; bands reach from the lowest seed to the highest."
-SPANS = "Bars are means over seeds; lines reach from the lowest seed to the highest."
 
 
 # Rows, read from the records: thinned, never averaged over steps
@@ -102,34 +94,20 @@ def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> 
 def over_steps(
     results: Results, series: Sequence[Series], parts: dict[str, str], *, most_rows: int = MOST_ROWS
 ) -> list[Row]:
-    """Return {arm, seed, part, x, value} of series over training; `parts` are those of columns.
-
-    Of more than MOST_LINES trials, each arm's seeds become {arm, part, x, value, low, high}.
-    """
-    is_many = len({member[:2] for member in series}) > MOST_LINES
+    """Return {arm, seed, part, x, value} of series over training; `parts` are those of columns."""
     groups: dict[tuple[str, str], list[Series]] = {}
     for member in series:
         groups.setdefault((member[0], member[2]), []).append(member)
     rows = []
     for (arm, column), members in groups.items():
-        steps, values = _on_shared_steps(members, most_rows // len(groups if is_many else series))
+        steps, values = _on_shared_steps(members, most_rows // len(series))
         head: Row = {"arm": results.study.called[arm]}
         head |= {"part": parts[column]} if parts[column] else {}
-        if is_many:
-            ends = (
-                np.nanmean(values, axis=0),
-                np.nanmin(values, axis=0),
-                np.nanmax(values, axis=0),
-            )
-            lines = [(head, dict(zip(("value", "low", "high"), ends, strict=True)))]
-        else:
-            seeds = (head | {"seed": seed} for _, seed, *_ in members)
-            lines = [(head, {"value": line}) for head, line in zip(seeds, values, strict=True)]
         rows += [
-            head | {"x": step} | {key: rounded(each[i]) for key, each in line.items()}
-            for head, line in lines
-            for i, step in enumerate(steps.tolist())
-            if np.isfinite(line["value"][i])  # NaN before its first step and after its last
+            head | {"seed": seed, "x": step, "value": rounded(value)}
+            for (_, seed, *_), line in zip(members, values, strict=True)
+            for step, value in zip(steps.tolist(), line, strict=True)
+            if np.isfinite(value)  # NaN before its first step and after its last
         ]
     return rows
 
@@ -148,26 +126,6 @@ def _on_shared_steps(members: list[Series], n_points: int) -> tuple[np.ndarray, 
     shared = np.union1d(every[picked], [steps[-1] for steps, _ in own]).astype(every.dtype)
     read = [np.interp(shared, *line, left=np.nan, right=np.nan) for line in own]
     return shared, np.array(read)
-
-
-def over_seeds(rows: list[Row], *values: str) -> list[Row]:
-    """Average these `values` over seeds, into one row for all rows that differ in nothing else; the
-    extremes of the first value are `low` and `high`."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        key = tuple(item for item in row.items() if item[0] not in ("seed", *values))
-        groups.setdefault(key, []).append(row)
-    summed = []
-    for key, members in groups.items():
-        means = {name: rounded(float(np.mean([row[name] for row in members]))) for name in values}
-        each = [row[values[0]] for row in members]
-        summed.append(dict(key) | means | {"low": min(each), "high": max(each)})
-    return summed
-
-
-def few(results: Results, rows: list[Row], *values: str) -> list[Row]:
-    """Return the rows, of a large study those of all seeds together."""
-    return over_seeds(rows, *values or ("value",)) if is_large(results) else rows
 
 
 def finding(title: str, rows: list[Row], *, share: bool = False, sign: str = "") -> str:
@@ -200,62 +158,24 @@ def finding(title: str, rows: list[Row], *, share: bool = False, sign: str = "")
     return f"{title}: {', '.join(f'{text(value)} ({arm})' for arm, value in means.items())}"
 
 
-def _with_note(rows: list[Row], note: str, *texts: str) -> str:
-    """Return a caption, with the note on how rows that are means of many seeds are drawn."""
-    return " ".join(filter(None, (*texts, note if "low" in rows[0] else "")))
-
-
-def _line_figure(
-    study: Study,
-    head: tuple[str, str, str],
-    rows: list[Row],
-    x: alt.X,
-    axis: str,
-    *,
-    labels: Collection[str] = (),
-    own: str = "y",
-    below: Sequence[alt.Chart] = (),
-    height: int = HEIGHT,
-    log: bool = False,
-    **look: Any,
-) -> Figure:
-    """Return a figure of lines, in a panel for each of `labels` if there are any.
-
-    Args:
-        head: name, title and caption.
-        own: the axis that each panel has for itself.
-        below: what is drawn below the lines.
-    """
-    name, title, caption = head
-    chart = alt.layer(*below, *lines(study, rows, x, axis, name=None if labels else name, **look))
-    if labels:
-        recorded = {row["part"] for row in rows}
-        chart = panels(chart, [label for label in labels if label in recorded], name, own=own)
-        chart = chart.resolve_axis(x="independent") if own == "y" else chart
-    else:
-        chart = chart.properties(width=WIDTH, height=height)
-    panel, wide = PANEL if labels else None, bool(labels)
-    return Figure(name, "along", title, caption, chart, rows, log=log, panel=panel, wide=wide)
-
-
 # Along training
 
 
 def over_training(results: Results, drawing: Drawing) -> Figure | None:
     """Return a column over training, or several parts, a panel for each."""
-    is_single = drawing.how == "trend"
     parts = dict(list(drawing.columns.items())[:MOST_PANELS])
-    limit = MOST_ROWS if is_single else MOST_PANEL_ROWS
+    limit = MOST_ROWS if drawing.how == "trend" else MOST_ROWS // 4
     rows = over_steps(results, list(series_of(results, parts)), parts, most_rows=limit)
     if not rows:
         return None
-    name = figure_name(drawing.column) if is_single else f"{_before(drawing, '-')}-groups"
+    name = f"{_before(drawing, '-')}-groups"
+    if drawing.how == "trend":
+        name = figure_name(drawing.column)
     title = finding(f"{drawing.title} at the end", rows, share=is_share(drawing.axis))
-    caption = how(results, rows)
+    caption = how(results)
     if len(drawing.parts) > MOST_PANELS:
         caption += f" The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
-    labels = [] if is_single else list(parts.values())
-    return _over_steps(results.study, (name, title, caption.strip()), rows, drawing.axis, labels)
+    return _over_steps(results, (name, title, caption.strip()), rows, drawing.axis)
 
 
 def logged(results: Results) -> list[Figure]:
@@ -276,53 +196,52 @@ def logged(results: Results) -> list[Figure]:
         if max(len(steps) for *_, steps, _ in series) < LEAST_POINTS_OF_A_LINE:
             continue
         metric = results.metrics.get(name)
-        label = metric.label if metric else readable(name)
-        unit = f"{label} ({metric.unit})" if metric and metric.unit else label
+        label, unit = (metric.label, metric.title) if metric else (readable(name),) * 2
         rows = over_steps(results, series, {name: ""})
-        caption = f"As logged. {how(results, rows)}".strip()
+        caption = f"As logged. {how(results)}".strip()
         head = (figure_name(name), finding(f"{label} at the end", rows), caption)
-        figures.append(_over_steps(results.study, head, rows, unit))
+        figures.append(_over_steps(results, head, rows, unit))
     return figures
 
 
-def how(results: Results, rows: list[Row]) -> str:
-    """Return how lines over training are drawn, and whether arms read alike at one step."""
+def how(results: Results) -> str:
+    """Return a warning where arms do not read alike at one step."""
     counts = [(trial.get("tokens"), trial.get("iterations")) for trial in results.trials.values()]
     each = [tokens / steps for tokens, steps in counts if tokens and steps]
-    text = BANDS if "low" in rows[0] else ""
-    if each and max(each) > UNEQUAL * min(each):
-        text += (
-            f" Arms read {min(each):,.0f} to {max(each):,.0f} tokens a step on average, so that at "
-            "one step some have read more text."
-        )
-    return text.strip()
+    if not each or max(each) <= UNEQUAL * min(each):
+        return ""
+    return (
+        f"Arms read {min(each):,.0f} to {max(each):,.0f} tokens a step on average, so that at one "
+        "step some have read more text."
+    )
 
 
-def _over_steps(
-    study: Study,
-    head: tuple[str, str, str],
-    rows: list[Row],
-    axis: str,
-    labels: Collection[str] = (),
-) -> Figure:
-    """Return lines over steps, on a logarithmic axis if they span much."""
-    lowest = min(row.get("low", row["value"]) for row in rows)
-    highest = max(row["value"] for row in rows)
-    scale = None
-    if lowest > 0 and highest > LOG_FROM * lowest:
-        scale = alt.Scale(type="log", nice=False)
+def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], axis: str) -> Figure:
+    """Return lines over steps, on a logarithmic axis if they span much; a panel for each part."""
+    labels = list(dict.fromkeys(row["part"] for row in rows if "part" in row))
+    values = [row["value"] for row in rows]
+    lowest, highest = min(values), max(values)
     is_small = max(abs(lowest), abs(highest)) < SMALL or 0 < lowest < SMALL
-    look = {"format": ".0e"} if is_small and not is_share(axis) else {}
+    look: dict[str, Any] = {"format": ".0e"} if is_small and not is_share(axis) else {}
+    if lowest > 0 and highest > LOG_FROM * lowest:
+        look["scale"] = alt.Scale(type="log", nice=False)
     steps = alt.Axis(tickCount=3 if labels else 5, labelOverlap="greedy", labelFlush=True)
     x = alt.X("x:Q", title=STEP, scale=alt.Scale(nice=False), axis=steps)
-    options: Any = {"labels": labels, "scale": scale, "log": lowest > 0, **look}
-    return _line_figure(study, head, rows, x, axis, across=STEP, **options)
+    name = None if labels else head[0]
+    chart: Any = alt.layer(*lines(results.study, rows, x, axis, name=name, across=STEP, **look))
+    shown: dict[str, Any] = {"log": lowest > 0}
+    if labels:
+        chart = panels(chart, labels, head[0], own="y").resolve_axis(x="independent")
+        shown |= {"panel": PANEL, "wide": True}
+    else:
+        chart = chart.properties(width=WIDTH, height=HEIGHT)
+    return Figure(head[0], "along", *head[1:], chart, rows, **shown)
 
 
 def loss_curves(results: Results) -> Figure | None:
     """Return every trial's curve against tokens, FLOPs and seconds; None without curves."""
     curves, called = results.trial_curves, results.study.called
-    limit = max(MOST_ROWS // max(len(AXES) * len(curves), 1), LEAST_POINTS)
+    limit = max(MOST_ROWS // max(len(AXES) * len(curves), 1), FEWEST_STEPS)
     rows: list[Row] = []
     for axis in AXES:
         for (arm, seed), curve in curves.items():
@@ -336,17 +255,17 @@ def loss_curves(results: Results) -> Figure | None:
                 ]
     if not rows:
         return None
-    title = finding("Held-out loss at the end", _first_budget(rows))
-    rows = few(results, rows, "value", "x")
     read = next(iter(curves.values())).predicted
-    caption = f"Loss of {read:,} held-out tokens. {how(results, rows)}".strip()
+    caption = f"Loss of {read:,} held-out tokens. {how(results)}".strip()
     if BUDGETS["seconds"] in {row["part"] for row in rows}:
         caption += (
             " Seconds follow from the speed of each trial, measured in turn with the others."
             if results.curves_in_turn
             else " Seconds are by the clock of each trial, whatever else the machine did."
         )
-    return _by_budget(results.study, "loss-curves", title, caption, rows, LOSS)
+    title = finding("Held-out loss at the end", _first_budget(rows))
+    drawn = lines(results.study, rows, _spent(), LOSS, across="spent")
+    return _by_budget("loss-curves", title, caption, rows, drawn)
 
 
 def contrast_along(analysis: Analysis) -> Figure | None:
@@ -372,22 +291,25 @@ def contrast_along(analysis: Analysis) -> Figure | None:
     if any(entry.left_out for entry in analysis.along):
         caption += " Points where the loss of some seed is not finite are left out."
     title = finding("Change of held-out loss at the end", _first_budget(rows), sign="+")
-    look = {"below": [zero_line()], "scale": alt.Scale(zero=True), "form": "+.4f"}
-    parts = ("contrast-along-training", title, caption, rows, "change (nats/token)")
-    return _by_budget(study, *parts, **look)
+    look: dict[str, Any] = {"scale": alt.Scale(zero=True), "form": "+.4f"}
+    drawn = lines(study, rows, _spent(), "change (nats/token)", across="spent", **look)
+    return _by_budget("contrast-along-training", title, caption, rows, [zero_line(), *drawn])
 
 
 def _first_budget(rows: list[Row]) -> list[Row]:
     return [{**row, "part": ""} for row in rows if row["part"] == rows[0]["part"]]
 
 
-def _by_budget(
-    study: Study, name: str, title: str, caption: str, rows: list[Row], axis: str, **look: Any
-) -> Figure:
-    spent = alt.Axis(format="~s", tickCount=4, labelOverlap="greedy", labelFlush=True)
-    x = alt.X("x:Q", title=None, scale=alt.Scale(nice=False), axis=spent)
-    look |= {"labels": BUDGETS.values(), "own": "x", "across": "spent"}
-    return replace(_line_figure(study, (name, title, caption), rows, x, axis, **look), in_text=True)
+def _spent() -> alt.X:
+    axis = alt.Axis(format="~s", tickCount=4, labelOverlap="greedy", labelFlush=True)
+    return alt.X("x:Q", title=None, scale=alt.Scale(nice=False), axis=axis)
+
+
+def _by_budget(name: str, title: str, caption: str, rows: list[Row], drawn: list[Any]) -> Figure:
+    labels = list(dict.fromkeys(row["part"] for row in rows))
+    chart = panels(alt.layer(*drawn), labels, name, own="x")
+    look: dict[str, Any] = {"panel": PANEL, "wide": True, "in_text": True}
+    return Figure(name, "along", title, caption, chart, rows, **look)
 
 
 # Inside, at the end of training
@@ -408,28 +330,22 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
     rows = [row for row in last.values() if all(statistic in row for statistic in STATISTICS)]
     if not rows:
         return None
-    rows = few(results, rows, *STATISTICS)
     name, axis = f"{_before(drawing)}-spread", drawing.axis
     base = _beside(results, rows, name)
-    looks: tuple[tuple[dict[str, Any], str, str], ...] = (
-        ({"strokeWidth": 1.2}, "q05", "q95"),
-        ({"strokeWidth": 5, "opacity": 0.55}, "q25", "q75"),
-    )
-    thin, thick = (
-        base.mark_rule(**look, tooltip=None).encode(
-            y=value_axis(f"mean({low}):Q", axis), y2=alt.Y2(f"mean({high})")
-        )
-        for look, low, high in looks
-    )
+
+    def rule(low: str, high: str, **look: Any) -> alt.Chart:
+        ends = {"y": value_axis(f"mean({low}):Q", axis), "y2": alt.Y2(f"mean({high})")}
+        return base.mark_rule(**look, tooltip=None).encode(**ends)
+
     tooltips = [alt.Tooltip(field) for field in ("arm:N", "part:N", "mean(mean):Q")]
-    means = base.mark_circle(size=40, opacity=1).encode(
-        y=value_axis("mean(mean):Q", axis), tooltip=tooltips
-    )
+    means = base.mark_circle(size=40, opacity=1)
+    means = means.encode(y=value_axis("mean(mean):Q", axis), tooltip=tooltips)
+    quartiles = rule("q25", "q75", strokeWidth=5, opacity=0.55)
+    drawn = [rule("q05", "q95", strokeWidth=1.2), quartiles, means]
     ends = [row | {"value": row["mean"]} for row in rows]
     title = finding(drawing.title, ends, share=is_share(axis))
     caption = "Means, quartiles (thick) and 5th to 95th percentiles (thin)."
-    chart = alt.layer(thin, thick, means).properties(width=WIDTH, height=HEIGHT)
-    return Figure(name, drawing.section, title, caption, chart, rows)
+    return _single(drawing, name, title, caption, rows, drawn)
 
 
 def profile(results: Results, drawing: Drawing) -> Figure | None:
@@ -448,17 +364,16 @@ def profile(results: Results, drawing: Drawing) -> Figure | None:
     sort = alt.EncodingSortField("order", op="min")
     x = alt.X("x:O", title=drawing.across or None, sort=sort, axis=axis)
     name = f"{_before(drawing, '-')}-depth"
-    return _across(results, drawing, name, "At the end of training.", rows, x)
+    across = drawing.across or "part"
+    drawn = lines(results.study, rows, x, drawing.axis, name=name, across=across)
+    return _single(drawing, name, drawing.title, "At the end of training.", rows, drawn)
 
 
-def _across(
-    results: Results, drawing: Drawing, name: str, caption: str, rows: list[Row], x: alt.X
+def _single(
+    drawing: Drawing, name: str, title: str, caption: str, rows: list[Row], drawn: Sequence[Any]
 ) -> Figure:
-    """Return lines over the parts."""
-    rows = few(results, rows)
-    head = (name, drawing.title, _with_note(rows, BANDS, caption))
-    look: Any = {"across": drawing.across or "part"}
-    return _line_figure(results.study, head, rows, x, drawing.axis, **look)
+    chart = alt.layer(*drawn).properties(width=WIDTH, height=HEIGHT)
+    return Figure(name, drawing.section, title, caption.strip(), chart, rows)
 
 
 def _before(drawing: Drawing, joint: str = "_") -> str:
@@ -495,19 +410,17 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
     ]
     if not rows:
         return None
-    caption = f"{drawing.note} Parts of fewer than one token in a thousand are left out.".strip()
-    scale, below = None, []
+    caption = f"{drawing.note} Parts of fewer than one token in a thousand are left out."
+    scale, drawn = None, []
     if all(0 <= row[key] <= 1 for row in rows for key in ("value", "x")):
         scale = alt.Scale(domain=[0, 1])
         ends = alt.Chart(alt.InlineData(values=[{"x": 0, "y": 0}, {"x": 1, "y": 1}]))
         line = ends.mark_line(color=TEXT, opacity=0.5, strokeDash=[4, 4], tooltip=None)
-        below = [line.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))]
-    rows = few(results, rows, "value", "x")
-    x = value_axis("x:Q", drawing.across, scale=scale, channel=alt.X)
-    look: Any = {"below": below, "scale": scale, "height": HEIGHT + 60}
-    look["across"] = drawing.across.removesuffix(SHARES)
-    head = (_name(drawing), drawing.title, caption)
-    return _line_figure(results.study, head, rows, x, drawing.axis, **look)
+        drawn = [line.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))]
+    x, name = value_axis("x:Q", drawing.across, scale=scale, channel=alt.X), _name(drawing)
+    look: dict[str, Any] = {"scale": scale, "across": drawing.across.removesuffix(SHARES)}
+    drawn += lines(results.study, rows, x, drawing.axis, name=name, **look)
+    return _single(drawing, name, drawing.title, caption, rows, drawn)
 
 
 def curve(results: Results, drawing: Drawing) -> Figure | None:
@@ -544,7 +457,9 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
     caption = drawing.note
     if step > 1:
         caption += f" Each point is the mean of {step} neighbours."
-    return _across(results, drawing, _name(drawing), caption.strip(), rows, x)
+    name, across = _name(drawing), drawing.across or "part"
+    drawn = lines(results.study, rows, x, drawing.axis, name=name, across=across)
+    return _single(drawing, name, drawing.title, caption, rows, drawn)
 
 
 def parts(results: Results, drawing: Drawing) -> Figure | None:
@@ -562,13 +477,16 @@ def parts(results: Results, drawing: Drawing) -> Figure | None:
     if not rows:
         return None
     title, name = finding(drawing.title, rows, share=is_share(drawing.axis)), _name(drawing)
-    rows = few(results, rows)
-    caption = _with_note(rows, SPANS, drawing.note)
+    caption = drawing.note
     if len(recorded) > MOST_PARTS:
         caption += f" The first {MOST_PARTS} of {len(recorded)} parts are drawn."
-    drawn = dots(_beside(results, rows, name), rows, drawing.axis, width=14)
-    chart = alt.layer(*drawn).properties(width=WIDTH, height=HEIGHT)
-    return Figure(name, drawing.section, title, caption, chart, rows)
+    base = _beside(results, rows, name)
+    tooltips = [alt.Tooltip(field) for field in ("arm:N", "seed:N", "value:Q")]
+    seeds = base.mark_circle(size=28, opacity=0.55)
+    seeds = seeds.encode(y=value_axis("value:Q", drawing.axis), tooltip=tooltips)
+    means = base.mark_tick(width=14, thickness=2.5)
+    means = means.encode(y=value_axis("mean(value):Q", drawing.axis))
+    return _single(drawing, name, title, caption, rows, [seeds, means])
 
 
 def _name(drawing: Drawing) -> str:
@@ -597,78 +515,3 @@ def _values(results: Results, drawing: Drawing) -> dict[tuple[str, int, str], tu
         if part is not None and row["value"] is not None and math.isfinite(row["value"]):
             values[row["arm"], row["seed"], part] = rounded(row["value"]), row["count"] or 0
     return values
-
-
-# On tasks, and in speed
-
-
-def tasks(results: Results) -> Figure | None:
-    """Return accuracy on every task; None where no trial answered any."""
-    rows: list[Row] = [
-        {
-            "arm": results.study.called[row["arm"]],
-            "seed": row["seed"],
-            "part": f"{row['task']}, {row['shots']} shots",
-            "value": rounded(row["accuracy"]),
-            "chance": rounded(row["chance"]),
-        }
-        for row in results.tasks.to_pylist()
-        if row["accuracy"] is not None
-    ]
-    if not rows:
-        return None
-    title, axis = finding("Accuracy by task", rows, share=True), f"accuracy{SHARES}"
-    chance = chart_of(None).mark_tick(color=TEXT, opacity=0.6, width=PANEL, tooltip=None)
-    chance = chance.encode(x=_arms(results), y=value_axis("mean(chance):Q", axis))
-    caption = "The long line across is what guessing gives."
-    return _by_panel(results, "tasks", title, caption, rows, axis, chance)
-
-
-def throughput(results: Results) -> Figure | None:
-    """Draw tokens per second, timed side by side if available, else during training."""
-    called = results.study.called
-    rows: list[Row] = [
-        {
-            "arm": called[row["arm"]],
-            "seed": row["seed"],
-            "part": KINDS.get(row["kind"], row["kind"]),
-            "value": rounded(row["tokens"] / row["seconds"]),
-        }
-        for row in results.throughput.to_pylist()
-        if row["seconds"]
-    ]
-    caption = "Arms took turns within seconds of each other."
-    if not rows:
-        caption = "As timed while training: other load on the machine is in it."
-        for (arm, seed), timing in results.timing.items():
-            tokens, seconds = results.trials[arm, seed].get("tokens"), timing["training_seconds"]
-            if seconds and tokens is not None:
-                head = {"arm": called[arm], "seed": seed, "part": KINDS["training"]}
-                rows.append(head | {"value": rounded(tokens / seconds)})
-    if not rows:
-        return None
-    title, look = finding("Tokens per second", rows), {"format": "~s", "form": ",.0f"}
-    return _by_panel(results, "throughput", title, caption, rows, "tokens per second", **look)
-
-
-def _arms(results: Results) -> alt.X:
-    return alt.X("arm:N", title=None, sort=[*results.study.called.values()], axis=None)
-
-
-def _by_panel(
-    results: Results,
-    name: str,
-    title: str,
-    caption: str,
-    rows: list[Row],
-    axis: str,
-    *below: alt.Chart,
-    **look: Any,
-) -> Figure:
-    """Return dots for each arm, in a panel for each part."""
-    rows = few(results, rows)
-    base = chart_of(None).encode(x=_arms(results), color=arm_colour(results.study, line=False))
-    drawn = alt.layer(*below, *dots(base, rows, axis, width=18, **look))
-    chart = panels(drawn, list(dict.fromkeys(row["part"] for row in rows)), name, own="y")
-    caption = _with_note(rows, SPANS, caption)
-    return Figure(name, "evaluation", title, caption, chart, rows, panel=PANEL, wide=True)

@@ -150,7 +150,9 @@ class Figure:
         definition = json.loads(text)
         definition["datasets"] = definition.get("datasets", {}) | {self.name: self.rows}
         definition["config"] |= {"font": PRINTED_FONT, "background": "white"}
-        columns = self._legend_columns(width)
+        names = [str(row.get("arm", "")) for row in self.rows]
+        entry = max(map(len, names), default=0) * CHARACTER_PIXELS + SYMBOL_PIXELS
+        columns = max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // entry))
         label = width // columns - SYMBOL_PIXELS  # nothing of a name is cut off
         definition["config"]["legend"] |= {"columns": columns, "labelLimit": label}
         definition["config"]["axis"]["labelLimit"] = max(LABEL_PIXELS, int(width * LABEL_SHARE))
@@ -166,12 +168,6 @@ class Figure:
                 definition["height"] = definition["height"] * width // WIDTH
             definition |= {"width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
         return definition
-
-    def _legend_columns(self, width: int) -> int:
-        """Return how many fit beside each other with the longest name of an arm."""
-        longest = max((len(str(row.get("arm", ""))) for row in self.rows), default=0)
-        label = longest * CHARACTER_PIXELS
-        return max(1, min(LEGEND_COLUMNS, (width - PANEL_ROOM) // (label + SYMBOL_PIXELS)))
 
 
 def colours(study: Study) -> dict[str, str]:
@@ -290,29 +286,6 @@ def lines(
         **options,
     )
     return [thin, mean]
-
-
-def dots(
-    base: alt.Chart,
-    rows: Sequence[Row],
-    title: str,
-    *,
-    width: int = 16,
-    form: str = ".4g",
-    **axis: Any,
-) -> list[alt.Chart]:
-    """Return a dot for each seed and a bar for their mean; of rows that are means already a line
-    from `low` to `high` and the bar. `base` has all but the vertical axis."""
-    y = value_axis("mean(value):Q", title, **axis)
-    means = base.mark_tick(width=width, thickness=2.5).encode(y=y)
-    tooltips = [alt.Tooltip("arm:N"), alt.Tooltip("value:Q", format=form)]
-    if "low" in rows[0]:
-        low = value_axis("low:Q", title, **axis)
-        span = base.mark_rule(strokeWidth=1.2)
-        return [span.encode(y=low, y2=alt.Y2("high:Q"), tooltip=tooltips), means]
-    tooltips.insert(1, alt.Tooltip("seed:N"))
-    seeds = base.mark_circle(size=28, opacity=0.55)
-    return [seeds.encode(y=value_axis("value:Q", title, **axis), tooltip=tooltips), means]
 
 
 def panels(

@@ -11,18 +11,12 @@ const views = {};
 
 function rowsOf(columns) {
   const keys = Object.keys(columns);
-  const read = keys.map((key) => {
-    const column = columns[key];
-    return column.words ? (i) => column.words[column.at[i]] : (i) => column[i];
-  });
-  const first = columns[keys[0]];
-  const n = first.words ? first.at.length : first.length;
-  return Array.from({ length: n }, (_, i) => {
+  return columns[keys[0]].map((_, i) => {
     const row = {};
-    keys.forEach((key, k) => {
-      const value = read[k](i);
+    for (const key of keys) {
+      const value = columns[key][i];
       if (value !== null && value !== undefined) row[key] = value;
-    });
+    }
     return row;
   });
 }
@@ -58,7 +52,7 @@ function fitted(figure, room) {
   definition.datasets = { ...definition.datasets, [figure.name]: shown(figure) };
   if (figure.panel) {
     const fit = Math.max(1, Math.floor(room / (figure.panel + PANEL_ROOM) + ROUND_UP));
-    const n = figure.columns[definition.facet.field].words.length;
+    const n = new Set(figure.columns[definition.facet.field]).size;
     const columns = Math.ceil(n / Math.ceil(n / fit));
     definition.columns = columns;
     const width = Math.max(LEAST_PANEL, Math.min(figure.panel * WIDER, room / columns - PANEL_ROOM));
@@ -68,8 +62,8 @@ function fitted(figure, room) {
     definition.width = Math.min(WIDEST, room);
     definition.autosize = { type: "fit-x", contains: "padding" };
   }
-  const named = ["arm", "state"].flatMap((field) => figure.columns[field]?.words ?? []);
-  const longest = Math.max(0, ...named.map((name) => name?.length ?? 0));
+  const named = ["arm", "state"].flatMap((field) => figure.columns[field] ?? []);
+  const longest = named.reduce((most, name) => Math.max(most, name?.length ?? 0), 0);
   const entry = longest * CHARACTER + SYMBOL, wide = figure.panel ? room : Math.min(room, WIDEST);
   const entries = Math.max(1, Math.min(4, Math.floor((wide - 66) / entry)));
   Object.assign(definition.config.legend, { columns: entries, labelLimit: Math.floor(wide / entries) - SYMBOL });
