@@ -372,11 +372,11 @@ def test_cut_at_every_byte(name, tmp_path):
         file = tensorboard_file(tmp_path)
     else:
         file = written(tmp_path, *EXCERPTS[name])
-    whole_curves, whole_values = said(read(file, name, columns=COLUMNS, once=False))
+    whole_curves, whole_values = said(read(file, name, columns=COLUMNS))
     assert whole_values
     for size in reversed(range(file.stat().st_size)):
         os.truncate(file, size)
-        reading = read(file, name, columns=COLUMNS, once=False)
+        reading = read(file, name, columns=COLUMNS)
         assert len(reading.runs) == 0 or not reading.refused
         curves, values = said(reading)
         if name == "table" and any("cut" in run.facts for run in reading.runs):

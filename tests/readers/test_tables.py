@@ -108,7 +108,7 @@ def test_a_run_over_many_batches():
         ({}, "name the column"),
         ({"scores": ("los",)}, "did you mean 'loss'"),
         ({"scores": ("variant",)}, "row 1: 'base'"),
-        ({"scores": ("loss",), "seed": "rate"}, "two rows are one run"),
+        ({"metric": "variant", "value": "loss", "seed": "rate"}, "two rows are one run"),
         ({"metric": "variant"}, "both columns"),
         ({"scores": ("loss",), "step": "seed", "item": "seed"}, "at once"),
         ({"scores": ("loss",), "step": "accuracy", "arm": "variant"}, "has no step"),

@@ -161,7 +161,7 @@ def _judge_study(
 ) -> Results | None:
     """Judge a registered study of runs, by its file or its results folder; return None, and say so,
     while it waits for its runs."""
-    from paribus.readers.runs import columns_of, files_of, judge_runs
+    from paribus.readers.runs import files_of, judge_runs, scores_of
     from paribus.readers.select import read_runs
     from paribus.results import ResultsFolder
     from paribus.runs.run import results_folder
@@ -179,8 +179,7 @@ def _judge_study(
     home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
     section, is_judged = section_of(study), home.read_runs() is not None
     if paths:
-        columns, form = columns_of(study), reader or section.reader or None
-        reading, _ = read_runs(paths, form, columns, arm=section.arm)
+        reading = read_runs(paths, section, scores_of(study), reader)
         return judge_runs(study, home.path, reading=reading)
     if is_folder and not is_judged:
         raise ParibusError(

@@ -23,14 +23,13 @@ from paribus.readers.port import Columns, Run, cell_text
 from paribus.readers.read import Reading
 from paribus.readers.runs import judge_runs, spent_by
 from paribus.readers.select import (
-    ROWS,
     Selection,
+    columns_of,
     group_by_arm,
     read_runs,
     score_of,
     seed_of,
     select_runs,
-    table_columns,
 )
 from paribus.readers.tables import runs_of
 from paribus.results import Results
@@ -231,19 +230,17 @@ def read_data(
                 code="conflict",
             )
         seed = pair
-    rows = {key: section.get(key, "") for key in ROWS}
-    columns = table_columns(scores, arm, seed, pair=bool(pair), **rows)
+    stated = section_from({"arm": arm or "arm", "seed": seed or "seed", **section})
     listed = data if isinstance(data, list | tuple) else [data]
     if all(isinstance(path, str | os.PathLike) for path in listed):
-        reading, arm = read_runs(listed, reader, columns, arm=arm)
+        reading = read_runs(map(os.fspath, listed), stated, scores, reader)
     else:
-        reading = Reading(runs=_table_runs(data, columns))
+        reading = Reading(runs=_table_runs(data, columns_of(stated, scores)))
     if not reading.runs:
         reasons = [why for _, why in reading.refused]
         reasons += [f"{path}: {why}" for path, why in reading.skipped]
         none = f"no run was found in {plural(reading.files, 'file')}"
         raise ParibusError("; ".join([none, *reasons[:1]]), code="missing")
-    stated = section_from({"arm": arm or "arm", "seed": seed or "seed", **section})
     return reading, stated, group_by_arm(reading.runs, stated)
 
 

@@ -104,12 +104,12 @@ def make_reader(form: Form) -> Reader:
     excluded = _pattern(form.not_with or r"(?!)")
 
     def detects(source: Source) -> bool:
-        return source.matches(recognise) and not source.matches(excluded)
+        return source.has(recognise) and not source.has(excluded)
 
     def read(source: Source) -> Iterator[Run]:
         return read_lines(form, source)
 
-    return Reader(form.name, form.about, read, detects, form.score)
+    return Reader(form.name, read, form.about, detects, form.score)
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
@@ -220,7 +220,7 @@ MODDED = Form(
 @reader(
     MODDED.name,
     says=MODDED.about,
-    detects=lambda source: source.matches(LOGGED) and not source.matches(BITS),
+    detects=lambda source: source.has(LOGGED) and not source.has(BITS),
     score=("val_loss",),
 )
 def modded_nanogpt(source: Source) -> Iterator[Run]:

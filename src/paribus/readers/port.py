@@ -1,9 +1,5 @@
-"""The port: what a reader is given, and the runs that it returns.
-
-A reader is a function from one opened file to the runs in it, under a decorator that says its name
-and how such a file is recognised. What a reader returns is what the file says: nothing is judged,
-averaged or left out here.
-"""
+"""The port: what a reader is given, and the runs that it returns: what the file says, not judged,
+averaged or left out."""
 
 from __future__ import annotations
 
@@ -11,13 +7,11 @@ import bz2
 import gzip
 import lzma
 import math
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
 
@@ -31,7 +25,6 @@ LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
 NOT_FINISHED = "unfinished"
 UNPACK: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-NUMBERED = re.compile(r"#\d+$")  # of a source: which run of a file
 GRADIENT_NORM = re.compile(r"(?:.*[/_.])?grad(?:ient)?_?norm", re.IGNORECASE)
 Value = str | float  # of a fact
 
@@ -41,7 +34,7 @@ class Run:
     """One run, as its files tell it.
 
     Attributes:
-        source: the path as given; `#2` after it for the second run in a file.
+        source: its path, with `#2` after it for the second run in a file.
         scores: the last value of each score, NaN and infinities as they were logged.
         curves: of each score, its steps and values in the order of the file; once it was read, an
             array with a row for each point.
@@ -52,6 +45,7 @@ class Run:
             it, such as running), "cut" (where the file ends in the middle of something).
         reader: the name of the reader.
         decides: the score by which such runs are judged where none is named.
+        path: the file that it is of.
     """
 
     source: str = ""
@@ -61,6 +55,7 @@ class Run:
     facts: dict[str, Value] = field(default_factory=dict)
     reader: str = ""
     decides: str = ""
+    path: str = ""
 
     def at(self, score: str, step: float) -> float | None:
         """Return the value of a score at exactly that step; None where none was logged.
@@ -75,11 +70,6 @@ class Run:
     def name(self) -> str:
         """What messages call it."""
         return self.source or "a row"
-
-    @property
-    def path(self) -> str:
-        """The file that it is of, `a/log.txt` of `a/log.txt#2`; names may have a `#` too."""
-        return self.source if os.path.lexists(self.source) else NUMBERED.sub("", self.source)
 
     def log(self, name: str, step: float, value: float) -> None:
         """Add a point to the curve of a score."""
@@ -130,21 +120,19 @@ class Columns:
 
     Attributes:
         scores: columns of values: one or several in a wide table. Empty: see `metric`.
-        arm, seed: columns that tell runs apart; empty where a run has one row.
+        arm, seed: columns that tell runs apart; those of the default names may be missing.
         step: the column of steps, where a run has several rows: a curve.
         item: the column of items, such as document identifiers.
         metric, value: of a long table, the columns of the score's name and of its value.
-        optional: those that a table may lack.
     """
 
     scores: tuple[str, ...] = ()
-    arm: str = ""
-    seed: str = ""
+    arm: str = "arm"
+    seed: str = "seed"
     step: str = ""
     item: str = ""
     metric: str = ""
     value: str = ""
-    optional: frozenset[str] = frozenset()
 
     @property
     def meant(self) -> set[str]:
@@ -154,65 +142,40 @@ class Columns:
 
 
 class Source:
-    """A file that is read: its name, its first bytes, and its content in pieces.
+    """A file that is read: its name, its first and last bytes, and its content in pieces; of one
+    that is packed by gzip, bzip2 or xz as it was before.
 
     Whatever is wrong with the file is a ParibusError, of one line.
     """
 
     def __init__(self, path: str, columns: Columns | None = None) -> None:
-        self.path = path
-        self.columns = columns or Columns()
+        self.path, self.columns = path, columns or Columns()
         self.notes: list[str] = []  # what a reader says of the file besides its runs
         self.is_cut = False  # once its content was read, whether its last line had no end
-        suffix = Path(path).suffix.lower()
-        self.unpack = UNPACK.get(suffix)
+        self.unpack = UNPACK.get(Path(path).suffix.lower())
         self.name = Path(path).stem if self.unpack else Path(path).name
+        with self.open() as file:
+            self.head = self.tail = file.read(HEAD_BYTES)
+            if not self.unpack and len(self.head) == HEAD_BYTES:
+                file.seek(max(file.seek(0, 2) - HEAD_BYTES, 0))
+                self.tail = file.read(HEAD_BYTES)
+        first = self.head.partition(b"\n")[0]
+        self.header = first.decode("utf-8-sig", "replace").rstrip("\r")
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open it; one that is packed by gzip, bzip2 or xz is unpacked as it is read."""
+        """Open it."""
         with open_regular(self.path, LOG_BYTES) as file:
-            if self.unpack is None:
-                yield file
-                return
             try:
-                with self.unpack(file) as unpacked:
-                    yield unpacked
+                yield self.unpack(file) if self.unpack else file
             except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-                raise ParibusError(f"{self.path} cannot be unpacked: {error}") from None
+                raise ParibusError(
+                    f"{self.path} cannot be read: {error}", code="unreadable"
+                ) from None
 
-    @cached_property
-    def ends(self) -> tuple[bytes, bytes]:
-        """Its first and its last bytes, at most HEAD_BYTES each: what it is recognised by."""
-        with self.open() as file:
-            head = file.read(HEAD_BYTES)
-            if self.unpack or len(head) < HEAD_BYTES:
-                return head, head
-            file.seek(max(file.seek(0, 2) - HEAD_BYTES, 0))
-            return head, file.read(HEAD_BYTES)
-
-    @property
-    def head(self) -> bytes:
-        """Its first bytes."""
-        return self.ends[0]
-
-    @property
-    def tail(self) -> bytes:
-        """Its last bytes; of a small file all of them."""
-        return self.ends[1]
-
-    @property
-    def header(self) -> str:
-        """Its first line, without its end."""
-        return self.head.partition(b"\n")[0].decode("utf-8-sig", "replace").rstrip("\r")
-
-    def has(self, word: bytes) -> bool:
-        """Return whether a word is in its first or last bytes."""
-        return any(word in end for end in self.ends)
-
-    def matches(self, pattern: re.Pattern[bytes]) -> bool:
+    def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
         """Return whether a pattern is in its first or last bytes."""
-        return any(map(pattern.search, self.ends))
+        return any(re.search(pattern, end) for end in (self.head, self.tail))
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the content in pieces of about PIECE_BYTES that end with a line.
@@ -246,7 +209,7 @@ class Source:
                 continue
             where = f"{self.path}, line {number}"
             try:
-                value = parse_json(line, where, "is it whole?", finite=False)
+                value = read_json(line, where)
             except ParibusError:
                 if line.endswith(b"\n") or number == 1:
                     raise
@@ -257,15 +220,12 @@ class Source:
             yield where, value
 
     def json(self) -> Any:
-        """Return the value of a JSON file. Raises ParibusError.
-
-        NaN and Infinity, which Python writes of losses, are numbers here.
-        """
+        """Return the value of a JSON file. Raises ParibusError."""
         with self.open() as file:
             content = file.read(RECORD_BYTES + 1)
         if len(content) > RECORD_BYTES:
             raise ParibusError(f"{self.path} has more than {RECORD_BYTES:,} bytes")
-        return parse_json(content, self.path, "is it whole?", finite=False)
+        return read_json(content, self.path)
 
     def json_part(self, name: str, kind: type) -> tuple[dict[str, Any], Any]:
         """Return the object of a JSON file and its part `name`. Raises ParibusError where that is
@@ -275,6 +235,12 @@ class Source:
         if not isinstance(part, kind):
             raise ParibusError(f"{self.path} has no valid '{name}'; the file may be cut off")
         return content, part
+
+
+def read_json(content: bytes, where: str) -> Any:
+    """Return the value of a JSON text, in which NaN and Infinity are numbers, as Python writes
+    them of losses. Raises ParibusError, which names the place `where`."""
+    return parse_json(content, where, "is it whole?", finite=False)
 
 
 class SkippedError(ParibusError):
@@ -287,31 +253,24 @@ class Reader:
 
     Attributes:
         name: how users call it.
-        says: one line about the files, for lists and documentation.
         read: returns the runs of a file; raises ParibusError where it is not of this form.
+        says: one line about the files, for lists and documentation.
         detects: whether a file is of this form, by its name and its first and last bytes.
         score: what decides where no score is named; the first that a run has.
         general: a form that others are made of, such as a table: asked after all others.
     """
 
     name: str
-    says: str
     read: Callable[[Source], Iterable[Run]]
+    says: str
     detects: Callable[[Source], bool]
     score: tuple[str, ...] = ()
     general: bool = False
 
 
-def reader(
-    name: str,
-    *,
-    says: str,
-    detects: Callable[[Source], bool],
-    score: tuple[str, ...] = (),
-    general: bool = False,
-) -> Callable[[Callable[[Source], Iterable[Run]]], Reader]:
-    """Make a function from a `Source` to runs a reader; see `Reader`."""
-    return lambda read: Reader(name, says, read, detects, score, general)
+def reader(name: str, **options: Any) -> Callable[[Callable[[Source], Iterable[Run]]], Reader]:
+    """Make a function from a `Source` to runs a reader; `options` are attributes of `Reader`."""
+    return lambda read: Reader(name, read, **options)
 
 
 SEED = re.compile(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from paribus.errors import ParibusError, nearest
-from paribus.files import file_digest
 from paribus.readers import evaluations, lines, tables, tensorboard, trackers
 from paribus.readers.port import Columns, Reader, Run, SkippedError, Source, seed_in
 from paribus.study.choices import find_declared
@@ -41,7 +39,6 @@ class Reading:
         copies: runs that were there already, and the source of the first: a log and the standard
             output beside it.
         files: how many were looked at.
-        given: the files, folders and patterns that were named.
         paths: those of a form that is known.
         notes: what readers say of files besides, a sentence each.
     """
@@ -51,15 +48,8 @@ class Reading:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     copies: list[tuple[str, str]] = field(default_factory=list)
     files: int = 0
-    given: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def add(self, other: Reading) -> None:
-        """Add what became of further files."""
-        for part in ("runs", "refused", "skipped", "given", "paths", "notes"):
-            getattr(self, part).extend(getattr(other, part))
-        self.files += other.files
 
     @property
     def counts(self) -> str:
@@ -71,31 +61,26 @@ class Reading:
             f"{len(self.refused)} refused, {len(self.skipped)} skipped"
         )
 
-    def count_once(self, arm: Callable[[Run], str] = lambda run: "") -> None:
+    def count_once(self, arm: Callable[[Run], str]) -> None:
         """Move runs that are copies of another one of the same arm from `runs` to `copies`.
 
-        A copy has equal values at all its steps, or is in a file of equal bytes, and does not
-        differ in arm, seed or source: standard output beside the log, an earlier checkpoint of the
-        same run. Trials of one file that has no times are runs, whatever their values. The longer
-        run stays, and takes the facts that only the other has. If training times differ, a program
-        ran twice with equal results: that is for the judge to see.
+        A copy has equal values at all its steps and does not differ in arm, seed or source:
+        standard output beside the log, an earlier checkpoint of the same run. The longer run stays,
+        and takes the facts that only the other has.
         """
-        kept: list[Run] = []
-        places: dict[object, list[int]] = defaultdict(list)
+        known: dict[object, Run] = {}  # by what copies have in common
+        dropped = set[Run]()
         for run in self.runs:
             keys = [(arm(run), *key) for key in _beginnings(run)]
-            candidates = dict.fromkeys(place for key in keys for place in places[key])
-            place = next((p for p in candidates if _is_copy(kept[p], run)), len(kept))
-            if place == len(kept):
-                kept.append(run)
-            else:
-                shorter, longer = sorted([run, kept[place]], key=_length)
+            twins = [known[key] for key in keys if key in known and _is_copy(known[key], run)]
+            if twins:
+                shorter, longer = sorted([run, twins[0]], key=_length)
                 longer.facts = shorter.facts | longer.facts
                 self.copies.append((shorter.source, longer.source))
-                kept[place] = longer
-            for key in keys:
-                places[key].append(place)
-        self.runs = kept
+                dropped.add(shorter)
+                run = longer
+            known |= dict.fromkeys(keys, run)
+        self.runs = [run for run in self.runs if run not in dropped]
 
 
 def _length(run: Run) -> int:
@@ -103,32 +88,26 @@ def _length(run: Run) -> int:
 
 
 def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
-    """Yield what copies of a run have in common: the beginnings of curves; without any, the content
-    of the file; and the folder of its checkpoints."""
-    long = {name: curve for name, curve in run.curves.items() if len(curve) >= LEAST_OF_A_CURVE}
-    for name, curve in long.items():
-        yield name, curve[:LEAST_OF_A_CURVE].tobytes()
-    if not long and os.path.isfile(run.path):
-        yield run.source.removeprefix(run.path), _digest(run.path, os.stat(run.path).st_mtime_ns)
+    """Yield what copies of a run have in common: the beginnings of curves, and the folder of its
+    checkpoints."""
+    for name, curve in run.curves.items():
+        if len(curve) >= LEAST_OF_A_CURVE:
+            yield name, curve[:LEAST_OF_A_CURVE].tobytes()
     folder, name = os.path.split(run.path)
     if name == "trainer_state.json":
         has_others = CHECKPOINT.fullmatch(os.path.basename(folder))
         yield os.path.dirname(folder) if has_others else folder, name
 
 
-@cache
-def _digest(path: str, changed: int) -> str:
-    return file_digest(Path(path))
-
-
 def _is_copy(first: Run, second: Run) -> bool:
     """Return whether each curve of one run is the beginning of the other's."""
     is_timed = all("train_seconds" in run.facts for run in (first, second))
     if first.items != second.items or (first.path == second.path and not is_timed):
-        return False
+        return False  # trials of one file are runs, whatever their values
     shared = first.curves.keys() & second.curves.keys()
     pairs = [(first.curves[name], second.curves[name]) for name in shared]
     signs = {(len(a) > len(b)) - (len(a) < len(b)) for a, b in pairs} - {0}
+    # Of other training times, a program ran twice with equal results.
     stated = first.facts.keys() & second.facts.keys()
     stated &= {*IDENTITY} if signs else {*IDENTITY, "train_seconds"}
     return (
@@ -152,40 +131,43 @@ def read(
     reader: str | Reader | None = None,
     *,
     columns: Columns | None = None,
-    once: bool = True,
+    arm: Callable[[Run], str] = lambda run: "",
     needed: bool = True,
 ) -> Reading:
     """Return the runs in files, in files below folders and in files that match patterns.
 
+    `new=runs/*.txt` states the fact `arm` of its runs. A run that two files hold is counted once,
+    if it is of one arm, as the function `arm` has it.
+
     `reader` is one that every file is read with: a name, the user's own as `file.py:name`, a form
     that a TOML file declares, or a Reader. Without it each file is recognised by its name and its
-    first and last bytes. `columns` says what the columns of tables mean. With `once` a run that two
-    files hold is counted once; whoever names arms by folders first calls `count_once` afterwards.
+    first and last bytes. `columns` says what the columns of tables mean.
 
     Raises ParibusError where there is no such reader and, if files are `needed`, where a path does
     not exist or a pattern matches nothing. A file that cannot be read is refused, and the others
     are read.
     """
     forced = _find_reader(reader) if isinstance(reader, str) else reader
-    reading = Reading(given=_given(paths))
-    for path, is_named in _files(reading.given, needed=needed):
+    reading = Reading()
+    for path, label, is_named in _files(paths, needed=needed):
         reading.files += 1
-        source = Source(path, columns)
         try:
+            source = Source(path, columns)
             chosen = forced or _recognise(source, is_named)
             reading.paths.append(path)
             runs = _read_runs(chosen, source)
             if not runs:
                 message = f"reader '{chosen.name}' finds no run in it"
                 raise ParibusError(f"{path}: {message}") if is_named else SkippedError(message)
+            for run in runs if label else ():
+                run.facts["arm"] = label
             reading.runs += runs
             reading.notes += source.notes
         except SkippedError as error:
             reading.skipped.append((path, str(error)))
         except ParibusError as error:
             reading.refused.append((path, str(error)))
-    if once:
-        reading.count_once()
+    reading.count_once(arm)
     return reading
 
 
@@ -211,11 +193,11 @@ def _read_runs(chosen: Reader, source: Source) -> list[Run]:
     except Exception as error:  # it may be the user's code
         if chosen in shipped_readers().values():
             raise
-        message = f"{type(error).__name__}: {error}"
-        raise ParibusError(f"{source.path}: reader '{chosen.name}' failed: {message}") from error
+        why = f"{source.path}: reader '{chosen.name}' failed: {type(error).__name__}: {error}"
+        raise ParibusError(why, code="own_code") from error
     for number, run in enumerate(runs, start=1):
         run.source = run.source or (source.path if number == 1 else f"{source.path}#{number}")
-        run.reader = chosen.name
+        run.path, run.reader = source.path, chosen.name
         run.finish()
         run.decides = run.decides or next((s for s in chosen.score if s in run.scores), "")
         if len(runs) == 1 and (seed := seed_in(source.path)) is not None:
@@ -248,18 +230,25 @@ def _recognise(source: Source, is_named: bool) -> Reader:
 
 def files_at(paths: Paths) -> list[str]:
     """Return the existing files that `read` would look at."""
-    return [path for path, _ in _files(_given(paths), needed=False)]
+    return [path for path, *_ in _files(paths, needed=False)]
 
 
-def _given(paths: Paths) -> list[str]:
-    return [os.fspath(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+def split_label(path: str) -> tuple[str, str]:
+    """Return `("new", "runs/new/*.txt")` of `new=runs/new/*.txt`; a file of that name is a file."""
+    label, equals, rest = path.partition("=")
+    is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)
+    return (label, rest) if is_label else ("", path)
 
 
-def _files(paths: Iterable[str], *, needed: bool = True) -> Iterator[tuple[str, bool]]:
-    """Yield every file once, and whether it was named itself. Raises ParibusError where a path that
-    is `needed` leads to nothing."""
-    seen: set[str] = set()
-    for path in paths:
+def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
+    """Yield every file once, its label, and whether it was named itself. Raises ParibusError where
+    a path that is `needed` leads to nothing, and for a file of two labels."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    labelled = [split_label(os.fspath(path)) for path in given]
+    seen: dict[str, str] = {}
+    for label, path in labelled:
+        if not label and any(other for other, _ in labelled):
+            raise ParibusError(f"'{path}' has no label, and others do; write label={path}")
         if os.path.isdir(path):
             files = [(os.fspath(file), False) for file in files_below(Path(path))]
         elif os.path.lexists(path):
@@ -268,9 +257,16 @@ def _files(paths: Iterable[str], *, needed: bool = True) -> Iterator[tuple[str, 
             matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
             files = [(match, True) for match in matches if not os.path.isdir(match)]
             if needed and not matches:
-                raise ParibusError(f"{path} does not exist, or matches nothing; correct it")
+                raise ParibusError(
+                    f"{path} does not exist, or matches nothing; correct it", code="missing"
+                )
         for file, is_named in files:
             real = os.path.realpath(file)
+            if (earlier := seen.get(real, label)) != label:
+                raise ParibusError(
+                    f"{file} is given as arm '{earlier}' and as arm '{label}'; keep one of them",
+                    code="conflict",
+                )
             if real not in seen:
-                seen.add(real)
-                yield file, is_named
+                seen[real] = label
+                yield file, label, is_named

@@ -14,18 +14,16 @@ import numpy as np
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
 from paribus.readers.facts import Finding
-from paribus.readers.port import Columns, Run
+from paribus.readers.port import Run
 from paribus.readers.read import Reading, files_at
 from paribus.readers.select import (
-    ROWS,
     Selection,
     group_by_arm,
+    join_label,
     read_runs,
     score_of,
     seed_of,
     select_runs,
-    split_label,
-    table_columns,
 )
 from paribus.readers.values import check_units, check_values
 from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
@@ -89,8 +87,8 @@ class Runs:
             grouped = group_by_arm(self.reading.runs, section)
             by_label = {label: grouped.get(label, []) for label in labels.values()}
             lower = declared(study)[score].better == "lower"
-            scores = [score, *(name for name in section.scores if name != score)]
-            selection = self.selection = select_runs(by_label, section, scores, lower=lower)
+            selection = select_runs(by_label, section, scores_of(study), lower=lower)
+            self.selection = selection
         by_trial: dict[Trial, Run] = {}
         for arm, label in labels.items():
             if label in selection.excluded:
@@ -100,7 +98,7 @@ class Runs:
             if surplus := len(selection.runs[label]) - len(own):
                 text = f"{plural(surplus, 'run')} of {arm} left out: the study has no such seed."
                 selection.findings.append(Finding("left_out", text))
-        self._require_all(trials, by_trial)
+        self._require_all(study, trials, by_trial)
         if study.stages:
             self._added = {by_trial[trial].path for trial in trials}
         arms: dict[str, list[Run]] = {}
@@ -119,13 +117,16 @@ class Runs:
         for trial in trials:
             yield trial, _record(study, by_trial[trial], budgets)
 
-    def _require_all(self, trials: Sequence[Trial], by_trial: Mapping[Trial, Run]) -> None:
+    def _require_all(
+        self, study: Study, trials: Sequence[Trial], by_trial: Mapping[Trial, Run]
+    ) -> None:
         missing = [trial for trial in trials if trial not in by_trial]
         if not missing or self.reading is None or self.selection is None:
             return
         reasons = [why for _, why in self.reading.refused]
         if not self.reading.runs:
-            none = f"no runs in {some(self.reading.given, 3)} yet; judge them when they are there"
+            paths = some(section_of(study).paths, 3)
+            none = f"no runs in {paths} yet; judge them when they are there"
             raise ParibusError(reasons[0] if reasons else none, code="missing")
         arm, seed = missing[0]
         n = sum(name == arm for name, _ in by_trial)
@@ -192,22 +193,18 @@ def _read_files(study: Study) -> Reading:
     section = section_of(study)
     if not section.paths:
         raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
-    columns, reader = columns_of(study), section.reader or None
-    return read_runs(section.paths, reader, columns, arm=section.arm, home=study.folder)[0]
+    return read_runs(section.paths, section, scores_of(study), home=study.folder)
 
 
-def columns_of(study: Study) -> Columns:
-    """Return what the columns of tables mean to a study."""
-    section = section_of(study)
-    scores = [name for name in study.metrics if not name.endswith(TO_TARGET)]
-    rows = {key: getattr(section, key) for key in ROWS}
-    return table_columns(scores, section.arm, section.seed, **rows)
+def scores_of(study: Study) -> list[str]:
+    """Return the scores that the files of a study have, the one that decides first."""
+    primary = study.primary.metric
+    return [primary, *(name for name in section_of(study).scores if name != primary)]
 
 
 def files_of(study: Study) -> list[str]:
     """Return the files that a study of runs names, as far as they exist."""
-    paths = [split_label(path)[1] for path in section_of(study).paths]
-    return files_at(os.path.join(study.folder, path) for path in paths)
+    return files_at(join_label(study.folder, path) for path in section_of(study).paths)
 
 
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,7 +19,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
 from paribus.readers.facts import Fact, Finding, check_facts, find_seed, list_facts, values_of
 from paribus.readers.port import NOT_FINISHED, Columns, Run, cell_text, split_seed
-from paribus.readers.read import Reading, read
+from paribus.readers.read import Reading, read, split_label
 from paribus.study.runs import RunsSection
 
 ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
@@ -65,67 +65,37 @@ class Selection:
     findings: list[Finding]
 
 
-def table_columns(
-    scores: Sequence[str], arm: str | None, seed: str | None, *, pair: bool = False, **rows: str
-) -> Columns:
-    """Return what the columns of a table mean: what is not stated may be missing, but pairs need
-    seeds. `rows` are what rows of one run differ in: `step`, `item`, `metric` and `value`."""
-    optional = {name for name, stated in (("arm", arm), ("seed", seed or pair)) if not stated}
-    seed = seed or ("seed" if any(rows.values()) or pair else "")
-    arm = "" if arm in FROM_PATH else arm or ("arm" if seed else "")
-    wide = () if rows.get("metric") else tuple(scores)
-    return Columns(wide, arm, seed, **rows, optional=frozenset(optional))
-
-
 def read_runs(
-    paths: Any,
+    paths: Iterable[str],
+    section: RunsSection,
+    scores: Sequence[str],
     reader: Any = None,
-    columns: Columns | None = None,
     *,
-    arm: str | None,
     home: Path | None = None,
-) -> tuple[Reading, str]:
-    """Return the runs in files, and what tells their arms apart: what `arm` says, the label of each
-    path that is given as `label=path`, or else the arm that logs state or their folder.
-
-    `home` is the folder of a study that names the paths, whose files may not exist yet. Raises
-    ParibusError.
-    """
-    path_list = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    by_label: dict[str, list[str]] = {}
-    for path in path_list:
-        label, rest = split_label(os.fspath(path))
-        by_label.setdefault(label, []).append(os.path.join(home or "", rest))
-    if (is_labelled := by_label.keys() != {""}) and (bare := by_label.get("")):
-        raise ParibusError(f"'{bare[0]}' has no label, and others do; write label={bare[0]}")
-    if columns and (is_labelled or arm in FROM_PATH):  # a file may be a run
-        columns = replace(columns, optional=columns.optional | {"arm", "seed"})
-    reading, labels = Reading(), dict[str, str]()
-    for label, files in by_label.items():
-        part = read(files, reader, columns=columns, once=False, needed=home is None)
-        for file in part.paths:
-            if (earlier := labels.setdefault(os.path.realpath(file), label)) != label:
-                raise ParibusError(
-                    f"{file} is given as arm '{earlier}' and as arm '{label}'; give it to one of "
-                    "them"
-                )
-        for run in part.runs if label else ():
-            run.facts["arm"] = label
-        reading.add(part)
-    if is_labelled:
-        arm = "arm"
-    elif arm is None and reading.runs and not any("arm" in run.facts for run in reading.runs):
-        arm = "folder"
-    section = RunsSection(arm=arm or "arm")
-    reading.count_once(lambda run: arm_of(run, section))
-    return reading, section.arm
+) -> Reading:
+    """Return the runs in files as a section `[runs]` states them. `home` is the folder of a study
+    that names the paths, whose files may not exist yet. Raises ParibusError."""
+    return read(
+        [join_label(home, path) for path in paths] if home else paths,
+        reader or section.reader or None,
+        columns=columns_of(section, scores),
+        arm=lambda run: arm_of(run, section),
+        needed=home is None,
+    )
 
 
-def split_label(path: str) -> tuple[str, str]:
-    """Return `("new", "runs/new/*.txt")` of `new=runs/new/*.txt`; a file of that name is a file."""
-    label, equals, rest = path.partition("=")
-    is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)
-    return (label, rest) if is_label else ("", path)
+def columns_of(section: RunsSection, scores: Sequence[str]) -> Columns:
+    """Return what the columns of tables mean."""
+    wide = () if section.metric else tuple(scores)
+    rows = {key: getattr(section, key) for key in ROWS}
+    arm = Columns.arm if section.arm in FROM_PATH else section.arm
+    return Columns(wide, arm, section.seed, **rows)
+
+
+def join_label(home: Path, path: str) -> str:
+    """Return a path from the folder `home`, with the label before it."""
+    label, rest = split_label(path)
+    return f"{label}={home / rest}" if label else str(home / rest)
 
 
 def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Run]]:
@@ -190,7 +160,9 @@ def _spell(label: str) -> str:
 def arm_of(run: Run, section: RunsSection) -> str:
     """Return what the files call the arm of a run; empty where nothing names it."""
     if section.arm not in FROM_PATH:
-        return cell_text(run.facts.get(section.arm, run.facts.get("arm", "")))
+        stated = run.facts.get(section.arm, run.facts.get("arm", ""))
+        if stated != "" or section.arm != Columns.arm or not run.source:
+            return cell_text(stated)
     path = PurePath(os.path.abspath(run.path))
     if section.arm == "name":
         return path.stem

@@ -95,18 +95,13 @@ def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
     if not data.num_rows:
         return []
     names = data.column_names
-    lacking = columns.optional - {*names}
-    columns = replace(
-        columns, **{key: "" for key in ("arm", "seed") if getattr(columns, key) in lacking}
-    )
     _require_columns(data, columns, where)
-    keys = {name: column for name in ("arm", "seed") if (column := getattr(columns, name))}
+    keys = {key: name for key in ("arm", "seed") if (name := getattr(columns, key)) in names}
     of_run = [_coded(data, column) for column in keys.values()]
-    is_by_row = not (columns.step or columns.item or columns.metric or columns.seed)
-    if columns.seed and not (columns.step or columns.item or columns.metric):
+    if not (columns.step or columns.item or columns.metric):
         columns = replace(columns, step=_find_step(data, of_run))
     codes = np.arange(data.num_rows)
-    if not is_by_row:
+    if columns.step or columns.item or columns.metric:  # otherwise each row is a run
         frame = pd.DataFrame({name: coded for name, (_, coded) in zip(keys, of_run, strict=True)})
         codes = frame.groupby(list(keys), sort=False).ngroup().to_numpy() if keys else codes * 0
     order = np.argsort(codes, kind="stable")
@@ -120,7 +115,8 @@ def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
     runs = [Run() for _ in groups]
     for name, (values, coded) in zip(keys, of_run, strict=True):
         for run, code in zip(runs, coded[order[starts]].tolist(), strict=True):
-            run.facts[name] = values[code] if name == "arm" else _fact(values[code])
+            if values[code]:
+                run.facts[name] = values[code] if name == "arm" else _fact(values[code])
     taken = columns.meant | {*keys}
     others = [name for name in names if name not in taken and names.count(name) == 1]
     for name in others:
@@ -164,6 +160,8 @@ def _require_columns(data: pa.Table, columns: Columns, where: str) -> None:
             code="conflict",
         )
     for name in columns.meant:
+        if name not in names and name in (Columns.arm, Columns.seed):
+            continue
         if name not in names:
             why = f"{where}: there is no column '{name}': {nearest(name, names)}"
             raise ParibusError(why, code="missing")
@@ -182,14 +180,17 @@ def _require_columns(data: pa.Table, columns: Columns, where: str) -> None:
 
 
 def _find_step(data: pa.Table, of_run: Sequence[tuple[Any, np.ndarray]]) -> str:
-    """Return the column of steps by which rows of one arm and seed differ; empty for none."""
+    """Return the column of steps by which rows of one arm and seed differ, from one beginning;
+    empty for none."""
     rows = pd.DataFrame({place: codes for place, (_, codes) in enumerate(of_run)})
-    if not rows.duplicated().any():
+    if len(of_run) < 2 or not rows.duplicated(keep=False).all():
         return ""
     for name in dict.fromkeys(data.column_names):
         if STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs"):
             steps = [as_number(value) for value in data.column(name).to_pylist()]
-            if None not in steps and not rows.assign(step=steps).duplicated().any():
+            runs = rows.assign(step=steps)
+            first = runs.groupby([*rows]).step.min() if None not in steps else None
+            if first is not None and first.nunique() == 1 and not runs.duplicated().any():
                 return name
     return ""
 

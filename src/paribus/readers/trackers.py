@@ -21,11 +21,12 @@ from paribus.readers.port import (
     as_float,
     as_number,
     is_number,
+    read_json,
     reader,
     split_seed,
 )
 from paribus.readers.tables import read_table
-from paribus.untrusted_io import MIB, is_regular, parse_json, read_text, regular_path
+from paribus.untrusted_io import MIB, is_regular, read_text, regular_path
 
 # What is logged beside scores, by the end of its name.
 COSTS = ("runtime", "per_second", "learning_rate", "total_flos", "epoch", "step")
@@ -139,9 +140,7 @@ def trackio(source: Source) -> Iterator[Run]:
 
 
 def _parse(text: Any, source: Source) -> dict[str, Any]:
-    return flatten(
-        as_dict(parse_json(str(text).encode(), source.path, "is it whole?", finite=False))
-    )
+    return flatten(as_dict(read_json(str(text).encode(), source.path)))
 
 
 @reader(
