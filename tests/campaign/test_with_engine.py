@@ -40,9 +40,9 @@ def test_a_campaign_of_the_engine(tmp_path, monkeypatch):
             try_idea(campaign, "hot", RATE, run=stopped_after(n_finished))
     code, out, _ = verb("try", "night", "hot", "--json")
     assert code == 0
-    stopped = json.loads(out)["ideas"][0]
+    stopped = json.loads(out)["ideas"]["hot"]
     assert verb("new", "again", "--baseline", "study.toml", "--screen-iterations", 50)[0] == 0
-    straight = json.loads(verb("try", "again", "hot", *HOT, "--json")[1])["ideas"][0]
+    straight = json.loads(verb("try", "again", "hot", *HOT, "--json")[1])["ideas"]["hot"]
     assert stopped["confirm"] == straight["confirm"]
     assert len(list(Path("night/ideas").rglob("seed-*/manifest.json"))) == 14
     code, out, _ = verb("try", "night", "cold", "--set", "training.optimizer.learning_rate=1e-4")
@@ -53,7 +53,7 @@ def test_a_campaign_of_the_engine(tmp_path, monkeypatch):
     assert main(["run", str(confirm / "study.json"), "--results", str(confirm)]) == 2
     assert not list(Path("night").rglob("test_part.json"))
     told = json.loads(verb("end", "night", "--json")[1])
-    assert told["ended"]["opened"]
+    assert told["opened"]
     assert list(Path("night").rglob("test_part.json")) == [Path("night/final/test_part.json")]
-    assert told["ended"]["verdicts"]["hot"]["word"] == "BETTER"
-    assert told["ended"]["verdicts"]["hot"]["effect"] != stopped["confirm"]["effect"]
+    assert told["verdicts"]["hot"]["word"] == "BETTER"
+    assert told["verdicts"]["hot"]["effect"] != stopped["confirm"]["effect"]

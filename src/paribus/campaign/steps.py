@@ -49,31 +49,90 @@ def try_idea(
     Raises ParibusError on bad input, with nothing recorded, and if a trial fails.
     """
     with campaign.lock():
-        if name not in campaign.ideas:
-            _require_new(campaign, name, overrides or {})
-            _begin(campaign, name, dict(overrides or {}), register)
-        elif overrides not in (None, campaign.ideas[name].overrides):
-            was = campaign.ideas[name].overrides
-            raise ParibusError(f"idea '{name}' was tried with {was}; give this one another name")
-        if campaign.ideas[name].state == "screening":
-            _screen(campaign, campaign.ideas[name], run, register)
-        if campaign.ideas[name].state == "confirming":
-            _confirm(campaign, campaign.ideas[name], run, register)
-    return campaign.ideas[name]
+        _require_new(campaign, name, overrides)
+        idea = campaign.ideas.get(name) or Idea(overrides=dict(overrides or {}))
+        if idea.state == "screening":
+            _screen(campaign, name, idea, run, register)
+        if idea.state == "confirming":
+            _confirm(campaign, name, idea, run, register)
+    return idea
 
 
-def end(campaign: Campaign, *, run: Run = run, register: Register = register) -> dict[str, Any]:
+def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None) -> None:
+    """Raise ParibusError where an idea can neither be tried nor continued."""
+    why = ""
+    same = [known for known, idea in campaign.ideas.items() if idea.overrides == overrides]
+    if campaign.is_ending:
+        why = f"{campaign.path} has ended; begin another campaign"
+    elif name in campaign.ideas:
+        if overrides is not None and name not in same:
+            why = f"idea '{name}' was tried otherwise; give this one another name"
+    elif not overrides:
+        why = f"no idea '{name}': {nearest(name, list(campaign.ideas))}; or add --set key=value"
+    elif name == campaign.study.baseline:
+        why = f"'{name}' is the baseline; give the idea another name"
+    elif same:
+        why = f"idea '{same[0]}' set the same; it is not tested twice"
+    if why:
+        raise ParibusError(why)
+
+
+def _screen(campaign: Campaign, name: str, idea: Idea, run: Run, register: Register) -> None:
+    """Train few seeds. An idea passes if its mean change is an improvement."""
+    campaign.study_of(name, {name: idea.overrides})  # refuse what is not an arm
+    study = campaign.study_of(f"{name}-screen", {name: idea.overrides}, screen=True)
+    folder = campaign.results_of(name, "screen")
+    is_new = name not in campaign.ideas
+    if is_new:
+        shutil.rmtree(folder.parent, ignore_errors=True)  # left by a process that was killed
+    try:
+        register(study, folder)  # tries its code: a mistake there is no failed idea
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+        raise
+    campaign.ideas[name] = idea
+    campaign.save()
+    try:
+        analysis = _analysed(campaign, study, folder, run, register)
+    except ParibusError as error:
+        idea.state, idea.why = "failed", str(error)
+        campaign.save()
+        raise
+    idea.screen, why = _measured(analysis, name)
+    idea.why = why or ("" if idea.screen["better"] else "not better at the seeds of the screen")
+    if idea.why:
+        idea.state = "dropped"
+    else:
+        idea.state, idea.level = "confirming", campaign.next_level
+        campaign.tested.append(name)
+    campaign.save()
+
+
+def _confirm(campaign: Campaign, name: str, idea: Idea, run: Run, register: Register) -> None:
+    """Test on fresh seeds. An idea is kept if it is better with a p at or below its level."""
+    study = campaign.study_of(f"{name}-confirm", {name: idea.overrides})
+    folder = campaign.results_of(name, "confirm")
+    idea.confirm, why = _measured(_analysed(campaign, study, folder, run, register), name)
+    p, level = idea.confirm["p"], idea.level or 0.0
+    idea.why = why or ("" if idea.confirm["better"] else "not better at the fresh seeds")
+    idea.why = idea.why or ("p above the level" if p is None or p > level else "")
+    idea.state = "not kept" if idea.why else "kept"
+    campaign.save()
+
+
+def end(campaign: Campaign, *, run: Run = run, register: Register = register) -> None:
     """Judge the kept ideas on the sealed test part, which is opened once.
 
-    Returns the event that ended the campaign. No idea can be tried afterwards.
+    No idea can be tried afterwards.
     """
     with campaign.lock():
-        if campaign.ended is not None:
-            return campaign.ended
-        kept = {i.name: i.overrides for i in campaign.ideas.values() if i.state == "kept"}
-        if not campaign.is_ending:
-            campaign.add("ending", kept=list(kept))
-        verdicts: dict[str, Any] = {}
+        if campaign.verdicts is not None:
+            return
+        campaign.is_ending = True
+        campaign.save()
+        kept = {name: i.overrides for name, i in campaign.ideas.items() if i.state == "kept"}
+        verdicts: dict[str, dict[str, Any]] = {}
         if kept:
             folder, study = campaign.path / "final", campaign.study_of("final", kept)
             analysis = _analysed(campaign, study, folder, run, register, is_final=True)
@@ -84,70 +143,8 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
             for verdict in decided:
                 keys = ("word", "effect", "low", "high", "p", "adjusted_p")
                 verdicts[verdict.arm] = {key: getattr(verdict, key) for key in keys}
-        opened = bool(kept and campaign.study.facts.seals_test)
-        campaign.add("ended", opened=opened, verdicts=verdicts)
-        assert campaign.ended is not None
-        return campaign.ended
-
-
-def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any]) -> None:
-    """Raise ParibusError where an idea cannot be tried."""
-    ideas, why = campaign.ideas, ""
-    same = [idea.name for idea in ideas.values() if idea.overrides == overrides]
-    if campaign.is_ending:
-        why = f"{campaign.path} has ended; begin another campaign"
-    elif not overrides:
-        why = f"there is no idea '{name}': {nearest(name, list(ideas))}" if ideas else ""
-        why = why or f"idea '{name}' sets nothing; add --set key=value"
-    elif name == campaign.study.baseline:
-        why = f"'{name}' is the baseline; give the idea another name"
-    elif same:
-        why = f"idea '{same[0]}' set the same; it is not tested twice"
-    if why:
-        raise ParibusError(why)
-
-
-def _begin(campaign: Campaign, name: str, overrides: Mapping[str, Any], register: Register) -> None:
-    """Record an idea and register its screen, which tries its code."""
-    campaign.study_of(name, {name: overrides})  # refuse what is not an arm before it is recorded
-    folder = campaign.results_of(name, "screen")
-    study = campaign.study_of(f"{name}-screen", {name: overrides}, screen=True)
-    shutil.rmtree(folder.parent, ignore_errors=True)  # left by a process that was killed
-    try:
-        register(study, folder)
-    except BaseException:
-        shutil.rmtree(folder.parent, ignore_errors=True)
-        raise
-    campaign.add("begun", idea=name, overrides=overrides)
-
-
-def _screen(campaign: Campaign, idea: Idea, run: Run, register: Register) -> None:
-    """Train few seeds. An idea passes if its mean change is an improvement."""
-    study = campaign.study_of(f"{idea.name}-screen", {idea.name: idea.overrides}, screen=True)
-    folder = campaign.results_of(idea.name, "screen")
-    register(study, folder)
-    try:
-        analysis = _analysed(campaign, study, folder, run, register)
-    except ParibusError as error:
-        campaign.add("failed", idea=idea.name, state="failed", why=str(error))
-        raise
-    measured, why = _measured(analysis, idea.name)
-    why = why or ("" if measured["better"] else "not better at the seeds of the screen")
-    state = {"state": "dropped"} if why else {"state": "confirming", "level": campaign.next_level}
-    campaign.add("screened", idea=idea.name, screen=measured, why=why, **state)
-
-
-def _confirm(campaign: Campaign, idea: Idea, run: Run, register: Register) -> None:
-    """Test on fresh seeds. An idea is kept if it is better with a p at or below its level."""
-    study = campaign.study_of(f"{idea.name}-confirm", {idea.name: idea.overrides})
-    folder = campaign.results_of(idea.name, "confirm")
-    measured, why = _measured(_analysed(campaign, study, folder, run, register), idea.name)
-    assert idea.level is not None
-    why = why or ("" if measured["better"] else "not better at the fresh seeds")
-    if not why and (measured["p"] is None or measured["p"] > idea.level):
-        why = "p above the level"
-    state = "not kept" if why else "kept"
-    campaign.add("confirmed", idea=idea.name, confirm=measured, state=state, why=why)
+        campaign.verdicts, campaign.opened = verdicts, bool(kept) and study.facts.seals_test
+        campaign.save()
 
 
 def _analysed(
@@ -166,11 +163,11 @@ def _analysed(
     home = ResultsFolder(folder)
     missing = [trial for trial in study.trials if not home.trial(*trial).is_finished]
     sources = {trial: _same_trial(campaign, study, *trial) for trial in missing}
-    lost = [trial for trial, source in sources.items() if source is None]
+    lost = [f"{arm}/seed-{seed}" for (arm, seed), source in sources.items() if source is None]
     if is_final and lost:
         raise ParibusError(
-            f"no trial of {campaign.path} is {lost[0][0]}/seed-{lost[0][1]} as its arm is now; "
-            "restore the records and the code that it was trained with",
+            f"no trial of {campaign.path} is {lost[0]} as its arm is now; restore the records and "
+            "the code that it was trained with",
             code="changed",
         )
     if len(lost) < len(missing) and not home.exists:
@@ -188,15 +185,15 @@ def _measured(analysis: Analysis, arm: str) -> tuple[dict[str, Any], str]:
     """Return an arm's change on the primary endpoint, and why it cannot be judged, if so."""
     contrast = analysis.contrast(arm)
     decided, n_seeds = contrast.decided, len(analysis.study.seeds)
-    n_lost = n_seeds - len(contrast.seeds)
-    reasons = [pair.why for pair in analysis.left_out if pair.arm == arm]
-    lost = f"{n_lost} of {n_seeds} pairs cannot be compared: {next(iter(reasons), 'diverged')}"
     whys = [
         analysis.unregistered,
         *(f"{missing} is missing" for missing in analysis.missing_of(contrast)),
         *(f"{control.name}: {control.detail}" for control in analysis.broken(arm)),
-        *([lost] if n_lost else []),
     ]
+    if n_lost := n_seeds - len(contrast.seeds):
+        reasons = [pair.why for pair in analysis.left_out if pair.arm == arm]
+        reason = next(iter(reasons), "diverged")
+        whys.append(f"{n_lost} of {n_seeds} pairs cannot be compared: {reason}")
     why = next(filter(None, whys), "")
     if decided is None:
         return {"better": False, "effect": None, "p": None}, why or contrast.why_not

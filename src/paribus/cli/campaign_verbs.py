@@ -58,7 +58,7 @@ def new(
         screen_seeds=tuple(screen_seeds) if screen_seeds else None,
         screen_iterations=screen_iterations,
     )
-    _show(campaign, [], json=json)
+    _show(campaign, {}, json=json)
 
 
 def try_(
@@ -80,7 +80,7 @@ def try_(
     campaign = open_campaign(folder)
     console.stderr = console.stderr or json
     idea = try_idea(campaign, name, parse_overrides(set_) or None, **_runners(where))
-    _show(campaign, [idea], json=json)
+    _show(campaign, {name: idea}, json=json)
     return 0 if idea.state == "kept" else EXIT_NOT_KEPT
 
 
@@ -89,7 +89,7 @@ def status(folder: CampaignPath, *, json: Json = False) -> None:
     from paribus.campaign import open_campaign
 
     campaign = open_campaign(folder)
-    _show(campaign, list(campaign.ideas.values()), json=json)
+    _show(campaign, campaign.ideas, json=json)
 
 
 def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None:
@@ -100,7 +100,7 @@ def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None
     campaign = open_campaign(folder)
     console.stderr = console.stderr or json
     end_campaign(campaign, **_runners(where))
-    _show(campaign, list(campaign.ideas.values()), json=json)
+    _show(campaign, campaign.ideas, json=json)
 
 
 def _runners(where: Crew) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _runners(where: Crew) -> dict[str, Any]:
     return {"run": run, "register": register}
 
 
-def _show(campaign: Campaign, ideas: list[Idea], *, json: bool) -> None:
+def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool) -> None:
     from paribus.campaign import ideas_table, standing
     from paribus.campaign import status as as_json
 
@@ -128,4 +128,4 @@ def _show(campaign: Campaign, ideas: list[Idea], *, json: bool) -> None:
         return
     if ideas:
         show(ideas_table(ideas))
-    show(*map(escape, standing(campaign)))
+    show(escape(standing(campaign)))
