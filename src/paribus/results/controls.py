@@ -167,32 +167,19 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 def _summarise(findings: list[Labelled]) -> Finding:
     """Return the worst state, what was seen there, and in how many of the seeds."""
-    states = {state for _, state, _ in findings}
-    state = next(state for state in WORST if state in states)
-    trials: dict[str, list[str]] = {}  # by what was seen: a digest is another one in every seed
-    for label, finding_state, text in findings:
-        if finding_state == state:
-            trials.setdefault(text, []).append(label)
-    labels = list(dict.fromkeys(label for of_text in trials.values() for label in of_text))
+    state = min((state for _, state, _ in findings), key=WORST.index)
+    worst = [(label, text) for label, finding_state, text in findings if finding_state == state]
+    labels, texts = (list(dict.fromkeys(column)) for column in zip(*worst, strict=True))
+    # A digest is another one in every seed.
+    shown = texts[: 1 if state in ("declared", "broken") else MOST_TEXTS]
+    if state in ("held", "not proven") and (n_hidden := len(texts) - len(shown)):
+        shown.append(f"and {n_hidden} more")
     n, total = _seeds(labels), _seeds([label for label, _, _ in findings])
-    texts = list(trials)
-    summary = texts[0]
-    if state in ("held", "not proven"):  # of one that is broken the first is an example
-        named = len(texts) > 1 and state != "held"
-        shown = texts[:MOST_TEXTS]
-        summary = "; ".join(f"{text} ({some(trials[text])})" if named else text for text in shown)
-        n_hidden = len(texts) - MOST_TEXTS
-        summary += f"; and {n_hidden} more" if n_hidden > 0 else ""
     # Of what is alike in all pairs no trial is named, so that two arms are told the same words.
-    is_everywhere = len(texts) == 1 and all(
-        finding_state == state for _, finding_state, _ in findings
-    )
-    is_named = len(texts) > 1 and state == "not proven"  # each text has its own
-    is_unnamed = state == "held" or is_named or (is_everywhere and total > 1)
-    where = [] if is_unnamed else [some(labels)]
+    is_everywhere = n == total > 1 and len(texts) == 1
+    where = [] if state == "held" or is_everywhere else [some(labels)]
     where += [f"{n} of {total} seeds"] if total > 1 else []
-    text = f"{summary} ({': '.join(where)})" if where else summary
-    return state, text  # type: ignore[return-value]
+    return state, "; ".join(shown) + (f" ({': '.join(where)})" if where else "")
 
 
 def _seeds(labels: Iterable[str]) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from paribus.files import file_digest
@@ -16,43 +15,28 @@ from paribus.results.store import ResultsFolder
 from paribus.untrusted_io import is_regular
 
 
-@dataclass(frozen=True)
-class Now:
-    """Present state of the judged files.
-
-    Attributes:
-        same: how many are as they were.
-        changed: those that have other bytes now, as paths from here.
-        gone: how many are not there any more.
-    """
-
-    same: int
-    changed: tuple[str, ...]
-    gone: int
-
-
 def digests(paths: Iterable[str], home: Path) -> dict[str, str]:
     """Return SHA-256 of the files among `paths`, by their path from the results folder `home`."""
     files = {name_of(path, home): Path(path) for path in paths if is_regular(Path(path))}
     return {name: file_digest(files[name]) for name in sorted(files)}
 
 
-def now(judged: Mapping[str, str], home: Path) -> Now:
-    """Return what has become of the files of `home` whose digests were `judged`."""
+def changed_since(judged: Mapping[str, str], home: Path) -> tuple[list[str], int]:
+    """Return which files of `home` have other bytes than were `judged`, as paths from here, and how
+    many are gone."""
     paths = {name: Path(os.path.normpath(home.absolute() / name)) for name in judged}
     present = {name: path for name, path in paths.items() if is_regular(path)}
-    changed = [file for name, file in present.items() if file_digest(file) != judged[name]]
-    shown = tuple(os.path.relpath(file) for file in changed)
-    return Now(len(present) - len(changed), shown, len(judged) - len(present))
+    other = [file for name, file in present.items() if file_digest(file) != judged[name]]
+    return [os.path.relpath(file) for file in other], len(judged) - len(present)
 
 
 def changed(folder: ResultsFolder) -> str:
     """Return which files changed after they were judged, in words; empty where none did."""
     record = folder.read_runs()
-    files = now(record.sha256, folder.path).changed if record else ()
-    if not files:
+    files, _ = changed_since(record.sha256, folder.path) if record else ([], 0)
+    if record is None or not files:
         return ""
-    count = f"{len(files)} of {plural(len(record.sha256), 'file')}" if record else ""
+    count = f"{len(files)} of {plural(len(record.sha256), 'file')}"
     return f"{count} changed after {folder.path} was judged, such as {files[0]}"
 
 

@@ -31,7 +31,6 @@ from paribus.rng import key
 from paribus.study import (
     MEASURING,
     Study,
-    changed_sources,
     custom_code,
     is_untuned,
     measuring_record,
@@ -338,18 +337,3 @@ def keep_sources(study: Study, results: Path) -> dict[str, str]:
         if results / SOURCES / name != file:  # not where the study was read from there
             write_bytes(results / SOURCES / name, content)
     return kept
-
-
-def require_same_sources(study: Study, trials: Mapping[tuple[str, int], dict[str, Any]]) -> None:
-    """Raise ParibusError where the custom code of a trial is not what it was trained with.
-
-    `trials` is trial.json by (arm, seed).
-    """
-    for (arm, seed), trial in trials.items():
-        now = own_digests(study.setting(arm), study.folder)
-        if changed := changed_sources(trial["own_modules"], now):
-            raise ParibusError(
-                f"{', '.join(sorted(changed))} in {study.folder} is not what trial "
-                f"{arm}/seed-{seed} was trained with; restore it",
-                code="changed",
-            )

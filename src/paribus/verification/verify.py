@@ -185,12 +185,13 @@ def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
     if not record.sha256:
         checked.append("no files of runs: their digests were not recorded")
         return
-    now = judged_files.now(record.sha256, results.path)
+    changed, gone = judged_files.changed_since(record.sha256, results.path)
+    n_same = len(record.sha256) - len(changed) - gone
     checked.append(
-        f"{now.same} of {plural(len(record.sha256), 'file')} of runs as they were judged"
-        + (f"; {now.gone} not there any more" if now.gone else "")
+        f"{n_same} of {plural(len(record.sha256), 'file')} of runs as they were judged"
+        + (f"; {gone} not there any more" if gone else "")
     )
-    for path in now.changed:
+    for path in changed:
         yield f"{path} was changed after it was judged"
 
 

@@ -21,7 +21,6 @@ from paribus.errors import ParibusError, require_positive
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
 from paribus.results.read import trial_rows
-from paribus.results.registration import require_same_sources
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.queue import Task
@@ -107,7 +106,6 @@ def evaluate(
         request["weights"] = {"step": step, "average_last": average_last}
         for trial in loaded.finished:
             trial.require_weights(step, average_last)
-    require_same_sources(study, loaded.trials)
     with folder.lock():
         if kind == "own":
             suite = _suite(study, folder)
