@@ -134,8 +134,6 @@ def lossy(kind: str) -> HuggingFaceTokenizer:
     tokenizer = train(alphabet=kind != "alphabet", end=None if kind == "no end" else "</s>")
     if kind == "normalizer":
         tokenizer.normalizer = normalizers.Lowercase()
-    if kind == "dropout":
-        tokenizer.model.dropout = 0.1
     if kind == "model":
         tokenizer.model = models.WordLevel({"a": 0}, unk_token="a")
     if kind == "not special":
@@ -147,11 +145,10 @@ def lossy(kind: str) -> HuggingFaceTokenizer:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("prefix", r"loses text: document 1, character 1: 'The' is read as ' The'"),
-        ("normalizer", r"loses text: document 1, character 1: 'The' is read as 'the'"),
+        ("prefix", "loses text of document 1"),
+        ("normalizer", "loses text of document 1"),
         ("alphabet", r"has not all 256 bytes in its vocabulary"),
         ("no end", r"several documents need an end-of-document .* has none of <\|endoftext"),
-        ("dropout", r"drops merges at random \(dropout = 0.1\)"),
         ("model", r"has not all 256 bytes in its vocabulary"),
     ],
 )

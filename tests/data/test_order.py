@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.data import consumption, load_dataset, source
+from paribus.engine.data import consumption, load_dataset
 from paribus.engine.data.order import Windows, document_places, permuted
 from paribus.engine.setting import Data
 
@@ -101,18 +101,3 @@ def test_the_budget_is_met_exactly(order, pack, tmp_path):
         for start in dataset.windows.starts(5, t, 3):
             seen[start + 1 : start + 17] += 1
     assert used["times_seen"] == np.bincount(seen).tolist()
-
-
-def test_places_of_a_large_text(tmp_path, monkeypatch):
-    for i in range(20):
-        (tmp_path / f"{i:02}.txt").write_text("abc " * (3 + 7 * i % 40))
-    data = Data(corpus="text", path=".", seq_len=16, order="epoch", pack="documents")
-    small = load_dataset(data, tmp_path)
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / ".cache"))
-    monkeypatch.setattr(source, "SMALL_BYTES", 0)
-    large = load_dataset(data, tmp_path)
-    assert isinstance(large.windows.places, np.memmap)
-    for t in range(9):
-        assert (small.windows.starts(1, t, 4) == large.windows.starts(1, t, 4)).all()
-    again = load_dataset(data, tmp_path).windows.places
-    assert again is not None and again[:].tolist() == large.windows.places[:].tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -120,7 +120,15 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
         train[name], hashes[name] = texts.tokens(split.train[name], name)
         _require_window(train[name], data, "training", name)
     _require_window(validation, data, VALIDATION)
-    windows = {name: windows_of(ids, end, data, hashes[name]) for name, ids in train.items()}
+    windows = {
+        name: Windows(
+            len(ids),
+            data.seq_len,
+            data.order,
+            document_places(ids, end, data.seq_len) if data.pack == "documents" else None,
+        )
+        for name, ids in train.items()
+    }
     digests = {
         "corpus": texts.scans[CORPUS].digest,
         "vocabulary": texts.tokenizer.digest,
@@ -198,16 +206,3 @@ def _join(texts: Mapping[str, Tokens], hashes: Mapping[str, str]) -> Tokens:
     return cached_tokens(identity, lambda: chain.from_iterable(map(chunks, parts)), parts[0].dtype)[
         0
     ]
-
-
-def windows_of(train: Tokens, end: int | None, data: Data, train_digest: str) -> Windows:
-    """Return the windows of the training text `train`, whose digest is `train_digest`."""
-    places: Tokens | None = None
-    if data.pack == "documents":
-        make = partial(document_places, train, end, data.seq_len)
-        if isinstance(train, np.memmap):
-            identity = {"places in": train_digest, "seq_len": data.seq_len, "end": end}
-            places, _ = cached_tokens(identity, lambda: [make()], np.dtype("<u8"))
-        else:
-            places = make()
-    return Windows(len(train), data.seq_len, data.order, places)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from paribus.engine.data.corpora import corpus
+from paribus.engine.data.corpora import Corpus, corpus
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, nearest
 from paribus.untrusted_io import TEXT_BYTES, files_below, open_regular
@@ -50,42 +50,20 @@ def huggingface(data: Data, folder: Path) -> Iterator[str]:
     return _rows(data, folder, data.name)
 
 
-_FINEWEB, _STORIES = "HuggingFaceFW/fineweb-edu", "roneneldan/TinyStories"
-_WIKITEXT, _RAW = "Salesforce/wikitext", "wikitext-103-raw-v1"  # raw: no words replaced by <unk>
-
-
-@corpus(
-    "fineweb-edu",
-    files=lambda data, folder: _local_files(folder, _FINEWEB),
-    reads=("subset", *_KEYS),
-)
-def fineweb_edu(data: Data, folder: Path) -> Iterator[str]:
-    """Yield web pages (Penedo et al. 2024, arXiv 2406.17557), by default of the sample of 10
-    billion GPT-2 tokens.
-
-    ODC-By 1.0 and the terms of use of Common Crawl, as on the cards of FineWeb2 and of copies of
-    this set; its own card was not at hand.
-    """
-    return _rows(data, folder, _FINEWEB, "sample-10BT")
-
-
-@corpus("tinystories", files=lambda data, folder: _local_files(folder, _STORIES), reads=_KEYS)
-def tinystories(data: Data, folder: Path) -> Iterator[str]:
-    """Yield 1.92 GB of stories by GPT-3.5 and GPT-4 in the words of a child.
-
-    Eldan & Li 2023, arXiv 2305.07759; CDLA-Sharing-1.0, as its repository showed on 2026-11-22.
-    """
-    return _rows(data, folder, _STORIES)
-
-
-@corpus("wikitext-103", files=lambda data, folder: _local_files(folder, _WIKITEXT), reads=_KEYS)
-def wikitext_103(data: Data, folder: Path) -> Iterator[str]:
-    """Yield the good and featured articles of Wikipedia (Merity et al. 2016, arXiv 1609.07843).
-
-    28,475 for training in 1.8 million lines, and 60 each in the splits validation and test;
-    CC BY-SA 3.0 and GFDL, as its repository showed on 2026-11-22.
-    """
-    return articles(_rows(data, folder, _WIKITEXT, _RAW))
+def _well_known(
+    name: str,
+    dataset: str,
+    subset: str | None = None,
+    *keys: str,
+    join: Callable[[Iterator[str]], Iterator[str]] = iter,
+) -> Corpus:
+    """Return the corpus `name` of a data set of the hub; `join` makes documents of its rows."""
+    return Corpus(
+        name,
+        frozenset((*_KEYS, *keys)),
+        read=lambda data, folder: join(_rows(data, folder, dataset, subset)),
+        files=lambda data, folder: _local_files(folder, dataset),
+    )
 
 
 def articles(lines: Iterable[str]) -> Iterator[str]:
@@ -141,3 +119,18 @@ def _rows(data: Data, folder: Path, name: str, subset: str | None = None) -> Ite
             f"cannot read the data set '{name}' ({type(error).__name__}: {str(error)[:200]}); "
             "check data.name, data.subset, data.split and data.revision, and the network"
         ) from None
+
+
+# Web pages (Penedo et al. 2024, arXiv 2406.17557), by default of the sample of 10 billion GPT-2
+# tokens. ODC-By 1.0 and the terms of use of Common Crawl, as on the cards of FineWeb2 and of copies
+# of this set; its own card was not at hand.
+fineweb_edu = _well_known("fineweb-edu", "HuggingFaceFW/fineweb-edu", "sample-10BT", "subset")
+# 1.92 GB of stories by GPT-3.5 and GPT-4 in the words of a child. Eldan & Li 2023, arXiv
+# 2305.07759; CDLA-Sharing-1.0, as its repository showed on 2026-11-22.
+tinystories = _well_known("tinystories", "roneneldan/TinyStories")
+# Good and featured articles of Wikipedia (Merity et al. 2016, arXiv 1609.07843), no words replaced
+# by <unk>: 28,475 for training in 1.8 million lines, and 60 each in the splits validation and test;
+# CC BY-SA 3.0 and GFDL, as its repository showed on 2026-11-22.
+wikitext_103 = _well_known(
+    "wikitext-103", "Salesforce/wikitext", "wikitext-103-raw-v1", join=articles
+)
