@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from paribus.readers import Run as Run
     from paribus.readers import Source as Source
     from paribus.readers import reader as reader
-    from paribus.runs.trackers import EachTrial as EachTrial
     from paribus.study import Study as Study
     from paribus.study.trainer import Declaration as Declaration
     from paribus.study.trainer import TestText as TestText
@@ -65,7 +64,6 @@ _HOMES = {
         "paribus.engine.training": "Moment Taken Update average loss optimizer schedule",
         "paribus.metric": "ItemSums Metric",
         "paribus.readers": "Run Source reader",
-        "paribus.runs.trackers": "EachTrial",
         "paribus.study": "Study",
         "paribus.study.choices": "Options",
         "paribus.study.trainer": "Declaration TestText Trainer TrialRecord",

@@ -94,12 +94,6 @@ def _store(file: BinaryIO, content: bytes) -> None:
     file.flush()
 
 
-def add_line(path: Path, line: str) -> None:
-    """Add a line to a file that is read while it grows. Raises ParibusError where that fails."""
-    with _errors_named(path), path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-
-
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder to write into, which becomes `path` at the end and is gone after an error.

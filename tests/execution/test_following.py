@@ -43,7 +43,7 @@ def queue_of(results: Results) -> Queue:
     """Return the queue of a run in the folder of some results."""
     queue = Queue.of(results.path)
     executor = {"backend": "local", "options": {}}
-    queue.open(Order({}, "/", str(results.path), "stacked", {}, executor, {}, "/"))
+    queue.open(Order({}, "/", str(results.path), "stacked", {}, executor, "/"))
     return queue
 
 

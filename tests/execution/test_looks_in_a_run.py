@@ -7,7 +7,6 @@ import pytest
 
 import paribus
 from paribus.analysis import analyse
-from paribus.errors import ParibusError
 from paribus.results import load_results
 from paribus.results.store import ResultsFolder
 from paribus.runs import advance as looking
@@ -80,14 +79,12 @@ def test_running_it_again_trains_and_looks_no_more(looked):
     assert len(again.finished) == 17
 
 
-def test_edited_looks_stop_the_run(looked, tmp_path):
-    study, results = looked
+def test_edited_looks_are_seen(looked, tmp_path):
+    _, results = looked
     copy = shutil.copytree(results.path, tmp_path / "copy")
     there = json.loads((copy / "looks.json").read_text())
     there["looks"] = there["looks"][:1]
     there["looks"][0]["contrasts"]["again"]["endpoints"]["validation_loss"]["p"] = 0.9
     with ResultsFolder(copy).sealing("looks.json"):
         (copy / "looks.json").write_text(json.dumps(there))
-    with pytest.raises(ParibusError, match=r"look 1 of looks\.json is not what the trials give"):
-        paribus.run(study, copy, workers=1)
     assert any("looks.json is not what" in line for line in verify(copy).findings)

@@ -21,7 +21,7 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.runs.executors import find_backend
-from paribus.runs.standing import job_rows
+from paribus.runs.standing import job_states
 
 from .job_backend import assert_like_here, command_study, toml_of
 from .test_run import canonical_bytes
@@ -110,7 +110,7 @@ def test_status_and_cancel(trained, tmp_path, capsys):
     ).stdout.strip()
     try:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        until(lambda: any(row.state == "running" for row in job_rows(results)))
+        until(lambda: any(row.phase == "running" for row in job_states(results)))
         assert main(["run", str(file), "--results", str(results), *given]) == 2
         assert f"process {process.pid} on" in capsys.readouterr().err
         process.kill()
@@ -118,7 +118,7 @@ def test_status_and_cancel(trained, tmp_path, capsys):
         assert main(["status", str(results)]) == 0
         assert "scheduler says" in capsys.readouterr().out
         assert main(["cancel", str(results)]) == 0
-        until(lambda: all(row.state not in ("running", "queued") for row in job_rows(results)))
+        until(lambda: all(row.phase not in ("running", "queued") for row in job_states(results)))
         assert other in _said("squeue", "-h", "-o", "%i").split()
     finally:
         subprocess.run(["scancel", other], check=False)
@@ -141,26 +141,26 @@ def test_a_job_goes_on(trained, tmp_path, what):
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        until(lambda: any(row.doing for row in job_rows(results)))
-        (row,) = [row for row in job_rows(results) if row.doing]
+        until(lambda: any(row.doing for row in job_states(results)))
+        (row,) = [row for row in job_states(results) if row.doing]
         if what == "its time is over":
-            subprocess.run(["scancel", "--batch", "--signal", "USR2", row.job], check=True)
+            subprocess.run(["scancel", "--batch", "--signal", "USR2", row.id], check=True)
         elif what == "it is preempted":
             all_of_it = ["-p", URGENT, "-N", "2", "--exclusive", "--wrap", "sleep 5"]
             subprocess.run(["sbatch", *all_of_it], cwd=tmp_path, check=True)
         else:
             node = ["scontrol", "update", f"nodename={row.node}"]
-            there = _processes_of(row.job)
+            there = _processes_of(row.id)
             assert there
             subprocess.run([*node, "state=down", "reason=test"], check=True)
-            until(lambda: _restarts(row.job))
+            until(lambda: _restarts(row.id))
             until(lambda: not any(map(_is_left, there)))
             subprocess.run([*node, "state=resume"], check=False)  # it may have come back by itself
-        until(lambda: _restarts(row.job))
-        subprocess.run(["scontrol", "update", f"jobid={row.job}", "starttime=now"], check=False)
+        until(lambda: _restarts(row.id))
+        subprocess.run(["scontrol", "update", f"jobid={row.id}", "starttime=now"], check=False)
         for _ in range(int(3 * SECONDS)):
             if process.poll() is None:  # a node that is back too soon makes SLURM hold the job
-                subprocess.run(["scontrol", "release", row.job], check=False, capture_output=True)
+                subprocess.run(["scontrol", "release", row.id], check=False, capture_output=True)
                 time.sleep(1)
         assert process.poll() == 0
     finally:

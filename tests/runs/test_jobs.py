@@ -19,7 +19,7 @@ from paribus.runs.executors.jobs import Backend, JobOptions, JobState
 from paribus.runs.executors.slurm import Slurm, SlurmOptions, write_script
 from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order
-from paribus.runs.standing import cancel, job_rows
+from paribus.runs.standing import cancel, job_states
 
 from ..execution.job_backend import Options as ProcessOptions
 from ..execution.job_backend import Processes
@@ -166,8 +166,8 @@ def test_jobs_go_on_without_the_command_and_the_next_one_joins_them(
 
 def job_rows_of(folder: Path, backend: Processes, monkeypatch: pytest.MonkeyPatch) -> bool:
     monkeypatch.setattr("paribus.runs.standing.find_backend", lambda *_: backend)
-    rows = job_rows(folder / "r")
-    return len(rows) == 2 and all(row.state == "running" for row in rows)
+    rows = job_states(folder / "r")
+    return len(rows) == 2 and all(row.phase == "running" for row in rows)
 
 
 def test_cancel_ends_the_jobs_of_a_study(

@@ -12,7 +12,7 @@ import pytest
 from paribus.errors import ParibusError
 from paribus.runs.queue import Missing, Order, Queue, Task
 
-ORDER = Order({}, "/", "/r", "command", {}, {"backend": "local", "options": {}}, {}, "/")
+ORDER = Order({}, "/", "/r", "command", {}, {"backend": "local", "options": {}}, "/")
 TASK = Task("00001", "train", "on a/seed-1", "/r", {"trials": [["a", 1]]})
 
 
@@ -68,8 +68,8 @@ def test_a_claim_is_abandoned_when_its_process_is_dead_or_does_not_touch_it(queu
 
 def test_of_two_that_take_over_one_succeeds(queue):
     assert queue.claim("1", "w")
-    assert queue.release_dead("1", "", "a worker died") == 1
-    assert queue.release_dead("1", "", "a worker died") == 0
+    assert queue.release_dead("1") == 1
+    assert queue.release_dead("1") == 0
     assert queue.claim("1", "v")
     queue.release("1", "w")  # it is another's now
     assert queue.claims()["1"]["worker"] == "v"
@@ -113,7 +113,7 @@ def test_nothing_is_written_to_a_queue_that_was_removed(queue):
     queue.fail("late")
     queue.answer("1", 1)
     queue.note_finished()
-    queue.release_dead("1", "", "late")
+    queue.release_dead("1")
     assert not queue.path.exists() and queue.is_over
 
 

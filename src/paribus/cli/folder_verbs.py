@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from paribus.results import ResultsFolder
-    from paribus.runs.standing import JobRow
+    from paribus.runs.executors.jobs import JobState
 
 WATCH_SECONDS = 2.0
 LONG_AGO = 60  # seconds after which the age of the last message is shown
@@ -54,21 +54,21 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
         with contextlib.suppress(KeyboardInterrupt):  # which ends this, and not the run
             _watch(home)
         return
-    job_rows = _running_jobs(folder)
-    if not home.exists and Queue.of(folder).exists and not job_rows:
+    job_states = _running_jobs(folder)
+    if not home.exists and Queue.of(folder).exists and not job_states:
         raise ParibusError(f"the run in {folder} is starting: nothing is registered yet; try again")
     # The job that registers a study may be waiting.
-    results = load_results(folder) if home.exists or not job_rows else None
+    results = load_results(folder) if home.exists or not job_states else None
     if json:
         groups = {"finished": results.finished, "unfinished": results.unfinished} if results else {}
         labels = {name: [trial.label for trial in trials] for name, trials in groups.items()}
-        jobs = {"jobs": list(map(asdict, job_rows))} if job_rows else {}
+        jobs = {"jobs": list(map(asdict, job_states))} if job_states else {}
         print_stamped({"finished": [], "unfinished": []} | labels | jobs)
         return
     if results:
         counts = f"{len(results.finished)} of {results.n_trials} trials are finished"
         show(tables.trials(results), counts, tables.standing(results, home))
-    show(tables.jobs(job_rows))
+    show(tables.jobs(job_states))
 
 
 def _watch(home: ResultsFolder) -> None:
@@ -120,13 +120,13 @@ def cancel(folder: Folder) -> None:
     show_path("finished trials and checkpoints are kept: run the study again to continue")
 
 
-def _running_jobs(folder: Path) -> list[JobRow]:
+def _running_jobs(folder: Path) -> list[JobState]:
     """Return the jobs of a results folder; one line of warning where their scheduler cannot be
     asked."""
-    from paribus.runs.standing import job_rows
+    from paribus.runs.standing import job_states
 
     try:
-        return job_rows(folder)
+        return job_states(folder)
     except ParibusError as error:
         show(f"[yellow]{escape(str(error))}[/]")
         return []

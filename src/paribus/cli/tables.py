@@ -27,7 +27,7 @@ from paribus.study.trainer import STACKED
 
 if TYPE_CHECKING:
     from paribus.engine.cost import Cost
-    from paribus.runs.standing import JobRow
+    from paribus.runs.executors.jobs import JobState
 
 MIB = 2**20
 # Of training at the shape of `quickstart` on two cores: 41,000 tokens/s of 1.57 million parameters.
@@ -260,10 +260,10 @@ def _begun(results: Results) -> dict[str, int]:
     return {label: t for label, (t, _) in progress.running.items()} if progress else {}
 
 
-def jobs(rows: Sequence[JobRow]) -> Table:
+def jobs(rows: Sequence[JobState]) -> Table:
     """Return the jobs of a run in the scheduler's words, and the last lines of those that ended."""
     cells = []
     for row in rows:
-        cells.append((row.job, row.state, row.doing, row.node, row.reason))
+        cells.append((row.id, row.phase, row.doing, row.node, row.words))
         cells += [("", "", "", "", line) for line in reversed(row.log)]
     return table("", ("job", "state", "trials", "node", "the scheduler says"), cells)

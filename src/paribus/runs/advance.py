@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus import analysis
-from paribus.analysis.tuning import differing_from, values_of
-from paribus.errors import ParibusError
+from paribus.analysis.tuning import values_of
 from paribus.ledger import unrecorded
 from paribus.results import (
     ResultsFolder,
@@ -122,29 +121,15 @@ class Runner:
     def _tune(self, study: Study, folder: ResultsFolder) -> Study:
         """Train missing tuning trials, in a folder of their own; return the study as tuned.
 
-        They are a study like any other (`paribus.study.tuning_study`). A choice that was made
-        already is made again, and compared with the sealed one.
+        They are a study like any other (`paribus.study.tuning_study`), until the choice is sealed.
         """
-        sealed, home, wanted = folder.read_tuning(), folder.tuning_trials, tuning_study(study)
-        unfinished = [trial for trial in wanted.trials if not home.trial(*trial).is_finished]
-        if unfinished and sealed:
-            raise ParibusError(
-                f"tuning trial {home.trial(*unfinished[0]).label} is no longer in {home.path}, and "
-                f"{TUNING} was made of it: restore it, or choose another folder with --results",
-                code="missing",
-            )
-        if unfinished:
+        record = folder.read_tuning()
+        if not record:
+            home, wanted = folder.tuning_trials, tuning_study(study)
             home.require_same(wanted)
             self._train(wanted, home, is_tuning=True)
-        record = analysis.tuning_record(study, load_results(home.path))
-        if not sealed:
+            record = analysis.tuning_record(study, load_results(home.path))
             folder.seal(TUNING, record)
-        elif differing_from(sealed, record):
-            raise ParibusError(
-                f"{folder.path / TUNING} is not what the tuning trials give; `paribus verify` "
-                "says what was changed: restore it",
-                code="changed",
-            )
         tuned = with_choice(study, values_of(record))
         folder.create(tuned)
         return tuned
@@ -174,19 +159,10 @@ def study_of(order: Order, home: Path | None = None) -> Study:
 
 
 def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
-    """Take the next look of `study`, whose trials up to it are finished; return whether it had one.
-
-    Raises ParibusError if earlier looks are not what the trials give.
-    """
+    """Take the next look of a study whose trials up to it are finished; return if there was one."""
     if not looks_left(study, read_looks(folder)):
         return False
-    table = analysis.Table.of(load_results(folder.path))
-    if problem := analysis.why_not_these_looks(table):
-        raise ParibusError(
-            f"{folder.path}: {problem}; `paribus verify` says what was changed: restore it",
-            code="changed",
-        )
-    entry = analysis.next_look(table)
+    entry = analysis.next_look(analysis.Table.of(load_results(folder.path)))
     if entry is None:
         return False
     append_look(folder, entry | {"taken_at": datetime.now(UTC).isoformat(timespec="seconds")})

@@ -1,13 +1,13 @@
 """Progress of a run, from the events that workers report, and how it is shown.
 
-In a terminal or a notebook that is a bar and the trials under way; elsewhere, plain lines.
+In a terminal that is a bar and the trials under way; elsewhere, a line in ten seconds.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from paribus.study.trainer import STACKED, Trial
 
 MOST_NAMED = 3  # trials of a stack that a line of news names
 MOST_TRIALS_SHOWN = 12
-PLAIN_SECONDS, NOTEBOOK_SECONDS = 10.0, 0.5
+PLAIN_SECONDS = 10.0
 
 
 class Progress:
@@ -38,6 +38,7 @@ class Progress:
         running: steps done and last training loss (nats/token) of each trial under way, by label.
         news: what has just happened, if worth a line.
         doing: what is done once every token has been trained on; empty before.
+        tokens, tokens_done: training tokens of all trials up to the next look, and those done.
     """
 
     def __init__(self, home: ResultsFolder, at: float) -> None:
@@ -46,26 +47,19 @@ class Progress:
         self.began = self.heard = at
         self.running: dict[str, tuple[int, float | None]] = {}
         self.news = self.doing = ""
-        self._totals: dict[Trial, int] = {}
+        self.tokens = self._before = 0  # _before: those that earlier runs have trained on
         self._done: dict[Trial, int] = {}
-        self._before = 0
-        """Tokens that earlier runs have trained on."""
         self._finished: set[Trial] = set()
 
     @property
     def n_trials(self) -> int:
         """Trials up to the next look."""
-        return len(self._totals)
+        return len(self._done)
 
     @property
     def n_finished(self) -> int:
         """Those of them that are finished."""
         return len(self._finished)
-
-    @property
-    def tokens(self) -> int:
-        """Training tokens of all trials."""
-        return sum(self._totals.values())
 
     @property
     def tokens_done(self) -> int:
@@ -77,19 +71,13 @@ class Progress:
         """Training tokens per second over this run."""
         return (self.tokens_done - self._before) / max(time.time() - self.began, 1e-9)
 
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds of training left at the speed so far; None before the first step."""
-        speed = self.tokens_per_second
-        return (self.tokens - self.tokens_done) / speed if speed > 0 else None
-
     def count_trials(self) -> None:
         """Count the trials up to the next look that are not counted yet."""
         for trial in needed_trials(self._study, read_looks(self.home)):
-            if trial in self._totals:
+            if trial in self._done:
                 continue
-            self._totals[trial] = total = self._tokens(trial)
-            self._done[trial] = 0
+            total, self._done[trial] = self._tokens(trial), 0
+            self.tokens += total
             if self.home.trial(*trial).is_finished:
                 self._finished.add(trial)
                 self._done[trial] = total
@@ -105,7 +93,7 @@ class Progress:
             return
         trials = [(arm, seed) for arm, seed in event["trials"]]
         losses = dict(zip(trials, event.get("losses", ()), strict=False))
-        left = [trial for trial in trials if trial in self._totals and trial not in self._finished]
+        left = [trial for trial in trials if trial in self._done and trial not in self._finished]
         for trial in left:
             label, done = _label(trial), self._tokens(trial, t)
             if kind == "resumed":
@@ -119,8 +107,7 @@ class Progress:
         if kind == "finished" and left:
             self.doing = "" if self.n_finished == self.n_trials else self.doing
             self.news = self._news(left)
-        all_trained = self.tokens_done >= self.tokens
-        if kind == "trained" and left and all_trained and self.unit == "tokens":
+        if kind == "trained" and self.unit == "tokens" and self.tokens_done >= self.tokens:
             self.doing = "evaluating the last trials"
 
     def _tokens(self, trial: Trial, t: int | None = None) -> int:
@@ -143,6 +130,18 @@ class Progress:
         if failed := folder.read_json("trial.json").get("failed"):
             return f"{names} failed: {failed}"
         return f"{names} finished without a finite {name}"
+
+    def summary(self) -> str:
+        """Return a line of counts, speed and time left."""
+        parts, speed = [f"{self.n_finished}/{self.n_trials} trials"], self.tokens_per_second
+        if self.unit == "tokens":
+            parts.append(f"{self.tokens_done / max(self.tokens, 1):.0%} of tokens")
+            parts.append(f"{speed:,.0f} tokens/s")
+        if self.doing:
+            parts.append(self.doing)
+        elif speed > 0 and (left := self.tokens - self.tokens_done):
+            parts.append(f"{numbers.duration(left / speed)} left")
+        return ", ".join(parts)
 
 
 def _label(trial: Trial) -> str:
@@ -189,37 +188,28 @@ def read_progress(results: Path) -> Progress | None:
 
 
 @contextmanager
-def bar(wanted: bool | None) -> Iterator[Watch | None]:
-    """Yield what shows progress if it is `wanted`: by default, in a terminal or a notebook."""
-    console = Console()
-    if not (console.is_terminal or console.is_jupyter if wanted is None else wanted):
-        yield None
-        return
-    with watching(console) as watch:
-        yield watch
-
-
-@contextmanager
 def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterator[Watch]:
     """Yield a `watch` for `paribus.run`; its first call prints `before`."""
-    waiting = iter(before)
+    waiting, last, news = iter(before), time.monotonic(), ""
 
-    def after(show: Watch) -> Watch:
-        def watch(progress: Progress) -> None:
-            for part in waiting:
-                console.print(part)
-            show(progress)
+    def watch(progress: Progress) -> None:
+        nonlocal last, news
+        for part in waiting:
+            console.print(part)
+        if console.is_terminal:
+            live.update(picture(progress))
+            return
+        if progress.news not in ("", progress.doing):
+            news = f"{progress.news}; "
+        is_done = progress.news != "" and progress.n_finished == progress.n_trials
+        if is_done or time.monotonic() - last >= PLAIN_SECONDS:
+            console.print(escape(f"{news}{progress.summary()}"), soft_wrap=True)
+            last, news = time.monotonic(), ""
 
-        return watch
-
-    if console.is_jupyter:
-        yield after(_seldom(_in_notebook(), NOTEBOOK_SECONDS))
-    elif not console.is_terminal:
-        yield after(_seldom(lambda progress: _print_line(console, progress), PLAIN_SECONDS))
-    else:
-        starting = Spinner("dots", "starting workers, trying one step of every arm")
-        with Live(starting, console=console, refresh_per_second=4, transient=True) as live:
-            yield after(lambda progress: live.update(picture(progress)))
+    starting = Spinner("dots", "starting workers, trying one step of every arm")
+    live = Live(starting, console=console, refresh_per_second=4, transient=True)
+    with live if console.is_terminal else nullcontext():
+        yield watch
 
 
 @contextmanager
@@ -233,53 +223,6 @@ def doing(console: Console, action: str) -> Iterator[None]:
     yield
 
 
-def _in_notebook() -> Watch:
-    """Return what writes one output anew; rich's own live display needs ipywidgets for that."""
-    from IPython.display import display  # pyright: ignore[reportMissingImports]
-
-    handle: Any = display({"text/plain": "starting"}, raw=True, display_id=True)
-
-    def show(progress: Progress) -> None:
-        console = Console(width=80, force_jupyter=False, color_system=None)
-        with console.capture() as drawn:
-            console.print(picture(progress))
-        handle.update({"text/plain": drawn.get()}, raw=True)
-
-    return show
-
-
-def _print_line(console: Console, progress: Progress) -> None:
-    fresh = progress.news not in ("", progress.doing)
-    news = f"{progress.news}; " if fresh else ""
-    console.print(escape(f"{news}{_summary(progress)}"), soft_wrap=True)
-
-
-def _seldom(show: Watch, seconds: float) -> Watch:
-    """Return `show`, called once in some seconds with the last news, and when all is finished."""
-    last, news = time.monotonic(), ""
-
-    def watch(progress: Progress) -> None:
-        nonlocal last, news
-        is_done = progress.news != "" and progress.n_finished == progress.n_trials
-        news = progress.news or news
-        if is_done or time.monotonic() - last >= seconds:
-            last, progress.news, news = time.monotonic(), news, ""
-            show(progress)
-
-    return watch
-
-
-def _summary(progress: Progress) -> str:
-    left, doing = progress.seconds_left, progress.doing
-    if not doing and left is not None and progress.tokens_done < progress.tokens:
-        doing = f"{numbers.duration(left)} left"
-    parts = [f"{progress.n_finished}/{progress.n_trials} trials"]
-    if progress.unit == "tokens":
-        parts.append(f"{progress.tokens_done / max(progress.tokens, 1):.0%} of tokens")
-        parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
-    return ", ".join([*parts, doing] if doing else parts)
-
-
 def picture(progress: Progress) -> Group:
     """Return a bar, a line of counts and the trials that are being trained."""
     running = Table.grid(padding=(0, 2))
@@ -287,4 +230,4 @@ def picture(progress: Progress) -> Group:
         running.add_row(f"  {escape(label)}", f"step {t}", f"loss {numbers.fixed(loss, 3)}")
     bar = Table.grid()  # a bar alone does not end its line
     bar.add_row(ProgressBar(total=progress.tokens, completed=progress.tokens_done, width=72))
-    return Group(bar, _summary(progress), running)
+    return Group(bar, progress.summary(), running)

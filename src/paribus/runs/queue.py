@@ -5,7 +5,7 @@
   tasks/<id>.json        a task that is not done
   claims/<id>            who works on it; touched while it is worked on
   answers/<id>.json      what a task returned, if it returns anything
-  deaths/<id>            one line for each worker that died while it worked on the task
+  deaths/<id>            one byte for each worker that died while it worked on the task
   failure.json           why the run cannot go on; workers claim nothing more
   finished               nothing is left to do
   events/<worker>.jsonl  what a worker reports: steps, losses, warnings
@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from paribus.errors import ParibusError
-from paribus.files import add_line, write_bytes
+from paribus.files import write_bytes
 from paribus.results.lock import is_dead, process_record
 from paribus.runs.processes import Leaving
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
@@ -52,7 +52,6 @@ class Order:
         trainer: the name of the study's trainer.
         settings: options of `run`: device, workers, stack, checkpoint_seconds, eager, retries ...
         executor: the name of what starts the workers, and its options.
-        software: versions that must be the same on every machine.
         cwd: the working folder of workers.
         search: folders of custom code.
         token: identifies this run; workers compare it with the one they were given.
@@ -65,7 +64,6 @@ class Order:
     trainer: str
     settings: dict[str, Any]
     executor: dict[str, Any]
-    software: dict[str, Any]
     cwd: str
     search: list[str] = field(default_factory=list)
     token: str = field(default_factory=lambda: secrets.token_hex(6))
@@ -126,18 +124,13 @@ class Queue:
     def open(self, order: Order) -> None:
         """Write the order; everything that an earlier run left here is removed."""
         self.remove()
+        for name in ("claims", "deaths", "events"):
+            (self.path / name).mkdir(parents=True)
         write_bytes(self.path / "order.json", json.dumps(asdict(order)).encode())
 
     def read_order(self) -> Order:
         """Return the order. Raises ParibusError if it is missing or damaged."""
-        return self._validated(ORDER, read_json(self.path / "order.json"), "order.json")
-
-    def _validated(self, adapter: TypeAdapter[T], content: Any, name: str) -> T:
-        """Return the content of a file as `adapter` has it. Raises ParibusError if it differs."""
-        with contextlib.suppress(ValidationError):
-            return adapter.validate_python(content)
-        path = self.path / name
-        raise ParibusError(f"{path} was changed; remove {self.path} and run again", code="changed")
+        return self._read("order.json", ORDER, read_json(self.path / "order.json"))
 
     def remove(self) -> None:
         """Remove the queue. A worker that still runs finds nothing to claim."""
@@ -147,7 +140,13 @@ class Queue:
         if self.exists:
             write_bytes(self.path / name, json.dumps(content).encode())
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str, adapter: TypeAdapter[T], content: Any) -> T:
+        with contextlib.suppress(ValidationError):
+            return adapter.validate_python(content)
+        path = self.path / name
+        raise ParibusError(f"{path} was changed; remove {self.path} and run again", code="changed")
+
+    def _content(self, name: str) -> Any:
         """Return the content of a file; None if it is not there."""
         try:
             return read_json(self.path / name)
@@ -157,12 +156,8 @@ class Queue:
             raise
 
     def _names(self, folder: str, suffix: str = "") -> list[str]:
-        names: list[str] = []
-        with contextlib.suppress(OSError):  # the queue was removed meanwhile
-            names = os.listdir(self.path / folder)
-        return sorted(
-            name.removesuffix(suffix) for name in names if name[0] != "." and name.endswith(suffix)
-        )
+        paths = (self.path / folder).glob(f"[!.]*{suffix}")  # of no folder if it was removed
+        return sorted(path.name.removesuffix(suffix) for path in paths)
 
     # Tasks
 
@@ -178,8 +173,8 @@ class Queue:
     def read_task(self, name: str) -> Task | None:
         """Return a task; None if it is done."""
         file = f"tasks/{name}.json"
-        task = self._read(file)
-        return None if task is None else self._validated(TASK, task, file)
+        task = self._content(file)
+        return None if task is None else self._read(file, TASK, task)
 
     def finish(self, task: Task) -> None:
         """Remove a task that is done."""
@@ -191,7 +186,7 @@ class Queue:
 
     def read_answer(self, name: str) -> Any:
         """Return an answer; None if the task is not answered."""
-        [answer] = self._read(f"answers/{name}.json") or [None]
+        [answer] = self._content(f"answers/{name}.json") or [None]
         return answer
 
     def ask(self, tasks: Sequence[Task]) -> list[Any]:
@@ -205,14 +200,11 @@ class Queue:
 
     def claim(self, name: str, worker: str) -> bool:
         """Claim a task by its name; return False if somebody else works on it."""
-        path = self.path / "claims" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-        except FileExistsError:
+            with open(self.path / "claims" / name, "x", encoding="utf-8") as file:
+                json.dump(process_record() | {"worker": worker}, file)
+        except (FileExistsError, FileNotFoundError):  # or the queue was removed
             return False
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(process_record() | {"worker": worker}, file)
         return True
 
     def claims(self) -> dict[str, dict[str, Any]]:
@@ -222,7 +214,7 @@ class Queue:
     def _read_claim(self, name: str) -> dict[str, Any]:
         """Return who has claimed a task; {} if nobody has, or is just writing it."""
         with contextlib.suppress(ParibusError):
-            return self._read(f"claims/{name}") or {}
+            return self._content(f"claims/{name}") or {}
         return {}
 
     def touch(self, name: str, worker: str) -> None:
@@ -251,17 +243,19 @@ class Queue:
             return True
         return False
 
-    def release_dead(self, name: str, worker: str, how: str) -> int:
+    def release_dead(self, name: str, worker: str = "") -> int:
         """Release the claim of a dead worker, and return how many died on this task.
 
         Return 0 if somebody else has released it.
         """
-        deaths = self.path / "deaths" / name
-        if not self.release(name, worker) or not self.exists:
+        if not self.release(name, worker):
             return 0
-        deaths.parent.mkdir(exist_ok=True)
-        add_line(deaths, how)
-        return len(deaths.read_text(encoding="utf-8").splitlines())
+        try:
+            with open(self.path / "deaths" / name, "ab") as file:
+                file.write(b".")
+                return file.tell()
+        except FileNotFoundError:  # the queue was removed
+            return 0
 
     # The end
 
@@ -272,7 +266,7 @@ class Queue:
 
     def failure(self) -> dict[str, str] | None:
         """Return why the run cannot go on; None if it can."""
-        return self._read("failure.json")
+        return self._content("failure.json")
 
     def note_finished(self) -> None:
         """Record that nothing is left to do."""
@@ -292,19 +286,16 @@ class Queue:
 
     def report(self, worker: str, event: Mapping[str, Any]) -> None:
         """Add a line to what a worker reports."""
-        folder = self.path / "events"
-        with contextlib.suppress(FileNotFoundError):  # the run is over, and its queue removed
-            if self.exists:
-                folder.mkdir(exist_ok=True)
-            with open(folder / f"{worker}.jsonl", "ab", buffering=0) as file:
-                # One write, so that lines do not mix.
-                file.write(json.dumps({"at": time.time()} | dict(event)).encode() + b"\n")
+        line = json.dumps({"at": time.time()} | dict(event)).encode() + b"\n"
+        path = self.path / "events" / f"{worker}.jsonl"
+        with contextlib.suppress(FileNotFoundError), path.open("ab", buffering=0) as file:
+            file.write(line)  # one write, so that lines do not mix
 
     def events(self, read: dict[str, int]) -> Iterator[dict[str, Any]]:
         """Yield events that came since the last call; `read` keeps how far each file was read."""
         for worker in self._names("events", ".jsonl"):
             try:
-                with (self.path / "events" / f"{worker}.jsonl").open("rb") as file:
+                with open(self.path / "events" / f"{worker}.jsonl", "rb") as file:
                     file.seek(read.get(worker, 0))
                     content = file.read(RECORD_BYTES)
             except OSError:

@@ -6,11 +6,8 @@ import contextlib
 import logging
 import math
 import shutil
-import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
@@ -57,7 +54,7 @@ def _is_trainer(value: object) -> bool:
 def declared_by(study: Study, trainer: Trainer) -> Declaration:
     """Return a trainer's declaration. Raises ParibusError if it is invalid."""
     name = f"trainer '{study.trainer}'"
-    with _blaming(f"{name} declares nothing"):
+    with blamed(f"{name} declares nothing"):
         declaration = trainer.declare(study)
         if not isinstance(declaration, Declaration):
             raise TypeError(f"{declaration!r:.60} is not a paribus.extend.Declaration")
@@ -80,22 +77,6 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
             f"{name} declares a control '{min(taken)}', which every study has; give it another name"
         )
     return declaration
-
-
-@contextmanager
-def _blaming(what: str, advice: str = "") -> Iterator[None]:
-    """Raise ParibusError with the line where a trainer fails in the body."""
-    try:
-        yield
-    except ParibusError:
-        raise
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        raise ParibusError(
-            f"{what}, in line {Path(last.filename).name}:{last.lineno}: {type(error).__name__}: "
-            f"{error}{advice}",
-            code="own_code",
-        ) from error
 
 
 def metrics_of(declaration: Declaration) -> dict[str, Metric]:
@@ -138,33 +119,26 @@ def trainer_records(
     """
     missing, name = list(todo), f"trainer '{study.trainer}'"
     records: Any = iter(trainer.run(study, todo) if todo else ())
-    advice = "; finished trials are kept: fix it and run again"
     with contextlib.closing(records) if hasattr(records, "close") else contextlib.nullcontext():
-        yield from _checked_records(records, missing, name, advice)
+        while True:
+            where = "on {}/seed-{}".format(*missing[0]) if missing else "after its last trial"
+            advice = "finished trials are kept: fix it and run again"
+            with blamed(f"{name} failed {where}", advice):
+                trial, record = next(records, (None, None))
+                if trial is None:
+                    break
+                if trial not in missing:
+                    raise ValueError(f"a record of {trial!r:.80} was not asked for, or given twice")
+                if not isinstance(record, TrialRecord):
+                    raise TypeError(f"{record!r:.60} is not a paribus.extend.TrialRecord")
+            missing.remove(trial)
+            yield trial, record
     if missing:
         raise ParibusError(
             f"{name} gave no record of {len(missing)} of {len(todo)} trials, such as "
             f"{missing[0]}; run the study again",
             code="own_code",
         )
-
-
-def _checked_records(
-    records: Iterator[Any], missing: list[Trial], name: str, advice: str
-) -> Iterator[tuple[Trial, TrialRecord]]:
-    """Yield records, and remove their trials from `missing`."""
-    while True:
-        where = "on {}/seed-{}".format(*missing[0]) if missing else "after its last trial"
-        with _blaming(f"{name} failed {where}", advice):
-            trial, record = next(records, (None, None))
-            if trial is not None and trial not in missing:
-                raise ValueError(f"a record of {trial!r:.80} was not asked for, or given twice")
-            if trial is not None and not isinstance(record, TrialRecord):
-                raise TypeError(f"{record!r:.60} is not a paribus.extend.TrialRecord")
-        if trial is None or record is None:
-            break
-        missing.remove(trial)
-        yield trial, record
 
 
 def write_record(

@@ -7,11 +7,14 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Literal
+
+from rich.console import Console
 
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError, require_positive
@@ -22,13 +25,13 @@ from paribus.results.opened_texts import note
 from paribus.results.registration import FILE, registered_retries
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.processes import ending_children
-from paribus.runs.progress import Tracker, Watch, bar
+from paribus.runs.progress import Progress, Tracker, Watch, watching
 from paribus.runs.queue import Order, Queue, Task
 from paribus.runs.records import find_trainer
-from paribus.runs.runners import TrainerRunner, software
+from paribus.runs.runners import TrainerRunner
 from paribus.runs.trackers import Trackers, load_trackers
 from paribus.search_path import own_folders
-from paribus.study import Study, require_trust
+from paribus.study import Study, require_trust, tuning_study
 from paribus.study.study import substance
 from paribus.study.trainer import COMMAND, RUNS, STACKED
 
@@ -100,7 +103,7 @@ def run(
             `find_backend` returns.
         open_test: evaluate on the sealed test text, if there is one, once everything is trained; a
             later call may.
-        progress: show a bar if no `watch` is given; by default in a terminal or a notebook.
+        progress: show progress if no `watch` is given; by default in a terminal.
 
     A precision "auto" is settled by the device of the first run, or of `register`, and kept. If a
     later device has to emulate it, the logger "paribus" warns once.
@@ -116,8 +119,11 @@ def run(
     folder = results_folder(study, results)
     folder.require_home()
     options = Options(workers, device, stack, eager, checkpoint_seconds, open_test)
-    with folder.lock(swept=backend.is_here), bar(progress if watch is None else False) as shown:
-        _follow(study, folder, options, backend, watch or shown, trackers)
+    console = Console()
+    is_shown = watch is None and (console.is_terminal if progress is None else progress)
+    showing = watching(console) if is_shown else nullcontext(watch)
+    with folder.lock(swept=backend.is_here), showing as watch:
+        _follow(study, folder, options, backend, watch, trackers)
     return load_results(folder.path)
 
 
@@ -202,8 +208,10 @@ def _follow(
             options_here: Any = {"is_here": backend.is_here} if study.trainer == COMMAND else {}
             TrainerRunner(None, find_trainer(study, folder, **options_here)).open(study, folder)
         trackers = Trackers(log, study, folder.path)
+        tuning = tuning_study(study) if study.tuning else study
+        n_trials = max(len(study.trials), len(tuning.trials))
         try:
-            backend.start(queue, _most_trials(study), _devices(study))
+            backend.start(queue, n_trials, _devices(study))
             _wait(queue, backend, watch, trackers)
         finally:
             trackers.tell("close")
@@ -240,7 +248,6 @@ def _order(
         trainer=study.trainer,
         settings=settings,
         executor={"backend": backend.name, "options": backend.options.model_dump(mode="json")},
-        software={} if backend.is_here else software(study),
         cwd=os.getcwd(),
         search=own_folders(),
         stages=stages,
@@ -253,16 +260,11 @@ def _join_or_open(queue: Queue, order: Order, folder: ResultsFolder) -> None:
     if earlier is None or earlier.settings.get("is_here", True) or queue.failure() is not None:
         queue.open(order)  # workers of this machine ended with the command that started them
         return
-    if (kind := earlier.executor["backend"]) != order.executor["backend"]:
+    same = (earlier.executor["backend"], earlier.settings, substance(earlier.study))
+    if same != (order.executor["backend"], order.settings, substance(order.study)):
         raise ParibusError(
-            f"jobs of backend '{kind}' may be at work on {folder.path}: run with --backend {kind} "
-            "to go on with them, or end them first with `paribus cancel`",
-            code="in_use",
-        )
-    if substance(earlier.study) != substance(order.study) or earlier.settings != order.settings:
-        raise ParibusError(
-            f"jobs are at work on {folder.path} with other options or another study; end them "
-            f"first with `paribus cancel {folder.path}`",
+            f"jobs are at work on {folder.path} by another backend, with other options or another "
+            f"study; end them first with `paribus cancel {folder.path}`",
             code="in_use",
         )
 
@@ -271,53 +273,43 @@ def _wait(
     queue: Queue, backend: Backend, watch: Watch | None = None, trackers: Trackers | None = None
 ) -> None:
     """Follow a run to its end. Raises ParibusError if it fails."""
-    has_stages, tracker, is_interrupted = queue.read_order().stages, Tracker(queue), False
+    has_stages, tracker, is_interrupted = queue.read_order().stages, Tracker(queue), True
     try:
-        while not queue.is_over and (has_stages or queue.names()):
-            _tell(tracker, watch, trackers)
-            backend.check()
-            time.sleep(POLL_SECONDS)
-        _tell(tracker, watch, trackers)
+        is_over = False
+        while not is_over:
+            is_over = queue.is_over or not (has_stages or queue.names())
+            for event in tracker.update():  # also what came last
+                _tell(event, tracker.progress, watch, trackers)
+            if not is_over:
+                backend.check()
+                time.sleep(POLL_SECONDS)
         if failure := queue.failure():
             error = ParibusError(failure["message"])
             if failure["trace"] and os.environ.get("PARIBUS_TRACEBACK"):
                 error.add_note(failure["trace"])
             raise error
         queue.note_finished()
+        is_interrupted = False
     except ParibusError as error:
         queue.fail(str(error))
-        raise
-    except BaseException:
-        is_interrupted = True
+        is_interrupted = False
         raise
     finally:
         backend.leave(is_interrupted=is_interrupted)
 
 
-def _tell(tracker: Tracker, watch: Watch | None, trackers: Trackers | None) -> None:
-    """Bring what workers report to whoever watches."""
-    for event in tracker.update():
-        kind = event["event"]
-        if kind == "warning":
-            logging.getLogger("paribus").warning("%s", event["words"])
-            continue
-        if trackers is not None and kind == "trained":
-            for (arm, seed), loss in zip(event["trials"], event["losses"], strict=True):
-                trackers.tell("progress", arm, seed, event["t"], loss)
-        elif trackers is not None and kind == "finished" and tracker.progress is not None:
-            for arm, seed in event["trials"]:
-                trackers.tell("finished", tracker.progress.home.trial(arm, seed))
-        if watch is not None and tracker.progress is not None:
-            watch(tracker.progress)
-            tracker.progress.news = ""
-
-
-def _most_trials(study: Study) -> int:
-    """Return about how many trials the largest stage of a study has."""
-    if study.tuning is None:
-        return len(study.trials)
-    tuned = len(study.tuning.seeds) * max(len(study.tuning.grid), 1) * len(study.arms)
-    return max(len(study.trials), tuned)
+def _tell(
+    event: dict[str, Any], progress: Progress | None, watch: Watch | None, trackers: Trackers | None
+) -> None:
+    """Bring what a worker reports to whoever watches."""
+    if event["event"] == "warning":
+        logging.getLogger("paribus").warning("%s", event["words"])
+    elif progress is not None:
+        if trackers is not None:
+            trackers.follow(event, progress.home)
+        if watch is not None:
+            watch(progress)
+            progress.news = ""
 
 
 def _devices(study: Study) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -16,9 +15,9 @@ from paribus.analysis import boundaries
 from paribus.decision import own_rule, require_comparison, require_reachable
 from paribus.errors import ParibusError
 from paribus.numbers import some
-from paribus.results import ResultsFolder, extended, package_versions, read_registration
+from paribus.results import ResultsFolder, extended, read_registration
 from paribus.results.opened_texts import note, open_in_ledger, parts_of, require_fresh
-from paribus.results.records import TRAINER, records_of
+from paribus.results.records import TRAINER
 from paribus.results.registration import registration, settle
 from paribus.results.store import LEDGER
 from paribus.runs import records
@@ -36,13 +35,6 @@ MOST_NAMED = 3  # files that an error names
 def runner_of(trainer: str) -> type[Runner]:
     """Return what runs the studies of a trainer."""
     return resolve_name(BUILT_IN[STACKED].trainer) if trainer == STACKED else TrainerRunner
-
-
-def software(study: Study) -> dict[str, Any]:
-    """Return what must be the same on every machine of a run."""
-    form = records_of(study)
-    own = {"the source of paribus": str(form.code())[:12], "Python": platform.python_version()}
-    return own | package_versions(form.packages)
 
 
 class TrainerRunner(Runner):

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from paribus.errors import ParibusError
@@ -20,48 +20,24 @@ LOG_LINES = 2
 WAIT_SECONDS = 30.0  # for a run on this machine to leave
 
 
-@dataclass(frozen=True)
-class JobRow:
-    """A job, as tables show it.
-
-    Attributes:
-        state: queued, running, ended, cancelled or unknown.
-        reason: the scheduler's words.
-        doing: the tasks that it has claimed.
-        log: the last lines of one that ended before the run, the last one first.
-    """
-
-    job: str
-    state: str
-    reason: str
-    node: str
-    doing: str
-    log: tuple[str, ...] = ()
-
-
-def job_rows(results: Path) -> list[JobRow]:
+def job_states(results: Path) -> list[JobState]:
     """Return the jobs of the run in a results folder; the scheduler is asked once.
 
     Raises ParibusError if the scheduler does not answer.
     """
     queue = Queue.of(results)
     submissions = read_submissions(queue)
-    if not submissions:
-        return []
-    states = _recorded_backend(queue).states(list(submissions))
+    states = _recorded_backend(queue).states(list(submissions)) if submissions else {}
     tasks: dict[str, list[str]] = {}
     for task, record in queue.claims().items():
         tasks.setdefault(str(record.get("worker")), []).append(task)
-    rows = []
+    jobs = []
     for name, k in [(name, k) for name, n_jobs in submissions.items() for k in range(n_jobs)]:
-        state = states.get((name, k), JobState(name, "ended"))
-        phase = "cancelled" if state.is_cancelled else state.phase
-        phase = phase if (name, k) in states else "unknown"
-        is_cut = phase == "ended" and not queue.is_over
+        state = states.get((name, k), JobState(name, "ended", "not in the queue"))
+        is_cut = state.phase == "ended" and not queue.is_over
         log = tuple(tail(log_of(queue, name, k))[:LOG_LINES]) if is_cut else ()
-        doing = ", ".join(tasks.get(f"{name}-{k}", []))
-        rows.append(JobRow(state.id, phase, state.words, state.node, doing, log))
-    return rows
+        jobs.append(replace(state, doing=", ".join(tasks.get(f"{name}-{k}", [])), log=log))
+    return jobs
 
 
 def cancel(results: Path) -> list[str]:

@@ -1,8 +1,6 @@
-"""Trackers that follow a run: TensorBoard, Weights & Biases, and others by entry points.
+"""Trackers that follow a run: TensorBoard, and Weights & Biases.
 
-A tracker changes nothing and keeps nothing that counts. Others attach by the entry point group
-`paribus.sinks`: a name for a class, such as an `EachTrial`, that is called with (study, path of the
-results folder) and has `progress`, `finished` and `close`.
+A tracker changes nothing and keeps nothing that counts.
 """
 
 from __future__ import annotations
@@ -10,15 +8,18 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
-from paribus.results import TrialFolder
+from paribus.results import ResultsFolder, TrialFolder
 from paribus.study import Study
 
-GROUP = "paribus.sinks"
+TRACKERS = {
+    "tensorboard": "paribus.engine.execution.tensorboard:TensorBoard",
+    "wandb": "paribus.engine.execution.wandb:WeightsAndBiases",
+}
 
 
 class EachTrial(ABC):
@@ -71,15 +72,14 @@ def load_trackers(names: Sequence[str]) -> dict[str, Any]:
 
     Raises ParibusError for an unknown name, and where what it needs is not installed.
     """
-    known = {point.name: point for point in entry_points(group=GROUP)}
     loaded = {}
     for name in names:
-        if name not in known:
+        if name not in TRACKERS:
             raise ParibusError(
-                f"--log {name}: no such tracker: {nearest(name, known)}", code="unknown"
+                f"--log {name}: no such tracker: {nearest(name, TRACKERS)}", code="unknown"
             )
         try:
-            loaded[name] = known[name].load()
+            loaded[name] = resolve_name(TRACKERS[name])
         except ImportError as error:
             raise ParibusError(
                 f"--log {name} needs a package that is not installed ({error}); "
@@ -96,6 +96,15 @@ class Trackers:
         self._open = dict(loaded)
         for name, tracker in loaded.items():
             self._open[name] = self._call(name, tracker, study, results)
+
+    def follow(self, event: dict[str, Any], home: ResultsFolder) -> None:
+        """Tell trackers of steps and finished trials of a results folder."""
+        if event["event"] == "trained":
+            for (arm, seed), loss in zip(event["trials"], event["losses"], strict=True):
+                self.tell("progress", arm, seed, event["t"], loss)
+        elif event["event"] == "finished":
+            for arm, seed in event["trials"]:
+                self.tell("finished", home.trial(arm, seed))
 
     def tell(self, method: str, *arguments: Any) -> None:
         """Call `method` (`progress`, `finished` or `close`) of every open tracker."""

@@ -136,13 +136,14 @@ class Worker:
         """Release tasks whose worker died or does not respond."""
         own = {child.task.id for child in self.children}
         for name, record in self.queue.claims().items():
-            if name not in own and self.queue.abandoned(name, self.name, self.stale):
-                task, host = self.queue.read_task(name), record.get("host")
-                if task is None and name != ADVANCE:
-                    self.queue.release(name)  # of a task that was done
-                    continue
-                how = "a worker died" + (f" on {host}" if host != platform.node() else "")
-                self._count_death(name, "", how, task.doing if task else "")
+            if name in own or not self.queue.abandoned(name, self.name, self.stale):
+                continue
+            task = self.queue.read_task(name)
+            if task is None and name != ADVANCE:
+                self.queue.release(name)  # of a task that was done
+            else:
+                doing = f"on {record.get('host')} {task.doing if task else ''}"
+                self._count_death(name, "", "a worker died", doing)
 
     def _start(self, task: Task) -> None:
         slot = min(set(range(len(self.children) + 1)) - {child.slot for child in self.children})
@@ -191,10 +192,10 @@ class Worker:
 
     def _count_death(self, name: str, worker: str, how: str, doing: str) -> None:
         """Release a task whose worker died; end the run if it has had too many."""
-        n, words = self.queue.release_dead(name, worker, how), f"{how} {doing}".strip()
+        n, words = self.queue.release_dead(name, worker), f"{how} {doing}".strip()
         if n > self.retries:
             self.queue.fail(f"{words}; finished trials are kept: run again to continue")
-        elif n and doing:
+        elif n:
             again = f"{words}; begun again ({n} of {self.retries})"
             self.queue.report(self.name, {"event": "warning", "words": again})
 
@@ -277,6 +278,8 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 1
+    from paribus.runs.runners import runner_of
+
     order = queue.read_order()
     if options.token and order.token != options.token:
         return 0  # of a run that is over
@@ -298,8 +301,9 @@ def main(arguments: list[str]) -> int:
         gc.disable()
         processes.adopt_orphans()
         os.chdir(order.cwd)
-        _require_software(order)
-        runner = _warm_runner(order.trainer)
+        runner = runner_of(order.trainer)
+        with contextlib.suppress(Exception):  # a child reports a failing import
+            runner.warm_up()
         worker = Worker(queue, order, options.name, runner, options.parent)
         queue.report(options.name, {"event": "begun"})
         worker.work()
@@ -311,30 +315,6 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def _warm_runner(trainer: str) -> type[Runner]:
-    """Return what runs the studies of a trainer, with what children need imported."""
-    from paribus.runs.runners import runner_of
-
-    runner = runner_of(trainer)
-    with contextlib.suppress(Exception):  # a child reports a failing import
-        runner.warm_up()
-    return runner
-
-
-def _require_software(order: Order) -> None:
-    """Raise ParibusError if this machine has other software than the one that began the run."""
-    from paribus.runs.advance import study_of
-    from paribus.runs.runners import software
-
-    installed = software(study_of(order)) if order.software else {}
-    if changed := [name for name in order.software if installed.get(name) != order.software[name]]:
-        raise ParibusError(
-            f"{changed[0]} is {installed.get(changed[0])} on {platform.node()}, and "
-            f"{order.software[changed[0]]} where the run was begun; use one environment on all "
-            "machines"
-        )
 
 
 if __name__ == "__main__":

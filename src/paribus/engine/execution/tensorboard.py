@@ -1,4 +1,4 @@
-"""TensorBoard as a sink: `paribus run STUDY --log tensorboard`, then `tensorboard --logdir DIR`."""
+"""TensorBoard: `paribus run STUDY --log tensorboard`, then `tensorboard --logdir DIR`."""
 
 from __future__ import annotations
 

@@ -73,6 +73,8 @@ class JobState:
         words: the scheduler's name of the state, and its reason.
         node: where it runs.
         is_cancelled: whether a person ended it.
+        doing: the tasks that it has claimed.
+        log: the last lines of one that ended before the run, the last one first.
     """
 
     id: str
@@ -80,6 +82,8 @@ class JobState:
     words: str = ""
     node: str = ""
     is_cancelled: bool = False
+    doing: str = ""
+    log: tuple[str, ...] = ()
 
 
 States = Mapping[tuple[str, int], JobState]

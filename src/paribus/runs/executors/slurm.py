@@ -64,7 +64,7 @@ class SlurmOptions(JobOptions):
     """How long before the end of its time a job is told, and writes its checkpoints."""
     options: dict[str, str | int | bool] = Field(default_factory=dict)
     """Any other option of `sbatch`, by its long name: { constraint = "a100" }."""
-    setup: tuple[str, ...] = Field((), strict=False)
+    setup: tuple[str, ...] = Field(default=(), strict=False)
     """Lines of shell before the job, such as "module load cuda"."""
 
 
