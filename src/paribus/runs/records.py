@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import shutil
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pkgutil import resolve_name
@@ -122,8 +123,7 @@ def trainer_records(
     with contextlib.closing(records) if hasattr(records, "close") else contextlib.nullcontext():
         while True:
             where = "on {}/seed-{}".format(*missing[0]) if missing else "after its last trial"
-            advice = "finished trials are kept: fix it and run again"
-            with blamed(f"{name} failed {where}", advice):
+            try:
                 trial, record = next(records, (None, None))
                 if trial is None:
                     break
@@ -131,6 +131,16 @@ def trainer_records(
                     raise ValueError(f"a record of {trial!r:.80} was not asked for, or given twice")
                 if not isinstance(record, TrialRecord):
                     raise TypeError(f"{record!r:.60} is not a paribus.extend.TrialRecord")
+            except ParibusError:
+                raise
+            except Exception as error:
+                last = traceback.extract_tb(error.__traceback__)[-1]
+                raise ParibusError(
+                    f"{name} failed {where}, in line {Path(last.filename).name}:{last.lineno}: "
+                    f"{type(error).__name__}: {error}; finished trials are kept: fix it and run "
+                    "again",
+                    code="own_code",
+                ) from error
             missing.remove(trial)
             yield trial, record
     if missing:
