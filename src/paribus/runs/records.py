@@ -9,6 +9,7 @@ import shutil
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
