@@ -193,10 +193,12 @@ def test_a_choice_that_does_not_follow_is_not_judged(tuned, tmp_path):
     record["chosen"]["layernorm"] = {"candidate": 1, "values": worse}
     folder.seal("tuning.json", record)
     folder.create(with_choice(folder.read_study(), {"baseline": {RATE: 1e-2}, "layernorm": worse}))
+    shutil.rmtree(copy / "trials" / "layernorm")
     analysis = analyse(load_results(copy))
     assert "layernorm has learning_rate 1e-4, and the tuning trials choose" in (
         analysis.unregistered
     )
+    shutil.rmtree(copy / "tuning")
     assert "are not there" in analyse(load_results(copy)).unregistered
 
 
