@@ -19,7 +19,7 @@ from paribus.engine.execution.trial.checkpoints import (
 from paribus.errors import ParibusError
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("größer", 1))
-IDENTITY = {"study": "abc", "version": {"torch": "2.12", "numpy": "2.3"}}
+IDENTITY = {"study": "abc", "version": "2.12"}
 
 
 def states(t: int) -> list[dict[str, np.ndarray]]:
@@ -114,9 +114,8 @@ def test_other_damage_is_found(tmp_path, damage):
 def test_another_identity_or_other_trials_are_refused_by_name(tmp_path):
     stack = write(tmp_path, 10)
     (path,) = stack.paths()
-    other = IDENTITY | {"version": {"torch": "2.13", "numpy": "2.3"}}
-    with pytest.raises(UnusableError, match=r"another version.torch: 2.12 there, 2.13 here"):
-        stack.read(path, other)
+    with pytest.raises(UnusableError, match="another version"):
+        stack.read(path, IDENTITY | {"version": "2.13"})
     stranger = StackCheckpoints(tmp_path, TRIALS[:2])
     shutil.copytree(stack.path, stranger.path)
     assert usable(stranger) == []

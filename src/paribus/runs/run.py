@@ -105,8 +105,7 @@ def run(
             later call may.
         progress: show progress if no `watch` is given; by default in a terminal.
 
-    A precision "auto" is settled by the device of the first run, or of `register`, and kept. If a
-    later device has to emulate it, the logger "paribus" warns once.
+    A precision "auto" is settled by the device of the first run, or of `register`, and kept.
 
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and if a trial fails; trials that are finished by then are kept.

@@ -20,7 +20,7 @@ from paribus.engine.data import Dataset
 from paribus.engine.execution import start
 from paribus.engine.execution.trial import stacks, suite
 from paribus.engine.execution.trial.checkpoints import keep_stacks
-from paribus.engine.ops import resolve
+from paribus.engine.ops import resolve, shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
@@ -30,7 +30,7 @@ from paribus.results.registration import repetitions, utc_now
 from paribus.results.store import DATA, LEDGER, REPEATED, TEST, TEST_PART
 from paribus.runs.advance import Runner, task_id, task_of
 from paribus.runs.queue import Missing, Task
-from paribus.study import Study, is_untuned
+from paribus.study import Study
 from paribus.study.trainer import Trial
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class EngineRunner(Runner):
         super().__init__(context)
         self.order, self.queue = context.order, context.queue
         self.settings = context.order.settings
-        self._stacks: dict[str, list[list[Trial]]] = {}
+        self._sizes: dict[str, int] = {}
         self._datasets: dict[Data, Dataset] = {}
 
     @staticmethod
@@ -139,8 +139,8 @@ class EngineRunner(Runner):
         if is_open(study):
             study = with_precision(study, self.machine["precision"])
         name = task_id(folder, f"prepared.{digest(study.model_dump(mode='json'))[:12]}")
-        planned = self.queue.read_answer(name)
-        if planned is None:
+        size = self.queue.read_answer(name)
+        if size is None:
             stack, n_devices = self.settings["stack"], study.resources.devices_per_trial
             if n_devices is not None and stack not in (None, 1):
                 raise ParibusError(
@@ -149,57 +149,58 @@ class EngineRunner(Runner):
                 )
             if not folder.exists:
                 require_reachable(study)
-            is_brief = self.settings["registers_only"] or (is_untuned(study) and not is_tuning)
-            planned = self._prepare(study, folder, is_brief=is_brief)
-            self.queue.answer(name, planned)
-        self._stacks[str(folder.path)] = [[(arm, seed) for arm, seed in stack] for stack in planned]
+            size = self._prepare(study, folder)
+            self.queue.answer(name, size)
+        self._sizes[str(folder.path)] = size
         return study
 
-    def _prepare(self, study: Study, folder: ResultsFolder, *, is_brief: bool) -> list[list[Trial]]:
-        """Try the arms and register the study; returns its trials as stacks."""
+    def _prepare(self, study: Study, folder: ResultsFolder) -> int:
+        """Try the arms and register the study; returns the size of stacks."""
         from paribus.engine.execution.trial.endpoints import endpoint_metrics
 
         machine, settings = self.machine, self.settings
-        workers = settings["workers"] or machine["workers"]
-        data_of = {arm: study.setting(arm).data for arm in study.arms}
-        vocabularies = {arm: self._datasets[data].vocab_size for arm, data in data_of.items()}
-        size = settings["stack"] or stacks.default_size(study, machine, vocabularies, workers)
-        recorded = stacks.read_recorded(study, folder)
-        planned, warnings = stacks.plan_stacks(study, size, recorded.stacks), list[str]()
+        size = stacks.recorded_size(study, folder) or settings["stack"]
+        if not size:
+            workers = settings["workers"] or machine["workers"]
+            data_of = {arm: study.setting(arm).data for arm in study.arms}
+            vocabularies = {arm: self._datasets[data].vocab_size for arm, data in data_of.items()}
+            size = stacks.default_size(study, machine, vocabularies, workers)
         metrics = endpoint_metrics(study)
-        if len(recorded.done) < len(study.trials):
-            warnings += start.device_warnings(study, machine)
-            warnings += self._check(study, max(map(len, planned)), is_brief=is_brief)
-        with suite.settled_tasks(study, folder, self._datasets) as asked:
-            wanted = registration(
-                *(study, self._data(study), machine["device"], metrics, asked),
-                own_rule(study),
-                boundaries(study),
-            )
-            settle(folder, study, wanted, retries=settings["retries"])
-        for words in dict.fromkeys(warnings):
-            self.context.report("warning", words=words, once=words)
-        return planned
+        if not all(folder.trial(*trial).is_finished for trial in study.trials):
+            warnings = self._check(study, size)
+            if machine["device"] == "cpu" and (words := shortcoming()):
+                warnings.append(
+                    f"{words}: PyTorch's own kernels train here, some 1.2 times slower; install "
+                    "g++ or clang++, or say --cpu-kernels off"
+                )
+            for words in dict.fromkeys(warnings):
+                self.context.report("warning", words=words, once=words)
+        asked = suite.settle_tasks(study, folder, self._datasets)
+        wanted = registration(
+            *(study, self._data(study), machine["device"], metrics, asked),
+            own_rule(study),
+            boundaries(study),
+        )
+        settle(folder, study, wanted, retries=settings["retries"])
+        return size
 
-    def _check(self, study: Study, size: int, *, is_brief: bool) -> list[str]:
+    def _check(self, study: Study, size: int) -> list[str]:
         """Let workers try a step of every arm; returns what to warn of.
 
-        Arms that could share a stack, or differ in warmup besides, run the same code, and are tried
-        as one.
+        Arms that can share a stack run the same code, and are tried as one.
         """
-        tasks: dict[str, Task] = {}
-        replicas = min(size, 2)  # two replicas go the way of any more
+        tasks = []
+        replicas = min(max(map(len, stacks.plan_stacks(study, size))), 2)  # two stand for any more
         for arm, *_ in stacks.sharing_arms(study):
-            doing = f"in the dry run of arm '{arm}'"
-            options = {"stack": replicas, "is_brief": is_brief}
-            task = _task_on_step("check", study, arm, doing, **options)
-            tasks.setdefault(task.id, task)
-        return [line for lines in self.queue.ask(list(tasks.values())) for line in lines]
+            name = f"check.{start.step_digest(study, arm)[:12]}.{replicas}"
+            arguments = {"arm": arm, "study": study.model_dump(mode="json"), "stack": replicas}
+            tasks.append(Task(name, "check", f"in the dry run of arm '{arm}'", "", arguments))
+        return [line for lines in self.queue.ask(tasks) for line in lines]
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
         """Return a task for each stack that has a trial to train; the text is described last."""
         wanted = set(todo)
-        planned = enumerate(self._stacks[str(folder.path)])
+        planned = enumerate(stacks.plan_stacks(study, self._sizes[str(folder.path)]))
         todo_stacks = {k: stack for k, stack in planned if not wanted.isdisjoint(stack)}
         keep_stacks(folder.path, list(todo_stacks.values()))
         tasks = []
@@ -209,9 +210,8 @@ class EngineRunner(Runner):
             trials = [list(trial) for trial in stack]
             name = f"{k:05d}.{arm}.seed-{seed}"
             tasks.append(task_of(folder, "train", name, doing, trials=trials))
-        if folder.path.absolute() == Path(self.order.results):
-            tasks += self._describing(folder)
-        return tasks
+        is_tuning = folder.path.absolute() != Path(self.order.results)
+        return tasks if is_tuning else [*tasks, *self._describing(folder)]
 
     def _describing(self, folder: ResultsFolder) -> list[Task]:
         """Return the task that writes data.json, if it is not there."""
@@ -227,14 +227,10 @@ class EngineRunner(Runner):
         """
         repeated = folder.read_repeated(study.arms)
         todo = {arm: r for arm, r in repetitions(folder).items() if arm not in repeated}
-        labels = {arm: f"{arm}/seed-{r['seed']}" for arm, r in todo.items()}
         tasks = []
         for arm, repetition in todo.items():
-            name, doing = f"again.{arm}", f"on {labels[arm]}, which it trained again"
-            tasks.append(task_of(folder, "again", name, doing, arm=arm, **repetition))
-        if tasks and all(self.queue.read_answer(task.id) is None for task in tasks):
-            steps = tasks[0].arguments["steps"]
-            self.say(f"training again {steps} steps of {', '.join(labels.values())}")
+            doing = f"on {arm}/seed-{repetition['seed']}, which it trained again"
+            tasks.append(task_of(folder, "again", f"again.{arm}", doing, arm=arm, **repetition))
         for (arm, repetition), answer in zip(todo.items(), self.queue.ask(tasks), strict=True):
             if elsewhere := answer.pop("elsewhere"):
                 logging.getLogger("paribus").warning(
@@ -282,10 +278,3 @@ class EngineRunner(Runner):
             self.say("evaluating every trial on the sealed test part")
             raise Missing([*tasks, *self._describing(folder)])
         seal_heldout(folder, [folder.trial(*trial) for trial in trials])
-
-
-def _task_on_step(kind: str, study: Study, arm: str, doing: str, **options: Any) -> Task:
-    """Return a task on a training step of `arm`, which arms with equal steps share."""
-    name = ".".join([kind, start.step_identity(study, arm)[:12], *map(str, options.values())])
-    arguments = {"arm": arm, "study": study.model_dump(mode="json"), **options}
-    return Task(name, kind, doing, "", arguments)

@@ -11,7 +11,6 @@ from paribus.engine.cost import Cost, Rate, StepTime, is_large, model_size, stud
 from paribus.engine.data import Dataset, describe_data, load_dataset
 from paribus.engine.data.tokenizer import train_missing
 from paribus.engine.execution.trial.stacks import default_size, plan_stacks
-from paribus.engine.ops import shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError, require_positive
 from paribus.results import ResultsFolder, extended, looks_left, needed_trials, read_looks
@@ -24,13 +23,11 @@ from paribus.study import Study, first_stage, parse_study, require_trust, with_c
 from paribus.study.base import MOST_STEPS
 
 
-def step_identity(study: Study, arm: str) -> str:
+def step_digest(study: Study, arm: str) -> str:
     """Return a digest of a step of `arm`. Arms with equal digests share a dry run."""
     setting = study.setting(arm)
-    shared = (setting if study.probes.own else setting.common).model_dump(mode="json")
-    if not setting.own_parts and not study.probes.own:
-        del shared["training"]["schedule"]["warmup"]
-    return digest(shared)
+    shared = setting if study.probes.own else setting.common
+    return digest(shared.model_dump(mode="json"))
 
 
 def as_registered(study: Study, folder: ResultsFolder) -> Study:
@@ -51,42 +48,16 @@ def require_sealed(study: Study, folder: ResultsFolder) -> None:
     opened = folder.read_opened() if folder.exists else None
     if opened is None or folder.has_sealed(TEST):
         return
-    early = f"for '{opened['purpose']}'"
-    if opened["purpose"] == purpose(study.name):
-        first, looks = first_stage(study), read_looks(folder)
-        trials = [folder.trial(*trial) for trial in needed_trials(first, looks)]
-        missing = [trial for trial in trials if not trial.is_finished]
-        if not missing and not looks_left(first, looks):
-            return  # interrupted while the trials were evaluated on it
-        early = "before its last look was taken"
-        if missing:
-            early = f"while {missing[0].label} was not finished"
-    raise ParibusError(
-        f"{folder.path}: the test part was read before its time, on {opened['opened']}, {early}; "
-        "seal other text, in another folder",
-        code="conflict",
+    first, looks = first_stage(study), read_looks(folder)
+    is_early = looks_left(first, looks) or not all(
+        folder.trial(*trial).is_finished for trial in needed_trials(first, looks)
     )
-
-
-def device_warnings(study: Study, machine: dict[str, Any]) -> list[str]:
-    """Return warnings of slow hardware: an emulated precision, or a CPU without compiled
-    kernels."""
-    lines = []
-    if machine["device"] != "mps":  # PyTorch does not tell
-        needed = {study.setting(arm).training.precision for arm in study.arms}
-        native = {"float32", machine["precision"]}
-        if machine["device"] != "cpu":
-            native.add("float16")  # no CPU kernel has it
-        lines += [
-            f"{precision} on this {machine['device']} is emulated: right, but slow"
-            for precision in sorted(needed - native)
-        ]
-    if machine["device"] == "cpu" and (words := shortcoming()):
-        lines.append(
-            f"{words}: PyTorch's own kernels train here, some 1.2 times slower; install g++ or "
-            "clang++, or say --cpu-kernels off"
+    if opened["purpose"] != purpose(study.name) or is_early:
+        raise ParibusError(
+            f"{folder.path}: the test part was read before its time, on {opened['opened']}, for "
+            f"'{opened['purpose']}'; seal other text, in another folder",
+            code="conflict",
         )
-    return lines
 
 
 def read_data(study: Study) -> dict[Data, Dataset]:

@@ -103,8 +103,8 @@ def _execute(task: Task, context: Context) -> Any:
     match kind:
         case "check":
             # A step of a large model on a CPU takes minutes.
-            by_shapes = arguments["is_brief"] and device.type == "cpu"
-            by_shapes = by_shapes and is_large(study.setting(arm), dataset.vocab_size, DRY_ROWS)
+            large = is_large(study.setting(arm), dataset.vocab_size, DRY_ROWS)
+            by_shapes = large and device.type == "cpu"
             return check_arm(study, arm, dataset, device, stack, graphs=graphs, by_shapes=by_shapes)
         case "step":
             return asdict(step_time(study, arm, dataset, device, stack))

@@ -103,7 +103,7 @@ def training_turn(
     study: Study, arm: str, dataset: Dataset, device: torch.device, graphs: bool
 ) -> tuple[Action, int | None]:
     """Return a turn of training steps, and the most bytes that its tensors hold on a GPU."""
-    setting, n_held = study.setting(arm), None
+    setting, before, n_held = study.setting(arm), 0, None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

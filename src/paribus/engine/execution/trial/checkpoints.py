@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict, ValidationError
 
-from paribus.digests import changes, digest
+from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
 from paribus.results.formats import write_plain_json
-from paribus.results.records import Record
 from paribus.schema import KEY, SCHEMA
 from paribus.study.trainer import Trial
-from paribus.untrusted_io import WEIGHTS_BYTES, open_regular, read_json
+from paribus.untrusted_io import WEIGHTS_BYTES, read_bytes, read_json
 
 FOLDER, ABOUT = "checkpoints", "about.json"
 KEPT = 2
@@ -40,42 +38,41 @@ class UnusableError(ParibusError):
     """A checkpoint cannot be used to resume."""
 
 
-class Checkpoint(Record):
-    """The content of about.json.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint, as its about.json describes it.
 
     Attributes:
         trials: (arm, seed) of each replica.
         t: steps done.
-        identity: what has to be the same for a run that resumes: study, software ...
+        identity: digests of what has to be the same for a run that resumes.
         state: what is not an array, such as `seconds`.
         shards: for each replica, the SHA-256 of each file.
     """
 
-    model_config = ConfigDict(extra="ignore")
-    trials: list[Trial]
+    path: Path
+    trials: tuple[Trial, ...]
     t: int
-    identity: dict[str, Any]
+    identity: dict[str, str]
     state: dict[str, Any]
     shards: list[dict[str, str]]
-    path: Path = Path()
 
     def states(self) -> list[dict[str, np.ndarray]]:
         """Return the arrays of every replica. Raises UnusableError for a damaged file."""
+        return [self._state(shards) for shards in self.shards]
+
+    def _state(self, shards: Mapping[str, str]) -> dict[str, np.ndarray]:
         import safetensors.numpy  # not at the top: those who only list stacks need no engine
 
-        states: list[dict[str, np.ndarray]] = []
-        for shards in self.shards:
-            states.append({})
-            for name, sha256 in shards.items():
-                try:
-                    with open_regular(self.path / Path(name).name, WEIGHTS_BYTES) as file:
-                        content = file.read()
-                except (ParibusError, OSError):
-                    content = b""
-                if hashlib.sha256(content).hexdigest() != sha256:
-                    raise UnusableError(f"{name} is missing or damaged")
-                states[-1] |= safetensors.numpy.load(content)
-        return states
+        state: dict[str, np.ndarray] = {}
+        for name, sha256 in shards.items():
+            content = b""
+            with contextlib.suppress(ParibusError):
+                content = read_bytes(self.path / Path(name).name, WEIGHTS_BYTES)
+            if hashlib.sha256(content).hexdigest() != sha256:
+                raise UnusableError(f"{name} is missing or damaged")
+            state |= safetensors.numpy.load(content)
+        return state
 
 
 class StackCheckpoints:
@@ -90,7 +87,7 @@ class StackCheckpoints:
         t: int,
         states: Iterable[Arrays],
         *,
-        identity: Mapping[str, Any],
+        identity: Mapping[str, str],
         state: Mapping[str, Any],
     ) -> None:
         """Write the checkpoint of step t, with `states` by replica, and remove older ones."""
@@ -113,15 +110,13 @@ class StackCheckpoints:
         """Return the folders of all checkpoints, the newest first."""
         return sorted(self.path.glob("step-*"), key=step_of, reverse=True)
 
-    def read(self, path: Path, identity: Mapping[str, Any]) -> Checkpoint:
+    def read(self, path: Path, identity: Mapping[str, str]) -> Checkpoint:
         """Read a checkpoint. Raises UnusableError if it is damaged or has another identity."""
         checkpoint = read_checkpoint(path)
-        if tuple(checkpoint.trials) != self.trials:
+        if checkpoint.trials != self.trials:
             raise UnusableError("it is of other trials")
-        for key, (theirs, ours) in changes(checkpoint.identity, dict(identity)).items():
-            raise UnusableError(
-                f"it is of another {key}: {str(theirs)[:20]} there, {str(ours)[:20]} here"
-            )
+        if others := [key for key in identity if checkpoint.identity.get(key) != identity[key]]:
+            raise UnusableError(f"it is of another {others[0]}")
         return checkpoint
 
     def remove_after(self, t: int) -> None:
@@ -138,7 +133,7 @@ def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
         with contextlib.suppress(UnusableError):
             checkpoint = read_checkpoint(path)
             if path.parent.name == _id(checkpoint.trials):
-                begun[tuple(checkpoint.trials)] = checkpoint.t
+                begun[checkpoint.trials] = checkpoint.t
     return begun
 
 
@@ -146,13 +141,11 @@ def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
     """Remove the checkpoints of all other stacks, and the folder if it is empty then."""
     kept = {_id(trials) for trials in stacks}
     folder = results / FOLDER
-    if folder.is_symlink() or not folder.is_dir():
-        return
-    for path in list(folder.iterdir()):
+    for path in list(folder.glob("*")):
         if path.name not in kept:
             remove_folder(path)
-    if not any(folder.iterdir()):
-        remove_folder(folder)
+    with contextlib.suppress(OSError):  # it is not there, or not empty
+        folder.rmdir()
 
 
 def step_of(path: Path) -> int:
@@ -166,16 +159,17 @@ def _id(trials: Sequence[Trial]) -> str:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint. Raises UnusableError if its about.json is damaged."""
+    """Read a checkpoint. Raises UnusableError if its about.json is not what was written."""
     try:
         record = read_json(path / ABOUT)
         sha256 = record.pop("sha256")
-        checkpoint = Checkpoint.model_validate_json(json.dumps(record | {"path": str(path)}))
-    except (ParibusError, ValidationError, KeyError, TypeError, AttributeError):
-        raise UnusableError("about.json is missing or damaged") from None
-    if digest(record) != sha256 or checkpoint.t != step_of(path):
-        raise UnusableError("about.json was changed after it was written")
-    return checkpoint
+    except (ParibusError, KeyError, AttributeError):
+        raise UnusableError(f"{ABOUT} is missing or damaged") from None
+    if digest(record) != sha256 or record["t"] != step_of(path):
+        raise UnusableError(f"{ABOUT} was changed after it was written")
+    trials = tuple((arm, seed) for arm, seed in record["trials"])
+    values = (record[name] for name in ("t", "identity", "state", "shards"))
+    return Checkpoint(path, trials, *values)
 
 
 def _write_shards(folder: Path, replica: int, arrays: Arrays) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +25,41 @@ from paribus.study import Study
 FOLDER = "tasks"
 
 
-@contextlib.contextmanager
-def settled_tasks(
+def settle_tasks(
     study: Study, folder: ResultsFolder, datasets: Mapping[Data, Dataset]
-) -> Iterator[dict[str, Any]]:
-    """Yield what is registered of the study's tasks, which are made unless they exist.
+) -> dict[str, Any]:
+    """Return what is registered of the study's tasks, which are made unless they exist.
 
-    New tasks are there once the registration, inside, has succeeded. Raises ParibusError if a task
-    cannot be made, its data cannot be loaded, or existing tasks are of another text.
+    Raises ParibusError if a task cannot be made, its data cannot be loaded, or existing tasks are
+    of another text.
     """
     tasks, place = study.tasks, suite_folder(study, folder)
     if place is None:
-        yield {}
-    elif place.is_dir():
-        if tasks.names != ():
-            origin = read_suite(place).origin
-            same = {"seed": tasks.seed, "window": _window(study)}
-            same["data"] = datasets[study.data].digests
-            if any(origin.get(key) != value for key, value in same.items()):
-                raise ParibusError(
-                    f"{place} was made from another text, seed or window; choose another folder "
-                    "with --results",
-                    code="different",
-                )
-        yield registered_tasks(place, tasks)
-    else:
+        return {}
+    if not place.is_dir():
         with whole_folder(place) as new:
             if tasks.standard:  # before anything else: their data may not be available
                 from paribus.engine.evaluation.harness.standard import describe_standard
 
-                described = describe_standard(
-                    tasks.standard,
-                    shots=tasks.shots,
-                    n_items=tasks.standard_items,
-                    data_folder=standard_data(study),
-                )
-                write_json(new / STANDARD_FILE, described)
+                options = {"shots": tasks.shots, "n_items": tasks.standard_items}
+                options["data_folder"] = standard_data(study)
+                write_json(new / STANDARD_FILE, describe_standard(tasks.standard, **options))
             if tasks.names != ():
                 make_suite(study, datasets, new)
-            registered = registered_tasks(new, tasks)
-            names = task_names(registered)
+            names = task_names(registered_tasks(new, tasks))
             if duplicates := [name for name in names if names.count(name) > 1]:
                 raise ParibusError(
                     f"tasks.own and tasks.standard both have a task '{duplicates[0]}'; give your "
                     "own another name"
                 )
-            yield registered
+    elif tasks.names != ():
+        origin = read_suite(place).origin
+        if (origin["seed"], origin["data"]) != (tasks.seed, datasets[study.data].digests):
+            raise ParibusError(
+                f"{place} was made from another text or seed; choose another folder with --results",
+                code="different",
+            )
+    return registered_tasks(place, tasks)
 
 
 def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> None:
@@ -88,7 +76,7 @@ def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> N
     suite = build_suite(
         datasets[study.data],
         study.tasks.seed,
-        _window(study),
+        min(study.setting(arm).data.seq_len for arm in study.arms),
         n_least=study.tasks.items,
         own=own_tasks(study.tasks.own, study.folder),
         readers=readers,
@@ -106,8 +94,3 @@ def standard_data(study: Study) -> Path | None:
     """Return the folder with copies of the standard tasks' data; None to use the hub."""
     stated = study.tasks.standard_data
     return None if stated is None else (study.folder / stated).resolve()
-
-
-def _window(study: Study) -> int:
-    """Return the longest text that every arm can read."""
-    return min(study.setting(arm).data.seq_len for arm in study.arms)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 0.5
 PACKAGES = ("torch", "numpy")  # their states need not fit other versions
-MOST_NAMED = 4  # trials that a warning names
 
 OnProgress = Callable[[int, list[float]], None]
 
@@ -107,29 +106,26 @@ class Stack:
     def _resume(self) -> None:
         """Restore the newest usable checkpoint; every rank restores the one that rank 0 chose."""
         paths, failures, ranks = self.checkpoints.paths(), list[str](), self._ranks
-        for path in paths if self.writes else ():
+        if not self.writes and ranks is not None:
+            (t,) = ranks.from_first([0])
+            for path in [path for path in paths if step_of(path) == t][:1]:
+                self._restore(self.checkpoints.read(path, self._identity))
+            if self.trainer.t != t:
+                raise ParibusError(f"this rank finds no checkpoint of step {t}", code="missing")
+            return
+        for path in paths:
             try:
                 self._restore(self.checkpoints.read(path, self._identity))
                 break
             except ParibusError as error:
                 failures.append(str(error).partition(";")[0])
         t = self.trainer.t
-        if self.writes:
-            self.checkpoints.remove_after(t)
+        self.checkpoints.remove_after(t)
         if ranks is not None:
-            (t,) = ranks.from_first([t])
-            for path in paths if t and not self.writes else ():
-                if step_of(path) == t:
-                    self._restore(self.checkpoints.read(path, self._identity))
-                    break
-            if self.trainer.t != t:
-                raise ParibusError(f"this rank finds no checkpoint of step {t}", code="missing")
+            ranks.from_first([t])
         if failures:
-            n = len(self.trials)
-            labels = ", ".join(folder.label for folder in self.folders[:MOST_NAMED])
-            rest = f" and {n - MOST_NAMED} more" if n > MOST_NAMED else ""
             self.warning = (
-                f"{labels}{rest}: the newest checkpoint cannot be used ({failures[0]}); "
+                f"{self.folders[0].label}: the newest checkpoint cannot be used ({failures[0]}); "
                 f"training {f'goes on from step {t}' if t else 'starts again'}"
             )
 
@@ -239,8 +235,8 @@ def machine(device: torch.device, ranks: Ranks | None = None) -> dict[str, Any]:
     return {key: environment_here[key] for key in SAME_BITS} | size
 
 
-def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer) -> dict[str, Any]:
-    """Return what has to be the same for training of `arms` to resume from a checkpoint.
+def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer) -> dict[str, str]:
+    """Return digests of what has to be the same for training of `arms` to resume from a checkpoint.
 
     Seeds are excluded: the stack names its own, and more may be added to a study.
     """
@@ -248,10 +244,9 @@ def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer
     own = {arm: own_digests(study.setting(arm), study.folder) for arm in dict.fromkeys(arms)}
     return {
         "study": digest({key: value for key, value in dump.items() if key != "seeds"}),
-        "data": dataset.digests,
-        "own code": own,
-        "own probes": measuring_record(study)["own_probes"],
+        "data": digest(dataset.digests),
+        "own code": digest([own, measuring_record(study)["own_probes"]]),
         "code": package_digest(),
-        "version": package_versions(PACKAGES),
+        "version": digest(package_versions(PACKAGES)),
         "device": stack.device.type,
     }
