@@ -107,9 +107,9 @@ def test_a_direction_is_registered(measured, tmp_path):
     ("name", "words"),
     [
         ("validation_los", "did you mean 'validation_loss'"),
-        ("quiet/all/min", "probe 'quiet' has no such column"),
-        ("validation_loss/position 99", "measure 'validation_loss' has no part 'position 99'"),
-        ("context_loss", "no value of the whole text; name a part"),
+        ("quiet/all/min", "is unknown: did you mean 'quiet/all/mean'"),
+        ("validation_loss/position 99", "is unknown: did you mean 'validation_loss/position"),
+        ("context_loss", "is unknown: "),
         ("skipped_steps", "'skipped_steps' cannot be primary: no arm scales its loss"),
         ("grad_norm", "'grad_norm' cannot be primary: neither more nor less of it is better"),
     ],

@@ -14,7 +14,7 @@ from paribus.engine.probes import known_probes
 from paribus.engine.tasks import find_tasks, own_tasks
 from paribus.engine.training import LOSS_SCALING, METRICS, OBJECTIVE, optimizer_slots
 from paribus.errors import ParibusError, nearest
-from paribus.metric import Metric, by_name, find, unknown
+from paribus.metric import Metric, by_name, find
 from paribus.results.curves import METRICS as CURVE_METRICS
 from paribus.results.curves import OF_TURNS
 from paribus.study import Study
@@ -52,17 +52,6 @@ def declarations(
     return by_name(by_owner)
 
 
-def possible(study: Study) -> dict[str, Metric]:
-    """Return all metrics that a trial of `study` could measure, timing included.
-
-    Raises ParibusError if two metrics have the same name.
-    """
-    columns = probe_columns(study)
-    probes = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
-    names = [metric.name for metric in STEP_METRICS]
-    return declarations(study, probes, names, tasks=True, curve=True, in_turn=IN_TURN)
-
-
 def probe_columns(study: Study) -> dict[str, list[str]]:
     """Return the columns of each probe in any of the arms."""
     settings = [study.setting(arm) for arm in study.arms]
@@ -82,11 +71,17 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     Raises ParibusError for an unknown metric, a name that two metrics have, an unknown part, two
     endpoints that are one number, and a primary endpoint without direction or measurement.
     """
-    seq_len = max(study.setting(arm).data.seq_len for arm in study.arms)
-    measures = (*all_measures(), *own_measures(study.evaluation.own, study.folder))
-    parts = {measure.name: measure.part_names(seq_len) for measure in measures}
-    known, columns, tasks = possible(study), probe_columns(study), _task_names(study)
-    metrics = {name: _find(name, known, columns, parts, tasks) for name in study.metrics}
+    columns, steps = probe_columns(study), [metric.name for metric in STEP_METRICS]
+    probes = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
+    known = declarations(study, probes, steps, tasks=True, curve=True, in_turn=IN_TURN)
+    possible, metrics = _names(study, known, columns), dict[str, Metric]()
+    for name in study.metrics:
+        metric = find(name, known)
+        if metric is None or name not in possible:
+            raise ParibusError(
+                f"metric '{name}' is unknown: {nearest(name, possible)}", code="unknown"
+            )
+        metrics[name] = metric
     names: dict[tuple[str, str], str] = {}
     for metric in (metrics[endpoint.metric] for endpoint in study.endpoints):
         first = names.setdefault((metric.record, metric.key), metric.name)
@@ -95,19 +90,21 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
                 f"endpoints '{first}' and '{metric.name}' are one number, '{metric.key}'; state it "
                 "once"
             )
-    for endpoint in study.judged:
-        metric = metrics[endpoint.metric]
-        _require_role(study, metric, "be primary", "use")
+    judged = [metrics[endpoint.metric] for endpoint in study.judged]
+    for metric in judged:
+        _require_role(study, metric, "be primary")
+        _require_shared_tokens(study, metric)
         if study.plan is not None and (metric.record == "turns" or metric.key in OF_TURNS):
             raise ParibusError(
-                f"'{endpoint.metric}' cannot be primary with looks: arms are timed in turn after "
-                "all are trained, so that a look has no value of it; state seeds as a list"
+                f"'{metric.name}' cannot be primary with looks: arms are timed in turn after all "
+                "are trained; state seeds as a list"
             )
     if study.decision.benefit is not None:
         _require_role(study, metrics[study.decision.benefit], "be a benefit")
     if study.tuning is not None:
         select = metrics[study.tuning.select]
-        _require_role(study, select, "choose among values", "set tuning.select =")
+        _require_role(study, select, "choose among values")
+        _require_shared_tokens(study, select)
         if select.record in ("turns", "curve"):
             raise ParibusError(
                 f"tuning.select cannot be '{select.name}': tuning trials record neither timings "
@@ -116,33 +113,18 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     return metrics
 
 
-def _find(
-    name: str,
-    known: Mapping[str, Metric],
-    columns: Mapping[str, list[str]],
-    parts: Mapping[str, tuple[str, ...]],
-    tasks: Sequence[str],
-) -> Metric:
-    """Return the metric of a name. Raises ParibusError for an unknown name."""
-    head, slash, part = name.partition("/")
-    metric, problem, known_names = find(name, known), "", list[str]()
-    if head == TASK_ACCURACY.name:
-        known_names = [f"{head}/{task}" for task in tasks]
-        if name not in known_names:
-            problem = "it names no task that the study asks"
-    elif metric is None:
-        raise unknown(name, known)
-    elif head in columns and slash and name not in columns[head]:
-        problem, known_names = f"probe '{head}' has no such column", columns[head]
-    elif head in parts and part == "all" and part in parts[head]:
-        raise ParibusError(f"metric '{name}' is called '{head}'")
-    elif head in parts and (part or "all") not in parts[head]:
-        missing = f"no part '{part}'" if slash else "no value of the whole text; name a part"
-        problem = f"measure '{head}' has {missing}"
-        known_names = [f"{head}/{part_name}" for part_name in parts[head]]
-    if metric is None or problem:
-        raise ParibusError(f"metric '{name}' is unknown: {problem}: {nearest(name, known_names)}")
-    return metric
+def _names(
+    study: Study, known: Mapping[str, Metric], columns: Mapping[str, list[str]]
+) -> list[str]:
+    """Return the names that an endpoint may have, those of parts included."""
+    seq_len = max(study.setting(arm).data.seq_len for arm in study.arms)
+    measures = (*all_measures(), *own_measures(study.evaluation.own, study.folder))
+    parts = {measure.name: measure.part_names(seq_len) for measure in measures}
+    names = [name for name in known if name not in parts and name != TASK_ACCURACY.name]
+    for name, own in parts.items():
+        names += [name if part == "all" else f"{name}/{part}" for part in own]
+    names += [column for own in columns.values() for column in own]
+    return [*names, *(f"{TASK_ACCURACY.name}/{task}" for task in _task_names(study))]
 
 
 def _task_names(study: Study) -> list[str]:
@@ -161,38 +143,35 @@ def _task_names(study: Study) -> list[str]:
     return [*names, *(standard_tasks(study.tasks.standard) if study.tasks.standard else ())]
 
 
-def _require_role(study: Study, metric: Metric, role: str, way_out: str = "") -> None:
-    """Raise ParibusError for a metric that has no direction or is not measured.
-
-    With a `way_out`, arms with other tokenizers cannot be compared by a metric of single tokens.
-    """
-    head, evaluation = metric.name.partition("/")[0], study.evaluation
-    headline = {metric.name for metric in HEADLINE.values()}
+def _require_role(study: Study, metric: Metric, role: str) -> None:
+    """Raise ParibusError for a metric that has no direction or is not measured."""
+    evaluation, tasks = study.evaluation, study.tasks
     precisions = {study.setting(arm).training.precision for arm in study.arms}
     unprobed = {probe.name for probe in known_probes(study) if probe.every == 0}
-    problem = ""
-    if metric.better == "neither":
-        problem = "neither more nor less of it is better; use validation_loss"
-    elif metric.name in headline and study.tasks.names == () and not study.tasks.standard:
-        problem = "tasks.names = [] asks no task; name some, or remove the key to ask all"
-    elif metric in LOSS_SCALING and "float16" not in precisions:
-        problem = "no arm scales its loss; it is measured with training.precision = 'float16'"
-    elif metric.record == "curve" and evaluation.every is None:
-        problem = (
-            "no held-out curve is measured; set evaluation.every, the steps between two points"
-        )
-    elif metric.record == "curve" and not metric.of_pair and evaluation.target is None:
-        problem = (
-            "there is no target; set evaluation.target, a loss, or use a speed-up at equal loss, "
-            "such as tokens_speedup"
-        )
-    elif metric.record == "probes" and head in unprobed:
-        problem = "probes.every turns its probe off"
-    for arm, reference in study.contrasts if metric.of_tokens and way_out else ():
-        if not problem and not study.share_tokens(arm, reference):
-            problem = (
-                f"it is of single tokens, and arms '{arm}' and '{reference}' have other "
-                f"tokenizers; {way_out} 'bits_per_byte'"
+    is_headline = metric.name in {headline.name for headline in HEADLINE.values()}
+    is_curve = metric.record == "curve"
+    problems = {
+        "neither more nor less of it is better; use validation_loss": metric.better == "neither",
+        "tasks.names = [] asks no task": is_headline and not (tasks.names != () or tasks.standard),
+        "no arm scales its loss, as training.precision = 'float16' does": metric in LOSS_SCALING
+        and "float16" not in precisions,
+        "set evaluation.every, the steps between two points": is_curve and evaluation.every is None,
+        "set evaluation.target, a loss, or use a speed-up at equal loss": is_curve
+        and not metric.of_pair
+        and evaluation.target is None,
+        "probes.every turns its probe off": metric.record == "probes"
+        and metric.name.partition("/")[0] in unprobed,
+    }
+    for problem, applies in problems.items():
+        if applies:
+            raise ParibusError(f"'{metric.name}' cannot {role}: {problem}")
+
+
+def _require_shared_tokens(study: Study, metric: Metric) -> None:
+    """Raise ParibusError if arms with other tokenizers would be compared by single tokens."""
+    for arm, reference in study.contrasts if metric.of_tokens else ():
+        if not study.share_tokens(arm, reference):
+            raise ParibusError(
+                f"'{metric.name}' is of single tokens, and arms '{arm}' and '{reference}' have "
+                "other tokenizers; use 'bits_per_byte'"
             )
-    if problem:
-        raise ParibusError(f"'{metric.name}' cannot {role}: {problem}")
