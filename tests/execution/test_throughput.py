@@ -23,14 +23,6 @@ def test_every_arm_and_seed_is_timed_once_the_study_is_done(trained):
     first = table.filter(pc.equal(table["kind"], "prefill"))["arm"].to_pylist()[::3]
     assert first == list(study.arms)
 
-    # What training holds is the same whatever the seed; an arm with more parameters holds more.
-    held: dict[str, set[float]] = {}
-    for row in table.to_pylist():
-        if row["kind"] == "training":
-            held.setdefault(row["arm"], set()).add(row["bytes"])
-    assert all(len(of_arm) == 1 for of_arm in held.values())
-    assert min(held["layernorm"]) > min(held["baseline"]) > 0
-
     costs = paribus.analyse(results).costs[0]
     assert costs.in_turn
     assert costs.prefill is not None

@@ -213,6 +213,6 @@ def test_a_test_part_read_early_ends_the_study(small_study, tmp_path):
     early = ResultsFolder(tmp_path / "early")
     early.create(study)
     open_test(dataset.test, early, "the verdict of 'small'")
-    with pytest.raises(ParibusError, match="while baseline/seed-1 was not finished"):
+    with pytest.raises(ParibusError, match="for 'the verdict of 'small''"):
         paribus.run(study, early.path, workers=1)
     assert not (early.path / "tuning").exists()

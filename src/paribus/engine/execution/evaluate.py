@@ -18,7 +18,7 @@ from paribus.engine.execution.start import read_data
 from paribus.engine.execution.trial.suite import FOLDER, make_suite
 from paribus.engine.tasks import SHOTS, WrittenSuite, read_suite
 from paribus.errors import ParibusError, require_positive
-from paribus.results import Results, ResultsFolder, load_results, read_registration
+from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import write_json, write_table
 from paribus.results.read import trial_rows
 from paribus.results.trial_folder import TrialFolder
@@ -113,12 +113,11 @@ def evaluate(
             request["suite_sha256"] = suite.digest
         out = folder.path / "evaluations" / digest(request)[:12]
         home, todo = str(loaded.path.absolute()), []
-        for place in _places(loaded, out):
-            if not place.is_finished:
-                name = f"{len(todo):05d}.{place.arm}.seed-{place.seed}"
-                arguments = {"arm": place.arm, "seed": place.seed, "request": request}
-                arguments["out"] = str(place.path.absolute())
-                todo.append(Task(name, "answer", f"on {place.label}", home, arguments))
+        for place in [place for place in _places(loaded, out) if not place.is_finished]:
+            arguments = {"arm": place.arm, "seed": place.seed, "request": request}
+            arguments["out"] = str(place.path.absolute())
+            name = f"{place.arm}.seed-{place.seed}"
+            todo.append(Task(name, "answer", f"on {place.label}", home, arguments))
         if todo:
             ask(study, loaded.path, todo, workers=workers, device=device, backend=backend)
         write_json(out / "request.json", request)
@@ -127,10 +126,8 @@ def evaluate(
 
 def _places(results: Results, out: Path) -> list[TrialFolder]:
     """Return the folder of each trial's answers."""
-    return [
-        TrialFolder(out / "trials" / trial.arm / f"seed-{trial.seed}", trial.arm, trial.seed)
-        for trial in results.finished
-    ]
+    trials = results.finished
+    return [TrialFolder(out / "trials" / t.arm / f"seed-{t.seed}", t.arm, t.seed) for t in trials]
 
 
 def _suite(study: Study, folder: ResultsFolder) -> WrittenSuite:
@@ -142,8 +139,7 @@ def _suite(study: Study, folder: ResultsFolder) -> WrittenSuite:
     registered = (read_registration(folder) or {}).get("tasks", {}).get("suite_sha256")
     if registered not in (None, suite.digest):
         raise ParibusError(
-            f"{place} is not the suite that was registered (digest {suite.digest[:12]}, and "
-            f"{str(registered)[:12]} in registration.json); restore it"
+            f"{place} is not the suite that was registered; restore it", code="changed"
         )
     return suite
 

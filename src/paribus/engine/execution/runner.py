@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import pkgutil
 import shutil
 import sys
 from collections.abc import Sequence
@@ -36,11 +35,6 @@ from paribus.study.trainer import Trial
 if TYPE_CHECKING:
     from paribus.runs.queue import Context
 
-# Folders of `paribus.engine` whose files declare what a study may name.
-DECLARING = """
-    data.corpora evaluation.measures model.attentions model.mlps model.norms model.positions probes
-    tasks.generators training.averages training.losses training.optimizers training.schedules
-"""
 # Where Linux shows a GPU that PyTorch may use: NVIDIA's, one in Windows' subsystem, AMD's.
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 ENVIRONMENT = {
@@ -86,10 +80,6 @@ class EngineRunner(Runner):
         importlib.import_module("paribus.engine.execution.tasks")
         for name in ("scipy.interpolate", "scipy.optimize"):  # of a trial's evaluation
             importlib.import_module(name)
-        for name in DECLARING.split():
-            package = importlib.import_module(f"paribus.engine.{name}")
-            for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-                importlib.import_module(info.name)
         package_digest()  # known to every child: half a second of each
 
     def slots(self) -> int:
@@ -198,7 +188,7 @@ class EngineRunner(Runner):
         return [line for lines in self.queue.ask(tasks) for line in lines]
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
-        """Return a task for each stack that has a trial to train; the text is described last."""
+        """Return a task for each stack that has a trial to train."""
         wanted = set(todo)
         planned = enumerate(stacks.plan_stacks(study, self._sizes[str(folder.path)]))
         todo_stacks = {k: stack for k, stack in planned if not wanted.isdisjoint(stack)}
@@ -210,14 +200,7 @@ class EngineRunner(Runner):
             trials = [list(trial) for trial in stack]
             name = f"{k:05d}.{arm}.seed-{seed}"
             tasks.append(task_of(folder, "train", name, doing, trials=trials))
-        is_tuning = folder.path.absolute() != Path(self.order.results)
-        return tasks if is_tuning else [*tasks, *self._describing(folder)]
-
-    def _describing(self, folder: ResultsFolder) -> list[Task]:
-        """Return the task that writes data.json, if it is not there."""
-        if folder.has_sealed(DATA):
-            return []
-        return [task_of(folder, "describe", "text", "while the text was described")]
+        return tasks
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
         """Train first steps of arms with custom code again, and compare them with the records.
@@ -250,8 +233,9 @@ class EngineRunner(Runner):
         """Evaluate the sealed test text, describe the text, and time the arms."""
         if self.settings["open_test"] and (test := self._datasets[study.data].test):
             self._judge_test_text(study, folder, trials, test.text.digest)
-        if tasks := self._describing(folder):
-            raise Missing(tasks)
+        if not folder.has_sealed(DATA):
+            doing = "while the text was described"
+            raise Missing([task_of(folder, "describe", "text", doing)])
         if not folder.has_timed(trials):
             self.say("timing the arms in turn")
             doing, timed = "while the arms were timed in turn", [list(trial) for trial in trials]
@@ -276,5 +260,5 @@ class EngineRunner(Runner):
             tasks.append(task_of(folder, "heldout", name, doing, arm=arm, seed=seed))
         if tasks:
             self.say("evaluating every trial on the sealed test part")
-            raise Missing([*tasks, *self._describing(folder)])
+            raise Missing(tasks)
         seal_heldout(folder, [folder.trial(*trial) for trial in trials])

@@ -72,7 +72,6 @@ def time_in_turn(
     seeds = [seed for seed in study.seeds if any((arm, seed) in trials for arm in study.arms)]
     rounds = math.ceil(LEAST_TURNS / len(seeds))
     rows: list[tuple[str, int, str, int, float, float | None]] = []
-    warm: set[tuple[str, str]] = set()
     for turn, seed in enumerate(seeds):
         arms = [arm for arm in study.arms if (arm, seed) in trials]
         first = turn % len(arms)
@@ -86,9 +85,7 @@ def time_in_turn(
                 actions["training"] = training[arm][0]
             for kind, action in actions.items():
                 kinds.setdefault(kind, {})[arm] = action
-                if (arm, kind) not in warm:
-                    warm_up(action, device)
-                    warm.add((arm, kind))
+                warm_up(action, device)
         for kind, actions in kinds.items():
             turns = [{arm: timed(actions[arm], device) for arm in actions} for _ in range(rounds)]
             for arm in actions:
