@@ -18,7 +18,7 @@ from paribus.engine.execution.start import read_data
 from paribus.engine.execution.trial.suite import FOLDER, make_suite
 from paribus.engine.tasks import SHOTS, WrittenSuite, read_suite
 from paribus.errors import ParibusError, require_positive
-from paribus.results import Results, ResultsFolder, load_results
+from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
 from paribus.results.read import trial_rows
 from paribus.results.trial_folder import TrialFolder
