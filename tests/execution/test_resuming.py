@@ -262,7 +262,7 @@ def test_weights_are_kept_on_the_way_whatever_happens_to_the_run(
         np.testing.assert_array_equal(values, exact.astype(np.float32))
     assert_equal(second.read_weights(6), sets[1])
     assert_equal(second.read_weights(8), sets[2])  # the last step
-    with pytest.raises(ParibusError, match=r"no weights of step 5; kept before the last: 2, 4, 6"):
+    with pytest.raises(ParibusError, match="kept before the last: 2, 4, 6"):
         second.read_weights(5)
     with pytest.raises(ParibusError, match="3 sets of weights up to step 4"):
         second.read_weights(4, average_last=3)

@@ -165,13 +165,13 @@ class EngineRunner(Runner):
                 )
             for words in dict.fromkeys(warnings):
                 self.context.report("warning", words=words, once=words)
-        asked = suite.settle_tasks(study, folder, self._datasets)
-        wanted = registration(
-            *(study, self._data(study), machine["device"], metrics, asked),
-            own_rule(study),
-            boundaries(study),
-        )
-        settle(folder, study, wanted, retries=settings["retries"])
+        with suite.settled_tasks(study, folder, self._datasets) as asked:
+            wanted = registration(
+                *(study, self._data(study), machine["device"], metrics, asked),
+                own_rule(study),
+                boundaries(study),
+            )
+            settle(folder, study, wanted, retries=settings["retries"])
         return size
 
     def _check(self, study: Study, size: int) -> list[str]:

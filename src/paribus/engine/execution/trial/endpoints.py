@@ -52,6 +52,16 @@ def declarations(
     return by_name(by_owner)
 
 
+def possible(study: Study) -> dict[str, Metric]:
+    """Return all metrics that a trial of `study` could measure, timing included.
+
+    Raises ParibusError if two metrics have the same name.
+    """
+    columns, steps = probe_columns(study), [metric.name for metric in STEP_METRICS]
+    probes = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
+    return declarations(study, probes, steps, tasks=True, curve=True, in_turn=IN_TURN)
+
+
 def probe_columns(study: Study) -> dict[str, list[str]]:
     """Return the columns of each probe in any of the arms."""
     settings = [study.setting(arm) for arm in study.arms]
@@ -71,20 +81,18 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     Raises ParibusError for an unknown metric, a name that two metrics have, an unknown part, two
     endpoints that are one number, and a primary endpoint without direction or measurement.
     """
-    columns, steps = probe_columns(study), [metric.name for metric in STEP_METRICS]
-    probes = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
-    known = declarations(study, probes, steps, tasks=True, curve=True, in_turn=IN_TURN)
-    possible, metrics = _names(study, known, columns), dict[str, Metric]()
+    known, metrics = possible(study), dict[str, Metric]()
+    names = _names(study, known)
     for name in study.metrics:
         metric = find(name, known)
-        if metric is None or name not in possible:
+        if metric is None or name not in names:
             raise ParibusError(
-                f"metric '{name}' is unknown: {nearest(name, possible)}", code="unknown"
+                f"metric '{name}' is unknown: {nearest(name, names)}", code="unknown"
             )
         metrics[name] = metric
-    names: dict[tuple[str, str], str] = {}
+    keys: dict[tuple[str, str], str] = {}
     for metric in (metrics[endpoint.metric] for endpoint in study.endpoints):
-        first = names.setdefault((metric.record, metric.key), metric.name)
+        first = keys.setdefault((metric.record, metric.key), metric.name)
         if first != metric.name:  # it would be tested twice
             raise ParibusError(
                 f"endpoints '{first}' and '{metric.name}' are one number, '{metric.key}'; state it "
@@ -113,9 +121,7 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     return metrics
 
 
-def _names(
-    study: Study, known: Mapping[str, Metric], columns: Mapping[str, list[str]]
-) -> list[str]:
+def _names(study: Study, known: Mapping[str, Metric]) -> list[str]:
     """Return the names that an endpoint may have, those of parts included."""
     seq_len = max(study.setting(arm).data.seq_len for arm in study.arms)
     measures = (*all_measures(), *own_measures(study.evaluation.own, study.folder))
@@ -123,7 +129,7 @@ def _names(
     names = [name for name in known if name not in parts and name != TASK_ACCURACY.name]
     for name, own in parts.items():
         names += [name if part == "all" else f"{name}/{part}" for part in own]
-    names += [column for own in columns.values() for column in own]
+    names += [column for own in probe_columns(study).values() for column in own]
     return [*names, *(f"{TASK_ACCURACY.name}/{task}" for task in _task_names(study))]
 
 

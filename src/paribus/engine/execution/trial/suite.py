@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,41 +26,47 @@ from paribus.study import Study
 FOLDER = "tasks"
 
 
-def settle_tasks(
+@contextlib.contextmanager
+def settled_tasks(
     study: Study, folder: ResultsFolder, datasets: Mapping[Data, Dataset]
-) -> dict[str, Any]:
-    """Return what is registered of the study's tasks, which are made unless they exist.
+) -> Iterator[dict[str, Any]]:
+    """Yield what is registered of the study's tasks, which are made unless they exist.
 
-    Raises ParibusError if a task cannot be made, its data cannot be loaded, or existing tasks are
-    of another text.
+    New tasks are there once the registration, inside, has succeeded. Raises ParibusError if a task
+    cannot be made, its data cannot be loaded, or existing tasks are of another text.
     """
     tasks, place = study.tasks, suite_folder(study, folder)
     if place is None:
-        return {}
-    if not place.is_dir():
-        with whole_folder(place) as new:
-            if tasks.standard:  # before anything else: their data may not be available
-                from paribus.engine.evaluation.harness.standard import describe_standard
-
-                options = {"shots": tasks.shots, "n_items": tasks.standard_items}
-                options["data_folder"] = standard_data(study)
-                write_json(new / STANDARD_FILE, describe_standard(tasks.standard, **options))
-            if tasks.names != ():
-                make_suite(study, datasets, new)
-            names = task_names(registered_tasks(new, tasks))
-            if duplicates := [name for name in names if names.count(name) > 1]:
+        yield {}
+        return
+    if place.is_dir():
+        if tasks.names != ():
+            origin = read_suite(place).origin
+            if (origin["seed"], origin["data"]) != (tasks.seed, datasets[study.data].digests):
                 raise ParibusError(
-                    f"tasks.own and tasks.standard both have a task '{duplicates[0]}'; give your "
-                    "own another name"
+                    f"{place} was made from another text or seed; choose another folder with "
+                    "--results",
+                    code="different",
                 )
-    elif tasks.names != ():
-        origin = read_suite(place).origin
-        if (origin["seed"], origin["data"]) != (tasks.seed, datasets[study.data].digests):
+        yield registered_tasks(place, tasks)
+        return
+    with whole_folder(place) as new:
+        if tasks.standard:  # before anything else: their data may not be available
+            from paribus.engine.evaluation.harness.standard import describe_standard
+
+            options = {"shots": tasks.shots, "n_items": tasks.standard_items}
+            options["data_folder"] = standard_data(study)
+            write_json(new / STANDARD_FILE, describe_standard(tasks.standard, **options))
+        if tasks.names != ():
+            make_suite(study, datasets, new)
+        registered = registered_tasks(new, tasks)
+        names = task_names(registered)
+        if duplicates := [name for name in names if names.count(name) > 1]:
             raise ParibusError(
-                f"{place} was made from another text or seed; choose another folder with --results",
-                code="different",
+                f"tasks.own and tasks.standard both have a task '{duplicates[0]}'; give your own "
+                "another name"
             )
-    return registered_tasks(place, tasks)
+        yield registered
 
 
 def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> None:
