@@ -8,7 +8,6 @@ import pytest
 import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
-from paribus.drawing import Drawing, together
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.metric import Metric
 from paribus.report.tables import endpoints as endpoint_table
@@ -166,18 +165,3 @@ def test_a_primary_endpoint_is_measured(tmp_path):
     study = study_in(tmp_path, "quiet", every={"quiet": 0})
     with pytest.raises(paribus.ParibusError, match=r"probes\.every turns its probe off"):
         endpoint_metrics(study)
-
-
-def test_drawings_of_models_of_other_depths_are_one():
-    depth = Drawing("r/{}/mean", "profile", "Depth", "L2")
-    shallow = depth.recorded(["r/block 1/mean", "r/output/mean", "r/output/q05"])
-    deep = depth.recorded(["r/block 1/mean", "r/block 2/mean", "r/output/mean"])
-    assert shallow and deep
-    assert together([shallow, deep])[0].parts == ("block 1", "block 2", "output")
-    assert depth.recorded(["other/block 1/mean"]) is None
-    # Of measures no parts are written down: there are as many as positions.
-    curve = Drawing("loss/position {}", "curve", "Loss", "nats")
-    assert curve.recorded(["loss/all", "loss/position 1"]) == curve
-    assert curve.recorded(["loss/all", "loss/position "]) is None
-    some = Drawing("loss/{}", "parts", "Loss", "nats", parts=("a", "b"))
-    assert [some.part_of(f"loss/{part}") for part in "abc"] == ["a", "b", None]

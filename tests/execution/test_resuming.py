@@ -150,16 +150,6 @@ def test_a_damaged_checkpoint(case, whole, file, at):
     assert case.records() == whole
 
 
-def test_where_both_are_damaged_the_stack_starts_again(case, whole):
-    case.train(leave_at=LEFT_AT)
-    for path in case.newest:
-        flip(path / "replica-1-0.safetensors", -1)
-    assert case.train()
-    assert case.from_steps == [0, 0]
-    assert case.words[0].endswith("; training starts again")
-    assert case.records() == whole
-
-
 @pytest.mark.parametrize(
     ("what", "words"),
     [("version", "another version"), ("study", "another study"), ("own code", "another")],
@@ -186,27 +176,6 @@ def test_trials_that_moved_say_so(case, monkeypatch):
     alone = {key: value for key, value in record.items() if key != "resumed_from"}
     assert differences(record, alone, pair=True)["resumed: processor"][0] == "not proven"
     assert differences(record, alone)["resumed: processor"][0] == "declared"
-
-
-def test_foreign_states_are_never_loaded(case, whole):
-    case.train(leave_at=LEFT_AT)
-    checkpoints = StackCheckpoints(case.folder.path, TRIALS)
-    for path, change in zip(checkpoints.paths(), (rename, transpose), strict=True):
-        saved = read_checkpoint(path)
-        states = [change(state) for state in saved.states()]
-        checkpoints.write(saved.t, states, identity=saved.identity, state=saved.state)
-    assert case.train()
-    assert case.from_steps == [0, 0]
-    assert "exp_avg/" in case.words[0]
-    assert case.records() == whole
-
-
-def rename(state: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace("attention", "attn"): array for name, array in state.items()}
-
-
-def transpose(state: dict[str, Any]) -> dict[str, Any]:
-    return {name: array.T if array.ndim == 2 else array for name, array in state.items()}
 
 
 def test_left_early(case, whole, monkeypatch):

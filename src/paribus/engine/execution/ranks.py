@@ -42,16 +42,10 @@ POLL_SECONDS, GRACE_SECONDS = 0.2, 5.0
 
 def require_devices(device: torch.device, size: int) -> None:
     """Raise ParibusError if this machine has fewer than `size` devices like `device`."""
-    if device.type == "mps":
-        raise ParibusError(
-            f"resources.devices_per_trial = {size} needs GPUs or CPUs, and this machine has MPS; "
-            "use --device cpu, or remove the key",
-            code="unsupported",
-        )
-    is_gpu = device.type == "cuda"
-    limit = count_devices(device) if is_gpu else RANKS_PER_CORE * (os.cpu_count() or 1)
+    is_cpu = device.type == "cpu"
+    limit = RANKS_PER_CORE * (os.cpu_count() or 1) if is_cpu else count_devices(device)
     if size > limit:
-        unit = "GPUs" if is_gpu else f"processes ({RANKS_PER_CORE} for each core)"
+        unit = f"processes ({RANKS_PER_CORE} for each core)" if is_cpu else "GPUs"
         raise ParibusError(
             f"resources.devices_per_trial = {size}, and {platform.node()} has room for {limit} "
             f"{unit}; set resources.devices_per_trial to {limit} or less"

@@ -67,16 +67,10 @@ def read_data(study: Study) -> dict[Data, Dataset]:
     """
     require_trust(study)  # a corpus may be custom code
     find_rule(study)
-    for data in dict.fromkeys((study.data, *(study.setting(arm).data for arm in study.arms))):
+    texts = dict.fromkeys((study.data, *(study.setting(arm).data for arm in study.arms)))
+    for data in texts:
         train_missing(data, study.folder)
-    datasets = {study.data: load_dataset(study.data, study.folder)}
-    for arm in study.arms:
-        data = study.setting(arm).data
-        if data not in datasets:
-            try:
-                datasets[data] = load_dataset(data, study.folder)
-            except ParibusError as error:
-                raise ParibusError(f"arm '{arm}': {error}") from None
+    datasets = {data: load_dataset(data, study.folder) for data in texts}
     for arm, reference in study.contrasts:
         pair = [datasets[study.setting(name).data] for name in (arm, reference)]
         for part, name in (("validation", "validation_text"), ("test", "test")):
