@@ -31,7 +31,6 @@ from __future__ import annotations
 import atexit
 import hashlib
 import json
-import math
 import os
 import sys
 
@@ -85,11 +84,17 @@ def initial(model):
     values = model
     if hasattr(model, "state_dict"):
         values = {**model.state_dict(), **dict(model.named_parameters())}
-    _write({"initial": {_plain(name): _digest(value).hex() for name, value in values.items()}})
+    digests = {}
+    for name, value in values.items():
+        for wrapper in ("_orig_mod.", "_fsdp_wrapped_module."):
+            name = str(name).replace(wrapper, "")
+        digests[name] = _digest(value).hex()
+    _write({"initial": digests})
 
 
 def _write_data():
-    _write({"data": {"batches": _batches, "digest": _data.hex()}})
+    if _batches:
+        _write({"data": {"batches": _batches, "digest": _data.hex()}})
 
 
 def _write(line):
@@ -98,28 +103,13 @@ def _write(line):
         return
     if _file is None:
         _file = open(os.path.join(os.environ[FOLDER], "trial.jsonl"), "a", encoding="utf-8")  # noqa: SIM115
-        atexit.register(_write_last)
+        atexit.register(_write_data)
     _file.write(json.dumps(line) + "\n")
     _file.flush()
 
 
-def _write_last():
-    if _batches:
-        _write_data()
-
-
 def _numbers(values):
-    """Return values as JSON has them: what is not finite is a text."""
-    digests = {}
-    for name, value in values.items():
-        value = float(value)
-        digests[name] = value if math.isfinite(value) else repr(value)
-    return digests
-
-
-def _plain(name):
-    """Return a parameter's name without what wrappers put before it."""
-    return str(name).replace("_orig_mod.", "").replace("_fsdp_wrapped_module.", "")
+    return {name: float(value) for name, value in values.items()}
 
 
 def _digest(value):
