@@ -175,7 +175,7 @@ def test_test_part_missing(tuned, tmp_path, monkeypatch):
     opened = load_results(copy)
     (verdict,) = decide(analyse(opened))
     assert verdict.outcome == "INVALID"
-    assert "not evaluated on the sealed test part" in verdict.evidence.invalid
+    assert "is evaluated on the test part" in verdict.evidence.invalid
     assert "the test part was opened, on 20" in analyse(opened).text
     assert "still sealed" not in analyse(opened).text
     registered = json.loads((copy / "registration.json").read_text())
