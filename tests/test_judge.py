@@ -56,7 +56,7 @@ def test_a_finished_study_is_judged(home):
     assert "15 of 15 trials are finished" in judge("status", "r", cwd=home).stdout
     verified = judge("verify", "r", cwd=home)
     assert verified.returncode == 0, verified.stderr
-    assert "numbers, largest relative difference" in verified.stdout
+    assert "analysis and verdict from the scores" in verified.stdout
 
 
 def test_it_is_reported_and_archived(home):

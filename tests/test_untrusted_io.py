@@ -15,7 +15,7 @@ from paribus.engine.setting import Data
 from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
 from paribus.results import load_results
 from paribus.study import load_study
-from paribus.untrusted_io import files_below, open_regular, read_bytes, read_text
+from paribus.untrusted_io import files_below, read_bytes, read_text
 
 
 @contextmanager
@@ -73,15 +73,6 @@ def test_a_file_above_its_limit_is_not_read(tmp_path):
         tracemalloc.stop()
     with pytest.raises(ParibusError, match="has 100 bytes, and a file of its kind may have 99;"):
         read_bytes(tmp_path / "small", 99)
-
-
-def test_a_file_swapped_later_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("x")
-    make_pipe(tmp_path / "pipe")
-    looked = os.stat(tmp_path / "file")
-    monkeypatch.setattr("paribus.untrusted_io.os.stat", lambda path: looked)
-    with at_once(), pytest.raises(ParibusError, match="is a named pipe"):
-        open_regular(tmp_path / "pipe", 100)
 
 
 def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path):

@@ -89,31 +89,22 @@ def package_digest() -> str:
     for part in TRAINS_AND_MEASURES:
         files = sorted((root / part).rglob("*")) if (root / part).is_dir() else [root / part]
         for file in files:
-            if file.suffix not in (".py", ".cpp", ".h"):
-                continue
-            text = file.read_text("utf-8")
-            code = hashlib.sha256((_code(text) if file.suffix == ".py" else text).encode())
-            total.update(f"{file.relative_to(root).as_posix()} {code.hexdigest()}\n".encode())
+            if file.suffix in (".py", ".cpp", ".h"):
+                text = file.read_text("utf-8")
+                code = digest(_code(text) if file.suffix == ".py" else text)
+                total.update(f"{file.relative_to(root).as_posix()} {code}\n".encode())
     return total.hexdigest()
 
 
 def _code(source: str) -> str:
-    lines = source.encode().splitlines()  # columns are of bytes
-    within: set[int] = set()  # lines of texts, where a "#" begins no comment
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.Constant, ast.JoinedStr)):
-            within.update(range(node.lineno, (node.end_lineno or 0) + 1))
-        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        for text in node.body:  # also the texts under the fields of a class
-            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                first, last = text.lineno - 1, (text.end_lineno or 0) - 1
-                rest = lines[last][text.end_col_offset :]
-                lines[first] = lines[first][: text.col_offset] + (rest if first == last else b"")
-                for number in range(first + 1, last + 1):
-                    lines[number] = rest if number == last else b""
-    return "\n".join(
-        line.decode()
-        for number, line in enumerate(lines, start=1)
-        if line.strip() and (number in within or not line.lstrip().startswith(b"#"))
-    )
+    """Return source without comments, docstrings, and texts under the fields of a class."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            kept = [line for line in node.body if not _is_text(line)]
+            node.body = kept or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -84,10 +83,11 @@ def one_line(text: str) -> str:
     messages that are too long lose their middle.
     """
     words = " ".join(_cut(word, LONGEST_WORD) for word in text.split())
-    unsafe = {c for c in words if unicodedata.category(c) in UNSAFE}
-    escaped = {c: c.encode("unicode_escape").decode() for c in unsafe}
-    words = words.translate(str.maketrans(escaped))
-    return _cut(words, LONGEST_MESSAGE)
+    safe = (
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in UNSAFE else c
+        for c in words
+    )
+    return _cut("".join(safe), LONGEST_MESSAGE)
 
 
 def _cut(text: str, limit: int) -> str:
@@ -100,21 +100,15 @@ def _cut(text: str, limit: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to an error about an unknown `name`.
 
-    Gives the names that it begins or is a word of, or the nearest where one is near, else the known
-    names, the first MOST_KNOWN of them.
+    Gives the names that begin with it, or the nearest where one is near, else the known names, the
+    first MOST_KNOWN of them.
     """
     names = sorted(known)
-    # 'loss' is nearer to 'validation_loss' than to 'logits', which has more letters in common.
-    parts = [
-        known_name
-        for known_name in names
-        if name and (known_name.startswith(name) or name in re.split(r"[^A-Za-z0-9]+", known_name))
-    ]
-    if 0 < len(parts) <= MOST_MEANT and name not in names:
-        return did_you_mean(parts)
+    begun = [known_name for known_name in names if name and known_name.startswith(name)]
+    if 0 < len(begun) <= MOST_MEANT and name not in names:
+        return did_you_mean(begun)
     # difflib takes quadratic time, and a name that long is nobody's typing error.
-    close = difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6)
-    if close:
+    if close := difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6):
         return did_you_mean(close)
     if not names:
         return "none is known"

@@ -11,7 +11,7 @@ from paribus.errors import MOST_MEANT, did_you_mean, nearest
 
 MEMBERS = ("bool", "int", "float", "str")  # of a union, as pydantic calls them
 OF_TYPES = ("list[", "tuple[", "literal[")  # how it calls members that have others in them
-MOST_TOLD = 3  # problems that are told; the others are counted
+MOST_SHOWN = 3  # problems that are named; the others are counted
 TYPES = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -42,18 +42,11 @@ def explain(
         if place and place[-1] in MEMBERS and problem["type"] not in (*UNKNOWN_KEY, "missing"):
             place = place[:-1]
         problems.setdefault(place, []).append(problem)
-    # A list that is too short because its entries were refused is not a problem of its own.
-    refused = {place[:n] for place in problems for n in range(len(place))}
-    problems = {
-        place: names
-        for place, names in problems.items()
-        if names[0]["type"] != "too_short" or place not in refused
-    }
     # An unknown key explains a missing one (it may be its misspelling), so it goes first.
     ordered = sorted(problems, key=lambda place: problems[place][0]["type"] != "extra_forbidden")
     texts = list(dict.fromkeys(_text(place, problems[place], model, also) for place in ordered))
-    rest = f" (and {len(texts) - MOST_TOLD} more)" if len(texts) > MOST_TOLD else ""
-    return "; ".join(texts[:MOST_TOLD]) + rest
+    rest = f" (and {len(texts) - MOST_SHOWN} more)" if len(texts) > MOST_SHOWN else ""
+    return "; ".join(texts[:MOST_SHOWN]) + rest
 
 
 def _rule(problem: Any) -> str:
@@ -71,8 +64,6 @@ def _text(
     key, value, kind = ".".join(location), problem["input"], problem["type"]
     *rules, last = dict.fromkeys(map(_rule, problems))
     rule = f"{', '.join(rules)} or {last}" if rules else last
-    if kind == "invalid_key":
-        return f"key {place[-1]!r} must be a text"
     if kind in UNKNOWN_KEY:
         known = _keys_at(model, location[:-1])
         known += also if len(location) == 1 else ()

@@ -1,8 +1,8 @@
 """Write files and folders atomically: whole, or not at all.
 
 What is written has another name first (`.<name>.<random>.part`); it is brought to the disk, then
-renamed. Its writer holds a lock on it meanwhile, so what a killed process has left can be told from
-what another one is writing, and `sweep` removes it.
+renamed. `sweep` removes what killed processes have left under such names; whoever calls it holds
+the lock of the folder.
 """
 
 from __future__ import annotations
@@ -20,31 +20,7 @@ from typing import BinaryIO
 from paribus.errors import ParibusError
 from paribus.untrusted_io import WEIGHTS_BYTES, open_regular
 
-try:
-    import fcntl
-except ImportError:  # Windows, where an open file cannot be removed anyway
-    fcntl = None
-
 PART = ".part"
-
-_fleeting: set[Path] = set()  # folders of this process that are thrown away; see `fleeting`
-
-
-@contextlib.contextmanager
-def fleeting() -> Iterator[Path]:
-    """Yield a new folder that is gone at the end: what is written below it is not brought to the
-    disk, which may take longer than all else."""
-    with tempfile.TemporaryDirectory(prefix="paribus-") as name:
-        folder = Path(name).absolute()
-        _fleeting.add(folder)
-        try:
-            yield folder
-        finally:
-            _fleeting.discard(folder)
-
-
-def _lasts(path: Path) -> bool:
-    return _fleeting.isdisjoint(path.absolute().parents)
 
 
 def cache_folder() -> Path:
@@ -72,21 +48,17 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically; folders are made as needed."""
     with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not _lasts(path):
-            path.write_bytes(content)
-            return
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
         try:
             with os.fdopen(handle, "wb") as file:
-                _lock(handle)
                 _store(file, content)
-                os.fsync(handle)
-                os.chmod(partial, 0o644)  # mkstemp's 0600 would hide results from colleagues
-                os.replace(partial, path)
+                _sync(path, handle)
+            os.chmod(partial, 0o644)  # mkstemp's 0600 would hide results from colleagues
+            os.replace(partial, path)
         except BaseException:
             Path(partial).unlink(missing_ok=True)
             raise
-        _sync(path.parent)
+        _sync_folder(path.parent)
 
 
 def _store(file: BinaryIO, content: bytes) -> None:
@@ -103,26 +75,18 @@ def whole_folder(path: Path) -> Iterator[Path]:
     path = path.absolute()
     with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not _lasts(path):
-            path.mkdir(exist_ok=True)
-            yield path
-            return
-        for left in path.parent.glob(f".{path.name}.*{PART}"):
-            _remove_if_left(left)
         partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
-    with _hold_lock(partial):
-        try:
-            yield partial
-            with _errors_named(path):
-                os.chmod(partial, 0o755)
-                inner = [partial, *(p for p in partial.rglob("*") if p.is_dir())]
-                for folder in inner:
-                    _sync(folder)
-                os.replace(partial, path)
-                _sync(path.parent)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+    try:
+        yield partial
+        with _errors_named(path):
+            os.chmod(partial, 0o755)
+            for folder in [partial, *(p for p in partial.rglob("*") if p.is_dir())]:
+                _sync_folder(folder)
+            os.replace(partial, path)
+            _sync_folder(path.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def remove_folder(path: Path) -> None:
@@ -144,8 +108,11 @@ def sweep(folder: Path) -> None:
     """Remove what killed processes have left half-written in `folder` and below."""
     for parent, folders, names in os.walk(folder):
         for name in [*folders, *names]:
-            if name.startswith(".") and name.endswith(PART):
-                _remove_if_left(Path(parent) / name)
+            path = Path(parent, name)
+            if not (name.startswith(".") and name.endswith(PART)) or path.is_symlink():
+                continue
+            with contextlib.suppress(OSError):  # not ours to remove
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         folders[:] = [name for name in folders if not name.endswith(PART)]
 
 
@@ -155,46 +122,24 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(folder: Path) -> None:
+def _sync(path: Path, handle: int) -> None:
+    """Bring a file or folder to the disk, unless it is temporary anyway."""
+    if not path.absolute().is_relative_to(tempfile.gettempdir()):
+        os.fsync(handle)
+
+
+def _sync_folder(folder: Path) -> None:
     """Bring the names in a folder to the disk, where the system can."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        _sync(folder, handle)
     except OSError as error:
         if error.errno != errno.EINVAL:  # a file system that has no such thing
             raise
     finally:
         os.close(handle)
-
-
-def _lock(handle: int) -> None:
-    if fcntl is not None:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-@contextlib.contextmanager
-def _hold_lock(path: Path) -> Iterator[None]:
-    """Hold the lock of a file or folder. Raises OSError where somebody else does."""
-    if fcntl is None:
-        yield
-        return
-    # Whatever has such a name: opening a pipe would wait for its writer.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        _lock(handle)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _remove_if_left(path: Path) -> None:
-    """Remove a half-written file or folder that nobody holds."""
-    if path.is_symlink():  # none of ours: we write files and folders
-        return
-    with contextlib.suppress(OSError), _hold_lock(path):  # or gone meanwhile, or not ours to remove
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @contextlib.contextmanager

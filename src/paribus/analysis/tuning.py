@@ -16,7 +16,7 @@ import numpy as np
 
 from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
-from paribus.comparison import agree, compare
+from paribus.comparison import agree, differences
 from paribus.errors import ParibusError
 from paribus.metric import Better, Metric
 from paribus.results import Results
@@ -231,7 +231,7 @@ def values_of(record: Mapping[str, Any]) -> dict[str, Candidate]:
 
 def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[str]:
     """Return the keys of a tuning.json that say otherwise than `fresh`, whatever its sentences."""
-    return compare(stated, fresh, words=("caveats", "rule")).differing
+    return list(differences(stated, fresh, words=("caveats", "rule")))
 
 
 def caveats(tried: Tried) -> dict[str, list[str]]:

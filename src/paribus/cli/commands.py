@@ -329,14 +329,12 @@ def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -
     """Analyse, decide, write page and PDF, print the card; returns the exit code."""
     if not page:
         return give(analysed(results.standing), answer)
-    from paribus.files import sweep
     from paribus.report.figures import draw
     from paribus.report.page import write_report
     from paribus.report.pdf import write_pdf
     from paribus.results import write_tables
     from paribus.runs.progress import doing
 
-    sweep(results.path)
     with doing(console, "analysing"):
         results = results.standing
         _ = results.trial_probes  # whole, because figures and tables need them: read once for all

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from paribus.analysis import analyse
 from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
-from paribus.files import fleeting
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, p_value, plural, some
@@ -81,9 +81,9 @@ def judged(
 ) -> Iterator[Results]:
     """Judge finished runs and yield the results, stored in `home` or in a temporary folder.
     Nothing is written to the ledger."""
-    with unrecorded(), fleeting() as folder:
+    with unrecorded(), TemporaryDirectory(prefix="paribus-") as folder:
         options = {"reading": reading, "selection": selection, "is_kept": home is not None}
-        yield judge_runs(study, home or folder / "runs", **options)
+        yield judge_runs(study, home or Path(folder, "runs"), **options)
 
 
 def make_study(

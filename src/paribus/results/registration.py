@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from paribus.comparison import compare
+from paribus.comparison import differences
 from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
@@ -250,7 +250,7 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         texts.append("the source of paribus that trains and measures is another")
     apart = {"seeds", "study_digest", "stages", *OF_MACHINES}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
-    names = {name.partition(".")[0] for name in compare(*compared).differing}
+    names = {name.partition(".")[0] for name in differences(*compared)}
     differing = changes(*({k: each.get(k) for k in names} for each in compared))
     for name, (a, b) in differing.items():
         is_file = any(str(value).startswith("file:") for value in (a, b))

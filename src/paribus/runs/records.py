@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from pkgutil import resolve_name
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from paribus.errors import ParibusError, blamed, nearest
-from paribus.files import fleeting, whole_folder, write_bytes
+from paribus.files import whole_folder, write_bytes
 from paribus.metric import ItemSums, Metric, by_name
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import TrialFolder
@@ -168,8 +169,8 @@ def write_record(
         except ParibusError:
             if not folder.is_finished:
                 raise
-    with fleeting() as path:
-        second = replace(folder, path=path / "trial")
+    with TemporaryDirectory(prefix="paribus-") as path:
+        second = replace(folder, path=Path(path, "trial"))
         _write(study, second, declaration, record)
         if second.seal == folder.seal:
             return

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from paribus.analysis import analyse, boundaries, tuning_record
 from paribus.analysis.tuning import differing_from, values_of
-from paribus.comparison import Comparison, agree, compare
+from paribus.comparison import agree, differences
 from paribus.decision import decide
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
@@ -261,11 +261,9 @@ def tuning_findings(results: Results) -> Iterator[str]:
         yield "study.json has other values for its arms than the tuning trials choose"
 
 
-def derived(results: Results) -> tuple[list[str], Comparison]:
-    """Compare analysis.json and verdict.json with the ones that the records give now.
-
-    Returns a line for each thing that does not agree, and the comparison of both files.
-    """
+def derived(results: Results) -> list[str]:
+    """Compare analysis.json and verdict.json with the ones that the records give now; returns a
+    line for each thing that does not agree."""
     analysis = analyse(results)
     findings = [analysis.unregistered] if analysis.unregistered else []
     findings += [
@@ -277,7 +275,6 @@ def derived(results: Results) -> tuple[list[str], Comparison]:
         "analysis.json": analysis.to_dict(),
         "verdict.json": verdict_record(build_report(decide(analysis))),
     }
-    total = Comparison()
     for name, value in fresh.items():
         if not is_regular(results.path / name):
             continue  # `report` writes it, at any time
@@ -286,23 +283,17 @@ def derived(results: Results) -> tuple[list[str], Comparison]:
             {key: value_ for key, value_ in record.items() if key != "later_stage"}
             for record in (read_json(results.path / name), json.loads(canonical_json(value)))
         )
-        comparison = compare(stated, now, SENTENCES)
-        if comparison.differing:
-            keys = some(comparison.differing, SHOWN)
+        if differing := list(differences(stated, now, SENTENCES)):
+            keys = some(differing, SHOWN)
             findings.append(f"{name} is not what the records give: {keys}")
-        total += comparison
-    return findings, total
+    return findings
 
 
 def _derived(results: Results, checked: list[str]) -> Iterator[str]:
-    """Yield the findings of `derived`; what was compared, and how far apart, is added to
-    `checked`."""
-    findings, comparison = derived(results)
-    yield from findings
+    """Yield the findings of `derived`; what was compared is added to `checked`."""
+    yield from derived(results)
     states = Counter(control.state for control in results.controls)
     if states:
         counts = ", ".join(f"{n} {state}" for state, n in states.items())
         checked.append(f"{states.total()} controls from the records of both trials: {counts}")
-    numbers, largest = comparison.numbers, comparison.largest
-    apart = f": {numbers:,} numbers, largest relative difference {largest:.1g}" if numbers else ""
-    checked.append(f"analysis and verdict from the scores{apart}")
+    checked.append("analysis and verdict from the scores")
