@@ -178,19 +178,23 @@ def _(c: Context) -> Iterator[str]:
 
 @caution("described", 2, judged=False)
 def _(c: Context) -> Iterator[str]:
-    n = c.verdict.evidence.n
+    n, metric = c.verdict.evidence.n, c.contrast.declared
     if not c.analysis.runs or n >= DESCRIPTIVE_BELOW:
         return
-    metric = c.contrast.metric
+    sums = [c.analysis.summary(arm, metric.name) for arm in c.pair]
     ours, theirs = (
-        len(c.analysis.summary(arm, metric).values) + c.analysis.n_diverged(arm, metric)
-        for arm in c.pair
+        len(side.values) + c.analysis.n_diverged(arm, metric.name)
+        for arm, side in zip(c.pair, sums, strict=True)
     )
     paired = f", {numbers.plural(n, 'pair')}" if c.analysis.study.is_paired else ""
-    yield (
+    text = (
         f"{c.arm} has {numbers.plural(ours, 'run')} and {c.base} {theirs}{paired}: fewer than "
         f"{DESCRIPTIVE_BELOW} are described, not tested."
     )
+    means = [side.mean for side in sums if side.mean is not None]
+    if c.contrast.decided is None and len(means) == 2:
+        text += f" The means differ by {metric.change_text(means[0] - means[1])}."
+    yield text
 
 
 @caution("no_partner", 2, judged=False)
