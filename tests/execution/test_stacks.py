@@ -113,7 +113,7 @@ def test_what_an_interruption_leaves_unrecorded_keeps_its_stack(
 def test_as_many_replicas_as_memory_holds():
     study = study_of(NORMS, list(range(8)))
     vocabularies = dict.fromkeys(study.arms, 65)
-    largest = max(trial_bytes(study.setting(arm), 65, study.folder) for arm in study.arms)
+    largest = max(trial_bytes(study.setting(arm), 65) for arm in study.arms)
 
     def size(memory: int | None, device: str = "cuda", workers: int = 1) -> int:
         machine = {"device": device, "devices": 1, "memory": memory}

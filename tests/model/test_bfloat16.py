@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from paribus.engine.model import Attention, ModelConfig
-from paribus.engine.ops import disabled_kernels, library
+from paribus.engine.ops import library
 from paribus.engine.setting import Data, Model, Setting, Training
+
+from ..tools import disabled_kernels
 
 B, T, D, H, V = 3, 24, 32, 4, 41
 SETTING = Setting(

@@ -17,11 +17,13 @@ import pytest
 import torch
 
 from paribus.engine.data import load_dataset
-from paribus.engine.ops import disabled_kernels, library
+from paribus.engine.ops import library
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 from paribus.study import load_study
+
+from ..tools import disabled_kernels
 
 FOLDER = Path(__file__).parent / "golden"
 FEW, STEPS = 10, 50

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.ops import disabled_kernels
 from paribus.engine.probes import study_probes
 from paribus.engine.setting import rows_of
 from paribus.engine.training import ReplicaState, Trainer
@@ -21,6 +20,7 @@ from paribus.engine.training.ranks import Ranks
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
 
+from ..tools import disabled_kernels
 from .ranks_here import CPU, run_ranks
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="ranks are forks")

@@ -60,20 +60,11 @@ class Where:
         device: Train on this device.
         backend: Where trials run: local, slurm, ray, or a TOML file.
         backend_option: An option of the backend: key=value.
-        cpu_kernels: Compiled kernels on a CPU; by default what PARIBUS_CPU_KERNELS says, or auto.
     """
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     backend: str = "local"
     backend_option: list[str] | None = None
-    cpu_kernels: Literal["auto", "on", "off"] | None = None
-
-    def __post_init__(self) -> None:
-        """Choose kernels for this process and the workers that it starts."""
-        if self.cpu_kernels is not None:
-            from paribus.engine.ops import choose
-
-            choose(self.cpu_kernels)
 
     @property
     def changed(self) -> list[str]:
@@ -91,7 +82,6 @@ class Where:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         own = parse_overrides(values.pop("backend_option"))
         values["backend"] = find_backend(values["backend"], own)
-        del values["cpu_kernels"]
         if study is None or study.trainer == STACKED:
             return values
         takes = TAKEN if study.trainer == COMMAND or ":" in study.trainer else ()

@@ -1,7 +1,7 @@
 """Cost of a study: parameters, FLOPs, memory, time, device-hours and price.
 
-FLOPs and activations follow from formulas, which name their source; parameters and optimizer state
-are counted in the model, built without values. The time comes from a rate in FLOPs per second,
+FLOPs and memory follow from formulas, which name their source; parameters are counted in the model,
+built without values. The time comes from a rate in FLOPs per second,
 which `execution/start.py` measures, or which the user states together with a utilisation.
 
 Axes: L layers, D channels, T window, V vocabulary, W inner width of an MLP.
@@ -71,77 +71,30 @@ def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
 
 
 def trial_bytes(
-    setting: Setting,
-    vocab_size: int,
-    folder: Path,
-    *,
-    devices: int = 1,
-    checkpointing: bool = False,
+    setting: Setting, vocab_size: int, *, devices: int = 1, checkpointing: bool = False
 ) -> int:
-    """Return the bytes that a device holds at most while it trains one of `devices` equal parts of
-    a trial's batch.
+    """Return about how many bytes a device holds while it trains one of `devices` equal parts of a
+    trial's batch, of shipped parts and AdamW.
 
-    These are weights, gradients twice (while they are accumulated and clipped), what optimizer and
-    averages keep, activations and logits. The driver, kernels and gaps of the allocator come on
-    top. With `checkpointing` a block keeps only its input, and the block at work everything (Chen
-    et al. 2016). User-defined parts are counted with the activations of shipped ones.
+    20 bytes a weight: itself, two moments, and its gradient twice while it is clipped (Rajbhandari
+    et al. 2020, section 3.1). For the backward pass a block keeps the inputs of both norms in
+    float32, and in the type of products the outputs of both norms, queries, keys, values, attention
+    and both sides of the MLP's activation (Korthikanti et al. 2022, section 4.1); with
+    `checkpointing` its input alone (Chen et al. 2016). A logit comes with its log-probability and
+    the gradients of both. The driver, kernels and gaps of the allocator come on top.
     """
-    training, D, L = setting.training, setting.model.d_model, setting.model.n_layer
+    training, model, T = setting.training, setting.model, setting.data.seq_len
+    D, L, (W, maps) = model.d_model, model.n_layer, mlp_shape(setting)
+    weights = (flops_per_token(setting, vocab_size) - 12 * L * D * T) // 6
     sequences = math.ceil(training.largest_batch / devices)
-    tokens = min(sequences, training.micro_batch or sequences) * setting.data.seq_len
-    block = activation_bytes_per_token(setting)
+    tokens = min(sequences, training.micro_batch or sequences) * T
+    e = PRODUCT_BYTES[training.precision]
+    block = 2 * FLOAT32 * D + e * (6 * D + (2 * W if maps == 2 else 4 * W))
+    if training.dropout or model.attention.softcap or model.attention.window:
+        block += model.n_head * T * (4 + 2 * e)  # attention scores are written out
     kept = L * FLOAT32 * D + block if checkpointing else L * block
-    kept += 3 * FLOAT32 * D  # the embedding stage, and both sides of the last norm
-    # A logit, its log-probability in float32, and the gradients of both.
-    kept += vocab_size * (PRODUCT_BYTES[training.precision] + 3 * FLOAT32)
-    parameters, state = state_numbers(setting, vocab_size, folder)
-    return FLOAT32 * (2 * parameters + state) + tokens * kept
-
-
-def state_numbers(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int]:
-    """Return a model's parameters, and the numbers held for them: gradients, optimizer, averages.
-
-    Raises ParibusError for an optimizer that does not fit the model.
-    """
-    from paribus.engine.model import build_model
-    from paribus.engine.training.averages import copies_of
-    from paribus.engine.training.groups import parameter_groups
-
-    model = build_model(setting, vocab_size, folder, device="meta")
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    parameters = sum(map(math.prod, shapes.values()))
-    slots = sum(
-        math.prod(map(int, shape))
-        for group in parameter_groups([setting], model, folder)
-        for name in group.names
-        for slot in group.optimizer.slots
-        if (shape := group.optimizer.slot_shape(slot, shapes[name], group.options)) is not None
-    )
-    averages = copies_of(setting.training.average, folder)
-    return parameters, slots + (1 + averages) * parameters
-
-
-def activation_bytes_per_token(setting: Setting) -> int:
-    """Return what a block keeps per token for its backward pass, without checkpointing.
-
-    After Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1), for fused attention and a float32
-    residual stream: the inputs of both norms (4 D each); in the type of products the outputs of
-    both norms, queries, keys, values, the output of attention, and the input and output of the
-    MLP's activation; a float32 per head.
-    """
-    model = setting.model
-    D, H, heads = model.d_model, model.n_head, model.n_head + 2 * model.n_kv_head
-    W, maps = mlp_shape(setting)
-    e = PRODUCT_BYTES[setting.training.precision]
-    inner = 2 * W if maps == 2 else 4 * W  # SwiGLU: gate, its SiLU, the other factor, the product
-    kept = 2 * FLOAT32 * D + e * (2 * D + heads * model.head_width + D + inner) + 4 * H + 16
-    # A head width that is no multiple of 8 has no fused kernel on a GPU.
-    is_fused = not (model.attention.softcap or model.attention.window or model.head_width % 8)
-    if setting.training.dropout or not is_fused:
-        # Attention scores are written out: products, float32 softmax, weights after dropout.
-        kept += H * setting.data.seq_len * (4 + 2 * e)
-        kept += 2 * D  # dropout masks, a byte each
-    return kept
+    kept += vocab_size * (e + 3 * FLOAT32)
+    return 5 * FLOAT32 * weights + tokens * kept
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from paribus.engine.data import Dataset
 from paribus.engine.execution import start
 from paribus.engine.execution.trial import stacks, suite
 from paribus.engine.execution.trial.checkpoints import keep_stacks
-from paribus.engine.ops import resolve, shortcoming
+from paribus.engine.ops import SWITCH, library, shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
@@ -76,7 +76,7 @@ class EngineRunner(Runner):
     def warm_up() -> None:
         """Import PyTorch and all of the engine that a trial may need."""
         os.environ.update(ENVIRONMENT)
-        resolve()  # compiled once, and known to every child that is forked
+        library()  # compiled once, and known to every child that is forked
         importlib.import_module("paribus.engine.execution.tasks")
         for name in ("scipy.interpolate", "scipy.optimize"):  # of a trial's evaluation
             importlib.import_module(name)
@@ -161,7 +161,7 @@ class EngineRunner(Runner):
             if machine["device"] == "cpu" and (words := shortcoming()):
                 warnings.append(
                     f"{words}: PyTorch's own kernels train here, some 1.2 times slower; install "
-                    "g++ or clang++, or say --cpu-kernels off"
+                    f"g++ or clang++, or set {SWITCH}=off"
                 )
             for words in dict.fromkeys(warnings):
                 self.context.report("warning", words=words, once=words)

@@ -4,22 +4,6 @@
 the kernels of a process does not import torch.
 """
 
-from paribus.engine.ops.kernels.compiling import (
-    SWITCH,
-    choose,
-    disabled_kernels,
-    identity,
-    library,
-    resolve,
-    shortcoming,
-)
+from paribus.engine.ops.kernels.compiling import SWITCH, identity, library, shortcoming
 
-__all__ = [
-    "SWITCH",
-    "choose",
-    "disabled_kernels",
-    "identity",
-    "library",
-    "resolve",
-    "shortcoming",
-]
+__all__ = ["SWITCH", "identity", "library", "shortcoming"]

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from paribus.engine.ops.kernels import causal_attention, linear_maps, rowwise
-from paribus.engine.ops.kernels.calling import can_read, lower_dtype, refuse_second_derivative
+from paribus.engine.ops.kernels.calling import can_read, lower_dtype
 
 Tensors = tuple[Any, ...]
 
@@ -126,9 +127,8 @@ class _Block(torch.autograd.Function):
         return linear_maps.add_product(a, w_down, b_down, middle)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> Tensors:
-        if torch.is_grad_enabled():
-            refuse_second_derivative()
         kept, tensors = ctx.saved_tensors[:11], ctx.saved_tensors[11:]
         x, h1, stats1, qkv, y, logsumexp, middle, h2, stats2, slope, a = kept
         gain1, bias1, w_qkv, b_qkv, w_out, b_out, gain2, bias2, w_up, b_up, w_down, b_down = tensors

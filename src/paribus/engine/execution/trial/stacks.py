@@ -42,7 +42,7 @@ def default_size(
     size = math.ceil(len(study.trials) / machine["devices"])
     if machine["memory"] is None:
         return size
-    largest = max(trial_bytes(study.setting(a), v, study.folder) for a, v in vocabularies.items())
+    largest = max(trial_bytes(study.setting(a), v) for a, v in vocabularies.items())
     sharing = math.ceil(workers / machine["devices"])
     return max(min(size, int(SHARE * machine["memory"] / sharing / largest)), 1)
 

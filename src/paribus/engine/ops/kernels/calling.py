@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from ctypes import CDLL
 from functools import cache
-from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from paribus.engine.ops.kernels import compiling
-from paribus.errors import ParibusError
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -24,7 +22,7 @@ def loaded() -> CDLL | None:
 
 def has_kernels() -> bool:
     """Return True if kernels are compiled and turned on."""
-    return not compiling.is_turned_off() and loaded() is not None
+    return loaded() is not None
 
 
 def kernels() -> CDLL:
@@ -60,12 +58,3 @@ def lower_dtype() -> torch.dtype | None:
 def address(x: Tensor | None) -> int | None:
     """Return the address of a contiguous tensor; None, a null pointer, for None."""
     return None if x is None else x.data_ptr()
-
-
-def refuse_second_derivative() -> NoReturn:
-    """Raise ParibusError, because gradients of kernels cannot be differentiated."""
-    raise ParibusError(
-        f"compiled kernels can be differentiated once, not twice; set {compiling.SWITCH}=off to "
-        "use PyTorch's",
-        code="unsupported",
-    )

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from paribus.engine.ops.kernels.calling import (
     can_read,
     kernels,
-    refuse_second_derivative,
 )
 from paribus.engine.ops.kernels.compiling import AttentionArray, AttentionSizes
 
@@ -69,9 +69,8 @@ class _SelfAttention(torch.autograd.Function):
         return y.transpose(1, 2).flatten(2)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            refuse_second_derivative()
         return projection_gradient(grad_outputs[0], *ctx.saved_tensors)
 
 
@@ -95,9 +94,8 @@ class _CausalAttention(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, ...]:
-        if torch.is_grad_enabled():
-            refuse_second_derivative()
         q, *tensors, logsumexp_BHT = ctx.saved_tensors
         dy = _with_contiguous_channels(grad_outputs[0].to(q.dtype))
         B, H, T, K = q.shape

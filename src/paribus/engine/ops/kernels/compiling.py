@@ -6,7 +6,6 @@ records which kernels it used, and the controls require the same in every trial.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import logging
 import os
@@ -15,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from ctypes import Structure, c_bool, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -81,39 +79,11 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "products_columns": (c_bool, *(c_void_p,) * 5),
 }
 
-_is_turned_off = False
 _problem = ""  # why `library` found none
 
 
 class _NoLibraryError(Exception):
     """There is no usable library; the message says why."""
-
-
-def resolve() -> str:
-    """Return "on" or "off", the meaning of `PARIBUS_CPU_KERNELS` on this machine."""
-    return "on" if library() else "off"
-
-
-def choose(kernels: str) -> None:
-    """Set "auto", "on" or "off" for this process and its children."""
-    os.environ[SWITCH] = kernels
-    library.cache_clear()
-
-
-@contextlib.contextmanager
-def disabled_kernels() -> Iterator[None]:
-    """Use PyTorch's kernels within, for comparisons in one process."""
-    global _is_turned_off
-    before, _is_turned_off = _is_turned_off, True
-    try:
-        yield
-    finally:
-        _is_turned_off = before
-
-
-def is_turned_off() -> bool:
-    """Return True inside `disabled_kernels`."""
-    return _is_turned_off
 
 
 def shortcoming() -> str | None:
@@ -178,7 +148,7 @@ def _compiled() -> Path:
     if path.is_file() and _loads(path):
         return path
     logging.getLogger("paribus").warning(
-        "compiling kernels for this processor, once: about 15 seconds (--cpu-kernels off skips it)"
+        f"compiling kernels for this processor, once: about 15 seconds ({SWITCH}=off skips it)"
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from paribus.engine.ops.kernels.calling import (
     address,
@@ -21,7 +22,6 @@ from paribus.engine.ops.kernels.calling import (
     has_kernels,
     kernels,
     lower_dtype,
-    refuse_second_derivative,
 )
 from paribus.engine.ops.kernels.compiling import ProductSizes
 
@@ -73,9 +73,8 @@ class _Linear(torch.autograd.Function):
         return y_NM.view(*x.shape[:-1], -1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():
-            refuse_second_derivative()
         x_NK, weight_MK = ctx.saved_tensors  # read once: checkpointing recomputes them
         dy_NM = grad_outputs[0].reshape(len(x_NK), -1).to(x_NK.dtype).contiguous()
         dx = dweight = dbias = None
@@ -105,6 +104,7 @@ class _Residual(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
         return grad_outputs[0], grad_outputs[0].bfloat16()
 

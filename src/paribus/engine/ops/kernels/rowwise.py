@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from paribus.engine.ops.kernels.calling import (
     address,
     can_read,
     kernels,
-    refuse_second_derivative,
 )
 
 ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu2": 2}
@@ -113,9 +113,8 @@ class _Norm(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():
-            refuse_second_derivative()
         x, gain, stats_N2 = ctx.saved_tensors
         dy, D = grad_outputs[0].contiguous(), x.shape[-1]
         dx = torch.empty_like(x)
@@ -144,9 +143,8 @@ class _Activation(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():
-            refuse_second_derivative()
         (slope,) = ctx.saved_tensors
         dy = grad_outputs[0].to(slope.dtype).contiguous()
         dx = torch.empty_like(slope)
@@ -167,9 +165,8 @@ class _Gated(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, ...]:
-        if torch.is_grad_enabled():
-            refuse_second_derivative()
         gate, up = ctx.saved_tensors
         dgate, dup = torch.empty_like(gate), torch.empty_like(up)
         dy = grad_outputs[0].to(up.dtype).contiguous()
