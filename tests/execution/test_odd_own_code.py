@@ -80,11 +80,6 @@ OPTIMIZERS = {
         "plain(update)",
         r"'mine' .* takes '[\w.]+', of shape \(\d+,\)",
     ),
-    "takes nothing": (
-        '"mine", takes=lambda shape, use: False',
-        "",
-        r"name = 'ideas.py:mine' .*'adamw'",
-    ),
     "corrections of nothing": (
         '"mine", slots=("m",), corrections=lambda options, t: {"n": 1.0}',
         "plain(update)",

@@ -136,7 +136,6 @@ BAD = [
     ),
     ({"name": "muon", "options": {"ns_step": 3}}, "'ns_step': did you mean 'ns_steps'"),
     ({"name": "sgd", "options": {"momentum": 0.0, "nesterov": True}}, "needs a momentum above 0"),
-    ({"name": "lion", "betas": [0.9, 0.98]}, "training.optimizer.betas .*'lion'"),
     ({"groups": [{"match": "blocks.*.mpl.*", "learning_rate_factor": 2.0}]}, "is left for"),
     ({"groups": [{"match": "*.bias", "optimizer": "muon"}]}, "'muon' .*bias.*add a group"),
     ({"groups": [{"match": "*", "options": {"beta": 1}}]}, r"groups\[0\].options of 'adamw'"),

@@ -89,8 +89,6 @@ def test_one_expert_is_the_mlp(trainer_of):
             assert not values.any()
             weights[name] = weights.pop(name.replace("down_bias", "down.bias"))[None]
     one.load({name: weights[name] for name in one.parameters(0)})
-    tokens = torch.randint(0, 20, (1, 4, 16), generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(one.logits(tokens)[0], plain.logits(tokens)[0], rtol=0, atol=1e-5)
     steps, others = train(one, 8)[0], train(plain, 8)[0]
     np.testing.assert_allclose(steps[:, 0], others[:, 0], rtol=0, atol=1e-5)
     ours = steps[0]

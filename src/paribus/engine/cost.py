@@ -233,7 +233,7 @@ def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
     parameters, flops = model_size(setting, V, study.folder)
     if has_formula(setting):
         devices, checkpointing = resources.devices, resources.checkpoint_activations
-        needed = trial_bytes(setting, V, study.folder, devices=devices, checkpointing=checkpointing)
+        needed = trial_bytes(setting, V, devices=devices, checkpointing=checkpointing)
     if flops is None:
         flops = 6 * parameters  # each is used once
     return ArmCost(setting.tokens, setting.iterations, parameters, flops * setting.tokens, needed)

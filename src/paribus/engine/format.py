@@ -8,11 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Setting, Tasks
-from paribus.engine.setting.curve import curve_steps, require_curve
+from paribus.engine.setting import OF_FLOAT16, Data, Evaluation, LossScale, Probes, Setting, Tasks
+from paribus.engine.setting.of_study import curve_steps
 from paribus.engine.setting.presets import PRESET, preset_values
 from paribus.engine.setting.setting import Average, Schedule
-from paribus.engine.setting.treatment import require_shared_text
 from paribus.errors import ParibusError
 from paribus.study import Study, explain
 from paribus.study.trainer import ArmFacts, StudyFacts, StudyFormat
@@ -31,6 +30,13 @@ FIXED = {
     "model.preset": "several keys; name each",
 }
 TUNABLE = ("training.", "model.")
+MOST_POINTS = 10_000  # of the curve of one trial
+# Keys of `data` that define the held-out text, and those of the text that it may be cut from.
+HELD_OUT = (
+    *("validation_fraction", "validation_path", "validation_tokens"),
+    *("test_fraction", "test_path"),
+)
+CORPUS_KEYS = ("corpus", "path", "column", "name", "subset", "split", "revision", "deduplicate")
 WHOLE_SCHEDULE = {key: getattr(Schedule(), key) for key in Schedule.model_fields}
 
 
@@ -143,11 +149,10 @@ class StackedFormat(StudyFormat):
                     "set float32, bfloat16 or float16"
                 )
             setting: Setting = study.setting(arm)
-            require_curve(study.evaluation, arm, setting.budget_iterations)
+            _require_curve(study.evaluation, arm, setting.budget_iterations)
             reference = study.reference(arm)
             if reference is not None:
                 _require_same_budget(arm, setting, reference, study.setting(reference))
-        _require_float16(study)
         _require_tuning_budget(study)
 
     def tuning_problem(self, key: str) -> str:
@@ -250,17 +255,53 @@ def _require_same_budget(arm: str, ours: Setting, reference: str, theirs: Settin
             f"{theirs.tokens}; budgets must match exactly: state training.tokens for both, "
             "or training.budget = 'bytes' or 'flops'"
         )
-    require_shared_text(arm, ours.data, reference, theirs.data)
+    _require_shared_text(arm, ours.data, reference, theirs.data)
 
 
-def _require_float16(study: Study) -> None:
-    trained = [study.setting(arm).training for arm in study.arms]
-    if any(each.precision == "float16" for each in trained):
-        return
-    if any(each.loss_scale != LossScale() for each in trained):
+def _require_curve(evaluation: Evaluation, arm: str, iterations: int) -> None:
+    """Raise ParibusError if an arm cannot have the curve of `evaluation`."""
+    every = evaluation.every
+    if every is None and evaluation.target is not None:
         raise ParibusError(
-            "training.loss_scale has an effect on precision 'float16' only; leave it out",
-            code="conflict",
+            f"evaluation.target = {evaluation.target:g} needs a curve that reaches it; set "
+            "evaluation.every, the steps between two points",
+            code="missing",
+        )
+    if every is not None and not 1 <= iterations // every <= MOST_POINTS:
+        raise ParibusError(
+            f"evaluation.every = {every} of the {iterations:,} iterations of arm '{arm}' gives "
+            f"{iterations // every:,} points; set a number for 1 to {MOST_POINTS:,}"
+        )
+
+
+def _require_shared_text(arm: str, ours: Data, reference: str, theirs: Data) -> None:
+    """Raise ParibusError if two arms cannot share their held-out text.
+
+    Arms may read other text, mixtures, orders or tokenizers, but must be evaluated on the same
+    bytes, which are compared before a study is registered.
+    """
+    arms = f"arms '{arm}' and '{reference}'"
+    for key in HELD_OUT:
+        if getattr(ours, key) != getattr(theirs, key):
+            raise ParibusError(
+                f"{arms} hold out other text: data.{key} is {getattr(ours, key)!r} and "
+                f"{getattr(theirs, key)!r}; set it for all arms alike",
+                code="incomparable",
+            )
+    differing = [key for key in CORPUS_KEYS if getattr(ours, key) != getattr(theirs, key)]
+    cut = {"validation_path": ours.validation_path is None, "test_path": ours.test_fraction > 0}
+    for key in (key for key, is_cut in cut.items() if differing and is_cut):
+        raise ParibusError(
+            f"{arms} differ in data.{differing[0]}, and their held-out text is the last part of "
+            f"that corpus; set data.{key} to a text that all arms share, or let arms differ in "
+            "data.mixture only",
+            code="incomparable",
+        )
+    if ours.tokenizer != theirs.tokenizer and ours.validation_tokens is not None:
+        raise ParibusError(
+            f"{arms} have other tokenizers, of which {ours.validation_tokens} tokens are other "
+            "text; remove data.validation_tokens and hold out less text",
+            code="incomparable",
         )
 
 

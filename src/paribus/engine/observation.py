@@ -233,27 +233,15 @@ def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:
 
     Raises ParibusError for any other missing module.
     """
-    replaced = set(setting.model.modules.named)
-    if setting.model.attention.kind != CAUSAL:
-        replaced.add("attention")
-    for path in probe.paths(setting):
-        try:
-            model.get_submodule(path)
-        except AttributeError:
-            if any(_is_at(path, site) for site in replaced):
-                return False
-            raise ParibusError(
-                f"probe '{probe.name}': the model has no module '{path}'; see "
-                "paribus.engine.model.gpt for their names",
-                code="unknown",
-            ) from None
-    return True
-
-
-def _is_at(path: str, site: str) -> bool:
-    """Return True if the module at `path` is at `site` or inside it."""
-    names = ("attention_norm", "mlp_norm") if site == "block_norm" else (site,)
-    return any(name in path.split(".") for name in names)
+    names = {name for name, _ in model.named_modules()}
+    missing = [path for path in probe.paths(setting) if path not in names]
+    if missing and not setting.model.modules.named and setting.model.attention.kind == CAUSAL:
+        raise ParibusError(
+            f"probe '{probe.name}': the model has no module '{missing[0]}'; see "
+            "paribus.engine.model.gpt for their names",
+            code="unknown",
+        )
+    return not missing
 
 
 @contextmanager

@@ -63,11 +63,6 @@ class Rows(Mapping[str, Tensor]):
         """Return rows without parameters, for the same replicas."""
         return Rows(self.flat[:, :0], {})
 
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The tensors that hold the numbers."""
-        return [self.flat]
-
     def full(self, shape: Sequence[int], value: float) -> Tensor:
         """Return [R, *shape] filled with a value, with dtype and device of the rows."""
         return self.flat.new_full((len(self.flat), *shape), value)

@@ -41,7 +41,7 @@ def step_time(
 ) -> StepTime:
     """Measure a training step of `stack_size` replicas of `arm`, after it has warmed up."""
     stack = build_stack(study, study.setting(arm), range(stack_size), dataset, device)
-    stack.go_to_largest_batch()
+    stack.go_to(stack.setting.iterations - 1)  # the batch is at its largest
     for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
         stack.step()
     seconds = [timed(stack.step, device)[1] for _ in range(TIMED_STEPS)]

@@ -183,20 +183,10 @@ class Model(Spec):
                 f"n_head = {self.n_head} is not divisible by attention.n_kv_head = "
                 f"{self.n_kv_head}; all heads of keys and values serve as many query heads"
             )
-        if self.norm.placement == "post" and self.modules.final_norm is not None:
+        is_rotary = self.modules.positions is None and self.positions.kind == "rotary"
+        if is_rotary and self.head_width % 2:
             raise ValueError(
-                "modules.final_norm has no effect with norm.placement = 'post', which has no norm "
-                "before the head; remove it"
-            )
-        if self.modules.positions is None and self.positions.kind == "rotary":
-            if self.head_width % 2:
-                raise ValueError(
-                    f"rotary positions rotate pairs of channels, and a head has {self.head_width} "
-                    f"(d_model = {self.d_model} over n_head = {self.n_head}); use an even number"
-                )
-        elif self.modules.positions is None and self.positions.theta != Positions().theta:
-            raise ValueError(
-                f"positions.theta = {self.positions.theta:g} has no effect on positions.kind = "
-                f"'{self.positions.kind}'; use rotary, or remove it"
+                f"rotary positions rotate pairs of channels, and a head has {self.head_width} "
+                f"(d_model = {self.d_model} over n_head = {self.n_head}); use an even number"
             )
         return self

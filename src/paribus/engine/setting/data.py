@@ -93,24 +93,6 @@ class Data(SourceText, Grown):
     an estimated Jaccard similarity of 0.8 (MinHash of 9 characters)."""
 
     @model_validator(mode="after")
-    def _trains_a_file(self) -> Self:
-        if self.vocab_size is not None and self.tokenizer_file is None:
-            raise ValueError(
-                f"vocab_size = {self.vocab_size} has no effect on tokenizer = '{self.tokenizer}'; "
-                "remove it, or name a file for tokenizer, such as 'tokenizer.json'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_sealed(self) -> Self:
-        if self.test_reuse == "forbid" and not self.test_fraction and self.test_path is None:
-            raise ValueError(
-                "test_reuse = 'forbid' has no effect without a test part; set test_fraction or "
-                "test_path"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _parts_leave_text_to_train_on(self) -> Self:
         if self.test_path is not None and self.test_fraction:
             raise ValueError(
@@ -129,12 +111,24 @@ class Data(SourceText, Grown):
 
     @model_validator(mode="after")
     def _mixture_is_of_sources(self) -> Self:
-        known = {CORPUS, *self.sources}
         if CORPUS in self.sources:
             raise ValueError(
                 f"sources.{CORPUS}: a mixture calls data.corpus by this name; use another"
             )
-        _require_shares(self.mixture, known)
+        known, total = {CORPUS, *self.sources}, sum(self.mixture.values())
+        for name, share in self.mixture.items():
+            if name not in known:
+                raise ValueError(
+                    f"mixture names an unknown source '{name}': {nearest(name, known)}"
+                )
+            if abs(share * MIXTURE_PARTS - round(share * MIXTURE_PARTS)) > 1e-6:
+                raise ValueError(
+                    f"mixture.{name} = {share!r}: use multiples of {1 / MIXTURE_PARTS:g}"
+                )
+        if self.mixture and abs(total - 1) > 1e-9:
+            raise ValueError(
+                f"mixture {self.mixture} adds up to {total:.6g}; shares must add up to 1"
+            )
         return self
 
     @property
@@ -180,19 +174,3 @@ class Data(SourceText, Grown):
     def text_column(self) -> str:
         """Name of the column, with its default."""
         return self.column or "text"
-
-
-def _require_shares(mixture: dict[str, float], known: set[str]) -> None:
-    """Raise ValueError for unknown sources, and for shares that are not exact or not 1 in total."""
-    for name in mixture:
-        if name not in known:
-            raise ValueError(f"mixture names an unknown source '{name}': {nearest(name, known)}")
-    total = sum(mixture.values())
-    if mixture and abs(total - 1) > 1e-9:
-        raise ValueError(f"mixture {mixture} adds up to {total:.6g}; shares must add up to 1")
-    for name, share in mixture.items():
-        if abs(share * MIXTURE_PARTS - round(share * MIXTURE_PARTS)) > 1e-6:
-            raise ValueError(
-                f"mixture.{name} = {share!r}: use multiples of {1 / MIXTURE_PARTS:g}, such as "
-                f"{round(share, 4) or 1 / MIXTURE_PARTS:g}"
-            )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from paribus.engine.setting.bounds import MOST_SHOTS, MOST_TOKENS
 from paribus.study.base import MOST_ENTRIES, MOST_STEPS, Seed, Spec, Steps
@@ -73,12 +73,3 @@ class Tasks(Spec):
     """Seed of the questions."""
     unknown: Literal["skip", "replace"] = "skip"
     """Skip questions with characters outside the vocabulary, or replace these characters."""
-
-    @model_validator(mode="after")
-    def _custom_tasks_are_asked(self) -> Self:
-        if self.own and self.names == ():
-            raise ValueError(
-                f"names = [] asks no task, and own = {list(self.own)} would not be asked either; "
-                "name those of own in names, or remove one of the two keys"
-            )
-        return self

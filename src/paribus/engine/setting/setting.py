@@ -7,14 +7,13 @@ or clamps a specification.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from paribus.engine.setting.architecture import Init, Model
 from paribus.engine.setting.batches import BatchSize, Ramp, step_with, total_steps, windows_after
-from paribus.engine.setting.bounds import MOST_KEPT, MOST_TOKENS_PER_STEP, Batch, Tokens
+from paribus.engine.setting.bounds import Batch, Tokens
 from paribus.engine.setting.data import Data
 from paribus.errors import ParibusError
 from paribus.study.base import MOST_STEPS, Grown, Part, Steps, TrialSetting
@@ -247,13 +246,13 @@ class Setting(TrialSetting):
                 f"{self.tokens_per_step} tokens (batch_size x seq_len); use "
                 f"{multiple or self.tokens_per_step}"
             )
-        if isinstance(training.batch_size, Ramp):
-            steps = self.windows // training.batch_size.first
-            if steps > MOST_STEPS:
-                raise ValueError(
-                    f"training.batch_size.from = {training.batch_size.first} would be up to "
-                    f"{steps:,} steps; {MOST_STEPS:,} are the most: begin with larger batches"
-                )
+        size = training.batch_size
+        steps = self.windows // (size.first if isinstance(size, Ramp) else size)
+        if steps > MOST_STEPS:
+            raise ValueError(
+                f"training has up to {steps:,} steps; {MOST_STEPS:,} are the most: use a larger "
+                "training.batch_size"
+            )
         for key, schedule in training.all_schedules:
             if schedule.warmup > self.budget_iterations:
                 raise ValueError(
@@ -264,31 +263,11 @@ class Setting(TrialSetting):
 
     @model_validator(mode="after")
     def _kept_steps_exist(self) -> Self:
-        keep, every = self.training.keep, self.training.keep_every
+        keep = self.training.keep
         if max(keep, default=0) > self.iterations:
             raise ValueError(
                 f"training.keep = {max(keep)} is after the last of {self.iterations} steps; name "
                 "steps of the run"
-            )
-        copies = len(keep) + (self.iterations // every if every else 0)
-        if copies > MOST_KEPT:
-            raise ValueError(
-                f"training.keep and keep_every would keep the weights of {copies:,} steps; "
-                f"{MOST_KEPT:,} are the most: keep fewer"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_trained(self) -> Self:
-        if self.tokens_per_step > MOST_TOKENS_PER_STEP:
-            raise ValueError(
-                f"training: batch_size x seq_len = {self.tokens_per_step:,} tokens in a step; "
-                f"{MOST_TOKENS_PER_STEP:,} are the most: use a smaller training.batch_size"
-            )
-        if self.iterations > MOST_STEPS:
-            raise ValueError(
-                f"training.tokens = {self.training.tokens} are {self.iterations:,} steps; "
-                f"{MOST_STEPS:,} are the most: use a larger training.batch_size"
             )
         return self
 
@@ -367,13 +346,6 @@ class Setting(TrialSetting):
     @property
     def _steps(self) -> tuple[int | Ramp, int, int]:
         return self.training.batch_size, self.windows, self.training.micro_batch or 1
-
-    @property
-    def n_largest(self) -> int:
-        """Number of steps with the largest batch, which are the last ones."""
-        largest = self.windows_in(self.iterations - 1)
-        sizes = (self.windows_in(t) for t in reversed(range(self.iterations)))
-        return sum(1 for _ in takewhile(lambda size: size == largest, sizes))
 
     def windows_in(self, t: int) -> int:
         """Return the windows of step t."""

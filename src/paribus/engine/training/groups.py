@@ -20,8 +20,8 @@ from paribus.engine.rows import role
 from paribus.engine.setting import Setting, Training
 from paribus.engine.setting.setting import Optimizer as OptimizerSpec
 from paribus.engine.training.optimizers import Optimizer, Options, find_optimizer, takes_all
-from paribus.engine.training.schedules import MOMENTUM, group_column, scheduled_columns
-from paribus.errors import ParibusError, nearest
+from paribus.engine.training.schedules import group_column
+from paribus.errors import ParibusError
 from paribus.study.choices import read_options
 
 KEY = "training.optimizer"
@@ -69,16 +69,13 @@ def parameter_groups(
     Raises ParibusError for an unknown optimizer or option, a pattern that matches no parameter, and
     an optimizer that does not take the parameters of its group.
     """
-    training = settings[0].training
-    spec, uses = training.optimizer, parameter_uses(model)
+    spec, uses = settings[0].training.optimizer, parameter_uses(model)
     named = _named_optimizers(spec, folder)
     members: dict[tuple[int, Optimizer], list[str]] = {}
-    parameters = dict(sorted(model.named_parameters(), key=lambda item: role(item[0])))
-    for name, parameter in parameters.items():
-        number = next(
-            (i for i, group in enumerate(spec.groups) if fnmatchcase(name, group.match)), MAIN
-        )
-        optimizer, shape = named[number], tuple(parameter.shape)
+    for name, parameter in sorted(model.named_parameters(), key=lambda item: role(item[0])):
+        matching = (i for i, group in enumerate(spec.groups) if fnmatchcase(name, group.match))
+        number, shape = next(matching, MAIN), tuple(parameter.shape)
+        optimizer = named[number]
         takes = optimizer.takes(shape, uses[name])
         if takes and optimizer.matrices and len(shape) != 2:
             raise ParibusError(
@@ -86,17 +83,18 @@ def parameter_groups(
                 f"{shape}; let its takes(shape, use) leave that to '{optimizer.rest}'",
                 code="own_code",
             )
-        if not takes:
-            if number != MAIN and spec.groups[number].optimizer is not None:
-                raise ParibusError(
-                    f"{KEY}.groups: '{optimizer.name}' does not train '{name}', of shape {shape}, "
-                    f"which '{spec.groups[number].match}' matches; add a group for it before "
-                    "this one",
-                    code="conflict",
-                )
-            optimizer = _rest(optimizer)
-        members.setdefault((number, optimizer), []).append(name)
-    _require_effect(spec, named[MAIN], members, list(parameters))
+        if not takes and number != MAIN and spec.groups[number].optimizer is not None:
+            raise ParibusError(
+                f"{KEY}.groups: '{optimizer.name}' does not train '{name}', of shape {shape}, "
+                f"which '{spec.groups[number].match}' matches; add a group for it before this one",
+                code="conflict",
+            )
+        members.setdefault((number, optimizer if takes else _rest(optimizer)), []).append(name)
+    for i, group in enumerate(spec.groups):
+        if not any(number == i for number, _ in members):
+            raise ParibusError(
+                f"{KEY}.groups: no parameter is left for '{group.match}'", code="unknown"
+            )
 
     groups = []
     # In the order of the study; what an optimizer takes comes before what it leaves to another.
@@ -116,12 +114,6 @@ def parameter_groups(
                 schedule=group_column(number) if has_schedule else "",
             )
         )
-    if MOMENTUM in scheduled_columns(training) and not any(g.optimizer.momentum for g in groups):
-        raise ParibusError(
-            "training.schedules.momentum has no effect: no parameter has an optimizer with a "
-            "momentum, such as muon or sgd; remove it",
-            code="conflict",
-        )
     return groups
 
 
@@ -129,12 +121,11 @@ def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
     """Return a group's learning rate relative to the study's, and its weight decay."""
     if number == MAIN:
         return 1.0, spec.weight_decay
-    group, factor = spec.groups[number], 1.0
+    group = spec.groups[number]
+    decay = spec.weight_decay if group.weight_decay is None else group.weight_decay
     if group.learning_rate is not None:
-        factor = group.learning_rate / spec.learning_rate
-    elif group.learning_rate_factor is not None:
-        factor = group.learning_rate_factor
-    return factor, spec.weight_decay if group.weight_decay is None else group.weight_decay
+        return group.learning_rate / spec.learning_rate, decay
+    return 1.0 if group.learning_rate_factor is None else group.learning_rate_factor, decay
 
 
 def optimizer_record(groups: Sequence[ParameterGroup], model: nn.Module) -> list[dict[str, Any]]:
@@ -201,37 +192,3 @@ def _options(
         key = f"{KEY}.groups[{number}].options"
         options |= group.options
     return read_options(optimizer.options, options, key, optimizer.name)
-
-
-def _require_effect(
-    spec: OptimizerSpec,
-    main: Optimizer,
-    members: dict[tuple[int, Optimizer], list[str]],
-    names: list[str],
-) -> None:
-    """Raise ParibusError for a pattern, option or optimizer that no parameter has."""
-    used, optimizers = {number for number, _ in members}, {each for _, each in members}
-    for i, group in enumerate(spec.groups):
-        if i not in used:
-            parts = {f"{name.partition('.')[0]}.*" for name in names}
-            reason = nearest(group.match, parts if "*" in group.match else names)
-            if any(fnmatchcase(name, group.match) for name in names):
-                reason = "earlier groups match all of them"
-            raise ParibusError(
-                f"{KEY}.groups: no parameter is left for '{group.match}': {reason}", code="unknown"
-            )
-    for key in ("betas", "eps"):
-        is_set = getattr(spec, key) != OptimizerSpec.model_fields[key].default
-        if is_set and not any(key in optimizer.study_keys for optimizer in optimizers):
-            raise ParibusError(
-                f"{KEY}.{key} has no effect: no parameter has an optimizer that reads it, such as "
-                f"adamw; set options of '{spec.name}' in {KEY}.options",
-                code="conflict",
-            )
-    is_needed = any(i == MAIN or spec.groups[i].optimizer is None for i in used)
-    if is_needed and main not in optimizers:
-        raise ParibusError(
-            f"{KEY}.name = '{spec.name}' trains no parameter of this model; name its rest, "
-            f"'{main.rest}', or let `takes` take some",
-            code="conflict",
-        )

@@ -62,12 +62,9 @@ class Feed:
         self._schedules = Schedules(settings, folder)
         self.restart(0, [FIRST_DIGEST] * len(seeds))
 
-    def restart(self, t: int, digests: Sequence[str], ahead: int = AHEAD) -> None:
-        """Continue at step t, with the running digests of the batches before it.
-
-        ahead: number of steps drawn together.
-        """
-        self._start, self._ahead = t, ahead
+    def restart(self, t: int, digests: Sequence[str]) -> None:
+        """Continue at step t, with the running digests of the batches before it."""
+        self._start = t
         self._digests = [list(digests)]  # before steps start, start + 1, ...
         self._drawn: Inputs | None = None
 
@@ -79,7 +76,7 @@ class Feed:
         """Return the inputs of step t; steps must be requested in order."""
         if self._drawn is None or t == self._start + len(self._drawn.t):
             self._start, self._digests = t, [self.digests(t)]
-            last = min(t + self._ahead, max(self._setting.iterations, t + 1))
+            last = min(t + AHEAD, max(self._setting.iterations, t + 1))
             steps = [self._draw(t)]
             for later in range(t + 1, last):
                 if self._setting.windows_in(later) != self._setting.windows_in(t):

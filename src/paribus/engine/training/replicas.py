@@ -217,7 +217,7 @@ class Replicas:
             with self._surroundings(inputs.dropout_keys, tapped) as captured:
                 tokens_RBT = windows[..., :-1].contiguous()
                 logits_RBTV, tapped_outputs, seen = self._forward(
-                    inputs.dropout_keys, tokens_RBT, tapped, captured, self._lower
+                    inputs.dropout_keys, tokens_RBT, tapped, captured
                 )
                 losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:], seen)
                 if seen is not None and self.auxiliaries:
@@ -257,31 +257,15 @@ class Replicas:
             _mean(auxiliaries) if auxiliaries else (),
         )
 
-    def logits(
-        self,
-        dropout_keys: Tensor,
-        tokens_RBT: Tensor,
-        tapped: Sequence[str] = (),
-        *,
-        mixed: bool = True,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return (logits [R, B, T, V], tapped outputs) as a training step computes them.
-
-        mixed: False computes in float32 whatever the precision of the setting.
-        """
-        lower = self._lower if mixed else None
-        with self._surroundings(dropout_keys, tapped) as captured:
-            return self._forward(dropout_keys, tokens_RBT, tapped, captured, lower)[:2]
-
     def _forward(
         self,
         dropout_keys: Tensor,
         tokens_RBT: Tensor,
         tapped: Sequence[str],
         captured: Mapping[str, Tensor],
-        lower: torch.dtype | None,
     ) -> tuple[Tensor, dict[str, Tensor], Seen | None]:
         """Return (logits [R, B, T, V], tapped outputs, what a loss sees besides)."""
+        lower = self._lower
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
             if self._R == 1:
                 logits_BTV, seen = self._call(self.model, tokens_RBT[0])

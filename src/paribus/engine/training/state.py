@@ -47,18 +47,14 @@ class ReplicaState:
 
 def require_shapes(arrays: Mapping[str, np.ndarray], expected: Mapping[str, Sequence[int]]) -> None:
     """Raise ParibusError if a checkpoint's arrays have other names or shapes than the trainer's."""
-    for name in sorted(expected.keys() | arrays.keys()):
-        if name not in arrays:
-            problem = f"has no '{name}'"
-        elif name not in expected:
-            problem = f"has '{name}', which is not trained here"
-        elif arrays[name].shape != tuple(expected[name]):
-            problem = f"has '{name}' as {arrays[name].shape}, here {tuple(expected[name])}"
-        else:
-            continue
+    shapes = {name: array.shape for name, array in arrays.items()}
+    wanted = {name: tuple(shape) for name, shape in expected.items()}
+    if differing := sorted({name for name, _ in shapes.items() ^ wanted.items()}):
+        name = differing[0]
         raise ParibusError(
-            f"the checkpoint {problem}: it was written for another model, optimizer or probes; "
-            "delete it and train the trial again",
+            f"the checkpoint has '{name}' as {shapes.get(name)}, and here it is "
+            f"{wanted.get(name)}: it was written for another model, optimizer or probes; delete it "
+            "and train the trial again",
             code="different",
         )
 

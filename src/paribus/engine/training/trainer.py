@@ -29,7 +29,7 @@ from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
 from paribus.engine.setting import Ramp, Setting
 from paribus.engine.training.graphs import Graphs, cuda_recorder
-from paribus.engine.training.prefetch import AHEAD, Feed, Inputs
+from paribus.engine.training.prefetch import Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
 from paribus.engine.training.replicas import ForwardBackward, Replicas
 from paribus.engine.training.safeguards import Divergence, LossScaling, clip_factors
@@ -198,21 +198,6 @@ class Trainer:
         """Each replica's running digest of its batches so far."""
         return self._feed.digests(self.t)
 
-    def logits(
-        self, tokens_RBT: Tensor, tapped: Sequence[str] = (), *, mixed: bool = True
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Compute the logits of these tokens as the coming step would, without learning.
-
-        Args:
-            tokens_RBT: [R, B, T] int64, on the trainer's device.
-            tapped: Paths of modules whose outputs are returned.
-            mixed: False computes in float32 whatever the precision of the setting.
-
-        Returns (logits [R, B, T, V], {path: [R, ...]}).
-        """
-        keys = self._feed.at(self.t).dropout_keys
-        return self.replicas.logits(keys, tokens_RBT, tapped, mixed=mixed)
-
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Set the weights of every replica, by parameter name."""
         arrays = {f"{WEIGHTS}/{name}": values for name, values in weights.items()}
@@ -246,42 +231,24 @@ class Trainer:
 
         Raises ParibusError, and changes nothing, if a state has other arrays than this stack.
         """
-        steps = {state.t for state in states}
-        if len(states) != len(self.seeds) or len(steps) != 1:
-            raise ValueError(f"{len(self.seeds)} states of one step are needed, not {steps}")
-        self.t = self._require_fitting(states)
+        t, n_columns = states[0].t, len(self.columns) + len(self.probe_columns)
+        scaling = self._scaling.shapes if self._scaling else {}
+        for state in states:
+            expected = {**self.replicas.shapes, **scaling, MEASURED: (t, n_columns)}
+            require_shapes(state.arrays, expected)
+        self.t = t
         for r, state in enumerate(states):
             self.replicas.load(r, {name: state.arrays[name] for name in self.replicas.shapes})
             self._divergence.restore(r, state.diverged_at)
             if self._scaling:
                 self._scaling.load(r, state.arrays)
-        self._feed.restart(self.t, [state.batch_digest for state in states])
+        self._feed.restart(t, [state.batch_digest for state in states])
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
 
-    def _require_fitting(self, states: Sequence[ReplicaState]) -> int:
-        """Return the step of the states. Raises ParibusError if their arrays do not fit."""
-        t = states[0].t
-        shapes = {
-            **self.replicas.shapes,
-            **(self._scaling.shapes if self._scaling else {}),
-            MEASURED: (t, len(self.columns) + len(self.probe_columns)),
-        }
-        for state in states:
-            require_shapes(state.arrays, shapes)
-        return t
-
-    def go_to(self, t: int, ahead: int = AHEAD) -> None:
-        """Continue at step t with the present weights, to time or measure its steps.
-
-        ahead: number of steps that follow in order.
-        """
-        self._feed.restart(t, self.batch_digests, ahead)
+    def go_to(self, t: int) -> None:
+        """Continue at step t with the present weights, to time or measure its steps."""
+        self._feed.restart(t, self.batch_digests)
         self.t = t
-
-    def go_to_largest_batch(self) -> None:
-        """Continue at the first step of the largest batch, which takes longest."""
-        if isinstance(self.setting.training.batch_size, Ramp):
-            self.go_to(self.setting.iterations - self.setting.n_largest)
 
 
 def _one_per_seed(
