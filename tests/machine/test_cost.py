@@ -1,14 +1,9 @@
 """Costs: against numbers counted by hand, models that are built, and memory as measured."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from paribus.engine.cost import (
     ASSUMED_VOCABULARY,
@@ -21,13 +16,9 @@ from paribus.engine.cost import (
     trial_bytes,
     vocabularies_of,
 )
-from paribus.engine.data import load_dataset
-from paribus.engine.machine.assembly import build_stack
 from paribus.engine.model import count_parameters, counted_flops_per_token
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study
-
-from ..tools import disabled_kernels
 
 LARGE: dict[str, Any] = {
     "name": "large",
@@ -124,75 +115,6 @@ def test_more_devices_and_checkpointing_take_less_memory_each():
     assert lean - state < (eight - state) / 4
 
 
-PLAIN = {"corpus": "text", "path": "x.txt", "tokenizer": "byte", "seq_len": 64}
-PROBES = (
-    *("attention_logits", "position_similarity", "embedding_similarity", "embedding_gain"),
-    *("embedding_norm", "gradient_norm", "logits", "optimizer_slots", "below_eps"),
-    *("residual_norm", "update_ratio"),
-)
-
-
-def small(folder: Path, overrides: Mapping[str, Any]) -> Study:
-    (folder / "x.txt").write_text("the quick brown fox jumps over the lazy dog. " * 2000)
-    table = {
-        **LARGE,
-        "data": PLAIN | {"path": str(folder / "x.txt")},
-        "model": {"n_layer": 4, "n_head": 4, "d_model": 64},
-        "training": {"iterations": 30, "batch_size": 32, "precision": "float32"},
-        "resources": {},
-        "probes": {"every": dict.fromkeys(PROBES, 0)},
-    }
-    return load_study(table, overrides)
-
-
-SHAPES: list[dict[str, Any]] = [
-    {},
-    {"training.precision": "bfloat16"},
-    {"model.mlp.kind": "swiglu", "model.n_layer": 8},
-    {"training.batch_size": 64, "training.micro_batch": 32},
-    {"training.batch_size": 2, "model.d_model": 256},
-    {
-        "training.batch_size": 16,
-        "model.n_layer": 1,
-        "model.d_model": 16,
-        "model.n_head": 2,
-        "data.seq_len": 128,
-        "data.tokenizer": "pydoc-512",
-    },
-]
-
-
-class Held(TorchDispatchMode):
-    """Follows the storages of tensors that operations read and write, for as long as they live."""
-
-    most, live = 0, dict[int, tuple[StorageWeakRef, int]]()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves((args, result)):
-            if isinstance(tensor, torch.Tensor):
-                reference = StorageWeakRef(tensor.untyped_storage())
-                self.live[reference.cdata] = (reference, tensor.untyped_storage().nbytes())
-        self.live = {key: entry for key, entry in self.live.items() if not entry[0].expired()}
-        self.most = max(self.most, sum(size for _, size in self.live.values()))
-        return result
-
-
-@pytest.mark.parametrize("overrides", SHAPES, ids=str)
-def test_memory_is_what_is_measured(overrides, tmp_path):
-    """Within a fifth: what blocks keep and logits take is not at its largest at one time."""
-    of = small(tmp_path, overrides)
-    setting = of.setting("baseline")
-    dataset = load_dataset(setting.data, of.folder)
-    with disabled_kernels():
-        trainer = build_stack(of, setting, [0], dataset, torch.device("cpu"))
-        trainer.step()
-        with Held() as held:
-            trainer.step()
-    expected = trial_bytes(setting, dataset.vocab_size)
-    assert expected == pytest.approx(held.most, rel=0.2)
-
-
 def test_own_parts_are_built_and_counted(tmp_path):
     (tmp_path / "own.py").write_text(
         "from torch import nn\n\nclass Twice(nn.Module):\n"
@@ -200,8 +122,7 @@ def test_own_parts_are_built_and_counted(tmp_path):
         "        self.up = nn.Linear(model.d_model, model.d_model)\n\n"
         "    def forward(self, x):\n        return self.up(self.up(x))\n"
     )
-    table = small(tmp_path, {}).model_dump(mode="json")
-    own = load_study(table, {"model.modules.mlp": f"{tmp_path}/own.py:Twice"})
+    own = study({"model.modules.mlp": f"{tmp_path}/own.py:Twice"})
     setting = own.setting("baseline")
     assert not has_formula(setting)
     parameters, flops = model_size(setting, 257, own.folder)

@@ -26,12 +26,6 @@ def test_masks_follow_the_key_alone():
     assert agreement == pytest.approx(0.5, abs=0.01)
 
 
-def test_nothing_happens_in_evaluation_or_at_zero():
-    x = torch.randn(10, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(Dropout(0.5).eval()(x), x)
-    assert torch.equal(Dropout(0.0).train()(x), x)
-
-
 def test_a_stack_has_each_replica_s_own_mask():
     layer = Dropout(0.5).train()
     keys = torch.tensor([3, 4])

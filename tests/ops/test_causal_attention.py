@@ -84,14 +84,6 @@ def test_bfloat16_is_rounded_once_on_the_way_out() -> None:
 
 
 @compiled
-def test_large_scores_neither_overflow_nor_vanish() -> None:
-    _, (q, k, v) = split((1, 1, 40, 8), 3, torch.float32)
-    q, k = q.detach() * 1e4, k.detach() * 1e4
-    known = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
-    torch.testing.assert_close(causal_attention(q, k, v).double(), known, atol=1e-4, rtol=1e-4)
-
-
-@compiled
 def test_what_comes_later_or_beside_changes_no_bit() -> None:
     _, (q, k, v) = (x for x in split((3, 2, 50, 16), 4, torch.float32))
     whole = causal_attention(q, k, v)
@@ -137,20 +129,6 @@ def test_attention_of_one_projection_gives_the_same_bits(dtype: torch.dtype) -> 
     dy = torch.randn(B, T, H * K).to(dtype)
     found, known = (torch.autograd.grad(y, qkv, dy)[0] for y in (whole, parts))
     assert torch.equal(found, known)
-
-
-@compiled
-def test_a_second_derivative_is_refused() -> None:
-    _, parts = split((2, 2, 9, 4), 7, torch.float32)
-    parts = tuple(x.detach() for x in parts)
-
-    def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return causal_attention(q, k, v).square().sum()
-
-    alone = parts[0].clone().requires_grad_()
-    (slope,) = torch.autograd.grad(loss(alone, *parts[1:]), alone, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
-        slope.sum().backward()
 
 
 def test_pytorchs_kernels_without_a_compiler(afresh: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,21 +123,6 @@ def test_products_of_bfloat16(N, K, M):
     torch.testing.assert_close(dbias.double(), wide_dy.sum(0), atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize("K", [34, 64])  # the latter needs no zeros beside it
-def test_a_row_of_bfloat16_is_multiplied_apart(K):
-    x, weight, bias = drawn((75, K), (46, K), (46,))
-    x = x.bfloat16()
-    whole = linear_maps.times(x, weight, bias, transposed=True)
-    assert torch.equal(
-        linear_maps.times(x[40:53].clone(), weight, bias, transposed=True), whole[40:53]
-    )
-    x[[3, 74]] = torch.tensor([[float("nan")], [float("inf")]]).bfloat16()
-    spoiled = linear_maps.times(x, weight, bias, transposed=True)
-    apart = torch.isin(torch.arange(75), torch.tensor([3, 74]), invert=True)
-    assert torch.equal(spoiled[apart], whole[apart])
-    assert not spoiled[~apart].isfinite().any()
-
-
 def test_a_product_s_row_does_not_depend_on_those_beside_it():
     x, weight, bias = (one.requires_grad_() for one in drawn((30, 64), (40, 64), (40,)))
     whole = linear(x, weight, bias)
@@ -169,17 +154,6 @@ def test_autocast_rounds_where_pytorch_s_does():
         assert one.dtype == other.dtype == torch.float32
         error = (one - other).norm() / other.norm()
         assert error < 5e-3  # a last bit of bfloat16 here and there
-
-
-@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
-def test_the_first_moment_is_pytorch_s_lerp_whatever_came_before(beta):
-    weights, gradients, square = torch.ones(3, 2, 21).unbind()
-    mean = torch.full((2, 21), 1e9)
-    wanted = mean.lerp(gradients, 1 - beta)
-    rows = (weights.clone(), gradients, mean, square.clone())
-    assert rowwise.supports_adamw(*rows)
-    rowwise.adamw_step(rows, torch.full((2, 1), 0.1), torch.tensor(1), (beta, 0.95), 1e-8)
-    torch.testing.assert_close(mean, wanted, rtol=1e-6, atol=0)
 
 
 def test_a_second_derivative_is_refused():

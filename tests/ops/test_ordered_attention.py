@@ -64,16 +64,6 @@ def test_determinism_is_required_in_backward(wished, monkeypatch):
     assert not required()
 
 
-def test_ordered_attention_equals_attention(wished):
-    one, other = tensors(2, 3, 4, 5), tensors(2, 3, 4, 5)
-    plain = F.scaled_dot_product_attention(other[0], other[1], other[2], is_causal=True)
-    y = ordered_attention(one[0], one[1], one[2], is_causal=True)
-    torch.testing.assert_close(y, plain, rtol=0, atol=0)
-    grads = torch.autograd.grad(y.square().sum(), one)
-    wanted = torch.autograd.grad(plain.square().sum(), other)
-    torch.testing.assert_close(grads, wanted, rtol=0, atol=0)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_long_sequences_have_the_same_gradients_every_time(wished):

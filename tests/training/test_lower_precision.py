@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import Setting
@@ -116,13 +115,6 @@ def test_skips_keep_bits(setting_of, small_dataset, more):
     assert state(stack, 1) == state(calm, 1)
 
 
-def test_a_stack_of_one_is_plain_autocast_bf16(setting_of, small_dataset):
-    setting = with_precision(setting_of(), "bfloat16")
-    rows, _ = train_plainly(setting, 1, small_dataset, 8)
-    stack = trained(Trainer(setting, [1], small_dataset), 8)
-    np.testing.assert_allclose(measured(stack)[0, :, LOSS], rows[:, 0], rtol=0, atol=5e-4)
-
-
 @pytest.mark.parametrize(
     ("precision", "steps", "nats"), [("bfloat16", 8, 2e-3), ("float16", STEPS, 1e-3)]
 )
@@ -212,30 +204,3 @@ def test_every_measurement_is_close_to_float32(
     for name, values in exact.items():
         np.testing.assert_array_equal(np.isnan(mixed[name]), np.isnan(values), err_msg=name)
         assert np.isfinite(mixed[name][~np.isnan(values)]).all(), name
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_products_alone_are_lower(precision, setting_of, small_dataset):
-    paths = ("blocks.0.attention.qkv", "blocks.0.attention.out", "blocks.1.mlp.down", "")
-    for seeds in ([1], [1, 2]):
-        stack = Trainer(with_precision(setting_of(), precision), seeds, small_dataset)
-        outputs = stack.replicas.forward_backward(stack._feed.at(0), paths).outputs
-        assert {one.dtype for one in outputs.values()} == {getattr(torch, precision)}
-        assert outputs.keys() == set(paths)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("seeds", [[1], [1, 2, 3]], ids=["one", "a stack"])
-def test_graphs_skip_as_steps(setting_of, small_dataset, seeds):
-    options = {"probes": list(shipped_probes().values()), "device": "cuda"}
-    setting = setting_of({"training.iterations": 40})
-    graphed = trained(Trainer(setting, seeds, small_dataset, **options), 40)
-    plain = trained(Trainer(setting, seeds, small_dataset, graphs=False, **options), 40)
-    assert graphed._graphs._recorded and not plain._graphs._recorded
-    ours, theirs = measured(graphed), measured(plain)
-    assert (ours[:, -1, SKIPPED] > 4).all()  # some when recorded, some when replayed
-    np.testing.assert_array_equal(
-        ours[:, :, SCALE : SKIPPED + 1], theirs[:, :, SCALE : SKIPPED + 1]
-    )
-    np.testing.assert_allclose(ours, theirs, rtol=1e-3)

@@ -157,15 +157,6 @@ def test_bad_optimizers_are_named(options, words, small_study):
     assert re.search(words, said), said
 
 
-def test_an_own_optimizer_trains(trainer_of):
-    """Signum with beta = 0 is Lion without momentum: the sign of the gradient."""
-    own = {f"{OPTIMIZER}.name": "ideas.py:signum", f"{OPTIMIZER}.options": {"beta": 0.0}}
-    lion = {f"{OPTIMIZER}.name": "lion", f"{OPTIMIZER}.options": {"betas": [0.0, 0.0]}}
-    first, second = trainer_of([1, 2], own), trainer_of([1, 2], lion)
-    np.testing.assert_array_equal(train(first, 4), train(second, 4))
-    assert "momentum_buffer/final_norm.weight" in first.state(0).arrays
-
-
 @pytest.mark.parametrize("R", [1, 3])
 def test_micro_batches_match_the_whole_batch(R, trainer_of):
     """With dropout, every probe, and in parts of one, two and all windows.

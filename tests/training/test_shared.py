@@ -110,18 +110,3 @@ def test_the_objective_is_both_heads(trainer_of):
     assert measured[list(trainer.columns).index("train_objective")] == pytest.approx(
         expected.item(), rel=1e-6
     )
-
-
-def test_an_auxiliary_loss_is_weighed_and_learned_from(trainer_of):
-    key = "training.loss.auxiliary.balance"
-    found = {}
-    for weight in (0.0, 0.5):
-        trainer = trainer_of({**ARMS["experts"], key: weight}, [1])
-        measured = train(trainer, 1)[0, 0]
-        balance = measured[list(trainer.columns).index("auxiliary_balance")]
-        objective = measured[list(trainer.columns).index("train_objective")]
-        assert balance > 1.9 and objective == pytest.approx(
-            measured[0] + weight * balance, abs=1e-5
-        )
-        found[weight] = trainer.parameters(0)["blocks.0.mlp.router.weight"]
-    assert not np.array_equal(found[0.0], found[0.5])

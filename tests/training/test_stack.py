@@ -69,11 +69,6 @@ def test_unlike_arms_share_no_stack(small_study, small_dataset, key):
         Trainer(settings, [1, 1], small_dataset)
 
 
-def test_permuting_replicas_permutes_results(stack_of):
-    forward, backward = train(stack_of([1, 2, 3]), 8), train(stack_of([3, 2, 1]), 8)
-    np.testing.assert_array_equal(forward, backward[::-1])
-
-
 def poison_weights(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         stack.replicas.weights.flat[1, 5] = float("nan")
@@ -159,15 +154,6 @@ def test_a_state_of_something_else_is_refused_by_name(stack_of, change, words):
         fresh.restore([states[0], replace(states[1], arrays=arrays)])
     assert fresh.t == 0
     assert_equal_bytes(fresh.state(0).arrays, untouched.arrays)
-
-
-def test_training_leaves_the_global_generator_alone(stack_of):
-    torch.manual_seed(5)
-    np_state = np.random.get_state()[1].copy()
-    before = torch.random.get_rng_state()
-    train(stack_of([1], training__dropout=0.3), 2)
-    assert torch.equal(torch.random.get_rng_state(), before)
-    assert (np.random.get_state()[1] == np_state).all()
 
 
 @pytest.mark.gpu

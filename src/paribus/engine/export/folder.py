@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
-import jinja2
 import safetensors.numpy
 
-from paribus.engine.data import CharacterTokenizer, Dataset, load_dataset
+from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.export.hugging_face import (
     hugging_face_model,
     is_gpt2,
     is_llama,
     remote_code,
 )
-from paribus.engine.export.tokenizer_json import stand_in, tokenizer_config, tokenizer_json
+from paribus.engine.export.tokenizer_json import tokenizer_config, tokenizer_json
 from paribus.engine.setting import Setting
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
 from paribus.numbers import fixed
 from paribus.results import Results, TrialFolder, load_results
@@ -81,7 +79,7 @@ def export_trial(
     record = loaded.trials[trial.arm, trial.seed]
     code = {} if is_plain else remote_code(setting, Path(folder), trial.label, record)
     weights = trial.read_weights(step, average_last=average_last)
-    readme = _readme(loaded, trial, dataset, step, average_last)
+    readme = _readme(loaded, trial, step, average_last)
     with whole_folder(out) as partial:
         config, tensors = hugging_face_model(setting, dataset.vocab_size, weights)
         # Set also without such a token: the default may be a token of another vocabulary.
@@ -103,19 +101,18 @@ def export_trial(
 
 def _trial(results: Results, arm: str, seed: int) -> TrialFolder:
     """Return a finished trial. Raises ParibusError."""
-    study = results.study
-    if arm not in study.arms:
-        hint = nearest(arm, study.arms)
-        raise ParibusError(f"arm '{arm}' is not in {results.path}: {hint}", code="unknown")
-    if seed not in study.seeds:
-        seeds = ", ".join(map(str, study.seeds))
-        raise ParibusError(f"seed {seed} is not in {results.path}: it has {seeds}", code="unknown")
     for trial in results.finished:
         if (trial.arm, trial.seed) == (arm, seed):
             return trial
+    if (arm, seed) in results.study.trials:
+        raise ParibusError(
+            f"trial {arm}/seed-{seed} of {results.path} is not finished; run the study again",
+            code="unfinished",
+        )
     raise ParibusError(
-        f"trial {arm}/seed-{seed} of {results.path} is not finished; run the study again",
-        code="unfinished",
+        f"{results.path} has no trial {arm}/seed-{seed}: its arms are "
+        f"{', '.join(results.study.arms)}",
+        code="unknown",
     )
 
 
@@ -141,68 +138,37 @@ def _dataset(results: Results, trial: TrialFolder, setting: Setting, folder: Pat
     return dataset
 
 
-def _readme(
-    results: Results,
-    trial: TrialFolder,
-    dataset: Dataset,
-    step: int | None,
-    average_last: int,
-) -> str:
-    setting, tokenizer = results.study.setting(trial.arm), dataset.tokenizer
-    kind = "GPT-2" if is_gpt2(setting) else "Llama" if is_llama(setting) else ""
-    arguments = '"THIS_FOLDER"' if kind else '"THIS_FOLDER", trust_remote_code=True'
-    fields: dict[str, Any] = {"n_characters": 0}
-    if isinstance(tokenizer, CharacterTokenizer):
-        start = next((c for c in "\n " if c in tokenizer.characters), None)
-        fields = {
-            "n_characters": len(tokenizer.characters),
-            "stand_in": stand_in(tokenizer),
-            "one_document": tokenizer.end_of_document is None,
-            "prefix": None if start is None else int(tokenizer.encode(start)[0]),
-        }
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("paribus.engine.export", ""),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("README.md.jinja").render(
-        label=trial.label,
-        study=results.study,
-        facts=_facts(results, trial, step, average_last),
-        kind=kind,
-        arguments=arguments,
-        custom=list(setting.model.modules.named.values()),
-        **fields,
-    )
-
-
-def _facts(
-    results: Results, trial: TrialFolder, step: int | None, average_last: int
-) -> dict[str, str]:
-    """Return the rows of the README's table; empty values are left out."""
+def _readme(results: Results, trial: TrialFolder, step: int | None, average_last: int) -> str:
+    """Return what the folder says of itself: which trial it is, and how to load it."""
     study, record = results.study, results.trials[trial.arm, trial.seed]
-    differences = study.differences(trial.arm).items()
+    setting = study.setting(trial.arm)
+    is_plain = is_gpt2(setting) or is_llama(setting)
     loss = trial.read_json("evaluation.json")["validation_loss"]
-    exported = ""
-    if step is not None or average_last != 1:
-        steps = [each or record["iterations"] for each in trial.require_weights(step, average_last)]
-        mean = "mean after steps" if average_last > 1 else "after step"
-        exported = f"{mean} {', '.join(map(str, steps))}; the scores are those of the last step"
-    return {
-        "arm": trial.arm,
-        f"differs from `{study.reference(trial.arm)}` in": "; ".join(
-            f"`{key}`: {theirs} → {ours}" for key, (theirs, ours) in differences
+    steps = [each or record["iterations"] for each in trial.require_weights(step, average_last)]
+    facts = {
+        "study": f"{study.name}: {study.question or study.title or ''}",
+        "differs from its reference in": "; ".join(
+            f"`{key}`: {theirs} → {ours}"
+            for key, (theirs, ours) in study.differences(trial.arm).items()
         ),
-        "seed": str(trial.seed),
-        "steps": str(record["iterations"]),
+        "weights": f"{'mean of those ' if len(steps) > 1 else ''}after step {str(steps)[1:-1]}",
         "training tokens": f"{record['tokens']:,}",
-        "window": f"{record['setting']['data']['seq_len']} tokens",
-        "diverged at step": "" if record["diverged_at"] is None else str(record["diverged_at"]),
-        "validation loss": "" if loss is None else f"{fixed(loss, 4)} nats/token",
-        "these weights": exported,
-        "SHA-256 of the study": f"`{study.digest}`",
-        "SHA-256 of the text": f"`{record['data']['digests']['corpus']}`",
-        "SHA-256 of the trial's weights": (
-            f"`{trial.read_json('manifest.json')['weights.safetensors']}`"
-        ),
+        "validation loss after the last step": ""
+        if loss is None
+        else f"{fixed(loss, 4)} nats/token",
+        "SHA-256 of the study": study.digest,
+        "SHA-256 of the text": record["data"]["digests"]["corpus"],
+        "SHA-256 of the trial's weights": trial.read_json("manifest.json")["weights.safetensors"],
     }
+    lines = [f"- {name}: {value}" for name, value in facts.items() if value]
+    arguments = '"THIS_FOLDER"' + ("" if is_plain else ", trust_remote_code=True")
+    code = [
+        "```python",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        f"model = AutoModelForCausalLM.from_pretrained({arguments})",
+        f"tokenizer = AutoTokenizer.from_pretrained({arguments})",
+        "```",
+    ]
+    head = ["---", "library_name: transformers", "tags: [paribus]", "---", ""]
+    return "\n".join([*head, f"# {trial.label}", "", *lines, "", *code, ""])
