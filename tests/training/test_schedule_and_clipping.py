@@ -104,8 +104,6 @@ def test_a_schedule_of_ones_own(tmp_path):
         broken.value(1.0, 3)
     with pytest.raises(ParibusError, match="cosine"):
         Scheduled(Schedule(kind="cosin"), 6)
-    with pytest.raises(ParibusError, match="final_fraction"):
-        Scheduled(Schedule(kind="inverse_sqrt", final_fraction=0.5), 6)
 
 
 def test_what_is_scheduled_is_what_pytorch_is_given():

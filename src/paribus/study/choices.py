@@ -6,9 +6,10 @@ corpora and backends, and so are the words for a name that is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError
 
@@ -23,22 +24,43 @@ class Options(Spec):
     """Base of the options that an optimizer, a loss or a backend declares: fields with defaults."""
 
 
-def require_declaration(kind: str, name: object, options: object) -> None:
-    """Raise ValueError where what is declared has no name, or no class of options."""
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{kind} {name!r}: its name must be a text: @{kind}('my_{kind}')")
-    if not isinstance(options, type) or not issubclass(options, Options):
-        raise ValueError(
-            f"{kind} '{name}': options = {options!r} must be a class that inherits from Options"
-        )
-
-
-Declared = TypeVar("Declared")
-
-
 def undecorated(*args: Any) -> Any:
     """Stand for the function of a declaration until it decorates one."""
     raise TypeError("this declaration decorates no function")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """Declares a function as a part that studies can name: `@schedule("name")`.
+
+    Attributes:
+        name: Its name in studies.
+        options: Class of its options.
+        source: Reference of its definition.
+        function: The function.
+    """
+
+    name: str = field(kw_only=False)
+    options: type[Options] = Options
+    source: str = ""
+    function: Callable[..., Any] = undecorated
+
+    def __post_init__(self) -> None:
+        kind = type(self).__name__.lower()
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"{kind} {self.name!r}: its name must be a text: @{kind}('my_{kind}')")
+        if not isinstance(self.options, type) or not issubclass(self.options, Options):
+            raise ValueError(
+                f"{kind} '{self.name}': options = {self.options!r} must be a class that inherits "
+                "from Options"
+            )
+
+    def __call__(self, function: Callable[..., Any]) -> Self:
+        """Return the declaration of this function."""
+        return replace(self, function=function)
+
+
+Declared = TypeVar("Declared")
 
 
 def find_declared(

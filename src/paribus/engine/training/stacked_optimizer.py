@@ -150,7 +150,7 @@ class StackedOptimizer:
             momentum = scheduled[MOMENTUM] * momentum
         for run in each.runs:
             weights = run.weights
-            optimizer.step(
+            optimizer.function(
                 Update(
                     weights=weights,
                     gradients=grads_RN[:, run.place].view(weights.shape),

@@ -11,7 +11,7 @@ Axes: R replicas, N parameters of one replica.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,13 +21,7 @@ from torch import Tensor
 from paribus.engine.rows import Rows
 from paribus.engine.setting import setting
 from paribus.errors import ParibusError
-from paribus.study.choices import (
-    Options,
-    find_declared,
-    read_options,
-    require_declaration,
-    undecorated,
-)
+from paribus.study.choices import Declaration, Options, find_declared, read_options
 
 __all__ = ["Average", "Averaging", "Options", "Taken", "average", "copies_of", "find_average"]
 
@@ -54,37 +48,19 @@ class Taken(NamedTuple):
     options: Any
 
 
-Take = Callable[[Taken], None]
-Give = Callable[[Taken], Tensor | None]
-
-
-@dataclass(frozen=True)
-class Average:
+@dataclass(frozen=True, kw_only=True)
+class Average(Declaration):
     """Declares a function as an average of weights: `@average("name", give=...)`.
 
+    The function is called after every step and writes to `kept` in place.
+
     Attributes:
-        name: Its name in studies.
         give: Returns the average; None before there is one, to evaluate the trained weights.
         copies: options -> number of copies of the weights that it keeps.
-        options: Class of its options.
-        source: Reference of its definition.
-        take: The function: called after every step, it writes to `kept` in place.
     """
 
-    name: str
-    _: KW_ONLY
-    give: Give
+    give: Callable[[Taken], Tensor | None]
     copies: Callable[[Any], int] = lambda options: 1
-    options: type[Options] = Options
-    source: str = ""
-    take: Take = undecorated
-
-    def __post_init__(self) -> None:
-        require_declaration("average", self.name, self.options)
-
-    def __call__(self, take: Take) -> Average:
-        """Return the average that `take` adds weights to."""
-        return replace(self, take=take)
 
 
 average = Average
@@ -135,7 +111,7 @@ class Averaging:
     @torch.no_grad()
     def take(self, done: int, weights: Rows) -> None:
         """Add the weights after this many steps."""
-        self._average.take(self._taken(done, weights))
+        self._average.function(self._taken(done, weights))
 
     @torch.no_grad()
     def evaluated(self, done: int, weights: Rows) -> Rows:

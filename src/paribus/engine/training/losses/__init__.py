@@ -11,8 +11,7 @@ Axes: R replicas, B batch, T time, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -20,46 +19,20 @@ from torch import Tensor
 from paribus.engine.model.shared import Seen, takes_shared
 from paribus.engine.setting import setting
 from paribus.errors import ParibusError
-from paribus.study.choices import (
-    Options,
-    find_declared,
-    read_options,
-    require_declaration,
-    undecorated,
-)
+from paribus.study.choices import Declaration, Options, find_declared, read_options
 
 __all__ = ["Loss", "TrainingLoss", "find_loss", "loss"]
 
 PACKAGE = "paribus.engine.training.losses"
 KEY = "training.loss"
 
-# (logits [R, B, T, V] float32, targets [R, B, T], options) -> [R, B, T] nats
-Measure = Callable[..., Tensor]
 
+class Loss(Declaration):
+    """Declares a function as a training loss: `@loss("name")`.
 
-@dataclass(frozen=True)
-class Loss:
-    """Declares a function of logits and targets as a training loss: `@loss("name")`.
-
-    Attributes:
-        name: Its name in studies.
-        options: Class of its options.
-        source: Reference of its definition.
-        measure: The function: one number per target; replicas must not mix.
+    (logits [R, B, T, V] float32, targets [R, B, T], options) -> [R, B, T] nats, one number per
+    target; replicas must not mix.
     """
-
-    name: str
-    _: KW_ONLY
-    options: type[Options] = Options
-    source: str = ""
-    measure: Measure = undecorated
-
-    def __post_init__(self) -> None:
-        require_declaration("loss", self.name, self.options)
-
-    def __call__(self, measure: Measure) -> Loss:
-        """Return the loss that `measure` computes."""
-        return replace(self, measure=measure)
 
 
 loss = Loss
@@ -80,14 +53,14 @@ class TrainingLoss:
     @property
     def takes_shared(self) -> bool:
         """True if it has an argument `shared`."""
-        return takes_shared(self.declared.measure)
+        return takes_shared(self.declared.function)
 
     def __call__(
         self, logits_RBTV: Tensor, targets_RBT: Tensor, shared: Seen | None = None
     ) -> Tensor:
         """Return the loss of every target, [R, B, T]. Raises ParibusError for another shape."""
         extra = {"shared": shared} if self.takes_shared else {}
-        values = self.declared.measure(logits_RBTV, targets_RBT, self.options, **extra)
+        values = self.declared.function(logits_RBTV, targets_RBT, self.options, **extra)
         if not isinstance(values, Tensor) or values.shape != targets_RBT.shape:
             shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ParibusError(

@@ -11,7 +11,7 @@ Axes: R replicas, N numbers, K parameters of one shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from paribus.engine.model import ParameterUse
 from paribus.engine.training.state import RESERVED
-from paribus.study.choices import Options, find_declared, require_declaration, undecorated
+from paribus.study.choices import Declaration, Options, find_declared
 
 __all__ = ["Optimizer", "Options", "Update", "find_optimizer", "like_parameter", "optimizer"]
 
@@ -64,7 +64,6 @@ Shape = tuple[int, ...]
 # (shape of a parameter, options) -> shape of its slot, or None for no slot
 SlotShape = Callable[[Shape, Any], Shape | None]
 Slots = Mapping[str, Tensor]
-Step = Callable[[Update], None]
 Takes = Callable[[Shape, ParameterUse], bool]
 Evaluated = Callable[[Tensor, Slots, Any], Tensor]
 Afterwards = Callable[[Slots, Any, int], None]
@@ -96,15 +95,13 @@ def no_corrections(options: Any, t: int) -> Mapping[str, float]:
     return {}
 
 
-@dataclass(frozen=True, eq=False)
-class Optimizer:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Optimizer(Declaration):
     """Declares a function that makes one step in place as an optimizer: `@optimizer("name")`.
 
     Attributes:
-        name: Its name in studies.
         slots: Names of its state tensors, also in checkpoints; or {name: (shape, options) -> its
             shape} for slots unlike their parameter.
-        options: Class of its options.
         study_keys: Options that a study sets as keys of `training.optimizer` itself.
         decay: "decoupled" multiplies weights by 1 - rate x decay before the step (Loshchilov &
             Hutter 2019); "coupled" adds decay x weights to the gradient (L2 regularization); "own"
@@ -119,14 +116,9 @@ class Optimizer:
             are not the trained ones.
         afterwards: (slots, options, t) is called on the host after step t. It may read values and
             write to slots.
-        source: Reference of its definition.
-        step: The function.
     """
 
-    name: str
-    _: KW_ONLY
     slots: tuple[str, ...] | Mapping[str, SlotShape] = ()
-    options: type[Options] = Options
     study_keys: tuple[str, ...] = ()
     decay: Literal["decoupled", "coupled", "own"] = "decoupled"
     whole_parameters: bool = False
@@ -137,29 +129,18 @@ class Optimizer:
     corrections: Corrections = no_corrections
     evaluated: Evaluated | None = None
     afterwards: Afterwards | None = None
-    source: str = ""
-    step: Step = undecorated
 
     def __post_init__(self) -> None:
-        require_declaration("optimizer", self.name, self.options)
+        super().__post_init__()
         if not isinstance(self.slots, tuple | Mapping) or not all(map(_is_slot, self.slots)):
             raise ValueError(
                 f"optimizer '{self.name}': slots = {self.slots!r} must be a tuple of names such as "
                 f"('momentum_buffer',), or a mapping to shapes; {', '.join(RESERVED)} are reserved"
             )
-        if self.matrices and self.takes is takes_all:
-            raise ValueError(
-                f"optimizer '{self.name}' works on matrices; declare which parameters it takes, "
-                "such as takes=lambda shape, use: len(shape) == 2"
-            )
         if self.momentum and self.momentum not in self.options.model_fields:
             raise ValueError(
                 f"optimizer '{self.name}': momentum = '{self.momentum}' is not one of its options"
             )
-
-    def __call__(self, step: Step) -> Optimizer:
-        """Return the optimizer that `step` makes steps of."""
-        return replace(self, step=step)
 
     @property
     def sees_shapes(self) -> bool:

@@ -10,23 +10,16 @@ Axes: R replicas, S scheduled quantities besides the learning rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from paribus.engine.setting import Setting, setting
 from paribus.errors import ParibusError, blamed
-from paribus.study.choices import (
-    Options,
-    find_declared,
-    read_options,
-    require_declaration,
-    undecorated,
-)
+from paribus.study.choices import Declaration, Options, find_declared, read_options
 
 __all__ = [
     "Moment",
@@ -64,32 +57,12 @@ class Moment(NamedTuple):
         return (self.step + 1 - self.warmup) / (self.steps - self.warmup)
 
 
-Fraction = Callable[[Moment, Any], float]
-
-
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(Declaration):
     """Declares a function as a schedule: `@schedule("name")`.
 
-    Attributes:
-        name: Its name in studies.
-        options: Class of its options; a field `final_fraction` is set by the key of that name.
-        source: Reference of its definition.
-        fraction: The function: (moment, options) -> fraction of the peak, at least 0.
+    (moment, options) -> fraction of the peak, at least 0. A field `final_fraction` of its options
+    is set by the key of that name.
     """
-
-    name: str
-    _: KW_ONLY
-    options: type[Options] = Options
-    source: str = ""
-    fraction: Fraction = undecorated
-
-    def __post_init__(self) -> None:
-        require_declaration("schedule", self.name, self.options)
-
-    def __call__(self, fraction: Fraction) -> Schedule:
-        """Return the schedule that `fraction` computes."""
-        return replace(self, fraction=fraction)
 
 
 schedule = Schedule
@@ -108,24 +81,13 @@ class Scheduled:
         key: str = "training.schedule",
         folder: Path | None = None,
     ) -> None:
-        self._spec, self._steps, self._key = spec, steps, key
-        self._declared = find_declared(
-            spec.kind, Schedule, f"{key}.kind", PACKAGE, folder or Path.cwd()
-        )
-        name, fields = self._declared.name, self._declared.options.model_fields
+        self._spec, self._steps = spec, steps
+        declared = find_declared(spec.kind, Schedule, f"{key}.kind", PACKAGE, folder or Path.cwd())
+        self._function, self._label = declared.function, f"{key}: schedule '{declared.name}'"
         options = dict(spec.options)
-        if "final_fraction" in fields:
+        if "final_fraction" in declared.options.model_fields:
             options["final_fraction"] = spec.final_fraction
-        elif (
-            name != "constant"
-            and spec.final_fraction != setting.Schedule.model_fields["final_fraction"].default
-        ):
-            raise ParibusError(
-                f"schedule '{name}' does not use {key}.final_fraction; remove it, or let the arm "
-                f"set {key} as a whole",
-                code="conflict",
-            )
-        self._options = read_options(self._declared.options, options, f"{key}.options", name)
+        self._options = read_options(declared.options, options, f"{key}.options", declared.name)
 
     def value(self, peak: float, t: float) -> float:
         """Return the quantity at step t = 0, 1, ..., steps - 1, or at a fraction between steps.
@@ -136,24 +98,22 @@ class Scheduled:
         warmup, first = self._spec.warmup, self._spec.initial_fraction
         if t + 1 <= warmup:
             return peak * first + peak * (1 - first) * (t + 1) / warmup
+        if warmup == self._steps:
+            return peak
         # Inputs are also drawn for the step after the last, to ask what the model computes.
-        return peak * self._fraction(Moment(min(t, self._steps - 1), self._steps, warmup))
-
-    def _fraction(self, moment: Moment) -> float:
-        if moment.warmup == moment.steps:
-            return 1.0
-        label = f"{self._key}: schedule '{self._declared.name}'"
+        moment = Moment(min(t, self._steps - 1), self._steps, warmup)
         with blamed(
-            f"{label} failed at step {moment.step}", "it is called with a Moment and its options"
+            f"{self._label} failed at step {moment.step}",
+            "it is called with a Moment and its options",
         ):
-            fraction = self._declared.fraction(moment, self._options)
+            fraction = self._function(moment, self._options)
         if not isinstance(fraction, Real) or not 0 <= fraction < math.inf:
             raise ParibusError(
-                f"{label} returned {fraction!r} at step {moment.step}; it must return a finite "
-                "fraction of the peak, at least 0",
+                f"{self._label} returned {fraction!r} at step {moment.step}; it must return a "
+                "finite fraction of the peak, at least 0",
                 code="own_code",
             )
-        return float(fraction)
+        return peak * float(fraction)
 
 
 def group_column(number: int) -> str:
@@ -182,27 +142,25 @@ class Schedules:
     def __init__(self, settings: Sequence[Setting], folder: Path | None) -> None:
         first, optimizers = settings[0], [setting.training.optimizer for setting in settings]
         self._place = first.place
-        schedules = {
-            key: Scheduled(spec, first.budget_iterations, key, folder)
+        schedules = [
+            Scheduled(spec, first.budget_iterations, key, folder)
             for key, spec in first.training.all_schedules
-        }
-        self._rate = schedules.pop("training.schedule")
-        self._rates = [optimizer.learning_rate for optimizer in optimizers]
-        peaks = [
+        ]
+        peaks = [[optimizer.learning_rate for optimizer in optimizers]]
+        peaks += [
             [optimizer.groups[i].peak(optimizer) for optimizer in optimizers]
             for i, group in enumerate(optimizers[0].groups)
             if group.schedule
         ]
         peaks += [[1.0] * len(settings) for _ in first.training.schedules]  # fractions
-        self._others = list(zip(schedules.values(), peaks, strict=True))
+        self._all = list(zip(schedules, peaks, strict=True))
 
     def at(self, t: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the learning rates [R] of step t, and the `scheduled_columns` [S, R]."""
         place = self._place(t)
-        rates = [self._rate.value(peak, place) for peak in self._rates]
-        values = [[each.value(peak, place) for peak in peaks] for each, peaks in self._others]
-        shape = len(self._others), len(rates)
-        return np.array(rates, np.float32), np.array(values, np.float32).reshape(shape)
+        rows = [[each.value(peak, place) for peak in peaks] for each, peaks in self._all]
+        values_SR = np.array(rows, np.float32)
+        return values_SR[0], values_SR[1:]
 
     @classmethod
     def require(cls, setting: Setting, folder: Path | None) -> None:
