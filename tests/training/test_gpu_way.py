@@ -17,7 +17,7 @@ from paribus.engine.probes import shipped_probes
 from paribus.engine.rows import Rows
 from paribus.engine.training import Trainer
 from paribus.engine.training.graphs import Graphs, Record
-from paribus.engine.training.prefetch import AHEAD, Inputs
+from paribus.engine.training.prefetch import Inputs
 from paribus.engine.training.probing import Kind
 
 PROBES = list(shipped_probes().values())
@@ -76,7 +76,7 @@ def test_no_step_waits(stack_of, monkeypatch):
     stack.step()  # constants are brought to the device once
     monkeypatch.setattr(stack._feed, "_to_device", on_meta)
     with NoCopiesFromTheHost():
-        for _ in range(AHEAD + 30):
+        for _ in range(34):
             stack.step()
         for copies in (lambda x: x.new_tensor([1.0]), lambda x: torch.ones(2).to(x.device)):
             with pytest.raises(AssertionError, match="from the host"):

@@ -4,7 +4,7 @@ Replicas differ in their seeds, and may differ in learning rate, weight decay an
 The trainer handles steps, batches, probes, divergence and measurements; `Replicas` holds the
 weights. Replicas share no arithmetic, so nothing that happens to one changes a bit of another.
 
-Training never waits for the device: inputs are copied ahead (`Feed`), measurements are fetched in
+Training never waits for the device: inputs are copied on the side (`Feed`), measurements fetched in
 blocks (`Measured`), and on a GPU a step is a single launch (`Graphs`).
 
 Over several devices, every rank runs the same trainer on its rows of the batch, with the same
@@ -196,7 +196,7 @@ class Trainer:
     @property
     def batch_digests(self) -> list[str]:
         """Each replica's running digest of its batches so far."""
-        return self._feed.digests(self.t)
+        return self._feed.digests
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Set the weights of every replica, by parameter name."""
@@ -242,12 +242,11 @@ class Trainer:
             self._divergence.restore(r, state.diverged_at)
             if self._scaling:
                 self._scaling.load(r, state.arrays)
-        self._feed.restart(t, [state.batch_digest for state in states])
+        self._feed.restart([state.batch_digest for state in states])
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
 
     def go_to(self, t: int) -> None:
         """Continue at step t with the present weights, to time or measure its steps."""
-        self._feed.restart(t, self.batch_digests)
         self.t = t
 
 

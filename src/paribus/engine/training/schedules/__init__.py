@@ -100,7 +100,7 @@ class Scheduled:
             return peak * first + peak * (1 - first) * (t + 1) / warmup
         if warmup == self._steps:
             return peak
-        # Inputs are also drawn for the step after the last, to ask what the model computes.
+        # Steps beyond the run are timed.
         moment = Moment(min(t, self._steps - 1), self._steps, warmup)
         with blamed(
             f"{self._label} failed at step {moment.step}",
