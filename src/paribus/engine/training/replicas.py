@@ -6,8 +6,8 @@ Axes: R replicas, N parameters of one replica, B batch, T time, V vocabulary, A 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -212,12 +212,11 @@ class Replicas:
         outputs: dict[str, list[Tensor]] = {path: [] for path in tapped}
         grads_RN = None
         for number, windows in enumerate(parts):
-            self._set_first(rows.start + number * self._micro_batch)
-            # A recomputed block needs the same surroundings in the backward pass.
-            with self._surroundings(inputs.dropout_keys, tapped) as captured:
-                tokens_RBT = windows[..., :-1].contiguous()
+            for dropout in self._dropouts.values():  # sequences of the batch that came before
+                dropout.first = rows.start + number * self._micro_batch
+            with self._mode():  # a recomputed block needs it in the backward pass too
                 logits_RBTV, tapped_outputs, seen = self._forward(
-                    inputs.dropout_keys, tokens_RBT, tapped, captured
+                    inputs.dropout_keys, windows[..., :-1].contiguous(), tapped
                 )
                 losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:], seen)
                 if seen is not None and self.auxiliaries:
@@ -236,7 +235,6 @@ class Replicas:
             for path, output in tapped_outputs.items():
                 outputs[path].append(output)
         assert grads_RN is not None
-        self._set_first(0)
         if len(parts) > 1:  # of equal size, so that the mean of their means is the batch's mean
             grads_RN.div_(len(parts))
         if scales_R is not None:
@@ -258,17 +256,17 @@ class Replicas:
         )
 
     def _forward(
-        self,
-        dropout_keys: Tensor,
-        tokens_RBT: Tensor,
-        tapped: Sequence[str],
-        captured: Mapping[str, Tensor],
+        self, dropout_keys: Tensor, tokens_RBT: Tensor, tapped: Sequence[str]
     ) -> tuple[Tensor, dict[str, Tensor], Seen | None]:
         """Return (logits [R, B, T, V], tapped outputs, what a loss sees besides)."""
         lower = self._lower
+        keys = dict(zip(self._dropouts, dropout_keys.unbind(), strict=True))
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
             if self._R == 1:
-                logits_BTV, seen = self._call(self.model, tokens_RBT[0])
+                for name, key_R in keys.items():
+                    self._dropouts[name].key = key_R[0]
+                with capture(self.model, tapped) as captured:
+                    logits_BTV, seen = self._call(self.model, tokens_RBT[0])
                 outputs = {path: output[None] for path, output in captured.items()}
                 return logits_BTV[None], outputs, seen and seen.stacked()
 
@@ -283,10 +281,7 @@ class Replicas:
                 return logits_BTV, outputs, [] if seen is None else [seen]
 
             state = dict(zip(self._shapes, self._leaves, strict=True)) | self._buffers
-            state |= {
-                f"{name}.key": key_R
-                for name, key_R in zip(self.dropouts, dropout_keys.unbind(), strict=True)
-            }
+            state |= {f"{name}.key": key_R for name, key_R in keys.items()}
             with SideBySide(lower):
                 logits_RBTV, outputs, seen = torch.func.vmap(forward)(state, tokens_RBT)
                 return logits_RBTV, outputs, seen[0] if seen else None
@@ -297,30 +292,6 @@ class Replicas:
         shared = Shared(self.auxiliaries)
         logits_BTV = model(tokens_BT, shared=shared)
         return logits_BTV, shared.seen()
-
-    @contextmanager
-    def _surroundings(
-        self, dropout_keys: Tensor, tapped: Sequence[str]
-    ) -> Iterator[dict[str, Tensor]]:
-        """Set dropout keys and capture outputs of a single replica; a stack does so inside vmap."""
-        if self._R > 1:
-            yield {}
-            return
-        keys = dict(zip(self.dropouts, dropout_keys.unbind(), strict=True))
-        with self._mode(), capture(self.model, tapped) as outputs:
-            before = {name: self._dropouts[name].key for name in keys}
-            for name, key_R in keys.items():
-                self._dropouts[name].key = key_R[0]
-            try:
-                yield outputs
-            finally:
-                for name, key in before.items():
-                    self._dropouts[name].key = key
-
-    def _set_first(self, first: int) -> None:
-        """Set the number of the batch's sequences that came before, for dropout."""
-        for dropout in self._dropouts.values():
-            dropout.first = first
 
     def _own_rows(self, n: int) -> slice:
         """Return the rows of a batch of `n` that this process computes."""
