@@ -87,12 +87,12 @@ class Block(nn.Module):
         reads = () if cache is None else (cache,)
         h_BTD = call(self.attention_norm, x_BTD, shared=shared) if self.is_pre else x_BTD
         h_BTD = call(self.attention, h_BTD, *reads, shared=shared)
-        x_BTD = ops.residual(x_BTD, self.attention_dropout(h_BTD))
+        x_BTD = x_BTD + self.attention_dropout(h_BTD)
         if not self.is_pre:
             x_BTD = call(self.attention_norm, x_BTD, shared=shared)
         h_BTD = call(self.mlp_norm, x_BTD, shared=shared) if self.is_pre else x_BTD
         h_BTD = call(self.mlp, h_BTD, shared=shared)
-        x_BTD = ops.residual(x_BTD, self.mlp_dropout(h_BTD))
+        x_BTD = x_BTD + self.mlp_dropout(h_BTD)
         return x_BTD if self.is_pre else call(self.mlp_norm, x_BTD, shared=shared)
 
 

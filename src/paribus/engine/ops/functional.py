@@ -34,13 +34,6 @@ def linear(x: Tensor, weight_MD: Tensor, bias_M: Tensor | None = None) -> Tensor
     return F.linear(x, weight_MD, bias_M)
 
 
-def residual(x: Tensor, y: Tensor) -> Tensor:
-    """Return x + y of one shape: a float32 stream, and a term of any dtype."""
-    if linear_maps.supports_residual(x, y):
-        return linear_maps._Residual.apply(x, y)
-    return x + y
-
-
 def norm(
     x: Tensor,
     width: int,

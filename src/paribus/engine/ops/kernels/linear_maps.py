@@ -1,4 +1,4 @@
-"""Linear maps and residual sums on a CPU, with the row operations before or after a product.
+"""Linear maps on a CPU, with the row operations before or after a product.
 
 MKL picks an AVX2 kernel for float32 on some processors and repacks; oneDNN's bfloat16 needs casts
 and a dispatch. Products are PyTorch's where ours are not known to be faster (`multiplies`; see
@@ -35,16 +35,6 @@ def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
         and all(parameter.dtype == torch.float32 for parameter in parameters)
         and (lower_dtype() or torch.float32) in (x.dtype, torch.bfloat16)
         and x.numel() > 0
-    )
-
-
-def supports_residual(x: Tensor, y: Tensor) -> bool:
-    """Return True for tensors that `Residual` computes: float32, and bfloat16 of the same shape."""
-    return (
-        y.dtype == torch.bfloat16
-        and x.dtype == torch.float32
-        and x.shape == y.shape
-        and can_read(x, y)
     )
 
 
@@ -91,22 +81,6 @@ class _Linear(torch.autograd.Function):
                 is_lower = dy_NM.dtype == torch.bfloat16
                 kernels().sums_columns(address(dy_NM), is_lower, *dy_NM.shape, address(dbias))
         return dx, dweight, dbias, None
-
-
-class _Residual(torch.autograd.Function):
-    """(x float32, y bfloat16) -> x + y float32."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        x, y = x.contiguous(), y.contiguous()
-        total = torch.empty_like(x)
-        kernels().sums_residual(*map(address, (x, y, total)), x.numel())
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
-        return grad_outputs[0], grad_outputs[0].bfloat16()
 
 
 def multiplies(dtype: torch.dtype, *widths: int) -> bool:

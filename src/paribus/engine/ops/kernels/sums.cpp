@@ -1,4 +1,4 @@
-// Sums: of a residual stream and what is added to it, and of a matrix over its rows.
+// Sums of a matrix over its rows.
 
 #include "vectors.h"
 
@@ -31,12 +31,6 @@ extern "C" {
 void sums_columns(const void* x, bool lower, int64_t N, int64_t M, float* out) {
   lower ? column_sums(static_cast<const Bfloat16*>(x), N, M, out)
         : column_sums(static_cast<const float*>(x), N, M, out);
-}
-
-// y = x + more, of which the latter is bfloat16.
-void sums_residual(const float* x, const void* more, float* y, int64_t count) {
-  const Bfloat16* given = static_cast<const Bfloat16*>(more);
-  for_lanes(count, [&](int64_t i, int64_t n) { put(y + i, get(x + i, n) + get(given + i, n), n); });
 }
 
 }
