@@ -182,7 +182,6 @@ def test_matched_gates_have_as_many_parameters(d_model, ratio, bias):
             "n_head = 2 is not divisible by attention.n_kv_head = 3",
         ),
         ({"model.positions.kind": "rotary", "model.d_model": 18}, "a head has 9"),
-        ({"model.positions.theta": 500.0}, "no effect on positions.kind = 'learned'"),
         ({"model.preset": "lama"}, "did you mean 'llama'"),
     ],
 )
