@@ -34,17 +34,6 @@ class _Run(NamedTuple):
     decays: bool
 
 
-class _Group(NamedTuple):
-    """A parameter group of a stack, with its rates and decays as tensors [R, 1]."""
-
-    group: ParameterGroup
-    runs: list[_Run]
-    factors: Tensor | None
-    decays: Tensor
-    decayed: slice
-    decayed_weights: Tensor
-
-
 class StackedOptimizer:
     """Updates rows of weights in place, and keeps the slots of the optimizers.
 
@@ -60,6 +49,9 @@ class StackedOptimizer:
     def __init__(
         self, groups: Sequence[ParameterGroup], weights: Rows, scheduled: Sequence[str] = ()
     ) -> None:
+        def column(values: Sequence[float]) -> Tensor:
+            return weights.flat.new_tensor(values)[:, None]
+
         self._scheduled, self._weights = scheduled, weights
         shapes: dict[str, dict[str, torch.Size]] = {}
         for group in groups:
@@ -71,21 +63,11 @@ class StackedOptimizer:
                     if shape is not None:
                         shapes[slot][name] = torch.Size(shape)
         self.slots = {slot: Rows.zeros(each, weights.flat) for slot, each in shapes.items()}
-        self._groups = [self._group(group) for group in groups]
-
-    def _group(self, group: ParameterGroup) -> _Group:
-        def column(values: Sequence[float]) -> Tensor:
-            return self._weights.flat.new_tensor(values)[:, None]
-
-        decayed = self._weights.place(group.decayed) if group.decayed else slice(0, 0)
-        return _Group(
-            group=group,
-            runs=self._runs(group),
-            factors=None if set(group.factors) == {1.0} else column(group.factors),
-            decays=column(group.decays),
-            decayed=decayed,
-            decayed_weights=self._weights.flat[:, decayed],
-        )
+        # Each group with its runs, and [R, 1] the factors of its rates and its decays.
+        self._groups = [
+            (group, self._runs(group), *map(column, (group.factors, group.decays)))
+            for group in groups
+        ]
 
     def _runs(self, group: ParameterGroup) -> list[_Run]:
         """Split a group into runs of adjacent parameters that one optimizer call updates."""
@@ -95,22 +77,18 @@ class StackedOptimizer:
             shape = weights[name].shape if optimizer.sees_shapes else None
             return optimizer.decay == "own" and name in group.decayed, shape
 
+        def view(rows: Rows, names: tuple[str, ...]) -> Tensor:
+            flat = rows.flat[:, rows.place(names)]
+            if not optimizer.sees_shapes:
+                return flat
+            return flat.view(-1, len(names), *rows[names[0]].shape[1:])
+
         runs = []
         for (decays, _), same in groupby(group.names, key=key):
             names = tuple(same)
-
-            def view(rows: Rows, names: tuple[str, ...] = names) -> Tensor:
-                flat = rows.flat[:, rows.place(names)]
-                if not optimizer.sees_shapes:
-                    return flat
-                return flat.view(-1, len(names), *rows[names[0]].shape[1:])
-
-            slots = {
-                slot: view(self.slots[slot])
-                for slot in optimizer.slots
-                if names[0] in self.slots[slot]
-            }
-            runs.append(_Run(weights.place(names), view(weights), slots, decays))
+            kept = [slot for slot in optimizer.slots if names[0] in self.slots[slot]]
+            slots = {slot: view(self.slots[slot], names) for slot in kept}
+            runs.append(_Run(weights.place(names), view(weights, names), slots, decays))
         return runs
 
     @torch.no_grad()
@@ -123,45 +101,38 @@ class StackedOptimizer:
         steps.
         """
         scheduled = dict(zip(self._scheduled, scheduled_SR1, strict=True))
-        for each in self._groups:
-            self._update(each, grads_RN, rates_R1, scheduled, t)
-
-    def _update(
-        self,
-        each: _Group,
-        grads_RN: Tensor,
-        rates_R1: Tensor,
-        scheduled: Mapping[str, Tensor],
-        t: Tensor,
-    ) -> None:
-        group, optimizer, decays_R1 = each.group, each.group.optimizer, each.decays
-        if group.schedule:
-            rates_R1 = scheduled[group.schedule]
-        elif each.factors is not None:
-            rates_R1 = rates_R1 * each.factors
-        if DECAY in scheduled:
-            decays_R1 = decays_R1 * scheduled[DECAY]
-        if group.n_decayed and optimizer.decay == "coupled":
-            grads_RN[:, each.decayed].addcmul_(each.decayed_weights, decays_R1)
-        elif group.n_decayed and optimizer.decay == "decoupled":
-            each.decayed_weights.mul_(1 - rates_R1 * decays_R1)
-        momentum = getattr(group.options, optimizer.momentum, 0.0)
-        if MOMENTUM in scheduled:
-            momentum = scheduled[MOMENTUM] * momentum
-        for run in each.runs:
-            weights = run.weights
-            optimizer.function(
-                Update(
-                    weights=weights,
-                    gradients=grads_RN[:, run.place].view(weights.shape),
-                    slots=run.slots,
-                    rates=_broadcast(rates_R1, weights),
-                    t=_broadcast(t, weights),
-                    options=group.options,
-                    momentum=_broadcast(momentum, weights),
-                    decay=_broadcast(decays_R1, weights) if run.decays else 0.0,
+        for group, runs, factors_R1, decays_R1 in self._groups:
+            optimizer, own_rates_R1 = group.optimizer, rates_R1
+            if group.schedule:
+                own_rates_R1 = scheduled[group.schedule]
+            elif set(group.factors) != {1.0}:
+                own_rates_R1 = rates_R1 * factors_R1
+            if DECAY in scheduled:
+                decays_R1 = decays_R1 * scheduled[DECAY]
+            if group.decayed and optimizer.decay != "own":
+                place = self._weights.place(group.decayed)
+                decayed = self._weights.flat[:, place]
+                if optimizer.decay == "coupled":
+                    grads_RN[:, place].addcmul_(decayed, decays_R1)
+                else:
+                    decayed.mul_(1 - own_rates_R1 * decays_R1)
+            momentum = getattr(group.options, optimizer.momentum, 0.0)
+            if MOMENTUM in scheduled:
+                momentum = scheduled[MOMENTUM] * momentum
+            for run in runs:
+                weights = run.weights
+                optimizer.function(
+                    Update(
+                        weights=weights,
+                        gradients=grads_RN[:, run.place].view(weights.shape),
+                        slots=run.slots,
+                        rates=_broadcast(own_rates_R1, weights),
+                        t=_broadcast(t, weights),
+                        options=group.options,
+                        momentum=_broadcast(momentum, weights),
+                        decay=_broadcast(decays_R1, weights) if run.decays else 0.0,
+                    )
                 )
-            )
 
     @torch.no_grad()
     def afterwards(self, t: int) -> None:
@@ -174,12 +145,11 @@ class StackedOptimizer:
     @torch.no_grad()
     def evaluated(self) -> Rows:
         """Return the weights to evaluate: the trained ones, or those the optimizers derive."""
-        if not any(group.optimizer.evaluated for group, *_ in self._groups):
-            return self._weights
-        rows = self._weights.clone()
+        rows = self._weights
         for group, runs, *_ in self._groups:
             if (evaluated := group.optimizer.evaluated) is None:
                 continue
+            rows = self._weights.clone() if rows is self._weights else rows
             for run in runs:
                 derived = evaluated(run.weights, run.slots, group.options)
                 rows.flat[:, run.place] = derived.reshape(len(derived), -1)
