@@ -71,9 +71,12 @@ OTHER_BATCHES = (
 MOST_BYTES_APART = 0.1  # of what is consumed, beyond a step
 # Shares of the held-out text that the training text has too.
 LEAKS_APART = 0.01  # between an arm and its reference
-MOST_LEAKED = 0.5  # of tokens, word for word
-# Of documents or passages, as near duplicates. Crawled web text has some 4% (Lee et al. 2022).
-MOST_NEAR = 0.1
+# The most of it, and words: of tokens word for word; of documents or passages as near duplicates,
+# of which crawled web text has some 4% (Lee et al. 2022).
+SHARED = (
+    (0.5, "of its tokens lie in runs that", "has word for word"),
+    (0.1, "of its documents or passages have a near duplicate in", ""),
+)
 
 
 def _sealed(record: StackedEvidence, opened: Mapping[str, str] | None) -> Finding | None:
@@ -125,31 +128,20 @@ def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declar
     change, and how much of them the training texts have."""
     if differing := _differing(own, reference, held_out=True):
         return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
-    kinds = (
-        (MOST_LEAKED, "of its tokens lie in runs that", "has word for word"),
-        (MOST_NEAR, "of its documents or passages have a near duplicate in", ""),
-    )
-    for (limit, verb, end), ours, theirs in zip(kinds, own.leaks, reference.leaks, strict=True):
+    same_text = ("data.tokenizer", "data.order")  # in other tokens, or in another order
+    reads_other = any(k.startswith(OTHER_TEXT) and not k.startswith(same_text) for k in declared)
+    for (limit, verb, end), ours, theirs in zip(SHARED, own.leaks, reference.leaks, strict=True):
         for record, share in ((own, ours), (reference, theirs)):
             if (share or 0) > limit:
                 whose = "" if own.digests == reference.digests else f" of arm '{record.arm}'"
                 return "not proven", f"{share:.1%} {verb} the training text{whose} {end}".strip()
-        if ours is None or theirs is None or not _reads_other_text(declared):
-            continue
-        if abs(ours - theirs) >= LEAKS_APART:
+        known = reads_other and ours is not None and theirs is not None
+        if known and abs(ours - theirs) >= LEAKS_APART:
             words = f"{ours:.1%} {verb} the training text of the arm {end}".strip()
             return "not proven", f"{words}, and {theirs:.1%} for its reference"
     sha256 = own.digests.get("validation_text", "")
-    return (
-        "held",
-        f"{own.trial['data'].get('validation_bytes', 0):,} bytes with SHA-256 {sha256[:12]}",
-    )
-
-
-def _reads_other_text(declared: Mapping[str, Any]) -> bool:
-    """Return whether an arm declares other text, not just other tokens or another order of it."""
-    same = ("data.tokenizer", "data.order")
-    return any(key.startswith(OTHER_TEXT) and not key.startswith(same) for key in declared)
+    n_bytes = own.trial["data"].get("validation_bytes", 0)
+    return "held", f"{n_bytes:,} bytes with SHA-256 {sha256[:12]}"
 
 
 def _batches(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:

@@ -134,19 +134,14 @@ class StackedFormat(StudyFormat):
         for arm, spec in study.arms.items():
             if self.alternatives.keys() <= spec.set.keys():
                 raise ParibusError(
-                    f"arm '{arm}' sets both training.tokens and training.iterations; set one of "
-                    "them",
+                    f"arm '{arm}' sets both training.tokens and training.iterations; set one",
                     code="conflict",
                 )
-            if TEST_REUSE in spec.set:
+            alike = [TEST_REUSE, *([PRECISION] if spec.set.get(PRECISION) == "auto" else [])]
+            if wrong := [key for key in alike if key in spec.set]:
                 raise ParibusError(
-                    f"arm '{arm}' sets {TEST_REUSE}, which is the same for all arms; set it in "
-                    "[data]"
-                )
-            if spec.set.get(PRECISION) == "auto":
-                raise ParibusError(
-                    f"arm '{arm}' sets {PRECISION} = 'auto', which differs from device to device; "
-                    "set float32, bfloat16 or float16"
+                    f"arm '{arm}' sets {wrong[0]} = {spec.set[wrong[0]]!r}, which is the same for "
+                    "all arms; set it outside of the arms"
                 )
             setting: Setting = study.setting(arm)
             _require_curve(study.evaluation, arm, setting.budget_iterations)

@@ -153,34 +153,24 @@ class Probe:
 
     @property
     def drawn(self) -> tuple[Drawing, ...]:
-        """Its figures, declared or default, with full column names."""
-        drawings = (self._default_drawing(),) if self.drawings is None else self.drawings
+        """Its figures with full column names; by default its first statistic over training, with a
+        panel per part, or all statistics."""
+        drawings, (first, *rest) = self.drawings, self.statistics or ("value",)
+        if drawings is None:
+            title, axis = self.label[0].upper() + self.label[1:], self.metric(self.name).title
+            if self.parts is not None or self.by_slot:
+                title = f"{title}, {first}" if rest else title
+                drawings = (Drawing(f"{PART}/{first}", "panels", title, axis),)
+            elif rest:
+                drawings = (Drawing(f"all/{PART}", "panels", title, axis),)
+            else:
+                drawings = (Drawing(f"all/{first}", "trend", title, axis),)
         return tuple(drawing.of(self.name) for drawing in drawings)
-
-    def _default_drawing(self) -> Drawing:
-        """Draw the first statistic over training with a panel per part; or all statistics."""
-        title = self.label[0].upper() + self.label[1:]
-        axis = Metric(self.name, self.label, self.unit, self.better, "probes").title
-        first, *rest = self.statistics or ("value",)
-        if self.parts is not None or self.by_slot:
-            return Drawing(
-                f"{PART}/{first}", "panels", f"{title}, {first}" if rest else title, axis
-            )
-        if rest:
-            return Drawing(f"all/{PART}", "panels", title, axis)
-        return Drawing(f"all/{first}", "trend", title, axis)
 
     def metric(self, first: str) -> Metric:
         """Return its metric; `first` is the column that its name alone refers to."""
-        return Metric(
-            self.name,
-            self.label,
-            self.unit,
-            self.better,
-            "probes",
-            digits=self.digits,
-            column=first,
-        )
+        name, label, unit = self.name, self.label, self.unit
+        return Metric(name, label, unit, self.better, "probes", digits=self.digits, column=first)
 
     def columns(self, setting: Setting, slots: Sequence[str] = ()) -> list[Column]:
         """Return its columns in the order of a flattened [P, S], given the optimizer's slots."""
@@ -197,18 +187,15 @@ class Probe:
         return (R, *(len(labels) for labels in (parts, self.statistics) if labels is not None))
 
     def _parts(self, setting: Setting, slots: Sequence[str]) -> Labels | None:
-        parts = self._parts_of(setting) if callable(self.parts) else self.parts
+        """Return the labels of P. Raises ParibusError for invalid ones of a function."""
+        parts = self.parts
+        if callable(parts):
+            with blamed(f"probe '{self.name}': its parts(setting) failed"):
+                parts = parts(setting)
+                require_labels("parts", parts)
         if not self.by_slot:
             return parts
         return tuple(" ".join((slot, part)) for slot in slots for part in parts or ("all",))
-
-    def _parts_of(self, setting: Setting) -> Labels:
-        """Call the function of the setting. Raises ParibusError for invalid labels."""
-        assert callable(self.parts)
-        with blamed(f"probe '{self.name}': its parts(setting) failed"):
-            parts = self.parts(setting)
-            require_labels("parts", parts)
-        return parts
 
     def paths(self, setting: Setting) -> Labels:
         """Return `modules` with the paths of all blocks."""
