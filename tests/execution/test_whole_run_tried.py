@@ -79,7 +79,7 @@ def tried(small_study, small_dataset, tmp_path):
         ({"training.schedule.kind": "own.py:late"}, ["nan at step 17"]),
         ({KIND: "own.py:one"}, ["'one'", "must return a tensor"]),
         ({KIND: "own.py:negative"}, ["'negative' declares -1 copies"]),
-        ({"model.modules.mlp": "own.py:Reads"}, ["own.py:Reads", "shared['nobody']"]),
+        ({"model.modules.mlp": "own.py:Reads"}, ["own.py:Reads", "nobody"]),
         ({"model.modules.mlp": "own.py:Gives"}, ["shared.output('mean', ...)", "[B, T, ...]"]),
         ({"model.modules.positions": "own.py:Places"}, ["own.py:Places", "`shared`"]),
     ],

@@ -140,7 +140,6 @@ class GPT(nn.Module):
         self.head: Any = custom_part(model, "head", folder) or Head(model)
         if is_pre and modules.final_norm is None:
             self.final_norm.cast_output = modules.head is None
-        _require_token_matrix(self, model)
         _require_trainable(self)
         custom = {
             site: module_class(path, f"model.modules.{site}", folder)
@@ -201,29 +200,17 @@ class GPT(nn.Module):
         return call(self.head, x, self.embedding.tokens.weight, shared=shared)
 
 
-def _require_token_matrix(gpt: GPT, model: ModelConfig) -> None:
-    """Raise ParibusError if a custom embedding has no token matrix for the head."""
-    tokens = getattr(gpt.embedding, "tokens", None)
-    label = f"model.modules.embedding = '{model.modules.embedding}'"
-    if not isinstance(tokens, nn.Embedding):
+def _require_trainable(model: GPT) -> None:
+    """Raise ParibusError for a custom part without what the head shares, or with a parameter that
+    cannot be trained like all others."""
+    if not isinstance(getattr(model.embedding, "tokens", None), nn.Embedding):
         raise ParibusError(
-            f"{label} has no `tokens`, the nn.Embedding that a tied head shares", code="own_code"
-        )
-    shape = (model.vocab_size, model.d_model)
-    if isinstance(gpt.head, Head) and model.head.tied and tokens.weight.shape != shape:
-        raise ParibusError(
-            f"{label}: its `tokens` have the shape {tuple(tokens.weight.shape)}, and a tied head "
-            f"needs {shape}; set model.head.tied = false, or a custom model.modules.head",
+            f"the custom embedding {type(model.embedding).__name__} has no `tokens`, the "
+            "nn.Embedding that a tied head shares",
             code="own_code",
         )
-
-
-def _require_trainable(model: GPT) -> None:
-    """Raise ParibusError for a parameter that cannot be trained like all others."""
     for name, parameter in model.named_parameters():
-        if isinstance(parameter, nn.parameter.UninitializedParameter):
-            problem = "has no shape yet; give its layer all sizes"
-        elif not parameter.requires_grad:
+        if not parameter.requires_grad:
             problem = (
                 "is frozen; make it a buffer, or set learning_rate_factor = 0 for its group in "
                 "training.optimizer.groups"

@@ -46,7 +46,7 @@ class Seen(NamedTuple):
         return Seen(self.hidden[None], outputs, auxiliary)
 
 
-class Shared:
+class Shared(dict[str, Tensor]):
     """Tensors of one forward pass: `shared["name"] = tensor` leaves one for later parts.
 
     While a text is read with a cache, tensors are those of the new tokens. A head that is called on
@@ -59,51 +59,27 @@ class Shared:
     """
 
     def __init__(self, auxiliaries: Iterable[str] = ()) -> None:
+        super().__init__()
         self.tokens: Tensor | None = None
         self.hidden: Tensor | None = None
         self.outputs: dict[str, Tensor] = {}
-        self._values: dict[str, Tensor] = {}
         self._declared = frozenset(auxiliaries)
         self._auxiliary: dict[str, Tensor] = {}
 
-    def __setitem__(self, name: str, value: Tensor) -> None:
-        self._values[name] = value
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._values:
-            raise ParibusError(
-                f"shared['{name}'] was not set by an earlier part; set are {sorted(self._values)}",
-                code="own_code",
-            )
-        return self._values[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
     def auxiliary(self, name: str, value: Tensor) -> None:
-        """Add a scalar to an auxiliary loss; values of all blocks are summed.
-
-        Raises ParibusError for a name that no class declares, and for anything but a scalar.
-        """
-        if name not in self._declared:
+        """Add a scalar, such as a mean over the batch, to an auxiliary loss; values of all blocks
+        are summed. Raises ParibusError for a name that no class declares."""
+        if name not in self._declared or value.ndim:
             raise ParibusError(
-                f"shared.auxiliary('{name}', ...): no part declares it; set {AUXILIARIES} = "
-                f"('{name}',) in its class",
-                code="own_code",
-            )
-        if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-            raise ParibusError(
-                f"shared.auxiliary('{name}', ...) needs a floating-point scalar, such as a mean "
-                "over the batch",
+                f"shared.auxiliary('{name}', ...) needs a scalar, and {AUXILIARIES} = ('{name}',) "
+                "in the class of its part",
                 code="own_code",
             )
         self._auxiliary[name] = self._auxiliary.get(name, 0.0) + value.float()
 
     def output(self, name: str, value: Tensor) -> None:
         """Give a tensor [B, T, ...] to a training loss. Raises ParibusError for another shape."""
-        if not isinstance(value, Tensor) or (
-            self.tokens is not None and value.shape[:2] != self.tokens.shape
-        ):
+        if self.tokens is not None and value.shape[:2] != self.tokens.shape:
             raise ParibusError(
                 f"shared.output('{name}', ...) needs a tensor [B, T, ...], one row per token",
                 code="own_code",
