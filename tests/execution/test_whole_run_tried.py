@@ -11,7 +11,6 @@ from paribus.engine.check import check_arm
 from paribus.errors import ParibusError
 
 OWN = """
-import numpy as np
 from torch import nn
 from paribus.extend import average, schedule
 
@@ -19,21 +18,12 @@ from paribus.extend import average, schedule
 def late(at, options):
     return float("nan") if at.step == 17 else 1.0
 
-@schedule("numpy")
-def numpy_s(at, options):
-    return np.float32(0.5)
-
 def kept(at):
     return at.kept[0]
 
 @average("one", give=lambda at: at.kept[0][:, :1])
 def one(at):
     pass
-
-@average("half", give=lambda at: at.kept[0] if at.kept[0].any() else None)
-def half(at):
-    if at.done == at.steps // 2:
-        at.kept[0].copy_(at.weights)
 
 class Gives(nn.Module):
     def __init__(self, model):
@@ -89,18 +79,3 @@ def test_what_would_fail_late_fails_now_and_says_where(tried, overrides, words):
         tried(overrides)
     for word in ("arm 'baseline'", *words):
         assert word in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"training.schedule.kind": "own.py:numpy_s"},
-        {KIND: "ema"},
-        {KIND: "last"},
-        {KIND: "lawa", "training.average.options.every": 6},
-        {KIND: "own.py:half", "training.iterations": 25_000},
-        {KIND: "lawa", "training.iterations": 10**6},
-    ],
-)
-def test_what_works_is_not(tried, overrides):
-    assert tried(overrides) == []

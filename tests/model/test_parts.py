@@ -71,20 +71,6 @@ def test_a_stack_agrees_with_its_replicas_alone(setting_of, small_dataset, name)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["mlp swiglu", "grouped", "score cap", "qk_norm rmsnorm", "much"])
-def test_bfloat16_is_close(setting_of, small_dataset, name):
-    exact = setting_of(name)
-    mixed = exact.model_copy(
-        update={"training": exact.training.model_copy(update={"precision": "bfloat16"})}
-    )
-    losses = []
-    for setting in (exact, mixed):
-        stack = Trainer(setting, [1, 2], small_dataset)
-        stack.step()
-        losses.append(stack.state(0).measured[0, 0])
-    assert 0 < abs(losses[0] - losses[1]) < 0.02
-
-
 def config(seq_len: int = T, **model: Any) -> ModelConfig:
     table = {"n_layer": 1, "n_head": 4, "d_model": 32} | model
     setting = Setting(

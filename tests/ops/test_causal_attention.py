@@ -14,7 +14,6 @@ from torch import Tensor
 from paribus.engine.ops import identity
 from paribus.engine.ops.functional import attention
 from paribus.engine.ops.kernels import compiling
-from paribus.engine.ops.kernels.causal_attention import _SelfAttention, supports_projection
 from paribus.errors import ParibusError
 
 compiled = pytest.mark.skipif(
@@ -112,23 +111,6 @@ def test_mapped_replicas_are_bit_equal_to_each_alone() -> None:
     for one, found in zip(parts, together, strict=True):
         alone = one.requires_grad_()
         assert torch.equal(torch.autograd.grad(loss(alone), alone)[0], found)
-
-
-@compiled
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_of_one_projection_gives_the_same_bits(dtype: torch.dtype) -> None:
-    B, H, T, K = 2, 3, 41, 16
-    qkv = torch.randn(B, T, 3 * H, K, generator=torch.Generator().manual_seed(5)).to(dtype)
-    qkv.requires_grad_()
-    assert supports_projection(qkv)
-    assert not supports_projection(qkv.transpose(0, 1))
-    whole = _SelfAttention.apply(qkv)
-    q, k, v = qkv.transpose(1, 2).split((H, H, H), dim=1)
-    parts = causal_attention(q, k, v).transpose(1, 2).reshape(B, T, H * K)
-    assert torch.equal(whole, parts)
-    dy = torch.randn(B, T, H * K).to(dtype)
-    found, known = (torch.autograd.grad(y, qkv, dy)[0] for y in (whole, parts))
-    assert torch.equal(found, known)
 
 
 def test_pytorchs_kernels_without_a_compiler(afresh: None, monkeypatch: pytest.MonkeyPatch) -> None:

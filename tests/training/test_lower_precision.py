@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import Setting
 from paribus.engine.training import COLUMNS, Trainer
 from paribus.engine.training.replicas import ForwardBackward
@@ -175,32 +174,3 @@ def test_overflow_at_the_smallest_scale_is_divergence(setting_of, small_dataset,
     assert {name: state(stack, 0)[name] for name in weights} == {
         name: before[name] for name in weights
     }
-
-
-@pytest.mark.parametrize(
-    ("precision", "steps", "nats", "share", "scaling"),
-    [
-        ("bfloat16", 8, 0.005, 0.02, set()),
-        ("float16", 3, 2e-3, 0.01, {"loss_scale", "skipped_steps"}),
-    ],
-)
-def test_every_measurement_is_close_to_float32(
-    precision, steps, nats, share, scaling, setting_of, small_dataset
-):
-    probes = [probe.at(1) for probe in shipped_probes().values()]
-    found = []
-    for of in ("float32", precision):
-        setting = with_precision(setting_of(initial=2.0**12), of)
-        stack = trained(Trainer(setting, [1], small_dataset, probes=probes), steps)
-        names = [*stack.columns, *(column.name for column in stack.probe_columns)]
-        found.append(dict(zip(names, measured(stack)[0].T, strict=True)))
-        kept = {name: array.dtype for name, array in stack.state(0).arrays.items()}
-        assert {dtype for name, dtype in kept.items() if "skipped" not in name} == {np.dtype("f4")}
-    exact, mixed = found
-    assert mixed.keys() - exact.keys() == scaling
-    assert np.abs(mixed["train_loss"] - exact["train_loss"]).max() < nats
-    assert np.abs(mixed["grad_norm"] / exact["grad_norm"] - 1).max() < share
-    # Every probe reads it as it reads float32: nothing is missing, nothing overflows.
-    for name, values in exact.items():
-        np.testing.assert_array_equal(np.isnan(mixed[name]), np.isnan(values), err_msg=name)
-        assert np.isfinite(mixed[name][~np.isnan(values)]).all(), name

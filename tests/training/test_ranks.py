@@ -140,17 +140,6 @@ def test_probes_of_weights_agree(two, alone):
             )
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_another_number_goes_on(size, two, dataset):
-    half = run_ranks(2, partial(trained, study(), dataset, steps=STEPS // 2))[0]["state"]
-    go_on = partial(trained, study(), dataset, start=half)
-    found = [go_on()] if size == 1 else run_ranks(size, go_on)
-    if size == 2:
-        for name, weights in two[0]["weights"].items():
-            np.testing.assert_array_equal(found[0]["weights"][name], weights)
-    require_equal(found, two[0])
-
-
 VARIANTS: dict[str, dict[str, Any]] = {
     "bfloat16": {"training.precision": "bfloat16", "training.dropout": 0.0},
     "float16": {"training.precision": "float16", "training.loss_scale.initial": 2.0**24},

@@ -148,7 +148,6 @@ class StackedFormat(StudyFormat):
             reference = study.reference(arm)
             if reference is not None:
                 _require_same_budget(arm, setting, reference, study.setting(reference))
-        _require_tuning_budget(study)
 
     def tuning_problem(self, key: str) -> str:
         """Return why a key cannot be tuned; empty if it can."""
@@ -221,20 +220,6 @@ def _training_flops(study: Study) -> float:
             trials += part * len(tuning.seeds) * len(tuning.candidates)
         total += trials * 6 * 12 * model.n_layer * model.d_model**2 * setting.tokens
     return total
-
-
-def _require_tuning_budget(study: Study) -> None:
-    """Raise ParibusError if an arm has a budget of its own, and tuning sets another."""
-    if study.tuning is None or study.tuning.iterations is None:
-        return
-    for arm, spec in study.arms.items():
-        own = {ITERATIONS, "training.tokens"} & spec.set.keys()
-        if own and study.training.budget == "tokens":
-            raise ParibusError(
-                f"tuning.iterations = {study.tuning.iterations}, and arm '{arm}' sets {min(own)}; "
-                "remove one of them",
-                code="conflict",
-            )
 
 
 def _require_same_budget(arm: str, ours: Setting, reference: str, theirs: Setting) -> None:

@@ -69,6 +69,7 @@ def _largest(query_key: Tensor, n_head: int, window: int | None) -> Tensor:
 # so it is measured plain, without the mean vector, and without each vector's channel mean, which
 # LayerNorm removes and RMSNorm does not.
 SIMILARITIES = ("plain", "mean vector removed", "channel mean removed")
+POSITIONS_ALIKE, COSINE = "Similarity of positions", "mean cosine similarity"
 TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions.weight"}
 
 
@@ -81,17 +82,9 @@ TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions
     every=10,
     modules=("embedding", EVERY_BLOCK),
     drawings=(
+        Drawing("block 1/plain", "trend", f"{POSITIONS_ALIKE} at block 1 (oversmoothing)", COSINE),
         Drawing(
-            "block 1/plain",
-            "trend",
-            "Similarity of positions at block 1 (oversmoothing)",
-            "mean cosine similarity",
-        ),
-        Drawing(
-            "{}/plain",
-            "profile",
-            "Similarity of positions across depth (oversmoothing)",
-            "mean cosine similarity",
+            *("{}/plain", "profile", f"{POSITIONS_ALIKE} across depth (oversmoothing)", COSINE),
             across="before block",
         ),
     ),
@@ -109,11 +102,7 @@ def position_similarity(step: StepView) -> Tensor:
     parts=tuple(TABLES),
     statistics=SIMILARITIES,
     every=10,
-    drawings=(
-        Drawing(
-            "tokens/plain", "trend", "Similarity of token embeddings", "mean cosine similarity"
-        ),
-    ),
+    drawings=(Drawing("tokens/plain", "trend", "Similarity of token embeddings", COSINE),),
 )
 def embedding_similarity(step: StepView) -> Tensor:
     """Return [R, 2, S] between the rows of the token and of the position embedding."""
@@ -225,14 +214,9 @@ def logits(step: StepView) -> Tensor:
     """Return [R, S] mean and largest |z_BTV|, and the mean over tokens of log sum_v exp(z_v)."""
     z_RNV = step.outputs[LOGITS].flatten(1, 2)
     magnitude = z_RNV.abs()
-    return torch.stack(
-        [
-            magnitude.mean(dim=(1, 2), dtype=torch.float32),
-            magnitude.amax(dim=(1, 2)).float(),
-            z_RNV.float().logsumexp(dim=-1).mean(dim=1),
-        ],
-        dim=1,
-    )
+    mean = magnitude.mean(dim=(1, 2), dtype=torch.float32)
+    log_partition = z_RNV.float().logsumexp(dim=-1).mean(dim=1)
+    return torch.stack([mean, magnitude.amax(dim=(1, 2)).float(), log_partition], dim=1)
 
 
 SAMPLE = 16_384  # evenly spaced parameters of a group for quantiles; means are over all
@@ -250,10 +234,7 @@ SQUARE = "exp_avg_sq"
     drawings=(
         Drawing("exp_avg_sq {}/mean", "panels", "AdamW's second moment", "mean v (gradient²)"),
         Drawing(
-            "momentum_buffer {}/mean",
-            "panels",
-            "Momentum of the optimizer",
-            "mean |b| (gradient)",
+            "momentum_buffer {}/mean", "panels", "Momentum of the optimizer", "mean |b| (gradient)"
         ),
     ),
 )
