@@ -30,7 +30,7 @@ def undecorated(*args: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Decorated:
     """Declares a function as a part that studies can name: `@schedule("name")`.
 
     Attributes:

@@ -21,7 +21,7 @@ from torch import Tensor
 from paribus.engine.rows import Rows
 from paribus.engine.setting import setting
 from paribus.errors import ParibusError
-from paribus.study.choices import Choice, Options, find_declared, read_options
+from paribus.study.choices import Decorated, Options, find_declared, read_options
 
 __all__ = ["Average", "Averaging", "Options", "Taken", "average", "copies_of", "find_average"]
 
@@ -49,7 +49,7 @@ class Taken(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average(Choice):
+class Average(Decorated):
     """Declares a function as an average of weights: `@average("name", give=...)`.
 
     The function is called after every step and writes to `kept` in place.

@@ -19,7 +19,7 @@ from torch import Tensor
 from paribus.engine.model.shared import Seen, takes_shared
 from paribus.engine.setting import setting
 from paribus.errors import ParibusError
-from paribus.study.choices import Choice, Options, find_declared, read_options
+from paribus.study.choices import Decorated, Options, find_declared, read_options
 
 __all__ = ["Loss", "TrainingLoss", "find_loss", "loss"]
 
@@ -27,7 +27,7 @@ PACKAGE = "paribus.engine.training.losses"
 KEY = "training.loss"
 
 
-class Loss(Choice):
+class Loss(Decorated):
     """Declares a function as a training loss: `@loss("name")`.
 
     (logits [R, B, T, V] float32, targets [R, B, T], options) -> [R, B, T] nats, one number per

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from paribus.engine.model import ParameterUse
 from paribus.engine.training.state import RESERVED
-from paribus.study.choices import Choice, Options, find_declared
+from paribus.study.choices import Decorated, Options, find_declared
 
 __all__ = ["Optimizer", "Options", "Update", "find_optimizer", "like_parameter", "optimizer"]
 
@@ -96,7 +96,7 @@ def no_corrections(options: Any, t: int) -> Mapping[str, float]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Optimizer(Choice):
+class Optimizer(Decorated):
     """Declares a function that makes one step in place as an optimizer: `@optimizer("name")`.
 
     Attributes:

@@ -19,7 +19,7 @@ import numpy as np
 
 from paribus.engine.setting import Setting, setting
 from paribus.errors import ParibusError, blamed
-from paribus.study.choices import Choice, Options, find_declared, read_options
+from paribus.study.choices import Decorated, Options, find_declared, read_options
 
 __all__ = [
     "Moment",
@@ -57,7 +57,7 @@ class Moment(NamedTuple):
         return (self.step + 1 - self.warmup) / (self.steps - self.warmup)
 
 
-class Schedule(Choice):
+class Schedule(Decorated):
     """Declares a function as a schedule: `@schedule("name")`.
 
     (moment, options) -> fraction of the peak, at least 0. A field `final_fraction` of its options
