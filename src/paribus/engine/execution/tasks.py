@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paribus.digests import plain
 from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.cost import is_large
 from paribus.engine.data import load_dataset
@@ -15,7 +16,6 @@ from paribus.engine.execution.throughput import time_in_turn
 from paribus.engine.execution.trial.evaluation import (
     answer_request,
     evaluate_heldout_part,
-    finite,
 )
 from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine import environment
@@ -160,6 +160,6 @@ def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None 
     if stack.warning:
         report("warning", words=stack.warning)
     stack.run(
-        lambda t, loss: report("trained", trials=trials, t=t, losses=finite(loss)), context.leaving
+        lambda t, loss: report("trained", trials=trials, t=t, losses=plain(loss)), context.leaving
     )
     report("finished", trials=trials)

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from paribus.digests import plain
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.heldout import heldout_loss
-from paribus.engine.execution.trial.evaluation import finite
-from paribus.engine.machine.clock import wait
-from paribus.engine.model import GPT, build_model
-from paribus.engine.setting import Setting, curve_steps
+from paribus.engine.execution.trial.evaluation import trained_model
+from paribus.engine.setting import curve_steps
 from paribus.engine.training import Trainer
 from paribus.results import TrialFolder
 from paribus.results.curves import FILE
@@ -44,12 +43,8 @@ class HeldOutCurve:
         self.points: list[dict[str, Any]] = []
         # The arms of a stack have one model and one budget, and so one list of steps.
         self._steps = frozenset(curve_steps(study, arms[0]))
-        self._device, self._vocab_size = device, dataset.vocab_size
+        self._study, self._arms, self._dataset, self._device = study, arms, dataset, device
         self._tokens = dataset.validation[: study.evaluation.curve_tokens + 1]
-        self._settings = [study.setting(arm) for arm in arms]
-        # One for each setting: constants that follow from it may differ within a stack.
-        self._models: dict[Setting, GPT] = {}
-        self._folder = study.folder
 
     def is_due(self, t: int) -> bool:
         """Return whether a point belongs after t steps, and is missing."""
@@ -60,23 +55,14 @@ class HeldOutCurve:
 
         Returns the seconds that it took.
         """
-        began = time.monotonic()
-        for setting in self._settings:
-            if setting not in self._models:
-                model = build_model(setting, self._vocab_size, self._folder)
-                self._models[setting] = model.to(self._device).eval()
-        rows, seq_len = dict(trainer.replicas.evaluated(trainer.t)), self._settings[0].data.seq_len
-        sums = []
-        for replica, setting in enumerate(self._settings):
-            model = self._models[setting]
-            with torch.no_grad():
-                for name, parameter in model.named_parameters():
-                    parameter.copy_(rows[name][replica])
-            sums.append(heldout_loss(model, self._tokens, seq_len, self._vocab_size))
-        nats = finite(sums)
-        point = {"step": trainer.t, "seconds": seconds, "nats": nats}
+        began, sums = time.monotonic(), list[float]()
+        seq_len = trainer.setting.data.seq_len
+        for replica, arm in enumerate(self._arms):
+            weights = trainer.parameters(replica)
+            model = trained_model(self._study, arm, self._dataset, self._device, weights).eval()
+            sums.append(heldout_loss(model, self._tokens, seq_len, self._dataset.vocab_size))
+        point = {"step": trainer.t, "seconds": seconds, "nats": plain(sums)}
         self.points.append(point | {"tokens": len(self._tokens) - 1})
-        wait(self._device)
         return time.monotonic() - began
 
     def write(self, folder: TrialFolder, replica: int) -> None:
@@ -92,4 +78,4 @@ class HeldOutCurve:
     @property
     def seconds(self) -> list[float]:
         """When each point was reached: seconds of training, each replica charged its part."""
-        return [point["seconds"] / len(self._settings) for point in self.points]
+        return [point["seconds"] / len(self._arms) for point in self.points]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paribus.digests import plain
 from paribus.drawing import Drawing
 from paribus.engine.cost import flops_record
 from paribus.engine.data import consumption
@@ -18,7 +19,6 @@ from paribus.engine.execution.trial.endpoints import declarations
 from paribus.engine.execution.trial.evaluation import (
     ask_tasks,
     evaluate_text,
-    plain,
     trained_model,
     write_evaluation,
     write_tasks,
