@@ -91,8 +91,8 @@ def run(
             GPU, and one program.
         device: where to train.
         stack: replicas trained side by side in one process; by default 1 on a CPU, and on a GPU
-            all trials of one model, spread over the GPUs. If memory holds fewer, fewer are trained
-            together, and a warning says so.
+            all trials of one model, spread over the GPUs, as far as memory holds them by the
+            formula of `paribus plan`.
         eager: launch GPU kernels one by one, for a custom module that asks the host for a tensor's
             value in the middle of a step; otherwise a step is recorded and replayed.
         checkpoint_seconds: how often an unfinished trial is saved.
