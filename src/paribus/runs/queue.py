@@ -9,6 +9,7 @@
   failure.json           why the run cannot go on; workers claim nothing more
   finished               nothing is left to do
   events/<worker>.jsonl  what a worker reports: steps, losses, warnings
+  logs/<worker>-<k>.log  what its child k prints
 
 Claims only save time. A trial is a function of (study, arm, seed) and is sealed by an atomic
 rename, so two workers that train the same trial do no harm. Nothing in this folder counts as a
@@ -124,7 +125,7 @@ class Queue:
     def open(self, order: Order) -> None:
         """Write the order; everything that an earlier run left here is removed."""
         self.remove()
-        for name in ("claims", "deaths", "events"):
+        for name in ("claims", "deaths", "events", "logs"):
             (self.path / name).mkdir(parents=True)
         write_bytes(self.path / "order.json", json.dumps(asdict(order)).encode())
 

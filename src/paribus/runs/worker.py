@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import io
 import logging
 import multiprocessing
 import os
@@ -142,13 +141,12 @@ class Worker:
             if task is None and name != ADVANCE:
                 self.queue.release(name)  # of a task that was done
             else:
-                doing = f"on {record.get('host')} {task.doing if task else ''}"
-                self._count_death(name, "", "a worker died", doing)
+                how = f"a worker died on {record.get('host')}"
+                self._count_death(name, "", how, task.doing if task else "")
 
     def _start(self, task: Task) -> None:
         slot = min(set(range(len(self.children) + 1)) - {child.slot for child in self.children})
         log = self.queue.path / "logs" / f"{self.name}-{slot}.log"
-        log.parent.mkdir(exist_ok=True)
         context = Context(self.queue, self.order, self.name, slot)
         start: Any = multiprocessing.get_context("fork" if self._forks else "spawn")
         arguments = (self.runner, context, task, log, os.getpid())
@@ -209,9 +207,6 @@ def be_child(runner: type[Runner], context: Context, task: Task, log: Path, pare
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
-    for stream in (sys.stdout, sys.stderr):  # whatever letters a library prints
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
     code, leaving = DIED, context.leaving

@@ -1,4 +1,4 @@
-"""Weights & Biases as a sink: `paribus run STUDY --log wandb`.
+"""Weights & Biases: `paribus run STUDY --log wandb`.
 
 The project is the study, the group is the arm, and the config is what the arm is trained with.
 `WANDB_MODE=offline` keeps all on this machine, in `wandb` of the results folder; `wandb login` and

@@ -143,8 +143,7 @@ class Backend(ABC):
         self._queue = queue
         workers = self.workers(devices_per_trial) or n_trials
         self._n_jobs = min(getattr(self.options, "jobs", 1), math.ceil(n_trials / workers))
-        self._asked = -math.inf
-        self._n_ends = 0
+        self._asked, self._submitted, self._n_ends = -math.inf, time.monotonic(), 0
         self._first_seen: dict[str, float] = {}
         self.submissions = read_submissions(queue)
         if not self.submissions:
@@ -153,10 +152,9 @@ class Backend(ABC):
     def check(self) -> None:
         """Submit other jobs if all have ended. Raises ParibusError if that is too often."""
         states = self._ask()
-        if not states:
-            is_gone = states is not None and time.monotonic() - self._submitted >= UNKNOWN_SECONDS
-            states = {("", 0): JobState("", "ended", "gone from the queue")} if is_gone else None
-        if states is None or any(state.phase != "ended" for state in states.values()):
+        if states == {} and time.monotonic() - self._submitted >= UNKNOWN_SECONDS:
+            states = {("", 0): JobState("", "ended", "gone from the queue")}
+        if not states or any(state.phase != "ended" for state in states.values()):
             return
         if self._queue.is_over:
             return

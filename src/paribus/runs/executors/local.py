@@ -34,7 +34,9 @@ class Local(Backend):
         [command] = commands
         with open(scratch / "0.log", "wb") as log:
             words = [*command, "--parent", str(os.getpid())]
-            self._processes[name] = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=log)
+            self._processes[name] = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def states(self, names: Collection[str]) -> States:
         """Return whether each worker runs, or how it ended."""
