@@ -70,15 +70,6 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
-def self_attention(qkv_BTPK: Tensor) -> Tensor:
-    """Return causal attention [B, T, H K] from one projection to queries, keys and values."""
-    if causal_attention.supports_projection(qkv_BTPK):
-        return causal_attention._SelfAttention.apply(qkv_BTPK)
-    q_BHTK, k_BHTK, v_BHTK = qkv_BTPK.transpose(1, 2).chunk(3, dim=1)
-    y_BHTK = attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
-    return y_BHTK.transpose(1, 2).flatten(2)
-
-
 def attention(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, is_causal: bool) -> Tensor:
     """Return softmax(q k^T / sqrt(K)) v, [B, H, T, K]; causal, or over all S positions.
 

@@ -70,8 +70,6 @@ class Attention(nn.Module):
             q_BHTK, k_BGTK = q_BHTK.to(v_BGTK.dtype), k_BGTK.to(v_BGTK.dtype)
         if self.query_key._forward_hooks:  # copied only if a probe looks
             self.query_key(torch.cat([q_BHTK, k_BGTK], dim=1))
-        if cache is None and self.is_plain(T):
-            return self.out(ops.self_attention(qkv_BTPK))
         if cache is not None:
             k_BGTK, v_BGTK = cache.append(self.layer, k_BGTK, v_BGTK)
         k_BHSK, v_BHSK = (_for_each_query(x, H // G) for x in (k_BGTK, v_BGTK))

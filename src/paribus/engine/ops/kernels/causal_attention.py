@@ -32,11 +32,6 @@ def supports(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor) -> bool:
     )
 
 
-def supports_projection(qkv_BTPK: Tensor) -> bool:
-    """Return True for a projection to queries, keys and values that `_SelfAttention` computes."""
-    return can_read(qkv_BTPK) and qkv_BTPK.shape[-1] <= MOST_CHANNELS and qkv_BTPK.is_contiguous()
-
-
 def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Return (softmax(q k^T / sqrt(K)) v with a causal mask, logsumexp [B, H, T]).
 
@@ -57,21 +52,6 @@ def backward(logsumexp_BHT: Tensor, *tensors: Tensor) -> None:
 def split(qkv_BTPK: Tensor) -> tuple[Tensor, ...]:
     """Return views of queries, keys and values, [B, H, T, K] each."""
     return qkv_BTPK.transpose(1, 2).chunk(3, dim=1)
-
-
-class _SelfAttention(torch.autograd.Function):
-    """qkv [B, T, P, K] of one projection -> [B, T, H K], without copies."""
-
-    @staticmethod
-    def forward(ctx: Any, qkv: Tensor) -> Tensor:
-        y, logsumexp_BHT = forward(*split(qkv))
-        ctx.save_for_backward(qkv, y, logsumexp_BHT)
-        return y.transpose(1, 2).flatten(2)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
-        return projection_gradient(grad_outputs[0], *ctx.saved_tensors)
 
 
 def projection_gradient(dy: Tensor, qkv: Tensor, y: Tensor, logsumexp_BHT: Tensor) -> Tensor:

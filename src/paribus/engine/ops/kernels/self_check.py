@@ -26,7 +26,7 @@ def wrong_operation() -> str | None:
     x = [*ROWS, D]
     norm = partial(ops.norm, width=D, eps=1e-3, cast_output=True)
     checks: dict[str, tuple[Callable[..., Tensor], list[list[int]]]] = {
-        "attention": (ops.self_attention, [[*ROWS, 3 * H, 16]]),
+        "attention": (partial(ops.attention, is_causal=True), [[2, H, 19, 16]] * 3),
         "LayerNorm": (lambda x, *w: norm(x, gain_D=w[0], bias_D=w[1], centred=True), [x, [D], [D]]),
         "RMSNorm": (lambda x, w: norm(x, gain_D=w, bias_D=None, centred=False), [x, [D]]),
         **{kind: (partial(ops.activation, kind), [x]) for kind in ops.ACTIVATIONS},
