@@ -131,6 +131,11 @@ class Metric:
         return stated if self.scale == "linear" else math.log1p(max(stated, LEAST_SHARE))
 
     @property
+    def is_share(self) -> bool:
+        """True if values are printed in per cent."""
+        return self.unit == SHARE and self.scale == "linear"
+
+    @property
     def change_unit(self) -> str:
         """The unit of a change, as it is shown."""
         if self.scale == "log":
@@ -142,10 +147,6 @@ class Metric:
         """Decimal places of a change in its own unit."""
         return self.digits if self.scale == "linear" else RATIO_DIGITS
 
-    def displayed(self, value: float) -> float:
-        """Return a value or a change in the unit in which it is shown: shares as per cent."""
-        return 100 * value if self.is_share else value
-
     @property
     def shown_digits(self) -> int:
         """Decimal places of a value as it is shown."""
@@ -156,22 +157,26 @@ class Metric:
         """Decimal places of a change as it is shown."""
         return self.shown_digits if self.is_share else self.change_digits
 
+    def displayed(self, value: Any) -> Any:
+        """Return a value or a change in the unit in which it is shown, shares as per cent; None as
+        it is."""
+        return value if value is None or not self.is_share else 100 * value
+
     def value_text(self, value: float | None) -> str:
         """Return a value as text: `1.8730`, or `81.20` of a share."""
-        return numbers.fixed(self._displayed(value), self.shown_digits)
+        return numbers.fixed(self.displayed(value), self.shown_digits)
 
-    def mean_text(self, mean: float | None, sd: float | None, digits: int | None = None) -> str:
+    def mean_text(self, mean: float | None, sd: float | None) -> str:
         """Return a mean over seeds with its SD: `1.8730 (0.0174)`."""
-        places = self.shown_digits if digits is None else digits
-        return numbers.mean_sd(self._displayed(mean), self._displayed(sd), places)
+        return numbers.mean_sd(self.displayed(mean), self.displayed(sd), self.shown_digits)
 
     def change_text(self, change: float | None) -> str:
         """Return a change: `+0.0123`, or `+1.23` of a share, in percentage points."""
-        return numbers.signed(self._displayed(change), self.shown_change_digits)
+        return numbers.signed(self.displayed(change), self.shown_change_digits)
 
     def size_text(self, size: float | None) -> str:
         """Return the size of a change, or its error: `0.0200`, or `2.00` of a share."""
-        return numbers.fixed(self._displayed(size), self.shown_change_digits)
+        return numbers.fixed(self.displayed(size), self.shown_change_digits)
 
     def span_text(self, low: float, high: float) -> str:
         """Return an interval of changes: `[-0.0010, +0.0256]`."""
@@ -180,9 +185,7 @@ class Metric:
     def delta_text(self, mean: float, low: float, high: float, digits: int | None = None) -> str:
         """Return a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
         places = self.shown_change_digits if digits is None else digits
-        return numbers.delta(
-            self.displayed(mean), self.displayed(low), self.displayed(high), places
-        )
+        return numbers.delta(*map(self.displayed, (mean, low, high)), places)
 
     def stated_text(self, stated: float) -> str:
         """Return a margin or another stated change as text: `0.02`, `2 percentage points`, or
@@ -191,21 +194,6 @@ class Metric:
             return f"{100 * stated:.3g}%"
         unit = f" {self.change_unit}" if self.is_share else ""
         return f"{self.displayed(stated):.3g}{unit}"
-
-    def _displayed(self, value: float | None) -> float | None:
-        return None if value is None else self.displayed(value)
-
-    @property
-    def is_share(self) -> bool:
-        """True if values are printed in per cent."""
-        return self.unit == SHARE and self.scale == "linear"
-
-    @property
-    def ratio(self) -> str:
-        """Name of the exponential of a change; empty where it has none."""
-        if self.scale == "log":
-            return "a ratio"
-        return "a perplexity ratio" if self.unit == "nats/token" else ""
 
     @property
     def title(self) -> str:

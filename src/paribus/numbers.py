@@ -37,7 +37,6 @@ def short(value: float) -> str:
 
 
 UNBOUNDED = "unbounded"
-LARGEST_LOG = 700.0  # beyond it the exponential leaves double precision
 
 
 def delta(mean: float, low: float, high: float, digits: int) -> str:
@@ -49,27 +48,16 @@ def interval(low: float, high: float, digits: int) -> str:
     """`[-0.0010, +0.0256]`, `[-0.0010, +inf]`, or `[unbounded]` where it has no ends."""
     if math.isinf(low) and math.isinf(high):
         return f"[{UNBOUNDED}]"
-    return f"[{bound(low, digits)}, {bound(high, digits)}]"
+    ends = (f"{end:+}" if math.isinf(end) else signed(end, digits) for end in (low, high))
+    return f"[{', '.join(ends)}]"
 
 
-def bound(value: float, digits: int) -> str:
-    """One end of an interval, infinite or not."""
-    return f"{value:+}" if math.isinf(value) else signed(value, digits)
-
-
-def ratio(log: float, digits: int) -> str:
-    """Return the exponential of `log`; no page holds hundreds of digits, and none is made up."""
-    if log > LARGEST_LOG:
-        return "inf" if math.isinf(log) else ">1e304"
-    value = math.exp(log)
-    return f"{value:.{digits}f}" if value < 1e6 else f"{value:.3g}"
-
-
-def ratio_interval(low: float, high: float, digits: int) -> str:
-    """`[1.010, 1.234]`, of logarithms; a ratio is never below 0."""
-    if math.isinf(low) and math.isinf(high):
-        return f"[{UNBOUNDED}]"
-    return f"[{ratio(low, digits)}, {ratio(high, digits)}]"
+def ratio(log: float) -> str:
+    """Return the exponential of `log`."""
+    try:
+        return f"{math.exp(log):.3f}"
+    except OverflowError:
+        return "inf"
 
 
 def p_value(p: float | None) -> str:

@@ -88,7 +88,7 @@ def plan(
     show(tables.plan(loaded, rows, metrics, study), tables.design(loaded))
     show(*tables.detectable(rows, metrics), tables.costs(loaded, cost))
     if looks:
-        show(tables.looks(loaded, looks))
+        show(tables.looks(looks))
 
 
 def _named(study: Study) -> dict[str, Any]:

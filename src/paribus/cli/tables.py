@@ -71,11 +71,7 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
     analysis = verdicts.analysis.by_name
     yield tables.tuning_table(analysis)
     yield tables.looks_table(analysis)
-    tasks = tables.task_contrast_table(analysis)
-    labels = [label for label in tasks.head if label != "arm"]
-    for arm in dict.fromkeys(row[1] for row in tasks.rows):
-        own = replace(tasks, rows=[row for row in tasks.rows if row[1] == arm])
-        yield own.only(*labels, title=f"{arm}: {tasks.title}")
+    yield tables.task_contrast_table(analysis)
     tests = tables.contrasts(analysis)
     pairs = zip(tests.rows, analysis.contrasts, strict=True)
     yield replace(tests, rows=[row for row, contrast in pairs if contrast.primary])
@@ -175,20 +171,13 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else numbers.compact(float(f"{value:.3g}"))
 
 
-def looks(study: Study, plan: PlannedLooks) -> Table:
-    """Return the boundaries of each look: for the first test of the family by Holm's method, and
-    for the last."""
+def looks(plan: PlannedLooks) -> Table:
+    """Return the boundaries of each look, for the first test of the family by Holm's method."""
     rows = [
-        (
-            *(str(number), str(first.pairs), f"{last.spent:.2g}"),
-            *(f"{first.t:.2f}", f"{first.nominal_p:.2g}", f"{last.t:.2f}", f"{last.nominal_p:.2g}"),
-        )
-        for number, (first, last) in enumerate(zip(plan.first, plan.last, strict=True), start=1)
+        (str(number), *(str(look.pairs), f"{look.spent:.2g}", f"{look.t:.2f}"))
+        for number, look in enumerate(plan.first, start=1)
     ]
-    head = ("look", "seeds", "spent", "|t|, first", "p, first", "|t|, last", "p, last")
-    return table(
-        "looks", head if study.family > 1 else head[:5], [row[: len(head)] for row in rows]
-    )
+    return table("looks", ("look", "seeds", "spent", "|t|"), rows)
 
 
 def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Iterator[Table]:

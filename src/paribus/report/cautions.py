@@ -378,13 +378,10 @@ def _(c: Context) -> Iterator[str]:
     reuse = c.analysis.reuse
     if reuse is None or reuse.first is None or not is_of_text(c.contrast.metric):
         return
-    validated = numbers.plural(reuse.validated, "study", "studies")
-    opened = f"was the validation text of {validated} before"
-    if reuse.opened_for > 1:
-        opened = f"opened for the {numbers.ordinal(reuse.opened_for)} study"
-        opened += f", after {validated} that validated on it" if reuse.validated else ""
+    also = f", and validated on by {reuse.validated} before" if reuse.validated else ""
     yield (
-        f"Test text {opened}; the first was '{reuse.first.study}' on {reuse.first.time[:10]}. "
+        f"Test text opened for the {numbers.ordinal(reuse.opened_for)} study{also}; the first was "
+        f"'{reuse.first.study}' on {reuse.first.time[:10]}. "
         f"{numbers.plural(reuse.tests, 'primary test')} on it in all (p_over_studies in "
         "verdict.json)."
     )

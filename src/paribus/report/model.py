@@ -100,7 +100,6 @@ class Compared:
     label: str
     mean: str
     n: int
-    description: str
 
 
 @dataclass(frozen=True)
@@ -273,13 +272,9 @@ class _Builder:
         )
 
     def _compared(self, arm: str, metric: Metric) -> Compared:
-        summary, described = self.analysis.summary(arm, metric.name), self.analysis.study.arms[arm]
-        text, label = (
-            f"{metric.value_text(summary.mean)}{'%' if metric.is_share else ''}",
-            self.called[arm],
-        )
-        description = described.description if described.description != label else ""
-        return Compared(label, text, summary.n, description)
+        summary = self.analysis.summary(arm, metric.name)
+        mean = metric.value_text(summary.mean) + ("%" if metric.is_share else "")
+        return Compared(self.called[arm], mean, summary.n)
 
     def interactions(self) -> list[Block]:
         """Return the differences between effects, endpoint by endpoint."""

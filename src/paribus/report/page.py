@@ -44,12 +44,6 @@ class Section:
     figures_first: bool = False
     folded: bool = False
 
-    @property
-    def contents(self) -> str:
-        """Tables and figures, counted: what a reader may expect who has not opened it."""
-        counts = ((len(self.figures), "figure"), (len(self.tables), "table"))
-        return ", ".join(numbers.plural(n, word) for n, word in counts if n)
-
 
 def write_report(
     results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure] | None = None

@@ -143,5 +143,4 @@ def breakable(text: str) -> str:
 def _broken(word: str) -> str:
     if re.fullmatch(r"[0-9a-f]{64}", word):  # a digest is copied as it is
         return word
-    parts = re.split(r"(?<=[-_./:=])(?=[^-_./:=])", word)
-    return BREAK.join(part[i : i + 8] for part in parts for i in range(0, len(part), 8))
+    return re.sub(r"([-_./:=]|\w{8}(?=\w))", rf"\1{BREAK}", word)

@@ -417,8 +417,8 @@ def along_table(analysis: Analysis) -> Table:
         crossings = numbers.some([at if resolved else f"({at})" for at, resolved in places])
         ratio, speedup = entry.speedup, numbers.NONE
         if ratio is not None:
-            ends = numbers.ratio_interval(ratio.low, ratio.high, 3)
-            speedup = f"{numbers.ratio(ratio.log, 3)} {ends} of {ratio.n}"
+            mean, low, high = map(numbers.ratio, (ratio.log, ratio.low, ratio.high))
+            speedup = f"{mean} [{low}, {high}] of {ratio.n}"
         row = _pair(analysis.study, entry) | {
             "budget": BUDGETS[entry.axis],
             _change_label(analysis.study, "speed-up"): speedup,

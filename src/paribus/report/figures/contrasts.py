@@ -58,17 +58,14 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
         "scale": alt.Scale(domain=[min(ends) - room, max(ends) + room], nice=False),
     }
     stated = f"\N{PLUS-MINUS SIGN}{metric.stated_text(endpoint.margin or 0)}"
-    margins = alt.Chart(alt.InlineData(values=[{"from": -margin, "zero": 0, "to": margin}]))
+    margins = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
     band = margins.mark_rect(color=TEXT, opacity=0.1, tooltip=None)
     layers: list[Any] = [band.encode(x=alt.X("from:Q", **x), x2=alt.X2("to:Q"))]
     if margin:
         look: dict[str, Any] = {"color": TEXT, "opacity": 0.75, "fontSize": 10, "tooltip": None}
         text = f"within {stated}: too small to matter"
-        # Near an end of the axis the label reaches inwards.
-        share = -min(ends) / (max(ends) - min(ends))
-        at, align = "zero", "center"
-        if not 0.3 < share < 0.7:
-            at, align = ("from", "left") if share < 0.5 else ("to", "right")
+        # The label reaches towards the middle of the axis.
+        at, align = ("from", "left") if min(ends) + max(ends) > 0 else ("to", "right")
         label = margins.mark_text(text=text, baseline="bottom", align=align, **look)
         layers.append(label.encode(x=alt.X(f"{at}:Q", **x), y=alt.value(-3)))
     order = [row["arm"] for row in rows]
@@ -137,14 +134,8 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     Where runs are not paired, every run is a point.
     """
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
-    rows, rises = [], []
-    for arm, reference in study.contrasts:
-        own = _pair_rows(analysis, metric, arm, reference)
-        if own and len(rises) < MOST_PANELS:
-            rows += own
-            paired = analysis.contrast(arm, metric).paired
-            deltas = [pair.delta for pair in paired.pairs] if paired else []
-            rises.append(f"{sum(delta > 0 for delta in deltas)} of {len(deltas)} ({called[arm]})")
+    pairs = [_pair_rows(analysis, metric, *pair) for pair in study.contrasts[:MOST_PANELS]]
+    rows = [row for own in pairs for row in own]
     if not rows:
         return None
     base = chart_of(None).encode(
@@ -161,14 +152,10 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         slopes = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1)
         drawn = alt.layer(slopes.encode(detail=alt.Detail("seed:N")), drawn)
         caption = "Every seed is a line from its reference to its arm."
-        if len(rises) <= MOST_NAMED:
-            title += f": rises in {', '.join(rises)}"
-    if left := len(study.contrasts) - len(rises):
-        caption += f" {numbers.plural(left, 'contrast')} without a pair, or beyond {MOST_PANELS} "
-        caption += "panels, are in the tables only."
-    name = f"pairs-{figure_name(metric)}"
-    chart = panels(drawn, list(dict.fromkeys(row["part"] for row in rows)), name, own="x")
-    wide = len(rises) > 2
+    if (n := len(study.contrasts)) > MOST_PANELS:
+        caption += f" The first {MOST_PANELS} of {n} contrasts are drawn."
+    name, parts = f"pairs-{figure_name(metric)}", list(dict.fromkeys(row["part"] for row in rows))
+    chart, wide = panels(drawn, parts, name, own="x"), len(parts) > 2
     return Figure(name, "seeds", title, caption, chart, rows, panel=PANEL, wide=wide)
 
 
