@@ -3,18 +3,21 @@
 import json
 import math
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from paribus.analysis import Point, Tried, Tuned, analyse, tuning_record
-from paribus.analysis.tuning import sensitivities
+from paribus.analysis import Point, Table, Tuned, analyse
+from paribus.analysis.tuning import sensitivities, tuned_in
 from paribus.metric import Metric
 from paribus.results import ResultsFolder, extend, load_results
 from paribus.runs.advance import take_look
-from paribus.statistics import best_of
+from paribus.statistics import StabilityEvents, best_of
+from paribus.study.tuning_study import candidate_arm
 from paribus.verification import verify
 
 from ..build import ARMS, RATE, surface, tables, tune_by, tuned_and_trained, write_results
@@ -40,19 +43,34 @@ def test_each_arm_gets_its_best(made):
     record = ResultsFolder(made.path).read_tuning()
     chosen = {arm: one["values"][RATE] for arm, one in record["chosen"].items()}
     assert chosen == {"baseline": 1e-3, "layernorm": 1e-2}
-    assert record["caveats"] == {}
     assert len(record["trials"]) == 2 * 4 * 2
     assert {sum(t["arm"] == arm for t in record["trials"]) for arm in ARMS} == {8}
 
 
+def caveats(study: Any, results: Any) -> dict[str, list[str]]:
+    return tuned_in(study, Table.of(results)).caveats
+
+
 def test_a_best_value_at_the_edge_is_said(small_study, tmp_path):
     study = small_study(**tables([1e-4, 1e-3, 1e-2]))
-    left = tuning_record(study, tune_by(study, tmp_path / "r", surface))["caveats"]
+    left = caveats(study, tune_by(study, tmp_path / "r", surface))
     assert left.keys() == {"layernorm"}
     assert "largest value tried (learning_rate 0.01)" in left["layernorm"][0]
 
 
 NAN = math.nan
+
+
+LOSS = Metric("validation_loss", "validation loss", "nats/token", "lower", "evaluation")
+
+
+def points_of(scores: dict[str, Any], seeds: Iterable[int]) -> tuple[Point, ...]:
+    """Return points with scores by candidate and seed, the first candidate of an arm as chosen."""
+    return tuple(
+        Point(arm, row + 1, dict(zip(seeds, by_seed, strict=True)), math.nan, chosen=row == 0)
+        for arm, rows in scores.items()
+        for row, by_seed in enumerate(rows)
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,10 +84,9 @@ NAN = math.nan
     ],
 )
 def test_the_best_candidate(scores, better, best):
-    seeds = tuple(range(len(scores[0])))
-    assert (
-        Tried(({},) * len(scores), seeds, {"arm": np.array(scores)}, better, {}).best("arm") == best
-    )
+    points = points_of({"arm": scores}, range(len(scores[0])))
+    metric = replace(LOSS, better=better)
+    assert points.index(Tuned(metric, ({},) * len(scores), points, ()).best_among(points)) == best
 
 
 def test_where_everything_diverges_that_is_said(small_study, tmp_path):
@@ -78,7 +95,7 @@ def test_where_everything_diverges_that_is_said(small_study, tmp_path):
     def loss(arm: str, rate: float, seed: int) -> float:
         return math.nan if arm == "layernorm" else surface(arm, rate, seed)
 
-    left = tuning_record(study, tune_by(study, tmp_path / "r", loss))["caveats"]
+    left = caveats(study, tune_by(study, tmp_path / "r", loss))
     assert "every value tried diverged on a tuning seed" in left["layernorm"][0]
 
 
@@ -95,33 +112,6 @@ def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made):
     json.dumps(analysis.to_dict(), allow_nan=False)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "told_apart"),
-    [
-        ([2.0, 2.1, 2.2], [2.5, 2.6, 2.7], True),  # either arm loses much by the other's value
-        ([2.0, 2.1, 2.2], [2.01, 2.09, 2.2], False),  # within the noise of three seeds
-        ([2.0], [2.5], False),  # one seed tells nothing
-        ([2.0, 2.1], [2.5, math.nan], True),  # the other's value diverges
-    ],
-)
-def test_values_differ_by_chance(ours, theirs, told_apart):
-    """One arm against itself is given other values by noise; then the verdict is of the values."""
-    better, worse = (dict(enumerate(values, 101)) for values in (ours, theirs))
-    points = tuple(
-        Point(arm, number, values, 2.0, chosen)
-        for arm, own in (("baseline", 1), ("layernorm", 2))
-        for number in (1, 2)
-        for chosen in [number == own]
-        for values in [better if chosen else worse]
-    )
-    metric = Metric("validation_loss", "validation loss", "nats/token", "lower", "evaluation")
-    chosen = {"baseline": {RATE: 1e-3}, "layernorm": {RATE: 1e-2}}
-    found = Tuned(metric, ({RATE: 1e-3}, {RATE: 1e-2}), points, (), chosen, {})
-    assert found.values_differ_untold("layernorm", "baseline", 0.05) is not told_apart
-    same = replace(found, points=tuple(replace(p, chosen=p.candidate == 1) for p in points))
-    assert not same.values_differ_untold("layernorm", "baseline", 0.05)
-
-
 def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study):
     """Wortsman et al. 2023: the mean over the rates of min(final, initial) minus the best."""
     seeds = [101, 102, 103, 104, 105]
@@ -132,34 +122,37 @@ def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study):
         for arm, both in last.items()
     }
     scores["baseline"][1, 4] = math.nan
-    initial = {arm: dict.fromkeys(seeds, 3.0) for arm in last}
-    tried = Tried(({RATE: 1e-3}, {RATE: 1e-2}), tuple(seeds), scores, "lower", initial)
-    baseline, layernorm = sensitivities(study, tried)
+    points = points_of(scores, seeds)
+    tuned = Tuned(LOSS, ({RATE: 1e-3}, {RATE: 1e-2}), points, ())
+
+    def started_at(loss: float) -> dict[tuple[str, int], StabilityEvents]:
+        seen = StabilityEvents(False, None, loss, None, ())
+        return {(candidate_arm(arm, 1), seed): seen for arm in last for seed in seeds}
+
+    baseline, layernorm = sensitivities(study, tuned, started_at(3.0))
     # Seed 101: baseline ends at 2.01 and 9.01, which counts as the initial 3.
     assert baseline.values[101] == pytest.approx((2.01 + 3.0) / 2 - 2.01)
     assert baseline.values[105] == pytest.approx((2.05 + 3.0) / 2 - 2.05)  # diverged: 3 as well
     assert layernorm.values[102] == pytest.approx((2.12 + 2.32) / 2 - 2.12)
     assert baseline.paired is None
     assert layernorm.paired.pairs[0].delta == pytest.approx(0.1 - 0.495)
-    learned_nothing = dict.fromkeys(seeds, 1.0)
-    (nothing, _) = sensitivities(
-        study, replace(tried, initial=dict.fromkeys(last, learned_nothing))
-    )
+    (nothing, _) = sensitivities(study, tuned, started_at(1.0))
     assert math.isnan(nothing.values[101])
     # Of two keys it is over the rates with the other as chosen: here what it was without.
     grid = {RATE: [1e-3, 1e-2], DECAY: [0.0, 0.1]}
     two = small_study(**tables([], seeds=seeds, grid=grid))
     several = replace(
-        tried,
+        tuned,
         candidates=({RATE: 1e-3, DECAY: 0.0}, {RATE: 1e-2, DECAY: 0.0}, {RATE: 1e-2, DECAY: 0.1}),
-        scores={arm: np.vstack([own, [2.9] * 5]) for arm, own in scores.items()},
+        points=points_of({arm: np.vstack([own, [2.9] * 5]) for arm, own in scores.items()}, seeds),
     )
-    assert sensitivities(two, several) == [baseline, layernorm]
+    events = started_at(3.0)
+    assert repr(sensitivities(two, several, events)) == repr([baseline, layernorm])
     # Where no two candidates share the other key, and where that changes the first loss, none.
     apart = replace(several, candidates=({RATE: 1e-3, DECAY: 0.2}, *several.candidates[1:]))
-    assert sensitivities(two, apart) == []
+    assert sensitivities(two, apart, events) == []
     grid = {RATE: [1e-3, 1e-2], "model.init.std": [0.01, 0.02]}
-    assert sensitivities(small_study(**tables([], seeds=seeds, grid=grid)), tried) == []
+    assert sensitivities(small_study(**tables([], seeds=seeds, grid=grid)), tuned, events) == []
 
 
 def test_a_run_leaves_the_initial_losses(made):

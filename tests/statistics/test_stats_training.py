@@ -11,7 +11,6 @@ from paribus.statistics import (
     learning_rate_sensitivity,
     paired_t,
     stability_events,
-    which_first,
 )
 
 RULE = {"smoothing_steps": 5, "median_steps": 20, "mad_multiplier": 6, "spike_steps": 3}
@@ -136,12 +135,3 @@ def test_pointwise_intervals_cover_at_each_point(n):
             covered += (np.array(found.low) <= truth) & (truth <= np.array(found.high))
     error = 4 * math.sqrt(0.05 * 0.95 / 1000)
     assert (abs(covered / 1000 - 0.95) < error).all()
-
-
-def test_who_comes_first_is_known_of_pairs_of_which_one_arrives():
-    never = math.inf
-    found = which_first([1.0, 2.0, never, 4.0, never, 3.0], [2.0, never, 1.0, 3.0, never, 3.0])
-    assert (found.n, found.baseline, found.treatment, found.p_value) == (6, 4, 4, 1)
-    assert which_first([2.0, never], [1.0, 1.0]).p_value == 0.5  # both are before the baseline
-    # Six of six: 2 / 2^6.
-    assert which_first([never] * 6, [1.0] * 6).p_value == pytest.approx(2 / 64)

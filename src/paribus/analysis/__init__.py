@@ -15,7 +15,7 @@ from paribus.analysis.looks import (
 from paribus.analysis.sampling import extension_text, plan_of, sampling_of
 from paribus.analysis.schema import Analysis, Contrast, Cost, Costs, Interacting, TaskContrast
 from paribus.analysis.table import Table, events_in
-from paribus.analysis.tuning import Point, Tried, Tuned, tuning_record
+from paribus.analysis.tuning import Point, Tuned, tuning_record
 
 __all__ = [
     "Along",
@@ -30,7 +30,6 @@ __all__ = [
     "Ratio",
     "Table",
     "TaskContrast",
-    "Tried",
     "Tuned",
     "analyse",
     "boundaries",

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from paribus.analysis.table import Table
-from paribus.results.curves import AXES, ROUNDING, Axis, LossCurve, needed, speedup
+from paribus.results.curves import AXES, ROUNDING, Axis, LossCurve, speedup
 from paribus.statistics import (
     CurveContrast,
-    First,
     Result,
     StatisticsError,
     curve_contrast,
     paired_t,
-    which_first,
 )
 
 Pairs = list[tuple[LossCurve, LossCurve]]
@@ -37,22 +35,6 @@ class Ratio(Result):
 
 
 @dataclass(frozen=True)
-class Reached(Result):
-    """The budgets of a contrast to the registered target.
-
-    Attributes:
-        first: who came first within the smaller budget of a pair; one that did not come so low
-            there is behind one that did.
-        ratio: arm over reference of min(needed, that budget), over all pairs of which neither was
-            there before its first step.
-    """
-
-    target: float
-    first: First
-    ratio: Ratio
-
-
-@dataclass(frozen=True)
 class Along(Result):
     """One contrast along one budget.
 
@@ -63,10 +45,8 @@ class Along(Result):
         contrast: arm minus reference there, in nats per token, seed by seed, and where it is 0.
         speedup: at the loss that both of a pair reach: how many times the budget the reference
             took. None where no pair has one.
-        reached: the registered target; None without one.
-        left_out: how many points are not compared, as the loss of some trial is not finite there;
-            `seeds_without` are the seeds of these trials. Such a point is above any loss, so that
-            speed-ups and targets lose no pair by it.
+        left_out: how many points are not compared, as the loss of some trial is not finite there.
+            Such a point is above any loss, so that speed-ups lose no pair by it.
     """
 
     arm: str
@@ -76,9 +56,7 @@ class Along(Result):
     spent: tuple[float, ...]
     contrast: CurveContrast
     speedup: Ratio | None
-    reached: Reached | None
-    left_out: int = 0
-    seeds_without: tuple[int, ...] = ()
+    left_out: int
 
 
 def along(table: Table) -> list[Along]:
@@ -114,26 +92,21 @@ def _along(
     known = [spent for spent in budgets if spent is not None]
     if len(known) < len(budgets):
         return None
-    study = table.results.study
-    alpha, target = study.inference.alpha, study.facts.target
+    alpha = table.results.study.inference.alpha
     spent = _points(known[1], min(float(budget[-1]) for budget in known))
     deltas = np.array([a.loss_at(spent, axis) - b.loss_at(spent, axis) for a, b in pairs])
-    finite = np.isfinite(deltas)
-    kept = finite.all(axis=0)
+    kept = np.isfinite(deltas).all(axis=0)
     if not kept.any():
         return None
-    contrast = curve_contrast(spent[kept], deltas[:, kept], alpha=alpha)
     speedups = [speedup(a, b, axis) for a, b in pairs]
     return Along(
         *arms,
         axis,
         tuple(seeds),
         tuple(spent[kept].tolist()),
-        contrast,
+        curve_contrast(spent[kept], deltas[:, kept], alpha=alpha),
         _ratio(np.log([s for s in speedups if s > 0]), alpha),
-        None if target is None else _reached(pairs, target, axis, alpha),
         int((~kept).sum()),
-        tuple(seed for seed, is_finite in zip(seeds, finite, strict=True) if not is_finite.all()),
     )
 
 
@@ -141,14 +114,6 @@ def _points(of_reference: np.ndarray, end: float) -> np.ndarray:
     """Return the points of a reference up to `end`, which is one itself."""
     inside = of_reference[of_reference < end * (1 - ROUNDING)]
     return np.append(inside, end)
-
-
-def _reached(pairs: Pairs, target: float, axis: Axis, alpha: float) -> Reached | None:
-    times = [crossing for a, b in pairs if (crossing := needed(a, b, target, axis)) is not None]
-    restricted = [crossing.restricted for crossing in times]
-    ratio = _ratio(np.array([np.log(a / b) for a, b in restricted if a > 0 and b > 0]), alpha)
-    first = which_first([time.theirs for time in times], [time.ours for time in times])
-    return None if ratio is None else Reached(target, first, ratio)
 
 
 def _ratio(logs: np.ndarray, alpha: float) -> Ratio | None:

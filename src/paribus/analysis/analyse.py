@@ -8,6 +8,7 @@ inside their margins, that they are no worse, and the secondary endpoints.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from paribus.analysis.along import along
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
@@ -16,7 +17,7 @@ from paribus.analysis.looks import why_not_these_looks
 from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import tried_before, tuned, why_not_these_values
+from paribus.analysis.tuning import sensitivities, tuned_before, why_not_these_values
 from paribus.errors import ParibusError
 from paribus.results import (
     Results,
@@ -39,8 +40,10 @@ def analyse(results: Results) -> Analysis:
     """
     folder, results = ResultsFolder(results.path), results.standing
     table = Table.of(results.judged)
-    study, tried = results.study, tried_before(table)
-    tuning = tuned(table, tried)
+    study, tuned = results.study, tuned_before(table)
+    if tuned is not None and table.tuning is not None:
+        rates = sensitivities(study, tuned, table.tuning.events)
+        tuned = replace(tuned, sensitivities=tuple(rates))
     is_earlier = bool(results.later_stage)
     unregistered = why_unregistered(folder, study, results.trials, earlier=is_earlier)
     if results.looks:  # taken at the validation text, and the verdict may be of the test part
@@ -50,7 +53,7 @@ def analyse(results: Results) -> Analysis:
     for endpoint in study.endpoints:
         for arm, reference in study.contrasts:
             try:
-                contrast, out = contrast_of(table, arm, reference, endpoint, tried)
+                contrast, out = contrast_of(table, arm, reference, endpoint, tuned)
             except StatisticsError as error:  # scores of a magnitude that nothing is known of
                 raise ParibusError(f"{endpoint.metric} of {arm}: {error}") from None
             contrasts.append(contrast)
@@ -60,7 +63,7 @@ def analyse(results: Results) -> Analysis:
     return Analysis(
         study=study,
         missing=tuple(trial.label for trial in table.results.unfinished),
-        unregistered=unregistered or why_not_these_values(study, tuning),
+        unregistered=unregistered or why_not_these_values(study, tuned),
         late_seeds=tuple((read_registration(folder) or {}).get("seeds_added_after_results", ())),
         controls=table.controls,
         summaries=tuple(
@@ -69,7 +72,7 @@ def analyse(results: Results) -> Analysis:
             for arm in study.arms
         ),
         contrasts=tuple(contrasts),
-        interactions=tuple(interactions_of(table, contrasts, tried)),
+        interactions=tuple(interactions_of(table, contrasts, tuned)),
         events=table.events,
         stabilities=tuple(stabilities_of(table)),
         costs=tuple(costs(table)),
@@ -80,7 +83,7 @@ def analyse(results: Results) -> Analysis:
         later_stage=results.later_stage,
         text=judged_text(results),
         untested=why_not_tested(results),
-        tuned=tuning,
+        tuned=tuned,
         looks=table.looks,
         along=tuple(along(table)),
         reuse=read_reuse(folder),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import Tried, place, windows
+from paribus.analysis.tuning import Tuned, place, windows
 from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.results.curves import target_axis
@@ -50,24 +50,9 @@ class Choice(Result):
     lack_of_fit: float = 0.0
     fit_included: bool = False
 
-    @property
-    def remedy(self) -> str:
-        """The remedy for the larger part of the error."""
-        fit = self.lack_of_fit if self.fit_included else 0.0
-        return FINER_GRID if 2 * fit**2 > self.error**2 else MORE_TUNING_SEEDS
-
-    def with_seeds(self, n_seeds: int) -> Choice:
-        """Return the choice as it would be with another number of tuning seeds.
-
-        More seeds locate the vertex better. They do not make a loss curve more like a parabola.
-        """
-        stays = self.lack_of_fit if self.fit_included else 0.0
-        of_seeds = (self.error**2 - stays**2) * self.n_seeds / n_seeds
-        return replace(self, error=math.sqrt(max(of_seeds, 0.0) + stays**2), n_seeds=n_seeds)
-
 
 def choice_of(
-    table: Table, tried: Tried | None, weights: Mapping[str, float], metric: str
+    table: Table, tuned: Tuned | None, weights: Mapping[str, float], metric: str
 ) -> Choice | None:
     """Return what the choice adds to a weighted sum over arms of `metric`, by arm; None where
     nothing was chosen.
@@ -76,7 +61,7 @@ def choice_of(
     that of the metric which chose, where both have one unit.
     """
     study = table.results.study
-    if study.tuning is None or tried is None or table.tuning is None:
+    if study.tuning is None or tuned is None or table.tuning is None:
         return None
     n_seeds = len(study.tuning.seeds)
     declared = table.results.metrics[metric]
@@ -84,10 +69,10 @@ def choice_of(
     why_not = _why_not(table.tuning, declared, chooses, n_seeds)
     if why_not:
         return Choice("", 0.0, False, n_seeds, why_not)
-    arms = [_scores(table.tuning, tried, name, declared, chooses) for name in weights]
+    arms = [_scores(table.tuning, tuned, name, declared, chooses) for name in weights]
     seed, included = study.inference.seed, study.inference.choice != "fixed"
     if study.inference.chooses_vertex:
-        fitted = [_fitted(tried, *scored) for scored in zip(weights, arms, strict=True)]
+        fitted = [_fitted(tuned, *scored) for scored in zip(weights, arms, strict=True)]
         if all(fitted):
             sides = list(weights.values())
             error = vertex_error(fitted, sides, seed=seed)
@@ -103,13 +88,13 @@ def choice_of(
     return Choice("redrawn", error, included, n_seeds)
 
 
-def _fitted(tried: Tried, arm: str, scores: tuple[np.ndarray, np.ndarray]) -> list[TunedArm]:
+def _fitted(tuned: Tuned, arm: str, scores: tuple[np.ndarray, np.ndarray]) -> list[TunedArm]:
     """Return what the parabolas of an arm are fitted to, with the other keys as chosen first; empty
     where that has none."""
     chose, judged = scores
     tuned_arms = []
-    for rows in windows(tried, arm):
-        x, ours = [place(tried, row) for row in rows], chose[rows]
+    for rows in windows(tuned, arm):
+        x, ours = [place(tuned, row) for row in rows], chose[rows]
         tuned_arm = TunedArm(x, ours, ours if judged is chose else judged[rows])
         if np.isfinite(tuned_arm.judged).all():
             tuned_arms.append(tuned_arm)
@@ -136,14 +121,16 @@ def _measured(tuning: Table, metric: str) -> bool:
 
 
 def _scores(
-    tuning: Table, tried: Tried, arm: str, declared: Metric, chooses: Metric
+    tuning: Table, tuned: Tuned, arm: str, declared: Metric, chooses: Metric
 ) -> tuple[np.ndarray, np.ndarray]:
     """[candidates, T] what chose, lower is better, and the endpoint; NaN where a trial diverged."""
-    chose = tried.losses(arm)
-    if declared.name == chooses.name and declared.scale == "linear" and tried.better != "higher":
+    chose = tuned.losses(arm)
+    if declared.name == chooses.name and declared.scale == "linear" and chooses.better != "higher":
         return chose, chose
     name = declared.name if _measured(tuning, declared.name) else chooses.name
     names = [candidate_arm(arm, row + 1) for row in range(len(chose))]
-    measured = [[tuning.values[own, seed, name] for seed in tried.seeds] for own in names]
+    measured = [
+        [tuning.values[own, seed, name] for seed in tuned.points[0].values] for own in names
+    ]
     judged = np.vectorize(declared.compared)(measured)
     return chose, np.where(np.isfinite(chose) & np.isfinite(measured), judged, np.nan)

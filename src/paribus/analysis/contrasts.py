@@ -26,7 +26,7 @@ from paribus.analysis.items import (
 from paribus.analysis.sampling import infer, registered
 from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast, Tested
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import Tried
+from paribus.analysis.tuning import Tuned
 from paribus.numbers import plural
 from paribus.results.curves import Needed, needed, target_axis
 from paribus.statistics import (
@@ -158,11 +158,11 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
 
 
 def contrast_of(
-    table: Table, arm: str, reference: str, endpoint: Endpoint, tried: Tried | None
+    table: Table, arm: str, reference: str, endpoint: Endpoint, tuned: Tuned | None
 ) -> tuple[Contrast, list[LeftOut]]:
     """One contrast of one endpoint, not adjusted yet, and the seeds that it had to leave out.
 
-    `tried` are the tuning trials behind the table (`tried_before`).
+    `tuned` are the tuning trials behind the table (`tuned_before`).
     """
     study, metric = table.results.study, endpoint.metric
     declared, sampled = table.results.metrics[metric], table.sampling(arm, metric)
@@ -210,7 +210,7 @@ def contrast_of(
         censored=censored,
     )
     if not why_not:
-        choice = choice_of(table, tried, {reference: -1.0, arm: 1.0}, metric)
+        choice = choice_of(table, tuned, {reference: -1.0, arm: 1.0}, metric)
         contrast = replace(contrast, choice=choice)
         contrast = replace(contrast, by_run=_infer(table, contrast, endpoint, theirs, ours))
         contrast = _with_items(table, contrast, endpoint)

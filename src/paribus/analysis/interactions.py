@@ -19,17 +19,17 @@ from paribus.analysis.items import Items, Scores, share_step
 from paribus.analysis.sampling import registered
 from paribus.analysis.schema import Contrast, Interacting
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import Tried
+from paribus.analysis.tuning import Tuned
 from paribus.statistics import paired_contrast
 from paribus.study import Interaction, Study
 
 
 def interactions_of(
-    table: Table, contrasts: Sequence[Contrast], tried: Tried | None
+    table: Table, contrasts: Sequence[Contrast], tuned: Tuned | None
 ) -> list[Interacting]:
     """Return every registered interaction on every primary endpoint, adjusted in their family.
 
-    Args: contrasts: those of the study. tried: its tuning trials.
+    Args: contrasts: those of the study. tuned: its tuning.
     """
     study = table.results.study
     effects = {(c.arm, c.metric): c for c in contrasts}
@@ -38,7 +38,7 @@ def interactions_of(
             _interaction(
                 *(table, name, spec),
                 {arm: effects[arm, endpoint.metric] for arm in (*spec.of, *spec.than)},
-                tried,
+                tuned,
             )
             for endpoint in study.judged
             for name, spec in study.interactions.items()
@@ -61,7 +61,7 @@ def _interaction(
     name: str,
     spec: Interaction,
     effects: Mapping[str, Contrast],
-    tried: Tried | None,
+    tuned: Tuned | None,
 ) -> Interacting:
     study, first = table.results.study, next(iter(effects.values()))
     shared = set.intersection(*(set(effect.seeds) for effect in effects.values()))
@@ -82,7 +82,7 @@ def _interaction(
     if interaction.why_not:
         return interaction
     weights = weights_of(study, spec)
-    choice = choice_of(table, tried, weights, first.metric)
+    choice = choice_of(table, tuned, weights, first.metric)
     keywords = registered(study) | {
         "margin": first.margin,
         "family": len(study.interactions) * len(study.judged),

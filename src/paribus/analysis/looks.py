@@ -11,7 +11,7 @@ from paribus.analysis.sampling import REASONS, RESOLVED, plan_of
 from paribus.analysis.schema import Contrast, Stabilities
 from paribus.analysis.side_effects import stabilities_of
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import tried_before
+from paribus.analysis.tuning import tuned_before
 from paribus.comparison import agree
 from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, trials_digest
@@ -71,9 +71,9 @@ def next_look(table: Table) -> Entry | None:
     # Those that stopped before stay what they were; all others are seen at this look.
     controls = tuple(results.controls_among(needed))
     table = replace(table, controls=controls, looks=(*looks, {"contrasts": opened}))
-    alpha, tried = study.inference.alpha, tried_before(table)
+    alpha, tuned = study.inference.alpha, tuned_before(table)
     contrasts = [
-        contrast_of(table, arm, reference, endpoint, tried)[0]
+        contrast_of(table, arm, reference, endpoint, tuned)[0]
         for endpoint in study.judged
         for arm, reference in study.contrasts
     ]

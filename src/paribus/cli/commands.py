@@ -69,9 +69,7 @@ def plan(
     loaded, cost = _cost(loaded, where)
     metrics = _metrics(loaded)
     earlier = analyse(load_results(pilot)) if pilot else None
-    rows = []
-    if earlier or sd is not None or (len(loaded.seeds) > 1 and loaded.contrasts):
-        rows = detectable(loaded, pilot=earlier, sd=sd)
+    rows = detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None else []
     looks = planned_looks(loaded)
     if json:
         seen = [

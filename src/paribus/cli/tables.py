@@ -42,16 +42,15 @@ def design(study: Study, *, only_warnings: bool = False) -> str:
         study=study,
         unreachable=unreachable(study),
         sights=sights(study),
+        least=DESCRIPTIVE_BELOW,
         only_warnings=only_warnings,
     )
 
 
 def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], name: str) -> str:
     """Return the smallest change that the design will see, for each primary endpoint, and by which
-    SD; where none is measured, the pilot that would tell. `name` is what the user called the study.
-    """
+    SD; without an SD, the pilot that would tell. `name` is what the user called the study."""
     first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
-    is_measured = rows and not any(row.kept for row in rows)
     return fill(
         "plan.txt",
         study=study,
@@ -62,7 +61,7 @@ def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], na
         plural=numbers.plural,
         in_sds=least_effect(study, study.inference.alpha / study.family),  # Holm's first step
         test=TESTS[study.inference.test],
-        pilot_seeds=[] if is_measured else list(range(first, first + DESCRIPTIVE_BELOW)),
+        pilot_seeds=[] if rows else list(range(first, first + DESCRIPTIVE_BELOW)),
     )
 
 
@@ -188,7 +187,7 @@ def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Ite
         cells = [
             (
                 *(row.contrast, size(row.sd), row.source, size(row.effect), size(row.margin)),
-                str(row.pairs_for_margin or row.instead or "none"),
+                str(row.pairs_for_margin or "none"),
             )
             for row in rows
             if row.metric == name

@@ -16,7 +16,6 @@ from paribus.decision.evidence import losses_elsewhere, quality_shown
 from paribus.decision.verdict import is_of_text
 from paribus.report.cells import TESTS, change_text, loss_text, size_text
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH
-from paribus.study import values_text
 
 MOST_SEEDS = 5  # that a caution names
 # Findings about finished runs that come after the others.
@@ -267,14 +266,6 @@ def _(c: Context) -> Iterator[str]:
         shared = f"{keys[0]}s" if len(keys) == 1 else "settings"
         yield (
             f"At equal {shared} the change of {c.arm} is {low} to {high}: its sign depends on them."
-        )
-    if tuned.values_differ_untold(*c.pair, c.alpha) and not c.contrast.choice_error:
-        ours, theirs = (f"{c.called[arm]} has {values_text(tuned.chosen[arm])}" for arm in c.pair)
-        n_seeds = len(tuned.points[0].values)
-        do = "does" if n_seeds == 1 else "do"
-        yield (
-            f"{ours}, {theirs}, and {numbers.plural(n_seeds, 'tuning seed')} {do} not tell "
-            "these values apart: part of the change may come from them."
         )
 
 

@@ -410,8 +410,8 @@ def tuning_table(analysis: Analysis) -> Table:
 
 
 def along_table(analysis: Analysis) -> Table:
-    """Return speed-ups, crossings and targets of every contrast that has a curve."""
-    target, rows = analysis.study.facts.target, []
+    """Return speed-ups and crossings of every contrast that has a curve."""
+    rows = []
     for entry in analysis.along:
         places = [(numbers.short(c.at), c.resolved) for c in entry.contrast.crossings]
         crossings = numbers.some([at if resolved else f"({at})" for at, resolved in places])
@@ -424,17 +424,12 @@ def along_table(analysis: Analysis) -> Table:
             _change_label(analysis.study, "speed-up"): speedup,
             "mean curves cross at": crossings or numbers.NONE,
         }
-        if entry.reached is not None:
-            first = entry.reached.first
-            row["reached by"] = f"{first.treatment} and {first.baseline} of {first.n}"
         rows.append(row)
     caption = (
         "Speed-up: the budget that the reference needs to reach a loss over the budget that the "
         "arm needs; the loss is the higher of their two final ones. Crossings in brackets are not "
         "resolved."
     )
-    if target is not None:
-        caption += f" Target: {target:g} nats/token."
     if any(entry.left_out for entry in analysis.along):
         caption += " Points at which the loss of a seed is not finite are excluded."
     return table_of("along", caption, rows)

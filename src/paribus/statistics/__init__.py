@@ -18,7 +18,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | ... and a stage that was not planned? | `Stages`, `error_of_either` |
 | does one arm diverge more often? | `event_rates` |
 | did this run diverge or spike? | `stability_events` |
-| where along training do arms differ? | `curve_contrast`, `which_first` |
+| where along training do arms differ? | `curve_contrast` |
 | how delicate is the learning rate? | `learning_rate_sensitivity` |
 
 >>> from paribus.statistics import paired_contrast
@@ -65,12 +65,10 @@ from .stages import Stages, combined_mcnemar, error_of_either, stage_weights
 from .t_test import TTest, paired_deltas, paired_t, welch
 from .training_curves import (
     CurveContrast,
-    First,
     StabilityEvents,
     curve_contrast,
     learning_rate_sensitivity,
     stability_events,
-    which_first,
 )
 
 __all__ = [
@@ -85,7 +83,6 @@ __all__ = [
     "DecidingTest",
     "Design",
     "EventRates",
-    "First",
     "Interval",
     "Looks",
     "Lord",
@@ -132,5 +129,4 @@ __all__ = [
     "unpaired_contrast",
     "vertex_error",
     "welch",
-    "which_first",
 ]

@@ -17,7 +17,6 @@ from .conventions import (
     ALPHA,
     Result,
 )
-from .proportions import mcnemar
 from .t_test import paired_t
 
 
@@ -151,35 +150,6 @@ def _crossings(at: np.ndarray, mean: np.ndarray, clear: np.ndarray) -> list[Cros
         sides = clear[edges[k] : j], clear[j : edges[k + 2]]
         crossings.append(Crossing(float(place), bool(all(side.any() for side in sides))))
     return crossings
-
-
-@dataclass(frozen=True)
-class First(Result):
-    """Pairs by which of two arms reached a target first.
-
-    Attributes:
-        n: pairs.
-        baseline, treatment: in how many of them each reached it.
-        p_value: of an exact sign test over pairs whose order is known (two-sided). One that reached
-            the target is before one that did not within its budget, however long that would have
-            taken; a pair of which neither reached it, or both with the same, has no order.
-    """
-
-    n: int
-    baseline: int
-    treatment: int
-    p_value: float
-
-
-def which_first(baseline: ArrayLike, treatment: ArrayLike) -> First:
-    """Compare what arms needed to a target, of shape (S,), infinite where it was not reached."""
-    theirs, ours = np.asarray(baseline, dtype=float), np.asarray(treatment, dtype=float)
-    return First(
-        n=ours.size,
-        baseline=int(np.isfinite(theirs).sum()),
-        treatment=int(np.isfinite(ours).sum()),
-        p_value=mcnemar(int((ours > theirs).sum()), int((ours < theirs).sum())),
-    )
 
 
 def learning_rate_sensitivity(final_losses: ArrayLike, initial_loss: float) -> float:
