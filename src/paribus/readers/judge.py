@@ -127,19 +127,17 @@ def make_study(
     scores = [score] if isinstance(score, str) else list(score)
     reading, section, by_label = read_data(data, scores, pair=pair, **options)
     scores = scores or [default_score(reading.runs)]
-    _require_arms(by_label, reading.runs, section.arm)
+    _require_arms(by_label, section.arm)
     baseline = _find_baseline(None if baseline is None else cell_text(baseline), by_label)
-    first, directions = scores[0], _directions(scores, better)
-    known = sorted({name for run in reading.runs for name in run.scores})
-    if lacking := [score for score in scores if score not in known]:
-        raise ParibusError(f"no run has a score '{lacking[0]}': {nearest(lacking[0], known)}")
+    stated = [better] if isinstance(better, str) else list(better or [])
+    stated += [None] * (len(scores) - len(stated))
+    directions = [own or direction(score) for score, own in zip(scores, stated, strict=True)]
+    first = scores[0]
     selection = select_runs(by_label, section, scores, lower=directions[0] == "lower")
     if empty := [label for label, runs in selection.runs.items() if not runs]:
-        if selection.excluded.get(empty[0]):
-            raise ParibusError(f"arm '{empty[0]}' has no run that did not crash", code="too_few")
         raise ParibusError(
-            f"no run of arm '{empty[0]}' has a {first}: an empty cell is a missing score; write "
-            "NaN for a run that diverged, or remove the arm",
+            f"arm '{empty[0]}' has no run with a {first} that did not crash: an empty cell is a "
+            "missing score; write NaN for a run that diverged, or remove the arm",
             code="too_few",
         )
     by_label = selection.runs
@@ -147,15 +145,11 @@ def make_study(
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
     specs: dict[str, dict[str, Any]] = {}
     for score, side in zip(scores, directions, strict=True):
-        values = [
-            [score_of(run, score, section.at_step) for run in own if score in run.scores]
-            for own in by_label.values()
-        ]
-        sds = [
-            np.std(finite, ddof=1)
-            for own in values
-            if len(finite := [x for x in own if math.isfinite(x)]) > 1
-        ]
+        sds = []
+        for own in by_label.values():
+            values = [score_of(run, score, section.at_step) for run in own if score in run.scores]
+            finite = [value for value in values if math.isfinite(value)]
+            sds += [np.std(finite, ddof=1)] if len(finite) > 1 else []
         spread = float(np.median(sds)) if sds else None
         specs[score] = {"better": side, "digits": digits_of(spread)}
     if resolution is not None:
@@ -165,8 +159,7 @@ def make_study(
         specs[first]["by_item"] = True
     elif new_items:
         raise ParibusError(
-            f"a claim about new items takes '{first}' of every run as the mean of the same items; "
-            "name their column with --item, or leave --new-items out"
+            f"--new-items takes a {first} that is the mean of the same items; name --item"
         )
     endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
     if margin is not None:
@@ -177,8 +170,7 @@ def make_study(
         budgets = [name for name in budgets if all(len(spent_by(r, first, name)) for r in runs)]
         if not budgets:
             raise ParibusError(
-                f"no run has a curve of '{first}', so that none is known to come to the target; "
-                "leave --target out, or name the column of steps with --step"
+                f"--target takes a curve of '{first}'; name --step, the column of steps"
             )
         endpoints += [{"metric": budget} for budget in budgets]
     called, arms = {label: label_as_name(label) for label in by_label}, {}
@@ -270,14 +262,10 @@ def default_score(runs: Sequence[Run]) -> str:
     """Return the score that the form of the logs decides by, or the only one that there is."""
     known = sorted({name for run in runs for name in run.scores})
     defaults = {run.decides for run in runs if run.decides in run.scores}
-    if len(defaults) == 1:
-        return defaults.pop()
-    if len(known) == 1:
-        return known[0]
-    if not known:
-        raise ParibusError("no run has a score; name the column of the score, such as --score loss")
+    if len(defaults) == 1 or len(known) == 1:
+        return [*defaults, *known][0]
     raise ParibusError(
-        f"no score is named; say which decides, such as --score {known[0]}: "
+        f"no score is named; say which decides, such as --score {[*known, 'loss'][0]}: "
         f"{some(known, MOST_NAMED)}",
         code="ambiguous",
     )
@@ -286,41 +274,34 @@ def default_score(runs: Sequence[Run]) -> str:
 def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) -> str:
     """Return the label of the baseline. Raises ParibusError."""
     if baseline is None:
-        baseline = next((name for name in BASELINES if name in by_label), "")
-    elif baseline not in by_label:  # as the arm is called here
-        baseline = {label_as_name(label): label for label in by_label}.get(baseline, baseline)
-    if baseline in by_label:
-        return baseline
+        baseline = next((name for name in BASELINES if name in by_label), None)
+    called = {name: label for label in by_label for name in (label_as_name(label), label)}
+    if baseline in called:
+        return called[baseline]
     arms = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
-    if baseline:
-        raise ParibusError(
-            f"baseline '{baseline}' is not an arm; {nearest(baseline, by_label)}; arms and their "
-            f"runs: {arms}",
-            code="unknown",
-        )
+    why = "no baseline is named" if baseline is None else f"baseline '{baseline}' is not an arm"
     raise ParibusError(
-        f"no baseline is named; say --baseline {next(iter(by_label))}, or another of the arms with "
-        f"their runs: {arms}",
+        f"{why}; say --baseline {next(iter(by_label))}, or another of the arms with their runs: "
+        f"{arms}",
         code="ambiguous",
     )
 
 
-def _require_arms(by_label: Mapping[str, list[Run]], runs: Sequence[Run], arm: str) -> None:
+def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
     """Raise ParibusError where runs are not told apart as arms."""
+    ways = "with --arm COLUMN, --arm-from folder, or files as label=PATTERN"
     if nameless := by_label.get(""):
-        known = sorted({name for run in runs for name in run.facts} - {arm})
-        subject = "any run" if len(nameless) == len(runs) else nameless[0].name
+        run = nameless[0]
         raise ParibusError(
-            f"nothing called '{arm}' names the arm of {subject}"
-            + (f": {nearest(arm, known)}" if known else "")
-            + "; say what does with --arm COLUMN, --arm-from folder, or give files as label=PATTERN"
+            f"nothing called '{arm}' names the arm of {run.name}: {nearest(arm, run.facts)}; say "
+            f"what does {ways}",
+            code="ambiguous",
         )
     if len(by_label) == 1:
-        label = next(iter(by_label))
         raise ParibusError(
-            f"all {len(runs)} runs belong to one arm, '{label}', so there is nothing to compare; "
-            "say what distinguishes the arms with --arm, --arm-from or label=PATTERN, or compare "
-            "this arm with a number by --bar"
+            f"all runs belong to one arm, '{next(iter(by_label))}': say what distinguishes arms "
+            f"{ways}, or compare this one with a number by --bar",
+            code="ambiguous",
         )
 
 
@@ -354,18 +335,6 @@ def _find_seeds(
     own = {label: {int(seed_of(run, section)) for run in runs} for label, runs in by_label.items()}
     seeds = sorted(set().union(*own.values()))
     return seeds, {label: [seed for seed in seeds if seed not in own[label]] for label in own}
-
-
-def _directions(scores: Sequence[str], better: Better | Sequence[Better] | None) -> list[Better]:
-    """Return which direction of each score is better. Raises ParibusError."""
-    stated: list[Any] = [better] if isinstance(better, str) else list(better or [])
-    if len(stated) not in (0, 1, len(scores)):
-        raise ParibusError(
-            f"{len(stated)} directions are said, of {plural(len(scores), 'score')}; say --better "
-            "once, of the first, or once for each"
-        )
-    stated += [None] * (len(scores) - len(stated))
-    return [own or direction(score) for score, own in zip(scores, stated, strict=True)]
 
 
 def direction(score: str) -> Better:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
-import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
 from paribus.readers.facts import Fact, Finding, check_facts, find_seed, list_facts, values_of
-from paribus.readers.port import NOT_FINISHED, Columns, Run, cell_text, split_seed
+from paribus.readers.port import NOT_FINISHED, Columns, Run, as_number, cell_text, split_seed
 from paribus.readers.read import Reading, read, split_label
 from paribus.study.runs import RunsSection
 
@@ -46,6 +44,7 @@ TABLES = ("", "table")  # readers of tables, in memory or in a file
 FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
 MOST_NAMED = 20  # runs in an error
 MOST_SHOWN = 5
+ENDS = ("steps", "epoch", "Epoch")  # facts of where runs ended
 
 
 @dataclass
@@ -123,13 +122,13 @@ def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Ru
                     "such rows out"
                 )
         by_label.setdefault(arm_of(run, section), []).append(run)
-    spelt: dict[str, str] = {}
-    for label in by_label:
-        if (earlier := spelt.setdefault(_spell(label), label)) != label:
-            raise ParibusError(
-                f"arms {earlier!a} and {label!a} differ in case or space, or in how a character or "
-                "number is written, alone; give one arm one name"
-            )
+    spelt = {label.strip().casefold(): label for label in by_label}
+    if odd := [label for label in by_label if spelt[label.strip().casefold()] != label]:
+        twin = spelt[odd[0].strip().casefold()]
+        raise ParibusError(
+            f"arms '{odd[0]}' and '{twin}' differ in case or space alone; give one arm one name",
+            code="ambiguous",
+        )
     return by_label
 
 
@@ -142,19 +141,11 @@ def _meet_conditions(runs: Sequence[Run], conditions: Sequence[str]) -> list[Run
         if not (values := sorted(map(cell_text, values_of(kept, name)))):
             known = {fact for run in runs for fact in run.facts}
             raise ParibusError(f"where: no run has '{name}': {nearest(name, known)}")
-        kept = [run for run in kept if _spell(cell_text(run.facts.get(name))) == _spell(value)]
+        wanted = {value, as_number(value)}
+        kept = [run for run in kept if run.facts.get(name) in wanted]
         if not kept:
             raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
     return kept
-
-
-def _spell(label: str) -> str:
-    """Return a label as people see it, without case and space; a number by its value."""
-    with contextlib.suppress(ValueError):
-        if math.isfinite(value := float(label)):
-            return repr(value)
-    seen = unicodedata.normalize("NFKC", label).casefold()
-    return "".join(c for c in seen if not c.isspace() and unicodedata.category(c) != "Cf")
 
 
 def arm_of(run: Run, section: RunsSection) -> str:
@@ -190,52 +181,68 @@ def select_runs(
     lower values of the first score are better. Raises ParibusError for runs that have not finished
     or have no score at the stated step, and for facts by which they cannot be compared.
     """
-    score, complete, findings = scores[0], {}, []
-    for label, runs in by_label.items():
-        # An empty cell of a table is a missing score; a log without one ended before it.
-        missing = dict.fromkeys(
-            run
-            for run in runs
-            if run.reader in TABLES and score not in run.scores and NOT_FINISHED not in run.facts
+    score, findings = scores[0], list[Finding]()
+    frame: Any = pd.DataFrame(
+        [(label, run) for label, runs in by_label.items() for run in runs], columns=["arm", "run"]
+    )
+    known = {name for run in frame.run for name in run.scores}
+    for name in scores:
+        if name not in known:
+            raise ParibusError(f"no run has a score '{name}': {nearest(name, known)}")
+    frame["seed"] = [seed_of(run, section) for run in frame.run]
+    frame["state"] = [str(run.facts.get(NOT_FINISHED, "")) for run in frame.run]
+    frame["has_score"] = [score in run.scores for run in frame.run]
+    # An empty cell of a table is a missing score; a log without one ended before it.
+    is_table = frame.run.map(lambda run: run.reader in TABLES)
+    missing: Any = frame[is_table & ~frame.has_score & (frame.state == "")]
+    if len(missing):
+        text = (
+            f"{_count(missing, frame)} excluded: no {score} in {_name(missing, 3)} (an empty cell "
+            "is a missing score; write NaN for a run that diverged)."
         )
-        complete[label] = [run for run in runs if run not in missing]
-        if missing:
-            text = (
-                f"{len(missing)} of {plural(len(runs), 'run')} of {label} excluded: no {score} in "
-                f"{some([run.name for run in missing], 3)} (an empty cell is a missing score; "
-                "write NaN for a run that diverged)."
-            )
-            findings.append(Finding("no_score", text))
-        seeds = Counter(seed_of(run, section) for run in complete[label])
-        if len(seeds) > 1 and (bare := seeds[""]):
-            text = (
-                f"{bare} of {plural(len(runs), 'run')} of {label} have no seed, and the others do: "
-                "are they rows that sum up others? each counts."
-            )
-            findings.append(Finding("no_seed", text))
+        findings.append(Finding("no_score", text))
+    frame = frame.drop(missing.index)
+    bare = frame[(frame.seed == "") & frame.seed.ne("").groupby(frame.arm).transform("any")]
+    if len(bare):
+        text = (
+            f"{_count(bare, frame)} have no seed, and the others do: are they rows that sum up "
+            "others? each counts."
+        )
+        findings.append(Finding("no_seed", text))
     if section.at_step is not None:
         for name in scores:
-            _require_at_step(complete, name, section.at_step)
-    kept = _drop_failed(complete, score, section, findings)
-    excluded = {label: n for label, runs in complete.items() if (n := len(runs) - len(kept[label]))}
+            _require_at_step(frame, name, section.at_step)
+    frame["value"] = [score_of(run, score, section.at_step) for run in frame.run]
+    kept = _drop_failed(frame, score, section, findings)
+    excluded = frame.drop(kept.index).arm.value_counts().to_dict()
     if section.best_of:
-        kept = _take_best(kept, section, score, lower=lower, findings=findings)
+        kept = _take_best(kept, section.best_of, lower=lower, findings=findings)
+    runs = {label: list(kept.run[kept.arm == label]) for label in by_label}
     facts = []
-    if all(kept.values()):
-        facts = facts_of_runs(kept, section, scores)
-        findings += check_facts(kept, facts, score)
-    for label, runs in kept.items():
-        seeds = [seed_of(run, section) for run in runs]
-        for seed, n in Counter(filter(None, seeds)).items():
-            if n > 1:
-                twins = [run.name for run, own in zip(runs, seeds, strict=True) if own == seed]
-                raise ParibusError(
-                    f"arm '{label}' has {n} runs with seed {seed} ({', '.join(twins[:2])}); remove "
-                    "the duplicates, or name the column that distinguishes the rows: --seed, "
-                    "--step (training steps) or --item (evaluation items)",
-                    code="ambiguous",
-                )
-    return Selection(kept, excluded, facts, findings)
+    if all(runs.values()):
+        facts = facts_of_runs(runs, section, scores)
+        findings += check_facts(runs, facts, score)
+    twins = kept[kept.duplicated(["arm", "seed"], keep=False) & (kept.seed != "")]
+    if len(twins):
+        twins = twins[(twins.arm == twins.arm.iloc[0]) & (twins.seed == twins.seed.iloc[0])]
+        raise ParibusError(
+            f"arm '{twins.arm.iloc[0]}' has {len(twins)} runs with seed {twins.seed.iloc[0]} "
+            f"({_name(twins, 2)}); remove the duplicates, or name the column that distinguishes "
+            "the rows: --seed, --step (training steps) or --item (evaluation items)",
+            code="ambiguous",
+        )
+    return Selection(runs, excluded, facts, findings)
+
+
+def _count(part: Any, frame: Any) -> str:
+    """Return how many of the runs of each arm are in a part, in words."""
+    totals = frame.arm.value_counts()
+    counts = part.arm.value_counts(sort=False).items()
+    return ", ".join(f"{n} of {plural(totals[arm], 'run')} of {arm}" for arm, n in counts)
+
+
+def _name(part: Any, most: int) -> str:
+    return some([run.facts.get("Name") or run.name for run in part.run], most)
 
 
 def facts_of_runs(
@@ -272,135 +279,89 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
     raise ParibusError(f"{run.name} has no score '{name}': {known}")
 
 
-def _require_at_step(by_label: Mapping[str, Sequence[Run]], name: str, step: float) -> None:
+def _require_at_step(frame: Any, name: str, step: float) -> None:
     """Raise ParibusError that names all runs without a score at a stated step."""
-    told = [(label, run) for label, runs in by_label.items() for run in runs if name in run.scores]
-    missing, counts = [], Counter[str]()
-    for label, run in told:
-        if score_of(run, name, step) is None:
+    frame = frame[[name in run.scores for run in frame.run]]
+    missing = frame[[score_of(run, name, step) is None for run in frame.run]]
+    if len(missing):
+        named = []
+        for run in missing.run:
             steps = run.curves[name][:, 0] if name in run.curves else np.array([math.nan])
-            missing.append(f"{run.name} (nearest: {steps[np.abs(steps - step).argmin()]:g})")
-            counts[label] += 1
-    if missing:
-        each = ", ".join(f"{k} of {len(by_label[label])} of {label}" for label, k in counts.items())
+            named.append(f"{run.name} (nearest: {steps[np.abs(steps - step).argmin()]:g})")
         raise ParibusError(
-            f"{len(missing)} of {plural(len(told), 'run')} ({each}) have no {name} at step "
-            f"{step:g}: {some(missing, MOST_NAMED)}; name the column of steps, state a step that "
-            "all runs have, or leave out runs that did not come to it (of one that diverged, NaN "
-            "says so)",
+            f"{_count(missing, frame)} have no {name} at step {step:g}: {some(named, MOST_NAMED)}; "
+            "name the column of steps, state a step that all runs have, or leave out runs that did "
+            "not come to it (of one that diverged, NaN says so)",
             code="missing",
         )
 
 
-def _drop_failed(
-    by_label: Mapping[str, Sequence[Run]],
-    score: str,
-    section: RunsSection,
-    findings: list[Finding],
-) -> dict[str, list[Run]]:
-    """Return the runs of each arm that count.
+def _drop_failed(frame: Any, score: str, section: RunsSection, findings: list[Finding]) -> Any:
+    """Return the runs that count.
 
     A run that had not finished counts if it came as far as the others, if its score is NaN, or if
     the section states that a budget stopped it. Raises ParibusError for any other.
     """
-    every = [(label, run) for label, runs in by_label.items() for run in runs]
-    ends = [run.facts.get("steps") for _, run in every if NOT_FINISHED not in run.facts]
-    last = max((end for end in ends if isinstance(end, float)), default=math.inf)
-
-    def is_finite(run: Run) -> bool:
-        return math.isfinite(score_of(run, score, section.at_step))
-
-    def is_early(run: Run) -> bool:
-        state = run.facts.get(NOT_FINISHED)
-        if state is None or score not in run.scores:
-            return state is not None
-        is_stated = section.at_step is not None and score in run.curves
-        is_short = not is_stated and float(run.facts.get("steps", -math.inf)) < last
-        return is_finite(run) and (is_short or bool(FAILED.search(str(state))))
-
-    early = [(label, run) for label, run in every if is_early(run)]
-    where = ""
-    for name in ("steps", "epoch", "Epoch"):
-        ends = [
-            value
-            for value in values_of((run for _, run in every), name)
-            if isinstance(value, float)
-        ]
-        if len(ends) > 1 and not where:
-            where = f", at {name.rstrip('s').lower()} {min(ends):g} to {max(ends):g}"
-    stopped = [(label, run) for label, run in early if score in run.scores]
-    if section.stopped_early == "ok" and stopped:
-        states = some(list(dict.fromkeys(str(run.facts[NOT_FINISHED]) for _, run in stopped)))
+    end = frame.run.map(lambda run: run.facts.get("steps", math.nan)).astype(float)
+    last = end[frame.state == ""].max()
+    is_stated = frame.run.map(lambda run: section.at_step is not None and score in run.curves)
+    is_short = ~is_stated & (end.fillna(-math.inf) < (math.inf if math.isnan(last) else last))
+    is_finite = np.isfinite(frame.value)
+    is_early = is_finite & (is_short | frame.state.str.contains(FAILED))
+    is_early = (frame.state != "") & (is_early | ~frame.has_score)
+    stopped = frame[is_early & frame.has_score]
+    ends = [f"{name} {min(at):g} to {max(at):g}" for name in ENDS if (at := _values(frame, name))]
+    where = f", at {ends[0]}" if ends else ""
+    if section.stopped_early == "ok" and len(stopped):
         text = (
-            f"{len(stopped)} of {plural(len(every), 'run')} are {states}, and count as stated: "
-            f"their budget stopped them{where}."
+            f"{len(stopped)} of {plural(len(frame), 'run')} are {some(stopped.state.unique())}, "
+            f"and count as stated: their budget stopped them{where}."
         )
-        of_arms = list(dict.fromkeys(label for label, _ in stopped))
-        if len(of_arms) < len(by_label):
-            text += f" All are of {some(of_arms)}: does the change make runs slower, or fail?"
+        if stopped.arm.nunique() < frame.arm.nunique():
+            of_arms = some(stopped.arm.unique())
+            text += f" All are of {of_arms}: does the change make runs slower, or fail?"
         findings.append(Finding("stopped_by_budget", text))
-        early = [(label, run) for label, run in early if score not in run.scores]
+        is_early &= ~frame.has_score
     if section.crashed == "exclude":
-        lost = {run for _, run in early}
-        return {
-            label: [run for run in runs if run not in lost and is_finite(run)]
-            for label, runs in by_label.items()
-        }
-    if early:
-        each = [
-            f"{run.facts.get('Name') or run.name} is {run.facts[NOT_FINISHED]}"
-            + (f" at step {run.facts['steps']:g}" if "steps" in run.facts else "")
-            + ("" if score in run.scores else f" and has no {score}")
-            for _, run in early
-        ]
+        return frame[~is_early & is_finite]
+    if is_early.any():
+        early = frame[is_early]
         raise ParibusError(
-            f"{len(each)} of {plural(len(every), 'run')} had not finished{where}: "
-            f"{some(each, MOST_SHOWN)}; exclude them with --crashed exclude, wait for them to "
+            f"{len(early)} of {plural(len(frame), 'run')} are {some(early.state.unique())}{where}: "
+            f"{_name(early, MOST_SHOWN)}; exclude them with --crashed exclude, wait for them to "
             "finish, or pass --stopped-early ok if a budget common to all runs stopped them; write "
             "NaN as the score of a run that diverged",
             code="unfinished",
         )
-    return {label: list(runs) for label, runs in by_label.items()}
+    return frame
 
 
-def _take_best(
-    by_label: Mapping[str, Sequence[Run]],
-    section: RunsSection,
-    score: str,
-    *,
-    lower: bool,
-    findings: list[Finding],
-) -> dict[str, list[Run]]:
+def _values(frame: Any, name: str) -> list[float]:
+    """Return the numbers of a fact, where runs differ in it."""
+    values = [value for value in values_of(frame.run, name) if isinstance(value, float)]
+    return values if len(values) > 1 else []
+
+
+def _take_best(frame: Any, name: str, *, lower: bool, findings: list[Finding]) -> Any:
     """Return of each arm and seed the run with the best finite score over a fact.
 
     Raises ParibusError if arms have different numbers of values to choose from.
     """
-    name = section.best_of
-    sizes = {label: len(values_of(runs, name)) for label, runs in by_label.items()}
-    if not any(sizes.values()):
-        known = {fact for runs in by_label.values() for run in runs for fact in run.facts}
+    values = frame.run.map(lambda run: run.facts.get(name))
+    sizes = values.groupby(frame.arm).nunique()
+    if not sizes.any():
+        known = {fact for run in frame.run for fact in run.facts}
         raise ParibusError(f"best_of: no run has '{name}': {nearest(name, known)}")
-    if len(set(sizes.values())) > 1:
+    if sizes.nunique() > 1:
         each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
         raise ParibusError(
             f"best_of: arms have different numbers of {name} to choose from ({each}), which "
             "favours the arm with more; give every arm the same number"
         )
-
-    def rank(run: Run) -> float:
-        value = score_of(run, score, section.at_step)
-        return math.inf if math.isnan(value) else value if lower else -value
-
-    kept = {}
-    for label, runs in by_label.items():
-        best: dict[str, Run] = {}
-        for run in runs:
-            seed = seed_of(run, section)
-            best[seed] = min(best.get(seed, run), run, key=rank)
-        kept[label] = list(best.values())
     text = (
-        f"The best {name} of {max(sizes.values())} was chosen by the score itself, for each seed: "
-        "both arms look better than they are, and the error of choosing is in no interval."
+        f"The best {name} of {sizes.max()} was chosen by the score itself, for each seed: both "
+        "arms look better than they are, and the error of choosing is in no interval."
     )
     findings.append(Finding("chosen_by_score", text))
-    return kept
+    rank = (frame.value if lower else -frame.value).fillna(math.inf)
+    return frame.loc[rank.groupby([frame.arm, frame.seed], sort=False).idxmin()]
