@@ -88,8 +88,12 @@ def _execute(task: Task, context: Context) -> Any:
         study = parse_study(arguments["study"], folder=Path(order.folder))
     else:
         study = study_of(order, Path(task.home) if task.home and order.stages else None)
+    if kind == "train" and study.resources.devices > 1:
+        from paribus.engine.execution.ranks import train_over
+
+        return train_over(study.resources.devices, task, context)
     if kind == "train":
-        return train(study, task, context)
+        return train_stack(study, task, context)
     results = ResultsFolder(Path(task.home or order.results))
     device, graphs = device_of(context, study), not order.settings["eager"]
     if kind == "describe":
@@ -121,20 +125,6 @@ def _execute(task: Task, context: Context) -> Any:
             again = repeat_steps(study, trial, dataset, device, arguments["steps"], graphs=graphs)
             return dict(zip(("elsewhere", "differs_at", "differs"), again, strict=True))
     raise ValueError(f"nobody does {task}")
-
-
-def train(study: Study, task: Task, context: Context) -> None:
-    """Train the trials of a task; over several devices, in a process for each.
-
-    Raises Left if the process was asked to leave before the end.
-    """
-    size = study.resources.devices
-    if size == 1:
-        train_stack(study, task, context)
-        return
-    from paribus.engine.execution.ranks import train_over
-
-    train_over(size, task, context)
 
 
 def train_stack(study: Study, task: Task, context: Context, ranks: Ranks | None = None) -> None:
