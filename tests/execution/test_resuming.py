@@ -224,17 +224,10 @@ def test_weights_are_kept_on_the_way_whatever_happens_to_the_run(
         np.testing.assert_array_equal(values, after_four[f"weights/{name}"])
 
     sets = [second.read_weights(4), second.read_weights(6), second.read_weights()]
-    mean = second.read_weights(average_last=3)
-    for name, values in mean.items():
-        exact = np.mean([np.float64(one_set[name]) for one_set in sets], axis=0)
-        assert values.dtype == np.float32
-        np.testing.assert_array_equal(values, exact.astype(np.float32))
     assert_equal(second.read_weights(6), sets[1])
     assert_equal(second.read_weights(8), sets[2])  # the last step
     with pytest.raises(ParibusError, match="kept before the last: 2, 4, 6"):
         second.read_weights(5)
-    with pytest.raises(ParibusError, match="3 sets of weights up to step 4"):
-        second.read_weights(4, average_last=3)
 
     flip(second.path / "weights-4.safetensors", -1)
     with pytest.raises(ParibusError, match=r"weights-4.safetensors was changed"):

@@ -57,9 +57,6 @@ def test_standard_tasks_are_registered_and_part_of_macro_accuracy(results):
     piqa = tasks["standard"]["piqa"]
     assert piqa["dataset"] == "baber/piqa" and piqa["documents"] == 2
     assert len(piqa["data_sha256"]) == 64 and isinstance(piqa["version"], int | float)
-    assert registered["families"]["tasks"] == [
-        f"{task}: rmsnorm against baseline" for task in ("typo", *ASKED)
-    ]
     for trial in results.trials.values():  # asked of the very data that were registered
         assert trial["tasks"]["pins"]["tasks"]["piqa"] == piqa
         assert trial["tasks"]["pins"]["suite_sha256"] == tasks["suite_sha256"]

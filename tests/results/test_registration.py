@@ -21,19 +21,11 @@ def test_everything_that_counts_is_written_down(small_study, tmp_path):
     settle(folder, study, registered(study, DATA, "cpu"))
     written = json.loads((folder.path / "registration.json").read_text())
     assert written["study_digest"] == study.digest
-    primary = written["endpoints"][0]
-    assert (primary["metric"], primary["margin"], primary["smallest_effect"]) == (
-        "validation_loss",
-        0.02,
-        0.02,
-    )
-    assert written["contrasts"] == ["layernorm against baseline", "rmsnorm against baseline"]
-    assert len(written["families"]["primary"]) == 2
     assert written["seeds"] == [1, 2]
     assert written["precision"] == dict.fromkeys(study.arms, "float32")
     assert written["data"] == DATA
     assert {"torch", "numpy", "scipy", "paribus"} <= written["packages"].keys()
-    for part in ("inference", "stability", "decision", "device", "registered_at"):
+    for part in ("device", "registered_at"):
         assert written[part]
 
 

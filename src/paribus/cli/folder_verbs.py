@@ -13,7 +13,6 @@ from rich.markup import escape
 
 from paribus.cli.options import (
     CREW,
-    AverageLast,
     Crew,
     Folder,
     Json,
@@ -160,7 +159,6 @@ def evaluate(
     standard: bool = False,
     data: Path | None = None,
     step: Step = None,
-    average_last: AverageLast = 1,
     where: Crew = CREW,
     json: Json = False,
     trust: Trust = False,
@@ -190,7 +188,6 @@ def evaluate(
         kind="standard" if standard else "own",
         data=data,
         step=step,
-        average_last=average_last,
         **where.options(),
         trust=trust,
     )
@@ -268,7 +265,6 @@ def export(
     trial: str,
     folder: Path | None = None,
     step: Step = None,
-    average_last: AverageLast = 1,
     trust: Trust = False,
 ) -> None:
     """Write a trained model as a Hugging Face folder.
@@ -283,7 +279,7 @@ def export(
     arm, _, seed = trial.rpartition("/seed-")
     if not arm or not seed.isdecimal():
         raise ParibusError(f"--trial '{trial}' must be ARM/seed-N, such as layernorm/seed-1")
-    options = {"folder": folder, "step": step, "average_last": average_last, "trust": trust}
+    options = {"folder": folder, "step": step, "trust": trust}
     written = export_trial(results, arm, int(seed), out, **options)
     show_path(f"exported: {written}")
 

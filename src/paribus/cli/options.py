@@ -38,9 +38,6 @@ ResultsPath = Annotated[
 Step = Annotated[
     int | None, Parameter(help="Weights kept after this step (training.keep) in place of the last.")
 ]
-AverageLast = Annotated[
-    int, Parameter(help="Average this many kept sets of weights, up to that step.")
-]
 Trust = Annotated[
     bool, Parameter(help="Run the custom code that a results folder names; read that code first.")
 ]

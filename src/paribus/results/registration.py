@@ -39,7 +39,6 @@ from paribus.study import (
 )
 from paribus.study.custom_code import SOURCES, own_files, source_name
 from paribus.study.importing import EXAMPLES
-from paribus.study.tuning import CHOSEN
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 from paribus.version import VERSION
 
@@ -93,34 +92,18 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of it that follows from the study, its task suite and its looks."""
-    contrasts = [f"{arm} against {reference}" for arm, reference in study.contrasts]
-    secondary = [endpoint for endpoint in study.endpoints if not endpoint.primary]
-    families = {
-        "primary": [endpoint.metric for endpoint in study.judged],
-        "secondary": [endpoint.metric for endpoint in secondary],
-        "tasks": task_names(tasks),
-    }
-    first, tuning = study.inference.first_stage_weight, study.tuning
+    """Return the part of it that follows from the study, its task suite and its looks.
+
+    The digest fixes arms, endpoints, margins, tests, rule and plan of tuning: study.json has them.
+    """
+    first = study.inference.first_stage_weight
     weights = [round(math.sqrt(share), 12) for share in (first, 1 - first)]
     return {
         "study_digest": study.digest,
         "seeds": list(study.seeds),
-        "endpoints": [endpoint.model_dump(mode="json") for endpoint in study.endpoints],
-        "contrasts": contrasts,
-        "families": {
-            family: [f"{name}: {contrast}" for name in names for contrast in contrasts]
-            for family, names in families.items()
-        },
         "tasks": tasks,
         "looks": looks,
         "stages": {"seeds": list(study.stages), "weights": weights} if study.stages else {},
-        "inference": study.inference.model_dump(mode="json"),
-        "stability": study.stability.model_dump(mode="json"),
-        "decision": study.decision.model_dump(mode="json", exclude={"unreachable"}),
-        "tuning": {}
-        if tuning is None
-        else tuning.model_dump(mode="json", exclude={CHOSEN}) | {"candidates": tuning.candidates},
         **records_of(study).registered(study),
     }
 

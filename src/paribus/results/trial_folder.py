@@ -88,53 +88,12 @@ class TrialFolder(Folder):
         content = safetensors.numpy.save(dict(weights), metadata={"format": "pt"})
         write_bytes(self.path / weights_file(step), content)
 
-    def read_weights(
-        self, step: int | None = None, *, average_last: int = 1
-    ) -> dict[str, np.ndarray]:
-        """Return the trained weights by parameter name.
+    def read_weights(self, step: int | None = None) -> dict[str, np.ndarray]:
+        """Return the trained weights by parameter name, or those after `step`, if it was kept
+        (`training.keep`, `keep_every`). Raises ParibusError."""
+        import safetensors.numpy  # of the engine: what reads a finished study does without
 
-        Args:
-            step: those after this step instead, if it was kept (`training.keep`, `keep_every`).
-            average_last: the mean of so many sets: that one, and the kept ones before it. It is
-                taken in float64 and rounded once to the type of the weights.
-        """
-        chosen = self.require_weights(step, average_last)
-        weights = self._read_weights(chosen[0])
-        if len(chosen) == 1:
-            return weights
-        total = {name: values.astype(np.float64) for name, values in weights.items()}
-        for each in chosen[1:]:  # one at a time is in memory, besides the sum
-            for name, values in self._read_weights(each).items():
-                total[name] += values
-        return {name: (total[name] / len(chosen)).astype(weights[name].dtype) for name in total}
-
-    def require_weights(self, step: int | None, average_last: int) -> list[int | None]:
-        """Return the steps whose weights `read_weights` takes, None for the last; raises as it
-        does."""
-        if not self.has_weights:
-            raise ParibusError(
-                f"trial {self.label} has no weights, because its folder is an archive or a round "
-                "of tuning; use the results folder of the run, or run the study again",
-                code="missing",
-            )
-        kept = [*self.kept_steps, None]
-        if step is not None and step == self.read_json("trial.json").get("iterations"):
-            step = None
-        sets = kept[: kept.index(step) + 1] if step in kept else []
-        if not 1 <= average_last <= len(sets):
-            known = ", ".join(map(str, kept[:-1])) or "none"
-            raise ParibusError(
-                f"trial {self.label} does not have {average_last} sets of weights up to step "
-                f"{step or 'the last'}; kept before the last: {known}. Name steps in training.keep "
-                "before the study is run",
-                code="missing",
-            )
-        return sets[-average_last:]
-
-    def _read_weights(self, step: int | None) -> dict[str, np.ndarray]:
-        import safetensors.numpy
-
-        path = self.path / weights_file(step)
+        path = self.path / weights_file(self.require_weights(step))
         try:
             return safetensors.numpy.load_file(regular_path(path, WEIGHTS_BYTES))
         except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
@@ -142,6 +101,26 @@ class TrialFolder(Folder):
                 f"{path} does not hold weights ({error}); delete {self.path} and run again",
                 code="changed",
             ) from None
+
+    def require_weights(self, step: int | None) -> int | None:
+        """Return the step whose weights `read_weights` takes, None for the last; raises as it
+        does."""
+        if not self.has_weights:
+            raise ParibusError(
+                f"trial {self.label} has no weights, because its folder is an archive or a round "
+                "of tuning; use the results folder of the run, or run the study again",
+                code="missing",
+            )
+        if step is None or step == self.read_json("trial.json").get("iterations"):
+            return None
+        if step not in self.kept_steps:
+            known = ", ".join(map(str, self.kept_steps)) or "none"
+            raise ParibusError(
+                f"trial {self.label} has no weights of step {step}; kept before the last: {known}. "
+                "Name steps in training.keep before the study is run",
+                code="missing",
+            )
+        return step
 
     @property
     def kept_steps(self) -> list[int]:

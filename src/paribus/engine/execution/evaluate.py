@@ -60,7 +60,6 @@ def evaluate(
     kind: Kind = "own",
     data: str | os.PathLike[str] | None = None,
     step: int | None = None,
-    average_last: int = 1,
     workers: int | None = None,
     device: Device = "auto",
     trust: bool = False,
@@ -76,8 +75,7 @@ def evaluate(
         kind: "own" tasks are made from the validation text, "standard" ones are the harness's.
         data: where copies of the standard tasks' data sets lie (see
             `paribus.engine.evaluation.harness.standard`); None fetches them from the hub.
-        step, average_last: which weights answer, as for `TrialFolder.read_weights`; by default the
-            trained ones.
+        step: whose kept weights answer; by default the trained ones.
         workers, device, backend: as for `run`.
         trust: run the custom code that the folder names, if it names any.
 
@@ -102,10 +100,10 @@ def evaluate(
     }
     if kind == "standard":
         request["data"] = os.fspath(Path(data).absolute()) if data else None
-    if step is not None or average_last != 1:
-        request["weights"] = {"step": step, "average_last": average_last}
+    if step is not None:
+        request["weights"] = {"step": step}
         for trial in loaded.finished:
-            trial.require_weights(step, average_last)
+            trial.require_weights(step)
     with folder.lock():
         if kind == "own":
             suite = _suite(study, folder)

@@ -41,7 +41,6 @@ def export_trial(
     *,
     folder: Where | None = None,
     step: int | None = None,
-    average_last: int = 1,
     trust: bool = False,
 ) -> Path:
     """Write the trained model of (arm, seed) to the new folder `out`, in Hugging Face's format.
@@ -55,7 +54,6 @@ def export_trial(
             results folder keeps, or the current one. The text is read for its vocabulary and custom
             parts are copied; the digests of both must be those in the records.
         step: Step whose weights are exported; by default the last.
-        average_last: Number of kept weights that are averaged, as in `TrialFolder.read_weights`.
         trust: Run the custom code that the results folder names, if any.
 
     Returns `out`. Its logits are those of our own model up to float32 rounding. Raises ParibusError
@@ -78,8 +76,8 @@ def export_trial(
     is_plain = is_gpt2(setting) or is_llama(setting)
     record = loaded.trials[trial.arm, trial.seed]
     code = {} if is_plain else remote_code(setting, Path(folder), trial.label, record)
-    weights = trial.read_weights(step, average_last=average_last)
-    readme = _readme(loaded, trial, step, average_last)
+    weights = trial.read_weights(step)
+    readme = _readme(loaded, trial, step)
     with whole_folder(out) as partial:
         config, tensors = hugging_face_model(setting, dataset.vocab_size, weights)
         # Set also without such a token: the default may be a token of another vocabulary.
@@ -138,20 +136,19 @@ def _dataset(results: Results, trial: TrialFolder, setting: Setting, folder: Pat
     return dataset
 
 
-def _readme(results: Results, trial: TrialFolder, step: int | None, average_last: int) -> str:
+def _readme(results: Results, trial: TrialFolder, step: int | None) -> str:
     """Return what the folder says of itself: which trial it is, and how to load it."""
     study, record = results.study, results.trials[trial.arm, trial.seed]
     setting = study.setting(trial.arm)
     is_plain = is_gpt2(setting) or is_llama(setting)
     loss = trial.read_json("evaluation.json")["validation_loss"]
-    steps = [each or record["iterations"] for each in trial.require_weights(step, average_last)]
     facts = {
         "study": f"{study.name}: {study.question or study.title or ''}",
         "differs from its reference in": "; ".join(
             f"`{key}`: {theirs} → {ours}"
             for key, (theirs, ours) in study.differences(trial.arm).items()
         ),
-        "weights": f"{'mean of those ' if len(steps) > 1 else ''}after step {str(steps)[1:-1]}",
+        "weights": f"after step {step or record['iterations']}",
         "training tokens": f"{record['tokens']:,}",
         "validation loss after the last step": ""
         if loss is None
