@@ -142,10 +142,6 @@ def infinite(path: Path) -> None:
         ),
         (edit("registration.json", lambda r: r.update(number=2)), "registration-1.json is missing"),
         (
-            edit("registration.json", lambda r: r["inference"].update(alpha=0.4)),
-            "inference is not what the study gives",
-        ),
-        (
             edit("analysis.json", lambda a: a["contrasts"][0].update(holm_p=0.5)),
             r"analysis.json is not what the records give: contrasts\.0\.holm_p",
         ),

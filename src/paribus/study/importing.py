@@ -22,7 +22,6 @@ from paribus.explain import explain
 from paribus.search_path import add_own_folder
 from paribus.untrusted_io import is_regular
 
-STUDY_FOLDER = "the study's folder"  # where relative paths start, as a rule
 EXAMPLES = Path(__file__).resolve().with_name("examples")  # studies that ship, and their code
 
 
@@ -32,11 +31,10 @@ def load_own(
     kind: str,
     wanted: type | Callable[[object], bool],
     folder: Path,
-    start: str = STUDY_FOLDER,
 ) -> Any:
     """Return what `path` names, if it is wanted: of a class, or what a function says so of.
 
-    `where`, `kind` and `start` are for the errors. Raises ParibusError.
+    `where` and `kind` are for the errors. Raises ParibusError.
     """
 
     def is_wanted(value: object) -> bool:
@@ -45,7 +43,7 @@ def load_own(
     module_name, colon, name = path.partition(":")
     if not colon or not name:
         raise ParibusError(f"{where} must be 'package.module:name' or 'file.py:name'")
-    module = _load(module_name, folder, where, start)
+    module = _load(module_name, folder, where)
     value = getattr(module, name, None)
     if is_wanted(value):
         return value
@@ -67,24 +65,16 @@ def own_file(name: str, folder: Path) -> Path:
     return shipped.get(name, file) if not is_regular(file) else file
 
 
-def function_or(kind: type) -> Callable[[object], bool]:
-    """Return what `load_own` takes where a plain function stands for a `kind`."""
-    return lambda value: (
-        isinstance(value, kind) or (callable(value) and not isinstance(value, type))
+def no_file(where: str, file: Path) -> ParibusError:
+    """Return the error for a missing file of the user's own, with the nearest beside it."""
+    known = [sibling.name for sibling in file.parent.glob("*.py") if sibling != file]
+    hint = f": {nearest(file.name, known)}" if known else ""
+    return ParibusError(
+        f"{where}: no file {file}{hint}; paths start at the study's folder", code="missing"
     )
 
 
-def no_file(where: str, file: Path, start: str = STUDY_FOLDER) -> ParibusError:
-    """Return the error for a file of the user's own that is not there, with the nearest beside it.
-
-    `start` says where relative paths start.
-    """
-    known = [sibling.name for sibling in file.parent.glob("*.py") if sibling != file]
-    hint = f": {nearest(file.name, known)}" if known else ""
-    return ParibusError(f"{where}: no file {file}{hint}; paths start at {start}", code="missing")
-
-
-def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
+def _load(name: str, folder: Path, where: str) -> ModuleType:
     try:
         if not name.endswith(".py"):
             return importlib.import_module(name)
@@ -104,7 +94,7 @@ def _load(name: str, folder: Path, where: str, start: str) -> ModuleType:
             raise
         return module
     except FileNotFoundError:
-        raise no_file(where, folder / name, start) from None
+        raise no_file(where, folder / name) from None
     except ParibusError:
         raise
     except (Exception, SystemExit) as error:  # one that exits would end the command in silence

@@ -306,72 +306,43 @@ def _problems(study: Study) -> Iterator[str]:
     """Yield what parts of a study say against each other, a line each."""
     yield from _unknown_names(study)
     yield from plan_problems(study.plan, study.stages, study.seeds)
-    if not study.is_paired:
-        yield from _unpaired_problems(study)
     if study.tuning is not None:
         arms = {name: arm.set for name, arm in study.arms.items()}
         yield from tuning_problems(study.tuning, study.seeds, arms, study.format.tuning_problem)
-    yield from _interaction_problems(study)
-    if study.resources != Resources() and study.trainer != STACKED:
+    paired = {
+        "looks": study.plan,
+        "a second stage": study.stages,
+        "tuning": study.tuning,
+        "interactions": study.interactions,
+        f"trainer '{STACKED}'": study.trainer == STACKED,
+    }
+    if not study.is_paired and (needs := [name for name, stated in paired.items() if stated]):
         yield (
-            f"[resources] is of the trainer '{STACKED}', and this study's is '{study.trainer}'; "
-            "what that one takes is in its own section"
+            f'{" and ".join(needs)} need pairs, and inference.test = "welch_t" has none; state '
+            'test = "paired_t" if runs of one seed share data and initial values'
         )
+    if study.interactions and study.plan:
+        yield "interactions do not go with looks; state seeds as a list"
+    if study.resources != Resources() and study.trainer != STACKED:
+        yield f"[resources] is of the trainer '{STACKED}', and this study's is '{study.trainer}'"
     yield from _endpoint_problems(study)
 
 
 def _unknown_names(study: Study) -> Iterator[str]:
     if len(set(study.seeds)) < len(study.seeds):
         yield f"seeds {list(study.seeds)} name one twice; each seed is one trial"
-    known_arm = f"in arms {sorted(study.arms)}"
     if study.baseline not in study.arms:
         yield (
             f"baseline '{study.baseline}' is not an arm; add [arms.{study.baseline}], or name the "
             f'one that the others are compared with: baseline = "{next(iter(study.arms))}"'
         )
-    named = [arm.reference for arm in study.arms.values() if arm.reference]
-    named += [
-        arm
-        for interaction in study.interactions.values()
-        for arm in (*interaction.of, *interaction.than)
-    ]
-    for arm in named:
+    references = [arm.reference for arm in study.arms.values() if arm.reference]
+    sides = [arm for each in study.interactions.values() for arm in (*each.of, *each.than)]
+    for arm in (*references, *sides):
         if arm not in study.arms:
-            yield f"arm '{arm}' is not {known_arm}: {nearest(arm, study.arms)}"
-
-
-def _unpaired_problems(study: Study) -> Iterator[str]:
-    if study.trainer == STACKED:
-        yield (
-            'inference.test = "welch_t" is of runs that share nothing; trials of one seed here '
-            'have the same batches and initial values: test = "paired_t" sees more'
-        )
-    paired = {
-        "looks": study.plan,
-        "a second stage": study.stages,
-        "tuning": study.tuning,
-        "interactions": study.interactions,
-    }
-    if needs := [name for name, stated in paired.items() if stated]:
-        yield (
-            f'{" and ".join(needs)} need pairs, and inference.test = "welch_t" has none; state '
-            'test = "paired_t" if runs of one seed share data and initial values'
-        )
-
-
-def _interaction_problems(study: Study) -> Iterator[str]:
-    for name, interaction in study.interactions.items():
-        idle = [arm for arm in (*interaction.of, *interaction.than) if study.reference(arm) is None]
-        if idle:
-            yield (
-                f"interactions.{name} names '{idle[0]}', which is compared with nothing and "
-                "has no effect; name arms that have a reference"
-            )
-    if study.interactions and study.plan:
-        yield (
-            "interactions do not go with looks, which end each arm at another number of "
-            "seeds; state seeds as a list"
-        )
+            yield (f"arm '{arm}' is not in arms {sorted(study.arms)}: {nearest(arm, study.arms)}")
+        elif arm in sides and study.reference(arm) is None:
+            yield f"interactions name '{arm}', which is compared with nothing and has no effect"
 
 
 def _endpoint_problems(study: Study) -> Iterator[str]:
@@ -389,21 +360,17 @@ def _endpoint_problems(study: Study) -> Iterator[str]:
                 "difference that matters, such as margin = 0.02"
             )
         if endpoint.smallest_effect is not None and not endpoint.primary:
-            yield (
-                f"'{endpoint.metric}' has smallest_effect = {endpoint.smallest_effect:g} and no "
-                "verdict; mark it primary = true, or leave smallest_effect out"
-            )
-    benefit, why = study.decision.benefit, ""
-    if benefit is None:
+            yield f"'{endpoint.metric}' has smallest_effect; mark it primary = true, or remove that"
+    if (benefit := study.decision.benefit) is None:
         return
     if benefit not in metrics:
-        why = f"is not an endpoint of the study: {nearest(benefit, metrics)}"
-    elif benefit in primary:
-        why = "is primary, and its verdict asks that it is no worse; name another endpoint"
-    elif study.plan:
-        why = "does not go with looks, which end before it is shown; state seeds as a list"
-    if why:
-        yield f"decision.benefit = '{benefit}' {why}"
+        hint = nearest(benefit, metrics)
+        yield f"decision.benefit = '{benefit}' is not an endpoint of the study: {hint}"
+    if benefit in primary or study.plan:
+        yield (
+            f"decision.benefit = '{benefit}' must be an endpoint that is not primary, in a study "
+            "without looks"
+        )
 
 
 def first_stage(study: Study) -> Study:

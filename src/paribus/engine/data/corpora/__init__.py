@@ -18,7 +18,7 @@ from paribus.engine.data.pieces import Document, Piece, documents, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import require_declared
-from paribus.study.importing import function_or, load_own
+from paribus.study.importing import load_own
 
 # (the `data` table of the study, the folder where its relative paths start) -> documents
 Read = Callable[[Data, Path], Iterable[Document]]
@@ -86,7 +86,11 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
 
 def _own(path: str, folder: Path) -> Corpus:
     """Return the user's own corpus, a `Corpus` or a function of (data, folder), by import path."""
-    own = load_own(path, f"data.corpus = '{path}'", "corpus", function_or(Corpus), folder)
+
+    def is_corpus(value: object) -> bool:
+        return isinstance(value, Corpus) or (callable(value) and not isinstance(value, type))
+
+    own = load_own(path, f"data.corpus = '{path}'", "corpus", is_corpus, folder)
     if not isinstance(own, Corpus):
         own = Corpus(path, frozenset(SOURCE_KEYS), own)
 
