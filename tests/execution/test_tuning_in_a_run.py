@@ -174,7 +174,7 @@ def test_test_part_missing(tuned, tmp_path, monkeypatch):
     (verdict,) = decide(analyse(opened))
     assert verdict.outcome == "INVALID"
     assert "is evaluated on the test part" in verdict.evidence.invalid
-    assert "the test part was opened, on 20" in analyse(opened).text
+    assert "the test part, which was opened on 20" in analyse(opened).text
     assert "still sealed" not in analyse(opened).text
     registered = json.loads((copy / "registration.json").read_text())
     # The study has one seed, which is too few for a stage and would be the first reason.
