@@ -102,6 +102,7 @@ SMALL: dict[str, Any] = {
     "model": {"n_layer": 2, "n_head": 2, "d_model": 16},
     "training": {"iterations": 8, "batch_size": 4},
     "tasks": {"names": []},
+    "evaluation": {"every": 0},
     "stability": {"smoothing_steps": 2, "median_steps": 3, "spike_steps": 2},
     "arms": {
         "baseline": {},

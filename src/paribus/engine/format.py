@@ -247,7 +247,7 @@ def _require_curve(evaluation: Evaluation, arm: str, iterations: int) -> None:
             "evaluation.every, the steps between two points",
             code="missing",
         )
-    if every is not None and not 1 <= iterations // every <= MOST_POINTS:
+    if isinstance(every, int) and not 1 <= iterations // every <= MOST_POINTS:
         raise ParibusError(
             f"evaluation.every = {every} of the {iterations:,} iterations of arm '{arm}' gives "
             f"{iterations // every:,} points; set a number for 1 to {MOST_POINTS:,}"

@@ -16,6 +16,8 @@ def curve_steps(study: Study, arm: str) -> tuple[int, ...]:
     every, setting = study.evaluation.every, study.setting(arm)
     if every is None:
         return ()
+    if every == "tenth":
+        every = max(1, min(study.setting(name).budget_iterations for name in study.arms) // 10)
     size, last = setting.training.largest_batch, setting.iterations
     regular = range(0, setting.budget_iterations, every)
     return tuple(dict.fromkeys([*(setting.step_with(k * size) for k in regular), last]))

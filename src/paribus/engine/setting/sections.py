@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from paribus.engine.setting.bounds import MOST_SHOTS, MOST_TOKENS
-from paribus.study.base import MOST_ENTRIES, MOST_STEPS, Seed, Spec, Steps
+from paribus.study.base import MOST_ENTRIES, MOST_STEPS, Seed, Spec
 
 Paths = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
 Every = Annotated[int, Field(ge=0, le=MOST_STEPS)]
+CurveEvery = Annotated[Every | Literal["tenth"] | None, AfterValidator(lambda every: every or None)]
 Shots = Annotated[int, Field(ge=0, le=MOST_SHOTS)]
 
 
@@ -36,9 +37,9 @@ class Evaluation(Spec):
     overlap: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of a window that serves as context only when `bits_per_byte` is measured again, to show
     the cost of windows without overlap."""
-    every: Steps | None = None
+    every: CurveEvery = "tenth"
     """Steps between two points of the held-out loss curve, which has a point before the first step
-    and after the last. None measures no curve."""
+    and after the last; "tenth" is a tenth of the shortest arm's steps. 0 measures no curve."""
     curve_tokens: Annotated[int, Field(gt=0, le=MOST_TOKENS)] = 2**13
     """Tokens of the validation text, from its start, that each point is measured on."""
     target: Annotated[float, Field(gt=0)] | None = None
