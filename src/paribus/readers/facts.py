@@ -7,6 +7,8 @@ its values differ within and between arms says what follows:
     environment   differs between arms exactly as the arm does: confounded, a caution.
     evaluation    differs anywhere: the scores cannot be compared, refused.
     seed, identifier, time, outcome: may differ.
+
+The scores and curves themselves may show that runs differ in more: last steps, repeated steps.
 """
 
 from __future__ import annotations
@@ -16,16 +18,20 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+import pandas as pd
 
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
 from paribus.readers.port import Run, Value
 
 MOST_VALUES = 4  # of a fact that a message names
+MOST_ARMS = 4
+LEAST_EQUAL = 3  # values; fewer may be equal by chance
 LEAST_CLIMB = 3  # rows
 KINDS = Path(__file__).with_name("kinds.toml")
 WORDS = {kind: frozenset(words) for kind, words in tomllib.loads(KINDS.read_text()).items()}
@@ -295,3 +301,77 @@ def _middle(values: Iterable[float | None]) -> float:
 
 def _as_text(value: Value | None) -> str:
     return f"{value:g}" if isinstance(value, float) else f"{value!s:.40}"
+
+
+def check_values(arms: Arms, score: str, at_step: float | None) -> list[Finding]:
+    """Return what the curves of `score` show of runs that are compared, by arm."""
+    every = [run for runs in arms.values() for run in runs]
+    findings = []
+    scores = {arm: {run.scores.get(score, math.nan) for run in runs} for arm, runs in arms.items()}
+    for first, second in combinations(arms, 2):
+        equal = [value for value in scores[first] & scores[second] if _is_fine(value)]
+        if len(equal) >= LEAST_EQUAL:
+            text = (
+                f"{first} and {second} have {len(equal)} values of {score} in common, such as "
+                f"{equal[0]:g}: did the change take effect?"
+            )
+            findings.append(Finding("equal_arms", text))
+            break
+    for arm, runs in arms.items():
+        ends = [(run.facts.get("steps"), run.facts.get("planned_steps")) for run in runs]
+        early = [(a, b) for a, b in ends if isinstance(a, float) and isinstance(b, float) and a < b]
+        if early:
+            text = (
+                f"{len(early)} of {plural(len(runs), 'run')} of {arm} stopped before the last step "
+                "that was planned, such as at {:,g} of {:,g}: the score there counts."
+            )
+            findings.append(Finding("stopped_early", text.format(*early[0])))
+    repeated = []
+    for run in every:
+        if len(curve := run.curves.get(score, ())):
+            step = curve[-1, 0] if at_step is None else at_step
+            values = set(map(repr, curve[curve[:, 0] == step, 1].tolist()))
+            repeated += [(run.name, step, len(values))] if len(values) > 1 else []
+    if repeated:
+        source, step, n = repeated[0]
+        text = (
+            f"{len(repeated)} of {plural(len(every), 'run')} have several values of {score} at the "
+            f"step that counts, such as {source} with {n} at step {step:g}: the last in the file "
+            "is taken. Do steps begin again in each epoch or after a restart, are rows of several "
+            "kinds, or is the best checkpoint evaluated at the end?"
+        )
+        findings.append(Finding("repeated_steps", text))
+    # Tables are warned about when they are read.
+    if cut := [run for run in every if "cut" in run.facts and run.reader != "table"]:
+        named = some([f"{run.source} ({run.facts['cut']})" for run in cut], 1)
+        text = f"{len(cut)} of {plural(len(every), 'run')} are of logs that are cut, such as"
+        findings.append(Finding("cut", f"{text} {named}."))
+    return findings + (_check_lengths(arms, score) if at_step is None else [])
+
+
+def _check_lengths(arms: Arms, score: str) -> list[Finding]:
+    """Warn if the scores, or else the runs, ended at different steps."""
+    every = [(arm, run) for arm, runs in arms.items() for run in runs]
+    for name in (score, ""):  # of runs without its curve, where they ended
+        ends = [
+            (arm, run.curves[name][-1, 0] if name in run.curves else run.facts.get("steps"))
+            for arm, run in every
+        ]
+        frame = pd.DataFrame(ends, columns=["arm", "end"]).dropna()
+        if frame.end.nunique() > 1:
+            break
+    else:
+        return []
+    spans = frame.groupby("arm", sort=False).end.agg(["min", "max"]).itertuples()
+    each = [f"{arm} {low:,g}" + f" to {high:,g}" * (high > low) for arm, low, high in spans]
+    shown = ", ".join(each[:MOST_ARMS]) + (" ..." if len(each) > MOST_ARMS else "")
+    text = (
+        f"Scores are those of the last step logged, which differs: {shown}. A history that was "
+        "sampled lacks its end: export all of it, or state --at-step."
+    )
+    return [Finding("other_lengths", text)]
+
+
+def _is_fine(value: float) -> bool:
+    """Return whether a value has more than three digits, so that it hardly repeats by chance."""
+    return math.isfinite(value) and float(f"{value:.3g}") != value

@@ -13,7 +13,7 @@ import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
-from paribus.readers.facts import Finding
+from paribus.readers.facts import Finding, check_values
 from paribus.readers.port import Run
 from paribus.readers.read import Reading, files_at
 from paribus.readers.select import (
@@ -25,7 +25,6 @@ from paribus.readers.select import (
     seed_of,
     select_runs,
 )
-from paribus.readers.values import check_units, check_values
 from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
 from paribus.results.curves import LossCurve
 from paribus.results.judged_files import digests, known_before, name_of
@@ -105,12 +104,6 @@ class Runs:
         for trial in trials:
             arms.setdefault(trial[0], []).append(by_trial[trial])
         selection.findings += check_values(arms, score, section.at_step)
-        for name, spec in section.scores.items():
-            values = {
-                arm: [score_of(r, name, section.at_step) for r in runs if name in r.scores]
-                for arm, runs in arms.items()
-            }
-            selection.findings += check_units(values, name, spec.better)
         every = [by_trial[trial] for trial in trials]
         _require_same_items(study, every)
         budgets = _least_budgets(study, every)
