@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from paribus.engine.data import load_dataset
-from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.steps import build_stack
 from paribus.engine.ops import identity
 from paribus.engine.ops.kernels import causal_attention as kernel
 from paribus.study import load_study

@@ -28,9 +28,8 @@ from typing import Any
 import torch
 
 from paribus.engine.data import Dataset, load_dataset
-from paribus.engine.machine.assembly import build_stack
-from paribus.engine.machine.clock import step_time
 from paribus.engine.machine.environment import choose_device, native_precision, prepare
+from paribus.engine.machine.steps import build_stack, step_time
 from paribus.engine.setting import with_precision
 from paribus.study import Study, load_study
 

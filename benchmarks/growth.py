@@ -175,7 +175,7 @@ def one_step(changes: dict[str, Any]) -> dict[str, Any]:
 
     from paribus.engine.cost import flops_per_token
     from paribus.engine.data import load_dataset
-    from paribus.engine.machine.assembly import build_stack
+    from paribus.engine.machine.steps import build_stack
     from paribus.engine.setting import with_precision
     from paribus.study import load_study
 

@@ -87,8 +87,8 @@ def train_paribus(precision: str | None, steps: int, start: object, seconds: obj
     import torch
 
     from paribus.engine.data import load_dataset
-    from paribus.engine.machine.assembly import build_stack
     from paribus.engine.machine.environment import native_precision, prepare
+    from paribus.engine.machine.steps import build_stack
     from paribus.engine.setting import with_precision
     from paribus.study import load_study
 

@@ -72,7 +72,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
 ROOMS = ("data", "evaluation", "model", "ops", "probes", "tasks", "training")
 TRAINS_AND_MEASURES = (
     *(f"engine/{room}" for room in ROOMS),
-    *("engine/execution/trial", "engine/machine/assembly.py", "engine/observation.py"),
+    *("engine/execution/trial", "engine/machine/steps.py", "engine/observation.py"),
     *("engine/rows.py", "rng.py"),
 )
 

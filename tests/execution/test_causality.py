@@ -19,7 +19,7 @@ from paribus.engine.evaluation.causality import (
 )
 from paribus.engine.execution.trial.record import record
 from paribus.engine.execution.trial.trial import Stack
-from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.steps import build_stack
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder

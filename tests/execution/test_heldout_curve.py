@@ -11,7 +11,7 @@ from paribus.engine.cost import flops_per_token
 from paribus.engine.data import load_dataset
 from paribus.engine.evaluation import evaluate_on
 from paribus.engine.execution.trial.heldout_curve import UNITS, HeldOutCurve
-from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.steps import build_stack
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder

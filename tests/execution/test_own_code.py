@@ -9,7 +9,7 @@ import torch
 import paribus
 from paribus.engine.data import FIRST_DIGEST, extend_digest, load_dataset, step_batch
 from paribus.engine.execution.trial.trial import identity
-from paribus.engine.machine.assembly import build_stack
+from paribus.engine.machine.steps import build_stack
 
 OWN = """
 from helper import rate

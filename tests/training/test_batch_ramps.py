@@ -38,10 +38,6 @@ def test_sizes_by_hand():
     assert (found.iterations, found.budget_iterations, found.tokens) == (13, 8, 64 * 16)
     doubling = setting_of({"from": 1, "to": 4, "until": 0.5, "shape": "doubling"}, 8)
     assert sizes(doubling) == [1] * 8 + [2] * 4 + [4] * 4
-    # 2 windows until 8 of 64, 4 until 24, 6 until 32.
-    stairs = setting_of({**RAMP, "shape": [[0.125, 4], [0.375, 6]]}, 8)
-    assert sizes(stairs) == [2] * 4 + [4] * 5 + [6] * 2 + [8] * 3  # a 4 is what is left of 28
-    assert sizes(setting_of({**RAMP, "shape": []}, 8)) == [2] * 16 + [8] * 4
     # What is left over is a step of its own, in its place: 6 of 40 - 4 - 6, and 2 of 40 - 6.
     assert sizes(setting_of({"from": 4, "to": 8, "until": 0.2}, 5)) == [4, 6, 6, 8, 8, 8]
     assert sizes(setting_of({"from": 6, "to": 8, "until": 0.1}, 5)) == [2, 6, 8, 8, 8, 8]
@@ -123,7 +119,6 @@ def test_a_ramp_agrees_in_stacks_and_micro_batches(trainer_of):
     column = list(together.columns).index("batch_size")
     assert found[0, :, column].tolist() == sizes(together.setting)
     doubling: dict[str, Any] = {BATCH: {**RAMP, "shape": "doubling"}}
-    assert trainer_of([2], {BATCH: {**RAMP, "shape": [[0.25, 4]]}}).setting.iterations == 8
     whole, again = (
         trainer_of([2], doubling),
         trainer_of([2], doubling | {"training.micro_batch": 2}),

@@ -88,7 +88,7 @@ def test_one_expert_is_the_mlp(trainer_of):
         if "down_bias" in name:
             assert not values.any()
             weights[name] = weights.pop(name.replace("down_bias", "down.bias"))[None]
-    one.load({name: weights[name] for name in one.parameters(0)})
+    one.replicas.load(0, {f"weights/{name}": weights[name] for name in one.parameters(0)})
     steps, others = train(one, 8)[0], train(plain, 8)[0]
     np.testing.assert_allclose(steps[:, 0], others[:, 0], rtol=0, atol=1e-5)
     ours = steps[0]

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation import causality, evaluate_on, own_measures
 from paribus.engine.evaluation.causality import seeded
-from paribus.engine.machine.assembly import build_stack
 from paribus.engine.machine.environment import environment
+from paribus.engine.machine.steps import build_stack
 from paribus.engine.model import GPT, build_model, load_parameters, require_initializers
 from paribus.engine.setting import Setting, rows_of
-from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
+from paribus.engine.training import GRAPHED_STEPS, WEIGHTS, ReplicaState, Trainer
 from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import find_loss
 from paribus.engine.training.schedules import Schedules
@@ -69,10 +69,10 @@ def check_arm(
             again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
             require_initializers(model, again, setting)
         _require_shapes(model, setting, dataset.vocab_size)
-        weights, warnings = _try_steps(study, arm, dataset, device, stack_size, own, graphs)
+        weights = _try_steps(study, arm, dataset, device, stack_size, own, graphs)
         load_parameters(model, weights)  # after a step no gain is zero any more
         _try_model(study, arm, dataset, model)
-        return warnings
+        return []
     except ParibusError as error:
         if type(error) is not ParibusError or where in str(error):
             raise
@@ -95,10 +95,10 @@ def _try_steps(
     R: int,
     own: Sequence[str],
     graphs: bool,
-) -> tuple[dict[str, np.ndarray], list[str]]:
+) -> dict[str, np.ndarray]:
     """Make a step of R replicas, and again from the same state beside other neighbours.
 
-    Returns (the weights of the first replica after a step, warnings).
+    Returns the weights of the first replica after a step.
     """
     setting = study.setting(arm)
     rate = min(setting.training.optimizer.learning_rate, TAME_RATE)
@@ -120,7 +120,7 @@ def _try_steps(
                 code="own_code",
             )
     after, weights = stack.state(0), stack.parameters(0)
-    warnings = _update_warnings(stack, start[0], after)
+    _require_finite(stack, after)
     stack.restore([start[0], *map(_broken, start[1:])])
     with seeded(1):
         stack.step()
@@ -139,7 +139,7 @@ def _try_steps(
         )
     for _ in range(GRAPHED_STEPS if device.type == "cuda" and graphs else 0):
         stack.step()
-    return weights, warnings
+    return weights
 
 
 def _broken(state: ReplicaState) -> ReplicaState:
@@ -151,14 +151,8 @@ def _broken(state: ReplicaState) -> ReplicaState:
     return replace(state, arrays=arrays)
 
 
-def _update_warnings(stack: Trainer, before: ReplicaState, after: ReplicaState) -> list[str]:
-    """Return a warning of a loss that is not finite.
-
-    Raises ParibusError if the optimizer makes weights not finite though loss and gradient are.
-    """
-    row = dict(zip(stack.columns, after.arrays[MEASURED][0], strict=False))
-    if not np.isfinite([row["train_loss"], row.get("train_objective", 0.0)]).all():
-        return ["the loss of a first step is not finite; its trials diverge"]
+def _require_finite(stack: Trainer, after: ReplicaState) -> None:
+    """Raise ParibusError if weights are not finite after a step, though loss and gradient are."""
     broken = [name for name, x in after.arrays.items() if not np.isfinite(x).all()]
     weights = [name for name in broken if name.startswith(f"{WEIGHTS}/")]
     if weights and after.diverged_at is None:
@@ -166,7 +160,6 @@ def _update_warnings(stack: Trainer, before: ReplicaState, after: ReplicaState) 
             f"the optimizer makes {some(weights)} not finite, though loss and gradient are",
             code="own_code",
         )
-    return []
 
 
 def _try_model(study: Study, arm: str, dataset: Dataset, model: GPT) -> None:

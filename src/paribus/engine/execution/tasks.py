@@ -19,7 +19,7 @@ from paribus.engine.execution.trial.evaluation import (
 )
 from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine import environment
-from paribus.engine.machine.clock import step_time
+from paribus.engine.machine.steps import step_time
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.store import DATA

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from paribus.engine.data import Dataset, batch
-from paribus.engine.machine.clock import timed
+from paribus.engine.machine.steps import timed
 from paribus.engine.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.engine.setting import Ramp
 from paribus.engine.training import GRAPHED_STEPS, Trainer

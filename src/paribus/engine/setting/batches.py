@@ -7,7 +7,6 @@ in the same order, so that an arm with a ramp and one without see the same seque
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -27,7 +26,6 @@ from paribus.explain import explain
 from paribus.study.base import Spec
 
 Share = Annotated[float, Field(gt=0, le=1)]
-Point = Annotated[tuple[Share, Batch], Field(strict=False)]
 NUMBER = TypeAdapter(Annotated[Batch, Field(strict=True)])
 
 
@@ -43,11 +41,8 @@ class Ramp(Spec):
     """
     until: Share
     """Share of the tokens after which the batch has grown."""
-    shape: Literal["linear", "doubling"] | Annotated[tuple[Point, ...], Field(strict=False)] = (
-        "linear"
-    )
-    """`linear` in tokens; `doubling` after equal shares of them; or intermediate sizes with the
-    share of the tokens at which each begins: `[[0.05, 8], [0.1, 12]]`."""
+    shape: Literal["linear", "doubling"] = "linear"
+    """`linear` in tokens, or `doubling` after equal shares of them."""
 
     def __hash__(self) -> int:
         return hash((self.first, self.to, self.until, self.shape))
@@ -59,14 +54,6 @@ class Ramp(Spec):
                 f"a ramp from {self.first} to {self.to} does not grow; set a smaller `from`, or "
                 "batch_size as one number"
             )
-        if not isinstance(self.shape, str):
-            points = [(0.0, self.first), *self.shape, (self.until, self.to)]
-            if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(points)):
-                raise ValueError(
-                    f"shape = {[list(point) for point in self.shape]} does not grow, from a share "
-                    f"of 0 with {self.first} windows to {self.until:g} with {self.to}: list both "
-                    "in rising order"
-                )
         if self.shape == "doubling" and self.first << self._doublings != self.to:
             raise ValueError(
                 f"no number of doublings leads from {self.first} to {self.to}; set `to` to "
@@ -85,10 +72,7 @@ class Ramp(Spec):
         """
         if self.shape == "doubling":
             return self.first << int(share * self._doublings)
-        if self.shape == "linear":
-            return int(self.first + (self.to - self.first) * share) // unit * unit
-        tokens = share * self.until + 1e-9  # tolerates the rounding of the division
-        return max((size for start, size in self.shape if start <= tokens), default=self.first)
+        return int(self.first + (self.to - self.first) * share) // unit * unit
 
 
 def _number_or_ramp(value: Any) -> int | Ramp:

@@ -161,7 +161,7 @@ class Training(Grown):
     of a step."""
     batch_size: BatchSize = 16
     """Windows of a step; or a ramp, `{ from = 4, to = 16, until = 0.3 }`, whose `shape` is
-    "linear", "doubling", or intermediate sizes: `[[0.05, 8], [0.1, 12]]`."""
+    "linear" or "doubling"."""
     micro_batch: Batch | None = None
     """Windows in memory at once, if a batch does not fit: gradients of the parts are added. It must
     divide `batch_size`; a ramp grows by multiples of it."""
@@ -190,11 +190,8 @@ class Training(Grown):
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:
-        sizes, batch = [self.largest_batch], self.batch_size
-        if isinstance(batch, Ramp):
-            sizes.append(batch.first)
-            sizes += [] if isinstance(batch.shape, str) else [size for _, size in batch.shape]
-        for size in sizes:
+        first = [self.batch_size.first] if isinstance(self.batch_size, Ramp) else []
+        for size in (self.largest_batch, *first):
             if self.micro_batch and size % self.micro_batch:
                 raise ValueError(
                     f"micro_batch = {self.micro_batch} does not divide {size} of batch_size; the "

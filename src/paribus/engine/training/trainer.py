@@ -16,7 +16,7 @@ Axes: R replicas, B batch, T time, C measured columns.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +36,6 @@ from paribus.engine.training.safeguards import Divergence, LossScaling, clip_fac
 from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import (
     MEASURED,
-    WEIGHTS,
     Measured,
     ReplicaState,
     require_shapes,
@@ -197,12 +196,6 @@ class Trainer:
     def batch_digests(self) -> list[str]:
         """Each replica's running digest of its batches so far."""
         return self._feed.digests
-
-    def load(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Set the weights of every replica, by parameter name."""
-        arrays = {f"{WEIGHTS}/{name}": values for name, values in weights.items()}
-        for replica in range(len(self.seeds)):
-            self.replicas.load(replica, arrays)
 
     def parameters(self, replica: int) -> dict[str, np.ndarray]:
         """Return the weights of a replica as they are evaluated now, by parameter name."""

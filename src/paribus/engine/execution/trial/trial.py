@@ -21,9 +21,8 @@ from paribus.engine.execution.trial.checkpoints import (
 )
 from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
 from paribus.engine.execution.trial.record import record
-from paribus.engine.machine.assembly import build_stack
-from paribus.engine.machine.clock import wait
 from paribus.engine.machine.environment import environment, free_unused
+from paribus.engine.machine.steps import build_stack, wait
 from paribus.engine.training import ReplicaState, Trainer
 from paribus.errors import ParibusError
 from paribus.files import remove_folder

@@ -1,22 +1,54 @@
-"""Wall-clock times of computations on a device, which works on while Python goes ahead."""
+"""Stacks of a study's trials on a device of this machine, and the time of their steps."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 
 from paribus.engine.cost import StepTime
 from paribus.engine.data import Dataset
-from paribus.engine.machine.assembly import build_stack
-from paribus.engine.training import GRAPHED_STEPS
+from paribus.engine.probes import study_probes
+from paribus.engine.setting import Setting
+from paribus.engine.training import GRAPHED_STEPS, Trainer
 from paribus.study import Study
+
+if TYPE_CHECKING:
+    from paribus.engine.training.ranks import Ranks
 
 Result = TypeVar("Result")
 TIMED_STEPS = 3
+
+
+def build_stack(
+    study: Study,
+    setting: Setting | Sequence[Setting],
+    seeds: Sequence[int],
+    dataset: Dataset,
+    device: torch.device,
+    *,
+    strict: bool = True,
+    graphs: bool = True,
+    ranks: Ranks | None = None,
+) -> Trainer:
+    """Return a stack as every trial has it: the study's custom parts and probes; with `ranks`, one
+    trial over several devices."""
+    return Trainer(
+        setting,
+        seeds,
+        dataset,
+        folder=study.folder,
+        device=device,
+        probes=study_probes(study),
+        strict=strict,
+        graphs=graphs,
+        ranks=ranks,
+        devices=study.resources.devices,
+        checkpointing=study.resources.checkpoint_activations,
+    )
 
 
 def wait(device: torch.device) -> None:
