@@ -114,7 +114,7 @@ def test_what_decides_is_the_test_over_all_looks(looked):
 
 
 def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp_path):
-    plan = {"looks": [5, 6, 8], "futility": 0.0}
+    plan = {"looks": [5, 6, 8]}
     judged = [
         {"metric": "validation_loss", "primary": True, "margin": 0.01},
         {"metric": "validation_accuracy", "primary": True, "margin": 0.0001},
@@ -184,7 +184,7 @@ def test_looks_that_trials_contradict_are_invalid(looked, key):
     else:
         said = first["contrasts"]["center"]
         if key == "decision":
-            said["decision"] = "futility"
+            said["decision"] = "broken"
         else:
             said["endpoints"]["validation_loss"][key] = 0.5
     folder = ResultsFolder(looked.path)
@@ -202,21 +202,6 @@ def test_a_changed_record_of_looks_is_refused(looked):
         load_results(looked.path)
 
 
-def test_futility_stops_what_has_no_prospect_and_can_be_turned_off(small_study, tmp_path):
-    for futility, decision in ((0.9, "futility"), (0.0, "continue")):
-        study = small_study(arms=ARMS, seeds=LOOKS | {"futility": futility})
-        wide = losses({}, spread=0.2)
-        path = tmp_path / f"r{futility}"
-        results = write_results(path, study, wide, skip=study.trials[4 * 5 :])
-        entry = next_look(Table.of(results))
-        assert {said["decision"] for said in entry["contrasts"].values()} == {decision}
-        chances = [
-            said["endpoints"]["validation_loss"]["predictive_power"]
-            for said in entry["contrasts"].values()
-        ]
-        assert all(0 <= chance < 0.9 for chance in chances)
-
-
 def test_an_arm_that_diverges_in_every_seed_goes_on_until_that_is_shown(small_study, tmp_path):
     """Five pairs cannot show harm (McNemar's p is 0.06); eight can (0.008)."""
     study = small_study(arms=ARMS, seeds=LOOKS)
@@ -229,11 +214,10 @@ def test_an_arm_that_diverges_in_every_seed_goes_on_until_that_is_shown(small_st
 
 
 def test_what_is_registered_of_a_plan(small_study):
-    study = small_study(arms=ARMS, seeds=LOOKS | {"spending": "pocock"})
+    study = small_study(arms=ARMS, seeds=LOOKS)
     registered = boundaries(study)
-    assert registered["looks"] == [5, 6, 8] and registered["spending"] == "pocock"
-    assert registered["simulation"].keys() == {"seed", "studies"}
-    plan = Looks((5, 6, 8), "pocock")
+    assert registered["looks"] == [5, 6, 8]
+    plan = Looks((5, 6, 8))
     for m in (1, 2, 3):
         expected = [b.nominal_p for b in plan.boundaries(0.05 / m)]
         assert registered["effect"][str(m)] == pytest.approx(expected, rel=1e-5)

@@ -36,7 +36,7 @@ def looked(tmp_path_factory):
         arms=ARMS,
         endpoints=ENDPOINTS,
         training={"iterations": 16, "batch_size": 4, "optimizer": {"learning_rate": 1e-2}},
-        seeds={"looks": [5, 6], "futility": 0.0, "spending": "pocock"},
+        seeds={"looks": [5, 6]},
         tasks={"names": []},
     )
 

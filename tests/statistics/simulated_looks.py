@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from paribus.statistics import Looks, holm, predictive_power
+from paribus.statistics import Looks, holm
 
 STUDIES = 20_000
 SEED = 20_261_123
@@ -53,7 +53,6 @@ def characteristics(
     endpoints: int = 1,
     alpha: float = 0.05,
     margin: float | None = None,
-    futility: float = 0.0,
     studies: int = STUDIES,
 ) -> Characteristics:
     """Simulate studies of normal differences under a plan.
@@ -66,7 +65,6 @@ def characteristics(
         endpoints: E, on which every contrast is judged: it goes on until none of them is open, and
             each that is resolved stays as it was.
         margin: of equivalence, in the same SDs; None where it is not tested.
-        futility: a contrast stops where its predictive power is below it.
     """
     means = np.array(effects)
     rng = np.random.default_rng([SEED, *looks.pairs])
@@ -89,10 +87,7 @@ def characteristics(
         same_p = np.where(tested, _equivalence(looks, k, mean, error, margin), same_p)
         effect, same = holm(p) <= alpha, holm(same_p) <= alpha
         resolved |= tested & (effect | same)
-        closed = resolved
-        if futility and pairs < looks.pairs[-1]:
-            closed = resolved | (_chance(looks, k, mean, error, effect, alpha, margin) < futility)
-        stops = going & closed.reshape(*going.shape, endpoints).all(axis=2)
+        stops = going & resolved.reshape(*going.shape, endpoints).all(axis=2)
         pairs_used[stops] = pairs
         going &= ~stops
     return Characteristics(
@@ -115,29 +110,3 @@ def _equivalence(
     if margin is None:
         return np.ones_like(mean)
     return looks.level(k, stdtr(looks.pairs[k] - 1, (np.abs(mean) - margin) / error))
-
-
-def _chance(
-    looks: Looks,
-    k: int,
-    mean: np.ndarray,
-    error: np.ndarray,
-    effect: np.ndarray,
-    alpha: float,
-    margin: float | None,
-) -> np.ndarray:
-    """Predictive power of every hypothesis, each at its level of Holm's method now."""
-    left = np.maximum(1, (~effect).sum(axis=1))
-    chance = np.empty_like(mean)
-    for n_open in np.unique(left).tolist():
-        rows = left == n_open
-        chance[rows] = predictive_power(
-            n=looks.pairs[k],
-            mean=mean[rows],
-            standard_error=error[rows],
-            looks=looks,
-            look=k,
-            alpha=alpha / n_open,
-            margin=margin,
-        )
-    return chance

@@ -11,10 +11,8 @@ from scipy.stats import norm
 from paribus.statistics import (
     Looks,
     OneLook,
-    detectable_effect,
     holm,
     paired_t,
-    predictive_power,
 )
 from paribus.statistics.looks import _boundary_table, running_sums, t_statistics
 
@@ -26,11 +24,10 @@ MANY = 10_000  # pairs of a look, where t is normal
 QUICK = 2**18  # simulated studies, where a test needs no more
 
 # Critical values of z, two-sided level .05 (one-sided .025), equal spacing: as R's ldbounds and
-# rpact ("asOF", "asP") print them.
+# rpact ("asOF") print them.
 PUBLISHED = {
-    ("obrien_fleming", 5): (4.8769, 3.3569, 2.6803, 2.2898, 2.0310),
-    ("pocock", 5): (2.4380, 2.4268, 2.4101, 2.3966, 2.3859),
-    ("obrien_fleming", 3): (3.7103, 2.5114, 1.9930),
+    5: (4.8769, 3.3569, 2.6803, 2.2898, 2.0310),
+    3: (3.7103, 2.5114, 1.9930),
 }
 
 SLOW = pytest.mark.slow
@@ -66,13 +63,13 @@ def normal_boundaries(fractions, spent):
     return found
 
 
-@pytest.mark.parametrize(("spending", "n_looks"), PUBLISHED)
-def test_boundaries_at_many_pairs_are_the_published_ones(spending, n_looks):
-    looks = Looks(tuple(MANY * k for k in range(1, n_looks + 1)), spending, studies=QUICK)
+@pytest.mark.parametrize("n_looks", PUBLISHED)
+def test_boundaries_at_many_pairs_are_the_published_ones(n_looks):
+    looks = Looks(tuple(MANY * k for k in range(1, n_looks + 1)), studies=QUICK)
     ours = [-ndtri(boundary.nominal_p / 2) for boundary in looks.boundaries(0.05)]
-    assert ours == pytest.approx(PUBLISHED[spending, n_looks], abs=0.02)
+    assert ours == pytest.approx(PUBLISHED[n_looks], abs=0.02)
     oracle = normal_boundaries(looks.fractions, looks.spent(0.025))
-    assert oracle == pytest.approx(PUBLISHED[spending, n_looks], abs=0.0002)
+    assert oracle == pytest.approx(PUBLISHED[n_looks], abs=0.0002)
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.05 / 3])
@@ -91,7 +88,7 @@ def test_boundaries_at_few_pairs_agree_with_exact_integration():
     alone, B is Beta(n / 2, m / 2), a^2 = n / (n + m) and b^2 = m / (n + m).
     """
     n, m, level = 5, 4, 0.025
-    looks = Looks((n, n + m), "pocock")
+    looks = Looks((n, n + m))
     first, second = (boundary.t for boundary in looks.boundaries(2 * level))
     w = [t / math.sqrt(t * t + df) for t, df in ((first, n - 1), (second, n + m - 1))]
     nodes, weights = np.polynomial.legendre.leggauss(300)
@@ -115,21 +112,19 @@ def test_boundaries_at_few_pairs_agree_with_exact_integration():
 
 
 def test_the_first_boundary_is_exact_and_no_boundary_is_below_what_it_spends():
-    for spending in ("obrien_fleming", "pocock"):
-        looks = Looks((5, 8, 12, 20), spending, studies=QUICK)
-        for alpha in (0.5, 0.05, 0.001, 1e-7):
-            found = looks.boundaries(alpha)
-            assert found[0].nominal_p == pytest.approx(found[0].spent, rel=0.01)
-            added = np.diff([0.0, *(boundary.spent for boundary in found)])
-            for boundary, least in zip(found, added, strict=True):
-                assert boundary.nominal_p >= least * 0.98
-                assert boundary.nominal_p <= boundary.spent * 1.02
-            assert found[-1].spent == pytest.approx(alpha)
+    looks = Looks((5, 8, 12, 20), studies=QUICK)
+    for alpha in (0.5, 0.05, 0.001, 1e-7):
+        found = looks.boundaries(alpha)
+        assert found[0].nominal_p == pytest.approx(found[0].spent, rel=0.01)
+        added = np.diff([0.0, *(boundary.spent for boundary in found)])
+        for boundary, least in zip(found, added, strict=True):
+            assert boundary.nominal_p >= least * 0.98
+            assert boundary.nominal_p <= boundary.spent * 1.02
+        assert found[-1].spent == pytest.approx(alpha)
 
 
-@pytest.mark.parametrize("spending", ["obrien_fleming", "pocock"])
-def test_boundaries_rise_with_the_level_and_levels_invert_them(spending):
-    looks = Looks((5, 8, 12, 20), spending, studies=QUICK)
+def test_boundaries_rise_with_the_level_and_levels_invert_them():
+    looks = Looks((5, 8, 12, 20), studies=QUICK)
     levels = np.geomspace(1e-12, 0.299, 400)
     for k in range(4):
         bounds = np.array([looks.bound(k, level) for level in levels])
@@ -151,14 +146,14 @@ def test_one_look_is_the_test_itself():
 @pytest.mark.parametrize("contrasts", [pytest.param(1, marks=SLOW), 2, pytest.param(3, marks=SLOW)])
 def test_the_error_is_held_whatever_stops(contrasts):
     """100,000 studies without an effect, arms sharing a baseline: differences drawn one by one,
-    boundaries from running sums. Stopped for effects alone, and for all three reasons."""
+    boundaries from running sums. Stopped for effects alone, and for equivalence too."""
     studies = 100_000
     error = 3.5 * math.sqrt(0.05 * 0.95 / studies)
     plain = characteristics(OURS, (0.0,) * contrasts, studies=studies)
-    stops = characteristics(OURS, (0.0,) * contrasts, margin=0.6, futility=0.2, studies=studies)
+    stops = characteristics(OURS, (0.0,) * contrasts, margin=0.6, studies=studies)
     assert plain.any_effect < 0.05 + error
     assert stops.any_effect < 0.05 + error
-    assert stops.pairs[0] < plain.pairs[0] - 2
+    assert stops.pairs[0] < plain.pairs[0]
     if contrasts == 1:
         assert plain.any_effect > 0.05 - error  # nothing is given away
 
@@ -168,7 +163,7 @@ def test_what_an_early_look_rejects_is_kept_and_the_error_is_held(effects):
     """Two contrasts on two endpoints: each goes on until both endpoints are resolved, and passes
     the level of what was rejected on (Maurer and Bretz 2013). One true effect, or none."""
     studies = 20_000
-    found = characteristics(OURS, effects, endpoints=2, margin=0.3, futility=0.05, studies=studies)
+    found = characteristics(OURS, effects, endpoints=2, margin=0.3, studies=studies)
     assert found.any_false_effect < 0.05 + 3.5 * math.sqrt(0.05 * 0.95 / studies)
     assert found.any_false_effect > 0.02
     if effects[0]:
@@ -179,7 +174,7 @@ def test_what_an_early_look_rejects_is_kept_and_the_error_is_held(effects):
 
 
 def test_equivalence_over_looks_holds_its_level_at_the_margin():
-    at_margin = characteristics(OURS, (1.0, 1.0), margin=1.0, futility=0.1, studies=100_000)
+    at_margin = characteristics(OURS, (1.0, 1.0), margin=1.0, studies=100_000)
     assert at_margin.any_equivalent < 0.05 + 3.5 * math.sqrt(0.05 * 0.95 / 100_000)
     assert at_margin.any_equivalent > 0.03
 
@@ -195,13 +190,11 @@ def test_a_second_peek_at_an_unadjusted_level_has_twice_the_error():
     assert held == pytest.approx(0.05, abs=0.0025)
 
 
-def test_one_look_has_the_power_and_detectable_effect_of_the_paired_t():
+def test_one_look_has_the_power_of_the_paired_t():
     looks = Looks((10,))
-    assert paired_power(detectable_effect(looks), 10) == pytest.approx(0.8, abs=0.01)
     found = characteristics(looks, (0.7,), studies=40_000).effects[0]
     assert found == pytest.approx(paired_power(0.7, 10), abs=0.008)
-    # Looks cost some power, and large effects need fewer pairs.
-    assert 1 < detectable_effect(OURS) / detectable_effect(Looks((20,))) < 1.03
+    # Large effects need fewer pairs.
     large = characteristics(OURS, (2.0,))
     assert large.effects[0] > 0.999
     assert large.pairs[0] < 12
@@ -240,21 +233,6 @@ def test_intervals_cover_whatever_stops():
     assert (2 * nominal.min(axis=0) <= 0.05).mean() > 0.1  # plain intervals
 
 
-def test_predictive_power_is_the_share_of_futures_that_resolve():
-    looks, rng = Looks((200, 400)), np.random.default_rng(2)
-    mean, sd, margin = 0.08, 1.0, 0.15
-    claimed = predictive_power(
-        n=200, mean=mean, standard_error=sd / math.sqrt(200), looks=looks, look=0, margin=margin
-    )
-    truth = mean + sd / math.sqrt(200) * rng.standard_normal(200_000)
-    final = (mean + truth + sd / math.sqrt(200) * rng.standard_normal(200_000)) / 2
-    z = final * math.sqrt(400) / sd
-    effect = np.abs(z) >= -ndtri(looks.bound(1, 0.025))
-    same = (margin - np.abs(final)) * math.sqrt(400) / sd >= -ndtri(looks.bound(1, 0.05))
-    assert claimed == pytest.approx((effect | same).mean(), abs=0.01)
-    assert predictive_power(n=400, mean=0.0, standard_error=1.0, looks=looks, look=1) == 1
-
-
 def test_holm_over_looks_passes_the_level_on():
     rng = np.random.default_rng(0)
     p = rng.random((500, 3)) ** 3
@@ -265,10 +243,7 @@ def test_holm_over_looks_passes_the_level_on():
     assert not (holm(np.array([[0.9, 0.022, 0.049]])) <= 0.05).any()
 
 
-def test_the_same_plan_gives_the_same_boundaries_and_another_seed_nearly_the_same():
-    first, other = (Looks((5, 8, 12, 20), seed=s, studies=QUICK).boundaries() for s in (1, 2))
+def test_the_same_plan_gives_the_same_boundaries():
+    first = Looks((5, 8, 12, 20), studies=QUICK).boundaries()
     _boundary_table.cache_clear()
-    assert Looks((5, 8, 12, 20), seed=1, studies=QUICK).boundaries() == first
-    ours = [boundary.nominal_p for boundary in first]
-    assert [boundary.nominal_p for boundary in other] == pytest.approx(ours, rel=0.03)
-    assert [boundary.nominal_p for boundary in other] != ours
+    assert Looks((5, 8, 12, 20), studies=QUICK).boundaries() == first

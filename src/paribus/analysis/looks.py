@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +16,7 @@ from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, trials_digest
 from paribus.statistics import (
     Boundary,
-    Looks,
-    detectable_effect,
     minimum_detectable_effect,
-    predictive_power,
 )
 from paribus.study import Study
 
@@ -45,9 +41,6 @@ def boundaries(study: Study) -> dict[str, Any]:
     alpha, n_tests = study.inference.alpha, study.family
     return {
         "looks": list(looks.pairs),
-        "spending": looks.spending,
-        "futility": study.plan.futility,
-        "simulation": {"seed": looks.seed, "studies": looks.studies},
         "effect": {
             str(m): [_short(boundary.nominal_p) for boundary in looks.boundaries(alpha / m)]
             for m in range(1, n_tests + 1)
@@ -78,14 +71,12 @@ def next_look(table: Table) -> Entry | None:
         for arm, reference in study.contrasts
     ]
     contrasts = adjusted(contrasts, alpha)
-    # Hypotheses that are not rejected share the level by Holm.
-    shared = alpha / max(1, sum(not c.significant(alpha) for c in contrasts))
     events = {rates.arm: rates for rates in stabilities_of(table)}
     return {
         "look": len(looks) + 1,
         "seeds": study.plan.looks[len(looks)],
         "contrasts": {
-            arm: _seen(table, [c for c in contrasts if c.arm == arm], events[arm], shared)
+            arm: _seen(table, [c for c in contrasts if c.arm == arm], events[arm])
             if entry["decision"] == GOES_ON
             else entry
             for arm, entry in opened.items()
@@ -94,46 +85,38 @@ def next_look(table: Table) -> Entry | None:
     }
 
 
-def _seen(table: Table, contrasts: list[Contrast], events: Stabilities, level: float) -> Entry:
+def _seen(table: Table, contrasts: list[Contrast], events: Stabilities) -> Entry:
     """Return what is seen at a look of an open contrast, on every primary endpoint, and decide.
 
-    Args: level: what predictions are made at.
+    It stops where every endpoint is resolved, and no event may turn out to differ.
     """
-    study, alpha = table.results.study, table.results.study.inference.alpha
-    plan, look = plan_of(study), len(table.looks) - 1
-    assert study.plan is not None and plan is not None
+    alpha, plan = table.results.study.inference.alpha, table.results.study.plan
+    look = len(table.looks)
+    assert plan is not None
     endpoints: dict[str, Entry] = {}
-    hopeful, resolved = 0, set()
+    resolved = []
     for c in contrasts:
         earlier = table.sampling(c.arm, c.metric)
         if earlier.decision in RESOLVED:
-            resolved.add(earlier.decision)
+            resolved.append(earlier.decision)
             continue
-        chance = _chance(plan, c, look, level)
         # What is said for good of an endpoint; None where it is open.
         shown = "equivalence" if c.equivalent(alpha) else None
         shown = shown or ("effect" if c.significant(alpha) else None)
-        endpoints[c.metric] = _record(c) | {"predictive_power": chance, "resolved": shown}
-        if shown:
-            resolved.add(shown)
-        else:
-            hopeful += chance >= study.plan.futility
-    is_last = look == len(plan.pairs) - 1
+        endpoints[c.metric] = _record(c) | {"resolved": shown}
+        resolved += [shown] if shown else []
+    is_last = look == len(plan.looks)
     # An arm that diverged in every seed is not shown to be harmful by few seeds; more can show it.
     rates = events.any_event
     has_events = rates.baseline_events + rates.treatment_events > 0
     are_events_open = has_events and (events.holm_p is None or events.holm_p > alpha)
     if table.broken(contrasts[0].arm):
         decision = BROKEN
-    elif not is_last and are_events_open:
-        decision = GOES_ON
-    elif resolved and not hopeful:
+    elif len(resolved) == len(contrasts) and (is_last or not are_events_open):
         decision = "effect" if "effect" in resolved else "equivalence"
-    elif is_last:
-        decision = OPEN
     else:
-        decision = GOES_ON if hopeful else "futility"
-    return {"look": look + 1, "endpoints": endpoints, "decision": decision}
+        decision = OPEN if is_last else GOES_ON
+    return {"look": look, "endpoints": endpoints, "decision": decision}
 
 
 def _record(contrast: Contrast) -> Entry:
@@ -149,29 +132,6 @@ def _record(contrast: Contrast) -> Entry:
         "holm_p": contrast.holm_p,
         "equivalence_holm_p": contrast.equivalence_holm_p,
     }
-
-
-def _chance(plan: Looks, contrast: Contrast, look: int, alpha: float) -> float:
-    """Predictive power; none where arms that diverge leave nothing to compare."""
-    paired = contrast.paired
-    if paired is None:
-        return 0.0
-    error = paired.sd / math.sqrt(paired.n)
-    if contrast.items:
-        error = contrast.items.crossed.standard_error
-    if error == 0:
-        return 1.0  # nothing varies, and a prediction needs a spread
-    chance = predictive_power(
-        n=paired.n,
-        mean=paired.mean,
-        standard_error=error,
-        looks=plan,
-        look=look,
-        alpha=alpha,
-        margin=contrast.margin,
-        choice=contrast.choice_error,
-    )
-    return float(chance)
 
 
 def look_text(study: Study, entry: Entry) -> str:
@@ -223,7 +183,7 @@ def planned_looks(study: Study) -> PlannedLooks | None:
 def least_effect(study: Study, alpha: float) -> float:
     """Return the least difference, in SDs, that the study detects at level `alpha` of one
     contrast."""
-    power, looks = study.inference.power, plan_of(study)
-    if looks is not None:
-        return detectable_effect(looks, alpha=alpha, power=power)
-    return minimum_detectable_effect(len(study.seeds), power=power, alpha=alpha)
+    looks = plan_of(study)
+    if looks is not None:  # of the last one, to whose power earlier looks can only add
+        alpha = 2 * looks.bound(len(looks.pairs) - 1, alpha / 2)
+    return minimum_detectable_effect(len(study.seeds), power=study.inference.power, alpha=alpha)

@@ -36,14 +36,12 @@ STANDS = {
     OPEN: "not resolved at",
     "effect": "stopped at",
     "equivalence": "stopped at",
-    "futility": "stopped at",
     "broken": "stopped at",
 }
 RESOLVED = ("effect", "equivalence")  # what a look says for good of an endpoint
 REASONS = {
     "effect": "an effect was found",
     "equivalence": "no effect worth having was found",
-    "futility": "the prospect of a result was too small",
     "broken": "a control is broken",
 }
 
@@ -130,9 +128,6 @@ def sampling_of(
         shown = looks[resolved]["contrasts"][arm]["endpoints"][metric]["resolved"]
         went_on = resolved < number or decision == GOES_ON
         return Sampling(study, seeds, resolved + 1, shown, went_on=went_on)
-    judged = metric in looks[number]["contrasts"][arm].get("endpoints", {})
-    if judged and decision in RESOLVED:  # another endpoint was, and this one had no prospect
-        decision = "futility"
     return Sampling(study, study.seeds[: study.plan.looks[number]], number + 1, decision)
 
 
@@ -155,7 +150,7 @@ def infer(
 
 def plan_of(study: Study) -> Looks | None:
     """Return the plan of looks, with its boundaries; None where the study has none."""
-    return None if study.plan is None else Looks(study.plan.looks, study.plan.spending)
+    return None if study.plan is None else Looks(study.plan.looks)
 
 
 def extension_text(study: Study) -> str:

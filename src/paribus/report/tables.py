@@ -301,13 +301,12 @@ def looks_table(analysis: Analysis) -> Table:
                     "change": _look_change(cells, metric),
                     "Holm p": numbers.p_or_blank(cells.get("holm_p")),
                     "TOST p": numbers.p_or_blank(cells.get("equivalence_holm_p")),
-                    "prospect": numbers.fixed(cells["predictive_power"], 2),
                     "decision": cells.get("resolved") or decided["decision"],
                 }
             )
     caption = (
         "Every look: the change with its interval over all looks, Holm's p, the p of two one-sided "
-        "tests, the chance to be resolved by the last look, and the decision."
+        "tests, and the decision."
     )
     return table_of("looks-taken", caption, rows)
 

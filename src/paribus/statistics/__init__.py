@@ -14,7 +14,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | ... of ideas that arrive one after the other? | `Lord` |
 | how many seeds? what could they show? | `required_pairs`, `minimum_detectable_effect` |
 | what does choosing tuned values add to the error? | `vertex_error`, `lack_of_fit` |
-| may one look at the data while they grow? | `Looks`, `OneLook`, `predictive_power` |
+| may one look at the data while they grow? | `Looks`, `OneLook` |
 | ... and a stage that was not planned? | `Stages`, `error_of_either` |
 | does one arm diverge more often? | `event_rates` |
 | did this run diverge or spike? | `stability_events` |
@@ -56,7 +56,7 @@ from .contrast import (
 )
 from .conventions import DESCRIPTIVE_BELOW, Interval, Result, StatisticsError
 from .crossed import LEAST_IN_BLOCK, contiguous_blocks, crossed_components, item_deltas, joined
-from .looks import Boundary, Looks, OneLook, detectable_effect, predictive_power
+from .looks import Boundary, Looks, OneLook
 from .multiplicity import Lord, holm
 from .power import minimum_detectable_effect, required_pairs
 from .proportions import EventRates, event_rates, fisher_exact, mcnemar
@@ -102,7 +102,6 @@ __all__ = [
     "crossed_components",
     "curve_contrast",
     "decided",
-    "detectable_effect",
     "error_of_either",
     "event_rates",
     "finite_means",
@@ -120,7 +119,6 @@ __all__ = [
     "paired_deltas",
     "paired_t",
     "parabola",
-    "predictive_power",
     "redrawn_error",
     "required_pairs",
     "sign_flip",

@@ -20,14 +20,10 @@ boundary rises with the level, as Holm over several hypotheses needs (Maurer and
 Two-sided tests are two one-sided ones of half the level, which is conservative by the chance that
 both sides are crossed at different looks.
 
-| spending | spent at t, of the one-sided level a | like |
-| --- | --- | --- |
-| `obrien_fleming` | 2 - 2 Phi(z / sqrt(t)), z the upper a / 2 quantile | O'Brien and Fleming |
-| `pocock` | a ln(1 + (e - 1) t) | Pocock |
-
-The first spends almost nothing early, so that its last look costs little power; the second spends
-more evenly and stops earlier. All is on the log scale: at a quarter of the information the first
-spends 1e-16 of a level of 1e-5.
+The level is spent like the boundaries of O'Brien and Fleming: up to t, 2 - 2 Phi(z / sqrt(t)) of a
+one-sided level a, with z its upper a / 2 quantile. That spends almost nothing early, so that the
+last look costs little power. All is on the log scale: at a quarter of the information it spends
+1e-16 of a level of 1e-5.
 """
 
 from __future__ import annotations
@@ -36,39 +32,30 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal
 
 import numpy as np
 import scipy
 
 from .conventions import (
     ALPHA,
-    POWER,
     Floats,
     Interval,
     Result,
 )
-from .power import root
 from .proportions import event_rates
 from .t_test import TestOf, TTest
-
-Spending = Literal["obrien_fleming", "pocock"]
 
 # Above this one-sided level the increments of `obrien_fleming` begin to fall as the level rises
 # (Maurer and Bretz 2013, section 3): what is above is spent at the last look.
 MONOTONE_TO = 0.3
 
 
-def log_spent(spending: Spending, levels: Floats, fraction: float) -> Floats:
+def log_spent(levels: Floats, fraction: float) -> Floats:
     """Return the logarithm of the level spent up to information `fraction` in (0, 1]."""
-    capped = np.minimum(levels, MONOTONE_TO)
     if fraction == 1:
         return np.log(levels)
-    if spending == "pocock":
-        return np.log(capped) + math.log(math.log1p((math.e - 1) * fraction))
-    return math.log(2) + scipy.special.log_ndtr(
-        scipy.special.ndtri(capped / 2) / math.sqrt(fraction)
-    )
+    quantiles = scipy.special.ndtri(np.minimum(levels, MONOTONE_TO) / 2)
+    return math.log(2) + scipy.special.log_ndtr(quantiles / math.sqrt(fraction))
 
 
 STUDIES = 2**20  # simulated; the error over all looks is then known to some 0.02 percentage points
@@ -109,12 +96,10 @@ class Looks(Result):
 
     Attributes:
         pairs: at each look, ascending; the last is the whole study.
-        seed, studies: of the simulation that boundaries come from.
+        studies: that are simulated to find the boundaries.
     """
 
     pairs: tuple[int, ...]
-    spending: Spending = "obrien_fleming"
-    seed: int = SEED
     studies: int = STUDIES
 
     @property
@@ -125,7 +110,7 @@ class Looks(Result):
     def spent(self, level: float) -> Floats:
         """Return what is spent of a one-sided `level` up to each look, (K,)."""
         levels = np.array([level])
-        return np.exp([log_spent(self.spending, levels, t)[0] for t in self.fractions])
+        return np.exp([log_spent(levels, t)[0] for t in self.fractions])
 
     def bound(self, look: int, level: float) -> float:
         """Return the nominal one-sided p that is small enough at look `look` (from 0), of a
@@ -163,7 +148,7 @@ class Looks(Result):
         return _boundary_table(self)
 
 
-def running_sums(looks: Looks, studies: int, seed: int) -> tuple[Floats, Floats]:
+def running_sums(looks: Looks, studies: int, seed: int = SEED) -> tuple[Floats, Floats]:
     """Return sums of standard normal differences up to each look, and squares about their mean, (K,
     N).
 
@@ -192,46 +177,22 @@ def t_statistics(looks: Looks, sums: Floats, spreads: Floats) -> Floats:
     return sums / np.sqrt(n * np.maximum(spreads, np.finfo(float).tiny) / (n - 1))
 
 
-def detectable_effect(
-    looks: Looks, *, alpha: float = ALPHA, power: float = POWER, studies: int = 20_000
-) -> float:
-    """Return the smallest true mean, in SDs of a difference, that is found with this power.
-
-    Args: alpha: the two-sided level of the contrast; studies: how many are simulated.
-    """
-    sums, spreads = running_sums(looks, studies, SEED + 1)
-    n = np.array(looks.pairs)
-    reach = [
-        -scipy.special.stdtrit(pairs - 1, looks.bound(k, alpha / 2))
-        for k, pairs in enumerate(looks.pairs)
-    ]
-
-    def shortfall(effect: float) -> float:
-        t = t_statistics(looks, sums + n[:, None] * effect, spreads)
-        return float((np.abs(t) >= np.array(reach)[:, None]).any(axis=0).mean()) - power
-
-    upper = 1.0
-    while shortfall(upper) < 0:
-        upper *= 2
-    return root(shortfall, 0.0, upper, within=1e-4)
-
-
 @lru_cache(maxsize=32)
 def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
     """Return for each look logs of levels, and of the nominal one-sided p that rejects at each."""
     half = max(1, looks.studies // 2)
-    statistics = t_statistics(looks, *running_sums(looks, half, looks.seed))
+    statistics = t_statistics(looks, *running_sums(looks, half))
     crossed = np.full(2 * half, np.inf)  # the least log level at which an earlier look crossed
     table, before = [], None
     for k, pairs in enumerate(looks.pairs):
         last = k == len(looks.pairs) - 1
         levels = LEVELS if last else LEVELS[LEVELS <= MONOTONE_TO]
-        spent = log_spent(looks.spending, levels, looks.fractions[k])
+        spent = log_spent(levels, looks.fractions[k])
         one_side = scipy.special.stdtr(pairs - 1, -statistics[k])
         p = np.concatenate([one_side, 1 - one_side])  # every study twice, once with turned signs
         bounds = spent
         if before is not None:
-            earlier = log_spent(looks.spending, levels, before)
+            earlier = log_spent(levels, before)
             added = spent + np.log(-np.expm1(earlier - spent))
             bounds = _solved(p, crossed, np.log(levels), added, spent)
         table.append((np.log(levels), bounds))
@@ -274,7 +235,7 @@ class AtLook(TTest):
     becomes the least level that the plan would have rejected at (`Looks.level`), and its interval
     the one of the boundary's nominal level: a *repeated confidence interval* (Jennison and Turnbull
     1989, JRSS B 51, 305-361). Each excludes a null mean exactly where the p against it is below the
-    level. Both hold whatever made sampling stop: an effect, equivalence, futility, a look that was
+    level. Both hold whatever made sampling stop: an effect, equivalence, a look that was
     ignored, a lost machine. Intervals by stage-wise ordering are shorter, but hold only where
     sampling stops by one rule for effects alone.
     """
@@ -340,51 +301,3 @@ class OneLook(Result):
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """McNemar's p over all looks."""
         return self.other_p(event_rates(baseline, treatment).p_value)
-
-
-def predictive_power(
-    *,
-    n: int,
-    mean: float | Floats,
-    standard_error: float | Floats,
-    looks: Looks,
-    look: int,
-    alpha: float = ALPHA,
-    margin: float | None = None,
-    choice: float = 0.0,
-) -> Floats:
-    """Return the chance, given what is seen, that the last look resolves a contrast; 1 at the last
-    look.
-
-    Resolved is an effect, or equivalence where there is a margin, both at level `alpha`. The mean
-    of all pairs is predicted from those seen, under a flat prior: Student's t on n - 1 degrees of
-    freedom about the mean so far, with squared scale s^2 (1 / n - 1 / N) (Spiegelhalter, Freedman
-    and Blackburn 1986, Controlled Clinical Trials 7, 8-17). The spread is taken to stay what it is.
-
-    Args:
-        n, mean, standard_error: of the differences so far; arrays are of as many contrasts.
-        choice: SD that more pairs cannot reduce, from choosing tuned values.
-    """
-    mean, error = np.asarray(mean, dtype=float), np.asarray(standard_error, dtype=float)
-    last = len(looks.pairs) - 1
-    if look == last:
-        return np.ones_like(mean)
-    total = max(looks.pairs[last] * n // looks.pairs[look], n + 1)  # as many are lost as so far
-    spread = error * math.sqrt(n)
-    scale = spread * math.sqrt(1 / n - 1 / total)
-
-    def below(bound: Floats) -> Floats:
-        return scipy.special.stdtr(n - 1, (bound - mean) / scale)
-
-    def reach(level: float) -> Floats:
-        reached = np.hypot(spread / math.sqrt(total), choice)
-        return -scipy.special.stdtrit(total - 1, looks.bound(last, level)) * reached
-
-    effect = reach(alpha / 2)
-    chance = 1 - below(effect) + below(-effect)
-    if margin is None:
-        return chance
-    inside = np.maximum(0.0, margin - reach(alpha))
-    # Means so far from 0 that are still inside the margin are both, and count once.
-    least = np.minimum(inside, effect)
-    return np.minimum(1.0, chance + below(least) - below(-least))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -25,18 +25,13 @@ LIST = "list"
 
 
 class Plan(Spec):
-    """When the data are looked at, and what stops a contrast there besides an effect."""
+    """When the data are looked at."""
 
     looks: Annotated[
         tuple[Annotated[int, Field(gt=0, le=MOST_SEEDS)], ...],
         Field(strict=False, min_length=1, max_length=MOST_LOOKS),
     ]
     """Seeds of each look, ascending; the last is all of them."""
-    spending: Literal["obrien_fleming", "pocock"] = "obrien_fleming"
-    """How the level is spent: late, which costs little power, or evenly, which stops earlier."""
-    futility: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """A contrast stops where its chance to be resolved by the last look (an effect, or none worth
-    having), given what is seen, is below this; 0 never does. It does not touch the error rate."""
 
 
 def split_seeds(table: dict[str, Any]) -> dict[str, Any]:
