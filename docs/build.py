@@ -443,8 +443,9 @@ def schema() -> str:
 
 
 def _attributes(cls: type) -> str:
-    said = docstring_parser.parse(inspect.getdoc(cls) or "")
-    rows = [(f"`{one.arg_name}`", one.description or "") for one in said.params]
+    texts = [docstring_parser.parse(inspect.cleandoc(base.__doc__ or "")) for base in cls.__mro__]
+    params = [param for text in reversed(texts) for param in text.params]
+    rows = [(f"`{param.arg_name}`", param.description or "") for param in params]
     return table(("name", "is"), rows)
 
 

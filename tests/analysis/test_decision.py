@@ -102,7 +102,6 @@ def test_an_unshown_cure_says_pairs_needed(small_study, fabricate):
     assert verdict.row == "8"
     # 4 of 10 are cured and none caused; significant from 6 of 6 on: round(0.4 n) = 6 at n = 14.
     assert verdict.pairs_needed == 14
-    assert verdict.needed.shows_cure
 
 
 def test_broken_controls_have_no_verdict(small_study, fabricate):

@@ -82,14 +82,12 @@ class Cost(Result):
 
     Attributes:
         interval: of level 1 - alpha.
-        bounds: of level 1 - 2 alpha, on which a budget is judged.
-        state: against the registered budget; None where there is none. Fewer than five pairs show
-            nothing.
+        state: against the registered budget, by the interval of level 1 - 2 alpha; None where there
+            is none. Fewer than five pairs show nothing.
     """
 
     mean: float
     interval: Interval
-    bounds: Interval
     state: BudgetState | None = None
 
 
@@ -105,7 +103,6 @@ class Costs(Result):
             they were timed while training, and load on the machine is in it.
         prefill, decoding: share of tokens per second that is lost when reading full windows and
             when writing token by token, measured in turn.
-        in_bytes: whether bytes per second are compared, as the arms have other tokenizers.
         more_parameters, more_flops, more_memory: share of the reference's parameters, of its
             training FLOPs, and of what its training holds in memory, that the arm has beyond them;
             None where trials do not record them.
@@ -118,7 +115,6 @@ class Costs(Result):
     in_turn: bool
     prefill: Cost | None
     decoding: Cost | None
-    in_bytes: bool = False
     more_parameters: float | None = None
     more_flops: float | None = None
     more_memory: float | None = None

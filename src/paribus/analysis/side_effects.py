@@ -100,7 +100,6 @@ def _costs(
         in_turn=in_turn is not None,
         prefill=lost("prefill"),
         decoding=lost("decoding"),
-        in_bytes=in_bytes,
         more_parameters=_more(pair, {t: parameters(record) for t, record in trials.items()}),
         more_flops=_more(pair, {t: training_flops(record) for t, record in trials.items()}),
         more_memory=_more(pair, {trial: memory.get(trial) for trial in trials}),
@@ -147,7 +146,7 @@ def cost_of(
         interval, bounds = (
             Interval(_lost(i.high), _lost(i.low), i.level) for i in (interval, bounds)
         )
-    return Cost(mean, interval, bounds, budget_state(says.n, bounds, budget))
+    return Cost(mean, interval, budget_state(says.n, bounds, budget))
 
 
 def _lost(log_ratio: float) -> float:

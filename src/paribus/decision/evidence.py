@@ -78,8 +78,7 @@ def stated(says: Decided | None) -> dict[str, Any]:
     two, and two pairs, have no interval."""
     if says is None:
         return {"effect": None, "low": None, "high": None, "n": 0}
-    ends = says.interval if says.has_interval else None
-    low, high = (ends.low, ends.high) if ends else (None, None)
+    low, high = (says.interval.low, says.interval.high) if says.has_interval else (None, None)
     return {"effect": says.mean, "low": low, "high": high, "n": says.n}
 
 

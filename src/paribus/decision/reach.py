@@ -152,7 +152,7 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
         pairs = _pairs_to_show(rates, level, limit) if rates and events == "unshown" else None
         if pairs is None:
             return None
-        return MORE_HARM if harms else Needed(pairs, shows_cure=True)
+        return MORE_HARM if harms else Needed(pairs)
 
     if any(analysis.all_diverged(arm) for arm in (contrast.reference, contrast.arm)):
         instead = "trials that do not diverge"
@@ -206,7 +206,7 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
             return Needed(pairs, instead=remedy if is_largest else "")
     if not remedy:
         return Needed(why_not="not_with_runs")
-    return Needed(None, "other_error", remedy, share=remedies[remedy] / sum(parts.values()))
+    return Needed(None, "other_error", remedy)
 
 
 def error_parts(contrast: Contrast) -> dict[str, float]:

@@ -20,33 +20,47 @@ class Needed:
             there is one, or nothing is left to resolve.
         instead: what reduces the largest part of the error, such as `more questions`, if that is
             not more seeds.
-        shows_cure: whether so many pairs would show a cure of instability, not resolve quality.
-        share: the part of the squared error that `instead` reduces.
     """
 
     pairs: int | None = None
     why_not: str = ""
     instead: str = ""
-    shows_cure: bool = False
-    share: float | None = None
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the test of a difference says on one primary endpoint.
+
+    Attributes:
+        metric: the endpoint.
+        effect, low, high: the difference in the metric's unit (in logarithms if it is compared as a
+            ratio), and its interval of level 1 - alpha by the test that decides.
+        p, adjusted_p: of that test, and by Holm's method over the family; None if untested.
+        n: seed pairs, or runs of the smaller arm; of an interaction, seeds that all its arms share.
+        margin: the registered one.
+    """
+
+    metric: str
+    effect: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    adjusted_p: float | None
+    n: int
+    margin: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Answer):
     """A decision on one arm and one primary endpoint.
 
     Attributes:
         arm, reference: what is compared with what.
-        metric, label: of the endpoint, and its name for readers.
+        label: of the endpoint, its name for readers.
         word: what the evidence says of the arm (`decision.word`).
         cost: of a BETTER arm, what is unknown of its cost or too much: "", "not measured", "over"
             or "not shown".
-        effect, low, high: the change in the metric's unit (in logarithms if it is compared as a
-            ratio), and its interval of level 1 - alpha by the test that decides.
-        p, adjusted_p: of that test, and by Holm's method over the family; None if untested.
-        n: seed pairs, or runs of the smaller arm.
         target: what the claim is about besides new seeds, such as `this text`.
-        margin: the registered one.
         rule, row, outcome, reason: the registered rule, and its row that applies.
         supports, contradicts: hypotheses of the study, by name.
         evidence: what the word and the row rest on.
@@ -57,18 +71,10 @@ class Verdict:
 
     arm: str
     reference: str
-    metric: str
     label: str
     word: Word
     cost: str
-    effect: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    adjusted_p: float | None
-    n: int
     target: str
-    margin: float | None
     rule: str
     row: str
     outcome: str
@@ -88,34 +94,22 @@ class Verdict:
         return self.needed.pairs
 
 
-@dataclass(frozen=True)
-class Depends:
-    """An answer to: does the effect of some arms differ from that of others, on one endpoint?
+@dataclass(frozen=True, kw_only=True)
+class Depends(Answer):
+    """An answer to: does the effect of some arms differ from that of others?
 
     Attributes:
         word: DIFFERS where Holm's p is at most alpha and the difference is not shown to lie inside
             the margin; SAME where it is; UNRESOLVED, DESCRIPTIVE and INVALID as of a verdict.
         of, than: the arms whose mean effects are compared.
-        effect, low, high: the difference, in the metric's unit (of what is compared as a ratio, in
-            logarithms), and its interval of level 1 - alpha by the test that decides.
-        p, adjusted_p: of that test, and by Holm's method over interactions x primary endpoints.
-        n: seeds that all these arms share.
         why_not: why it cannot be judged; empty where it can.
         found: what it rests on.
     """
 
     name: str
     title: str
-    metric: str
     word: Literal["DIFFERS", "SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"]
     of: tuple[str, ...]
     than: tuple[str, ...]
-    effect: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    adjusted_p: float | None
-    n: int
-    margin: float | None
     why_not: str
     found: Interacting = field(repr=False)

@@ -6,12 +6,8 @@ tau_1 < tau_2 < ..., test t has level
 
     gamma_t w0 + (alpha - w0) gamma_{t - tau_1} + alpha * (sum over j >= 2) gamma_{t - tau_j}
 
-where terms of discoveries at t or later are left out. Two sequences, each falling with sum 1:
-
-    power       gamma_j = j^-1.6 / zeta(1.6), as in Ramdas, Zrnic, Wainwright and Jordan (2018),
-                "SAFFRON": 93% of the level is spent by the 50th test
-    slow        gamma_j = 0.07720838 log(max(j, 2)) / (j exp(sqrt(log j))): Javanmard and Montanari
-                (2018), equation 31, the default of the R package onlineFDR; for endless sequences
+where terms of discoveries at t or later are left out and gamma_j = j^-1.6 / zeta(1.6), as in
+Ramdas, Zrnic, Wainwright and Jordan (2018), "SAFFRON": 93% of the level is spent by the 50th test.
 
 The bound on the false discovery rate is proven for p-values of true nulls that are independent of
 one another and of the rest. Arms that share one baseline are not: `benchmarks/campaign.py` measures
@@ -22,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -47,17 +42,12 @@ def holm(p_values: ArrayLike) -> Floats:
     return adjusted
 
 
-Shares = Literal["power", "slow"]
 ZETA = 2.2857656656801293  # of 1.6
-SCALE = 0.07720838
 
 
-def gamma(n: int, shares: Shares = "power") -> Floats:
+def gamma(n: int) -> Floats:
     """Return the first `n` shares of the level, [n]."""
-    j = np.arange(1, n + 1, dtype=np.float64)
-    if shares == "power":
-        return j**-1.6 / ZETA
-    return SCALE * np.log(np.maximum(j, 2)) / (j * np.exp(np.sqrt(np.log(j))))
+    return np.arange(1, n + 1, dtype=np.float64) ** -1.6 / ZETA
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,6 @@ class Lord:
 
     alpha: float = ALPHA
     wealth: float = ALPHA / 2
-    shares: Shares = "power"
 
     def __post_init__(self) -> None:
         """Raise StatisticsError for a level or a wealth out of range."""
@@ -82,7 +71,7 @@ class Lord:
 
     def next_level(self, discoveries: Sequence[bool]) -> float:
         """Return the level of the test that comes after those that found something, or did not."""
-        shares = gamma(len(discoveries) + 1, self.shares)
+        shares = gamma(len(discoveries) + 1)
         since = [
             len(discoveries) - place
             for place, is_discovery in enumerate(discoveries)
