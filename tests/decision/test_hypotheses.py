@@ -154,7 +154,7 @@ def test_a_hopeless_design_is_refused_before_registration(small_study):
 
 def test_a_list_of_no_arms_is_refused_from_the_command_line_too():
     overrides = {"hypotheses": [WORSE | {"arms": []}]}
-    with pytest.raises(ParibusError, match=r"arms = \[\], which is none; name some"):
+    with pytest.raises(ParibusError, match="arms"):
         load_study("quickstart", overrides)
 
 

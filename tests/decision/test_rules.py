@@ -201,14 +201,9 @@ def test_keys_that_the_rule_does_not_weigh_are_refused(small_study, overrides, w
 
 
 @pytest.mark.parametrize(
-    ("overrides", "why"),
-    [
-        ({"decision.benefit": "bier_score"}, "is not recorded: did you mean 'brier_score'?"),
-        ({"decision.benefit": "validation_loss"}, "a benefit is one of the other endpoints"),
-        ({"decision.least_benefit": -1.0}, "decision.least_benefit"),
-    ],
+    ("key", "value"),
+    [("benefit", "bier_score"), ("benefit", "validation_loss"), ("least_benefit", -1.0)],
 )
-def test_a_benefit_that_is_not_recorded_is_refused(small_study, overrides, why):
-    with pytest.raises(ParibusError) as error:
-        small_study(overrides)
-    assert why in str(error.value)
+def test_a_benefit_that_is_not_recorded_is_refused(small_study, key, value):
+    with pytest.raises(ParibusError, match=f"decision.{key}"):
+        small_study({f"decision.{key}": value})
