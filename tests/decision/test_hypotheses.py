@@ -22,7 +22,7 @@ from paribus.report.model import build_report, verdict_record
 from paribus.report.page import render
 from paribus.results import Results
 from paribus.runs import register
-from paribus.study import Study, load_study
+from paribus.study import Study
 
 from ..conftest import Maker
 
@@ -150,12 +150,6 @@ def test_a_hopeless_design_is_refused_before_registration(small_study):
     accepted = study_with(small_study, decision=GATE["decision"] | {"unreachable": "accept"})
     registered = register(accepted, folder).read_bytes()
     assert register(study, folder).read_bytes() == registered
-
-
-def test_a_list_of_no_arms_is_refused_from_the_command_line_too():
-    overrides = {"hypotheses": [WORSE | {"arms": []}]}
-    with pytest.raises(ParibusError, match="arms"):
-        load_study("quickstart", overrides)
 
 
 def test_hypotheses_are_on_the_page_and_in_the_record(judged):
