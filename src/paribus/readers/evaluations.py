@@ -171,15 +171,11 @@ def inspect_ai(source: Source) -> Iterator[Run]:
         with zipfile.ZipFile(regular_path(source.path, RECORD_BYTES)) as archive:
             header, summaries = (_member(archive, name) for name in ("header", "summaries"))
     except (zipfile.BadZipFile, KeyError, OSError, ValueError, RuntimeError) as error:
-        raise ParibusError(
-            f"{source.path} is not a log of inspect_ai, or is damaged: {error}"
-        ) from None
+        raise ParibusError(f"{source.path} is damaged: {error}", code="unreadable") from None
     header = as_dict(header)
     if header.get("status") != "success":
-        raise ParibusError(
-            f"{source.path}: the evaluation is {header.get('status')}, and its scores are of some "
-            "samples alone; run it to its end, or leave it out"
-        )
+        why = f"{source.path}: the evaluation is {header.get('status')}; run it to its end"
+        raise ParibusError(why, code="unfinished")
     run, about = Run(), as_dict(header.get("eval"))
     for scorer in as_dict(header.get("results")).get("scores") or ():
         scored_by = as_dict(scorer).get("name")

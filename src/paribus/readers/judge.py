@@ -217,10 +217,8 @@ def read_data(
     see `make_study`. Raises ParibusError where there is none."""
     if isinstance(pair, str) and pair != "seed":
         if seed not in (None, pair):
-            raise ParibusError(
-                f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two",
-                code="conflict",
-            )
+            why = f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two"
+            raise ParibusError(why, code="conflict")
         seed = pair
     stated = section_from({"arm": arm or "arm", "seed": seed or "seed", **section})
     listed = data if isinstance(data, list | tuple) else [data]

@@ -117,10 +117,8 @@ def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Ru
             continue  # of a sweep, which has no score of its own
         for name in (seed_of(run, section), *(str(run.facts.get(name, "")) for name in NAMES)):
             if name.casefold() in SUMMARIES:
-                raise ParibusError(
-                    f"{run.name} is called '{name}' and is not a run, but sums up others; leave "
-                    "such rows out"
-                )
+                why = f"a row is called '{name}' and is not a run; leave such rows out"
+                raise ParibusError(why, code="incomparable")
         by_label.setdefault(arm_of(run, section), []).append(run)
     spelt = {label.strip().casefold(): label for label in by_label}
     if odd := [label for label in by_label if spelt[label.strip().casefold()] != label]:
@@ -354,10 +352,8 @@ def _take_best(frame: Any, name: str, *, lower: bool, findings: list[Finding]) -
         raise ParibusError(f"best_of: no run has '{name}': {nearest(name, known)}")
     if sizes.nunique() > 1:
         each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
-        raise ParibusError(
-            f"best_of: arms have different numbers of {name} to choose from ({each}), which "
-            "favours the arm with more; give every arm the same number"
-        )
+        why = f"best_of: arms have different numbers of {name} to choose from: {each}"
+        raise ParibusError(why, code="incomparable")
     text = (
         f"The best {name} of {sizes.max()} was chosen by the score itself, for each seed: both "
         "arms look better than they are, and the error of choosing is in no interval."

@@ -108,10 +108,7 @@ def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     groups = np.split(order, starts[1:])
     if len(groups) > MOST_SEEDS:
-        raise ParibusError(
-            f"{where} has more than {MOST_SEEDS:,} runs; name the column of steps, items or seeds, "
-            "if a run has several rows"
-        )
+        raise ParibusError(f"{where} has more than {MOST_SEEDS:,} runs; name --step or --item")
     runs = [Run() for _ in groups]
     for name, (values, coded) in zip(keys, of_run, strict=True):
         for run, code in zip(runs, coded[order[starts]].tolist(), strict=True):
@@ -154,11 +151,8 @@ def _require_columns(data: pa.Table, columns: Columns, where: str) -> None:
     if bool(columns.metric) != bool(columns.value):
         raise ParibusError(f"{where}: a long table needs both columns, `metric` and `value`")
     if columns.step and columns.item:
-        raise ParibusError(
-            f"{where}: a column of steps ('{columns.step}') and one of items ('{columns.item}') at "
-            "once; keep the rows of the last step, and name the items alone",
-            code="conflict",
-        )
+        why = f"{where}: columns of steps and of items at once; name the items alone"
+        raise ParibusError(why, code="conflict")
     for name in columns.meant:
         if name not in names and name in (Columns.arm, Columns.seed):
             continue
@@ -222,10 +216,8 @@ def _add_values(
         run.items[name] = dict(zip(items, values.tolist(), strict=True))
         if len(run.items[name]) < len(items):
             twice = next(item for item in items if items.count(item) > 1)
-            raise ParibusError(
-                f"{where}: item '{twice}' is twice in one run; name what tells runs apart",
-                code="ambiguous",
-            )
+            why = f"{where}: item '{twice}' is twice in one run; name what tells runs apart"
+            raise ParibusError(why, code="ambiguous")
     elif len(values) > 1:
         facts = ", ".join(f"{fact} {cell_text(value)}" for fact, value in run.facts.items())
         raise ParibusError(
@@ -315,9 +307,8 @@ def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
             return _from_objects(rows)
         return _read_csv(source, whole_lines=whole_lines)
     except UnicodeDecodeError:
-        raise ParibusError(
-            f"{source.path} is not UTF-8, perhaps UTF-16 as spreadsheets write it; save it as UTF-8"
-        ) from None
+        why = f"{source.path} is not UTF-8; save it as UTF-8"
+        raise ParibusError(why, code="unreadable") from None
     except (pa.ArrowException, csv.Error) as error:
         raise ParibusError(f"{source.path} cannot be read as a table: {error}") from None
 
@@ -357,7 +348,5 @@ def _read_csv(source: Source, *, whole_lines: bool) -> pa.Table:
         is_cut = lengths[-1] < min(lengths[:-1])
         data = data.slice(0, data.num_rows - is_cut)
     if is_cut:
-        source.notes.append(
-            f"The last line of {source.path} has no end and is cut: it was left out."
-        )
+        source.notes.append(f"The last line of {source.path} is cut, and was left out.")
     return data

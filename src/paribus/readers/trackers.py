@@ -164,18 +164,13 @@ def wandb_chart(source: Source) -> Iterator[Run]:
         if BETWEEN not in column or not {column + LEAST, column + LARGEST} <= {*names}:
             continue
         if names.count(column) > 1:
-            raise ParibusError(
-                f"{source.path}: '{column}' is there twice, as two runs have one name; export the "
-                "table of runs"
-            )
+            raise ParibusError(f"two runs are called '{column}'; export the table of runs")
         name, _, metric = column.rpartition(BETWEEN)
         if not (rows := _log(run := Run(), metric, data, names[0], column)):
             continue
         if data.column(column + LEAST)[rows[-1]] != data.column(column + LARGEST)[rows[-1]]:
-            raise ParibusError(
-                f"{source.path}: '{column}' ends with a mean over runs or steps, as its {LEAST} "
-                f"and {LARGEST} differ; export the table of runs, or the chart without groups"
-            )
+            why = f"'{column}' ends with a mean over runs or steps; export the table of runs"
+            raise ParibusError(why, code="incomparable")
         runs.setdefault(name, Run(facts=_facts(name))).curves |= run.curves
     yield from runs.values()
 
