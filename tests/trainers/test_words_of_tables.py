@@ -93,8 +93,7 @@ def test_no_number_of_seeds_where_more_would_show_harm():
 
 def test_diverged_runs_without_a_partner_are_called_diverged():
     verdict = judge_table("diverged_without_partner", pair="seed")
-    (caution,) = (one.text for one in verdict.cautions if one.code == "no_partner")
-    assert "2 diverged" in caution
+    assert "no_partner" in codes(verdict)
     assert "diverged" not in codes(verdict)  # no pair has a diverged run
 
 
