@@ -37,17 +37,6 @@ def has_formula(setting: Setting) -> bool:
     return not setting.model.modules.named and setting.model.attention.kind == CAUSAL
 
 
-def mlp_shape(setting: Setting) -> tuple[int, int]:
-    """Return the inner width of the MLP and its number of matrices (Shazeer 2020)."""
-    model = setting.model
-    D, W, bias = model.d_model, model.mlp.ratio * model.d_model, int(model.bias)
-    if model.mlp.kind != "swiglu":
-        return W, 2
-    if model.mlp.match_parameters:
-        W = max(1, round((2 * D + bias) * W / (3 * D + 2 * bias)))
-    return W, 3
-
-
 def flops_per_token(setting: Setting, vocab_size: int) -> int:
     """Return the FLOPs of training per token: 6 N + 12 L D T.
 
@@ -58,7 +47,7 @@ def flops_per_token(setting: Setting, vocab_size: int) -> int:
     """
     model = setting.model
     D, L, heads = model.d_model, model.n_layer, model.n_head + 2 * model.n_kv_head
-    W, maps = mlp_shape(setting)
+    W, maps = model.mlp_shape
     N = L * (D * heads * model.head_width + D * D + maps * D * W) + vocab_size * D
     return 6 * N + 12 * L * D * setting.data.seq_len
 
@@ -84,7 +73,7 @@ def trial_bytes(
     the gradients of both. The driver, kernels and gaps of the allocator come on top.
     """
     training, model, T = setting.training, setting.model, setting.data.seq_len
-    D, L, (W, maps) = model.d_model, model.n_layer, mlp_shape(setting)
+    D, L, (W, maps) = model.d_model, model.n_layer, model.mlp_shape
     weights = (flops_per_token(setting, vocab_size) - 12 * L * D * T) // 6
     sequences = math.ceil(training.largest_batch / devices)
     tokens = min(sequences, training.micro_batch or sequences) * T

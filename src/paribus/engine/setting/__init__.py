@@ -3,8 +3,14 @@
 from paribus.engine.setting.architecture import Embedding, Init, Model
 from paribus.engine.setting.batches import Ramp
 from paribus.engine.setting.data import CORPUS, Data
-from paribus.engine.setting.of_study import curve_steps, is_open, with_precision
-from paribus.engine.setting.sections import Evaluation, Probes, Tasks
+from paribus.engine.setting.sections import (
+    Evaluation,
+    Probes,
+    Tasks,
+    curve_steps,
+    is_open,
+    with_precision,
+)
 from paribus.engine.setting.setting import (
     OF_FLOAT16,
     SMALLEST_SCALE,

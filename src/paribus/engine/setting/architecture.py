@@ -167,6 +167,16 @@ class Model(Spec):
         return self.d_model // self.n_head
 
     @property
+    def mlp_shape(self) -> tuple[int, int]:
+        """The inner width of the MLP and its number of matrices (Shazeer 2020)."""
+        D, W, bias = self.d_model, self.mlp.ratio * self.d_model, int(self.bias)
+        if self.mlp.kind != "swiglu":
+            return W, 2
+        if self.mlp.match_parameters:
+            W = max(1, round((2 * D + bias) * W / (3 * D + 2 * bias)))
+        return W, 3
+
+    @property
     def n_kv_head(self) -> int:
         """Heads of keys and values."""
         return self.attention.n_kv_head or self.n_head

@@ -9,19 +9,6 @@ from paribus.engine.model.parts import ModelConfig, part
 from paribus.engine.ops import functional as ops
 
 
-def inner_width(model: ModelConfig) -> int:
-    """Return the width of a gated MLP's inner layer.
-
-    With `mlp.match_parameters`, its number of parameters is closest to that of an ungated MLP of
-    the same ratio: 2/3 of the width, apart from biases.
-    """
-    d, width = model.d_model, model.mlp.ratio * model.d_model
-    if not model.mlp.match_parameters:
-        return width
-    biased = int(model.bias)
-    return max(1, round((2 * d + biased) * width / (3 * d + 2 * biased)))
-
-
 @part(
     "swiglu",
     title="SwiGLU",
@@ -35,7 +22,7 @@ class SwiGLU(nn.Module):
 
     def __init__(self, model: ModelConfig) -> None:
         super().__init__()
-        width = inner_width(model)
+        width, _ = model.mlp_shape
         self.gate = Linear(model.d_model, width, bias=model.bias)
         self.up = Linear(model.d_model, width, bias=model.bias)
         self.down = Linear(width, model.d_model, bias=model.bias)

@@ -23,7 +23,7 @@ from paribus.engine.setting import setting
 from paribus.errors import ParibusError
 from paribus.study.choices import Decorated, Options, find_declared, read_options
 
-__all__ = ["Average", "Averaging", "Options", "Taken", "average", "copies_of", "find_average"]
+__all__ = ["Average", "Averaging", "Options", "Taken", "average", "find_average"]
 
 NONE = "none"
 PACKAGE = "paribus.engine.training.averages"
@@ -75,23 +75,6 @@ def find_average(spec: setting.Average, folder: Path | None) -> tuple[Average, O
     return declared, read_options(declared.options, spec.options, f"{KEY}.options", declared.name)
 
 
-def copies_of(spec: setting.Average, folder: Path | None) -> int:
-    """Return the number of copies of the weights that an average keeps. Raises ParibusError."""
-    choice = find_average(spec, folder)
-    return 0 if choice is None else _copies(*choice)
-
-
-def _copies(average: Average, options: Options) -> int:
-    n = average.copies(options)
-    if not isinstance(n, int) or n < 0:
-        raise ParibusError(
-            f"{KEY}: average '{average.name}' declares {n!r} copies; it must be an integer of at "
-            "least 0",
-            code="own_code",
-        )
-    return n
-
-
 class Averaging:
     """The average of a stack's weights.
 
@@ -101,12 +84,15 @@ class Averaging:
 
     def __init__(self, choice: tuple[Average, Options], steps: int, weights: Rows) -> None:
         self._average, self._options = choice
-        self._steps = steps
+        self._steps, n = steps, self._average.copies(self._options)
+        if not isinstance(n, int) or n < 0:
+            raise ParibusError(
+                f"{KEY}: average '{self._average.name}' declares {n!r} copies; it must be an "
+                "integer of at least 0",
+                code="own_code",
+            )
         # The hyphen keeps these apart from the slots of optimizers, which are identifiers.
-        self.kept = {
-            f"average-{i}": weights.like(torch.zeros_like(weights.flat))
-            for i in range(_copies(*choice))
-        }
+        self.kept = {f"average-{i}": weights.like(torch.zeros_like(weights.flat)) for i in range(n)}
 
     @torch.no_grad()
     def take(self, done: int, weights: Rows) -> None:
