@@ -189,19 +189,15 @@ class Training(Grown):
     """Interval in steps at which the weights are kept."""
 
     @model_validator(mode="after")
-    def _micro_batch_divides(self) -> Self:
-        first = [self.batch_size.first] if isinstance(self.batch_size, Ramp) else []
-        for size in (self.largest_batch, *first):
+    def _batches_are_whole(self) -> Self:
+        grows = isinstance(self.batch_size, Ramp)
+        for size in (self.largest_batch, *([self.batch_size.first] if grows else [])):
             if self.micro_batch and size % self.micro_batch:
                 raise ValueError(
                     f"micro_batch = {self.micro_batch} does not divide {size} of batch_size; the "
                     "parts of a batch have equal sizes"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _ramps_count_tokens(self) -> Self:
-        if isinstance(self.batch_size, Ramp) and self.budget != "tokens":
+        if grows and self.budget != "tokens":
             raise ValueError(
                 f"a batch_size that grows needs a budget in tokens, and this is in {self.budget}; "
                 "remove budget, or set batch_size to one number"
