@@ -124,7 +124,8 @@ def _try_steps(
     stack.restore([start[0], *map(_broken, start[1:])])
     with seeded(1):
         stack.step()
-    first, again = after.arrays | weights, stack.state(0).arrays | stack.parameters(0)
+    first = {**after.arrays, **weights}
+    again = {**stack.state(0).arrays, **stack.parameters(0)}
     if names := [name for name in first if first[name].tobytes() != again[name].tobytes()]:
         why = (
             f"own code{_in_brackets(own)} draws random numbers, keeps something between calls, or "

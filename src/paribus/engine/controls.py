@@ -135,8 +135,9 @@ def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declar
             if (share or 0) > limit:
                 whose = "" if own.digests == reference.digests else f" of arm '{record.arm}'"
                 return "not proven", f"{share:.1%} {verb} the training text{whose} {end}".strip()
-        known = reads_other and ours is not None and theirs is not None
-        if known and abs(ours - theirs) >= LEAKS_APART:
+        if not reads_other or ours is None or theirs is None:
+            continue
+        if abs(ours - theirs) >= LEAKS_APART:
             words = f"{ours:.1%} {verb} the training text of the arm {end}".strip()
             return "not proven", f"{words}, and {theirs:.1%} for its reference"
     sha256 = own.digests.get("validation_text", "")

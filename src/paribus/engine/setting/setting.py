@@ -190,14 +190,14 @@ class Training(Grown):
 
     @model_validator(mode="after")
     def _batches_are_whole(self) -> Self:
-        grows = isinstance(self.batch_size, Ramp)
-        for size in (self.largest_batch, *([self.batch_size.first] if grows else [])):
+        first = (self.batch_size.first,) if isinstance(self.batch_size, Ramp) else ()
+        for size in (self.largest_batch, *first):
             if self.micro_batch and size % self.micro_batch:
                 raise ValueError(
                     f"micro_batch = {self.micro_batch} does not divide {size} of batch_size; the "
                     "parts of a batch have equal sizes"
                 )
-        if grows and self.budget != "tokens":
+        if first and self.budget != "tokens":
             raise ValueError(
                 f"a batch_size that grows needs a budget in tokens, and this is in {self.budget}; "
                 "remove budget, or set batch_size to one number"

@@ -3,6 +3,7 @@
 Axes: B sequences, H heads, T positions, P = 3 H heads of a projection, K channels of a head.
 """
 
+# pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
 import ctypes

@@ -7,6 +7,7 @@ benchmarks/README.md).
 Axes: N rows, K inputs, M outputs. Arguments are contiguous; weights and biases are float32.
 """
 
+# pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
 import ctypes

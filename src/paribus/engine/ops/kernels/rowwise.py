@@ -3,6 +3,7 @@
 Axes: N rows of D numbers; for AdamW, R replicas of N numbers.
 """
 
+# pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
 from ctypes import c_double, c_int64, c_void_p

@@ -106,7 +106,7 @@ class Scheduled:
             f"{self._label} failed at step {moment.step}",
             "it is called with a Moment and its options",
         ):
-            fraction = self._function(moment, self._options)
+            fraction: float = self._function(moment, self._options)
         if not isinstance(fraction, Real) or not 0 <= fraction < math.inf:
             raise ParibusError(
                 f"{self._label} returned {fraction!r} at step {moment.step}; it must return a "
