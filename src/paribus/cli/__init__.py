@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from cyclopts import (
     App,
     CycloptsError,
+    Group,
     MissingArgumentError,
     Parameter,
     UnknownOptionError,
@@ -46,32 +47,44 @@ app = App(
     default_parameter=Parameter(show_default=_shown_default, negative=()),
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
-# In the order of help, which is their docstrings: from a first look to what is kept.
-VERBS = {
-    "plan": commands.plan,
-    "check": commands.check,
-    "register": commands.register,
+# In the order of help, which is their docstrings.
+FIRST = {
     "run": commands.run,
-    "extend": folder_verbs.extend,
-    "status": folder_verbs.status,
-    "cancel": folder_verbs.cancel,
     "judge": judge_verb.judge,
-    "evaluate": folder_verbs.evaluate,
+    "check": commands.check,
+    "plan": commands.plan,
     "report": commands.report,
+    "status": folder_verbs.status,
+}
+MORE = {
+    "register": commands.register,
+    "extend": folder_verbs.extend,
+    "cancel": folder_verbs.cancel,
+    "evaluate": folder_verbs.evaluate,
     "verify": folder_verbs.verify,
     "archive": folder_verbs.archive,
     "export": folder_verbs.export,
     "values": folder_verbs.values,
     "ledger": folder_verbs.ledger,
 }
+VERBS = FIRST | MORE
+more = Group("More", sort_key=1)
 for _place, (_name, _verb) in enumerate(VERBS.items()):
-    app.command(_verb, name=_name, sort_key=_place)
-campaign = App(name="campaign", help="Test many ideas against one baseline.", sort_key=len(VERBS))
+    _groups = (more,) if _name in MORE else None
+    app.command(_verb, name=_name, sort_key=_place, group=_groups)
+campaign = App(
+    name="campaign",
+    help="Test many ideas against one baseline.",
+    sort_key=len(VERBS),
+    group=more,
+)
 campaign.command(campaign_verbs.new, name="new")
 campaign.command(campaign_verbs.try_, name="try")
 campaign.command(campaign_verbs.status, name="status")
 campaign.command(campaign_verbs.end, name="end")
 app.command(campaign)
+for _flag in ("--help", "--version"):
+    app[_flag].group = more
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
