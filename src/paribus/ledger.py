@@ -65,12 +65,10 @@ class Event(_Model):
         tests: primary tests of a registration, or on the text of an opening.
         study_digest, texts: of a registration: the study, and its held-out texts.
         text: of an opening: the text on which scores were about to be seen.
-        look: of an interim analysis: its number.
-        words: of a verdict: its words by metric and arm.
     """
 
     schema_version: Literal[1] = 1
-    kind: Literal["registration", "opening", "look", "verdict"]
+    kind: Literal["registration", "opening"]
     time: Utc
     study: Words
     registration: Digest
@@ -78,14 +76,12 @@ class Event(_Model):
     study_digest: Line = ""
     texts: tuple[TextPart, ...] = ()
     text: TextPart | None = None
-    look: Annotated[int, Field(ge=1)] | None = None
-    words: dict[Line, dict[Line, Line]] = {}
 
     @property
     def key(self) -> tuple[object, ...]:
         """Identity of the event: the ledger records an event with the same key once."""
         text = (self.text.role, self.text.digest) if self.text else ()
-        return self.registration, self.kind, *text, self.look
+        return self.registration, self.kind, *text
 
     @property
     def entry(self) -> dict[str, Any]:

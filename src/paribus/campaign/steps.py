@@ -19,7 +19,6 @@ from paribus.files import whole_folder
 from paribus.report.model import build_report, verdict_record
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import write_json
-from paribus.results.opened_texts import note
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs import register, run
 from paribus.study import Study
@@ -139,7 +138,6 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
             decided = decide(analysis)
             write_json(folder / "analysis.json", analysis.to_dict())
             write_json(folder / "verdict.json", verdict_record(build_report(decided)))
-            note(ResultsFolder(folder), is_known=True)
             for verdict in decided:
                 keys = ("word", "effect", "low", "high", "p", "adjusted_p")
                 verdicts[verdict.arm] = {key: getattr(verdict, key) for key in keys}

@@ -306,7 +306,6 @@ def analysed(results: Results) -> Report:
     from paribus.report.model import build_report, verdict_record
     from paribus.results import ResultsFolder, judged_files
     from paribus.results.formats import write_json
-    from paribus.results.opened_texts import note
 
     home, log = ResultsFolder(results.path), logging.getLogger("paribus")
     if not results.finished:
@@ -319,7 +318,6 @@ def analysed(results: Results) -> Report:
     report = build_report(decide(analysis))
     write_json(results.path / "analysis.json", analysis.to_dict())
     write_json(results.path / "verdict.json", verdict_record(report))
-    note(home, is_known=True)
     return report
 
 

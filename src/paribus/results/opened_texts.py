@@ -29,7 +29,6 @@ from paribus.ledger import (
 )
 from paribus.metric import from_records
 from paribus.results.formats import read_as, read_json
-from paribus.results.look_record import read_looks
 from paribus.results.records import FirstUse, Reuse, records_of
 from paribus.results.registration import FILE, read_registration, utc_now
 from paribus.results.store import CAMPAIGN, IDEAS, LEDGER, ResultsFolder
@@ -76,26 +75,17 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
     """Return what the records of a results folder say to a ledger, in the order of time.
 
     Args:
-        now: when things happened whose records hold no time; by default the time of the record
-            before them.
+        now: when its first trial began; by default the time of its registration.
         is_begun: its first trial is about to be trained, so that validation scores will be seen.
     """
     registered = read_registration(folder)
     if registered is None:
         return []
     study, first = folder.read_study(), read_json(_first(folder))
-    begun = now or first["registered_at"]
     parts, tests = parts_of(study, registered), primary_tests(study, registered)
     event = partial(Event, study=study.name, registration=registration_id(folder))
-    events = [
-        event(
-            kind="registration",
-            time=first["registered_at"],
-            study_digest=first["study_digest"],
-            texts=parts,
-            tests=tests,
-        )
-    ]
+    time, digest = first["registered_at"], first["study_digest"]
+    events = [event(kind="registration", time=time, study_digest=digest, texts=parts, tests=tests)]
 
     def opened(time: str, role: str, tests: int) -> list[Event]:
         of_role = [part for part in parts if part.role == role]
@@ -105,44 +95,26 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
         # A campaign confirms on validation text, and seals its test part for the end.
         confirms = campaign_of(folder) is not None and folder.path.name == "confirm"
         has_test = any(part.role == "test" for part in parts) and not confirms
-        events += opened(begun, "validation", 0 if has_test else tests)
+        events += opened(now or time, "validation", 0 if has_test else tests)
         if not records_of(study).code():  # nobody seals the text of another's trainer
-            events += opened(begun, "test", tests)
-    last = begun
-    for entry in read_looks(folder):
-        last = entry.get("taken_at", last)
-        events.append(event(kind="look", time=last, look=entry["look"]))
+            events += opened(now or time, "test", tests)
     if test := folder.read_opened():
-        last = test["opened"]
-        events += opened(last, "test", tests)
-    if is_regular(folder.path / "verdict.json"):
-        words: dict[str, dict[str, str]] = {}
-        for verdict in read_json(folder.path / "verdict.json")["verdicts"]:
-            word = verdict.get("word", verdict["outcome"])
-            words.setdefault(verdict["metric"], {})[verdict["arm"]] = word
-        events.append(event(kind="verdict", time=now or last, words=words))
+        events += opened(test["opened"], "test", tests)
     return events
 
 
-def note(folder: ResultsFolder, *, is_begun: bool = False, is_known: bool = False) -> None:
-    """Add the missing events of this folder to the ledger.
+def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
+    """Add the missing events of this folder to the ledger; `is_begun` as `events_of` has it.
 
     One that cannot be written is warned of once, and the run goes on.
-
-    Args:
-        is_begun: as `events_of` has it.
-        is_known: only where the ledger knows the study: one that is merely read is nobody's run.
     """
     path = ledger_path()
-    if path is None or not is_recording() or (is_known and not is_regular(path)):
+    if path is None or not is_recording():
         return
     try:
         with ledger_file(path).appending() as (entries, append):
             recorded = {event.key for event in as_events(entries, path)}
-            events = events_of(folder, now=utc_now(), is_begun=is_begun)
-            if is_known and not any(event.key in recorded for event in events):
-                return
-            for event in events:
+            for event in events_of(folder, now=utc_now(), is_begun=is_begun):
                 if event.key not in recorded:
                     append(event.entry)
     except ParibusError as error:

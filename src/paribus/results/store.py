@@ -163,17 +163,14 @@ class ResultsFolder(Folder):
             if arm in arms and again["trial"] == self.trial(arm, again["seed"]).seal
         }
 
-    def timed_trials(self) -> set[tuple[str, int]]:
-        """Return the timed trials."""
-        if not self.has_sealed(THROUGHPUT):
-            return set()
-        table = self.read_columns(THROUGHPUT, ["arm", "seed"])
-        return set(zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True))
-
     def has_timed(self, trials: Iterable[tuple[str, int]]) -> bool:
         """Return whether all `trials` have been timed."""
-        timed = self.timed_trials()
-        return bool(timed) and set(trials) <= timed
+        if not self.has_sealed(THROUGHPUT):
+            return False
+        table = self.read_columns(THROUGHPUT, ["arm", "seed"])
+        return set(trials) <= {
+            *zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True)
+        }
 
     def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
         """Write and seal throughput.parquet, a row per arm, seed and kind."""

@@ -17,8 +17,6 @@ from paribus.results.trial_folder import TrialFolder
 
 # Sums of the same numbers in another order; the records keep float64.
 ROUNDING = 1e-9
-# The same loss by another way through float32.
-FLOAT32_ROUNDING = 1e-5
 
 
 def score_findings(trial: TrialFolder) -> Iterator[str]:
@@ -33,7 +31,6 @@ def score_findings(trial: TrialFolder) -> Iterator[str]:
                 f"give {value}"
             )
     yield from _cells(trial, tasks)
-    yield from _curve(trial, scores, sum(blocks["predicted"].to_pylist()))
 
 
 def item_findings(trial: TrialFolder) -> Iterator[str]:
@@ -100,20 +97,6 @@ def _cells(trial: TrialFolder, tasks: pa.Table) -> Iterator[str]:
         yield f"trial {trial.label}: answers to {task} with {shots} shots are in no task"
 
 
-def _curve(trial: TrialFolder, scores: dict[str, Any], predicted: int) -> Iterator[str]:
-    """Compare the last point of the curve with the loss of the same text, where it is of all of
-    it."""
-    last = trial.read_columns("curve.parquet")[-1:]
-    if last["predicted"].to_pylist() != [predicted]:
-        return
-    loss = _sum(last["loss_sum_nats"]) / predicted
-    if not _close(scores.get("validation_loss"), loss, rounding=FLOAT32_ROUNDING):
-        yield (
-            f"trial {trial.label}: its curve ends at {loss} nats/token, and "
-            f"validation_loss is {scores.get('validation_loss')}"
-        )
-
-
 def _sum(column: pa.ChunkedArray) -> float:
     """Return the sum of a column, exact where it is of whole numbers; NaN where one is absent."""
     values = column.to_pylist()
@@ -125,10 +108,10 @@ def _ratio(total: float, count: float) -> float:
     return total / count if count else math.nan
 
 
-def _close(stated: Any, expected: Any, rounding: float = ROUNDING) -> bool:
+def _close(stated: Any, expected: Any) -> bool:
     """Equal up to rounding; what is not finite is written as null."""
     if stated is None:
         return expected is None or not math.isfinite(expected)
     if expected is None:
         return False
-    return math.isclose(stated, expected, rel_tol=rounding, abs_tol=rounding)
+    return math.isclose(stated, expected, rel_tol=ROUNDING, abs_tol=ROUNDING)

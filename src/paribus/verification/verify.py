@@ -110,12 +110,10 @@ def _folder_findings(
     checked.append("registration")
     if folder.is_archive:
         checked.append(f"weights of {len(finished)} trials: not in an archive")
-    is_timed = study.trainer == STACKED and not is_tuning
     checks = {
         "registration": registration_findings(results),
-        "records": _complete(results, is_timed=is_timed),
+        "records": _complete(results, is_tuning=is_tuning),
         "tuning": tuning_findings(results),
-        "test part": () if is_tuning else _tested(results),
         "files": _files_of_runs(results, checked),
         "scores": _scores(results, checked, trust=trust),
         "analysis": _derived(results, checked) if results.finished else (),
@@ -212,26 +210,18 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
             yield str(error)
 
 
-def _tested(results: Results) -> Iterator[str]:
-    """Yield which trials of a finished study are not evaluated on its sealed test part."""
-    missing = sorted(results.trials.keys() - results.tested.keys())
-    if missing and why_not_tested(results):
-        named = some([f"{arm}/seed-{seed}" for arm, seed in missing], SHOWN)
-        yield f"incomplete: {named} not evaluated on the sealed test part; run the study again"
-
-
-def _complete(results: Results, *, is_timed: bool) -> Iterator[str]:
+def _complete(results: Results, *, is_tuning: bool) -> Iterator[str]:
     """Yield what a study has once its run has ended: every trial, repeated steps, and speeds."""
     folder = ResultsFolder(results.path)
-    timed = folder.timed_trials()
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
-        lost = [trial.label for trial in results.unfinished if (trial.arm, trial.seed) in timed]
         yield f"incomplete: {some(missing, SHOWN)} missing, of {results.n_trials} trials"
-        if lost:
-            named = some(lost, SHOWN)
-            yield f"incomplete: {named} missing, and was finished when the arms were timed"
         return
+    untested = sorted(results.trials.keys() - results.tested.keys())
+    if untested and not is_tuning and why_not_tested(results):
+        named = some([f"{arm}/seed-{seed}" for arm, seed in untested], SHOWN)
+        yield f"incomplete: {named} not evaluated on the sealed test part; run the study again"
+    is_timed = results.study.trainer == STACKED and not is_tuning
     if is_timed and not folder.has_timed(results.trials):
         yield (
             "not timed: every trial is finished, and throughput.parquet does not hold all of them; "
