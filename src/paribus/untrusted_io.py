@@ -29,10 +29,7 @@ CODE_BYTES = 4 * MIB
 TOKENIZER_BYTES = 256 * MIB  # Gemma's, with 256,000 tokens, has 33 MiB
 RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20 MiB
 TABLE_BYTES = 64 * 1024 * MIB  # Parquet, read by column
-# The same when it is read; steps.parquet has a row for every step.
-TABLE_ROWS = 100_000_000
 TABLE_COLUMNS = 1_000_000
-TABLE_MEMORY = 16 * 1024 * MIB
 WEIGHTS_BYTES = 1024 * 1024 * MIB
 LOG_BYTES = 64 * 1024 * MIB  # of somebody else's training, read in pieces
 TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces

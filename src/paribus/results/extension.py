@@ -41,15 +41,15 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
         )
     with folder.lock():
         registered = read_json(folder.path / FILE)
-        if registered.get("stages") and not study.stages:  # interrupted before study.json
-            added, stages = registered["seeds"], registered["stages"]["seeds"]
-            both_stages = _with_stages(study, tuple(added), tuple(stages))
-        else:
-            if problem := _why_not(folder, study, registered):
-                raise ParibusError(f"{folder.path} cannot be extended: {problem}")
-            first = max(study.seeds) + 1
-            added = (*study.seeds, *range(first, first + seeds))
-            both_stages = _with_stages(study, added, (len(study.seeds), seeds))
+        is_begun = registered.get("stages") and not study.stages  # interrupted before study.json
+        if not is_begun and (problem := _why_not(folder, study, registered)):
+            raise ParibusError(f"{folder.path} cannot be extended: {problem}")
+        first = max(study.seeds) + 1
+        added = registered["seeds"] if is_begun else [*study.seeds, *range(first, first + seeds)]
+        stages = (len(study.seeds), len(added) - len(study.seeds))
+        dump = study.model_dump() | {"seeds": tuple(added), "stages": stages}
+        both_stages = parse_study(dump, folder=study.folder, foreign=study.is_foreign)
+        if not is_begun:
             trials = [f"{arm}/seed-{seed}" for arm, seed in study.trials]
             wanted = registered | from_study(both_stages, registered["tasks"], {})
             supersede(folder, wanted, {"results_when_registered": trials})
@@ -65,11 +65,6 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
     if not registered.stages or not first_stage(registered).is_same(study):
         return study
     return study.model_copy(update={"seeds": registered.seeds, "stages": registered.stages})
-
-
-def _with_stages(study: Study, seeds: tuple[int, ...], stages: tuple[int, ...]) -> Study:
-    dump = study.model_dump() | {"seeds": seeds, "stages": stages}
-    return parse_study(dump, folder=study.folder, foreign=study.is_foreign)
 
 
 def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) -> str:
@@ -89,8 +84,7 @@ def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) ->
     if n_finished < len(study.trials):
         return f"{n_finished} of {len(study.trials)} trials are finished; run the rest first"
     if registered.get("code") != records_of(study).code():
-        version = registered.get("packages", {}).get("paribus", "unknown")
-        return f"another version of paribus trained it ({version}); use that version"
+        return "another version of paribus trained it; use that version"
     sealed = any("test" in data.get("digests", {}) for data in registered["data"].values())
     if sealed and not folder.has_sealed(TEST):
         return "its sealed test part is not evaluated; finish it first with `paribus run`"
