@@ -35,6 +35,7 @@ LEAST_EQUAL = 3  # values; fewer may be equal by chance
 LEAST_CLIMB = 3  # rows
 KINDS = Path(__file__).with_name("kinds.toml")
 WORDS = {kind: frozenset(words) for kind, words in tomllib.loads(KINDS.read_text()).items()}
+NONE = frozenset[str]()
 ACCUMULATION = re.compile(r"(?:.*_)?(?:accum|accumulation)(?:_steps)?|grad_accum.*")
 TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
 EVALUATED = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss$", re.IGNORECASE)
@@ -85,18 +86,13 @@ def find_kind(name: str) -> str:
     spelt = [re.sub(r"[\s-]+", "_", part).strip("_") for part in spelt]
     last = spelt[-1]
     words = set(last.split("_"))
-    if name.startswith(OF_TASK) or last in WORDS["evaluation"] or words & WORDS["evaluation_part"]:
+    if name.startswith(OF_TASK):
         return "evaluation"
-    if last in WORDS["seed"] or words & {"seed", "seeds"}:
-        return "seed"
-    if last in WORDS["environment"]:
-        return "environment"
-    if last in WORDS["setting"] or ACCUMULATION.fullmatch(last) or words & {"lr"}:
+    for kind in ("evaluation", "seed", "environment", "setting", "identifier", "time"):
+        if {last} & WORDS.get(kind, NONE) or words & WORDS.get(f"{kind}_part", NONE):
+            return kind
+    if ACCUMULATION.fullmatch(last):
         return "setting"
-    if last in WORDS["identifier"] or words & WORDS["identifier_part"]:
-        return "identifier"
-    if words & WORDS["time"]:
-        return "time"
     is_setting = len(spelt) > 1 and not WORDS["prefix"].isdisjoint(spelt[:-1])
     return "setting" if is_setting else "other"
 

@@ -106,9 +106,10 @@ class Runs:
         selection.findings += check_values(arms, score, section.at_step)
         every = [by_trial[trial] for trial in trials]
         _require_same_items(study, every)
-        budgets = _least_budgets(study, every)
-        for trial in trials:
-            yield trial, _record(study, by_trial[trial], budgets)
+        needed = _spent_to_target(study, every)
+        for place, trial in enumerate(trials):
+            spent = {name: own[place] for name, own in needed.items()}
+            yield trial, _record(study, by_trial[trial], spent)
 
     def _require_all(
         self, study: Study, trials: Sequence[Trial], by_trial: Mapping[Trial, Run]
@@ -232,7 +233,7 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
                 raise ParibusError(f"{run.name} has no items of {name}; name their column")
 
 
-def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord:
+def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) -> TrialRecord:
     section = section_of(study)
     scores = {
         name: score_of(run, name, section.at_step)
@@ -240,11 +241,8 @@ def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord
         else math.nan
         for name in section.scores
     }
-    censored = []
-    for name, budget in budgets.items():
-        needed = _spent_to_target(study, run, name)
-        scores[name] = min(needed, budget)
-        censored += [name] if needed > budget else []
+    scores |= {name: spent for name, (spent, _) in needed.items()}
+    censored = [name for name, (_, is_above) in needed.items() if is_above]
     items = {
         name: [value for _, value in sorted(run.items[name].items())]
         for name, score in section.scores.items()
@@ -271,16 +269,6 @@ def _record(study: Study, run: Run, budgets: Mapping[str, float]) -> TrialRecord
     )
 
 
-def _least_budgets(study: Study, runs: Sequence[Run]) -> dict[str, float]:
-    """Return, for each endpoint such as `steps_to_target`, the budget that
-    every run had."""
-    budgets = {}
-    for name in (metric for metric in study.metrics if metric.endswith(TO_TARGET)):
-        spent = [spent_by(run, study.primary.metric, name) for run in runs]
-        budgets[name] = float(min((own[-1] for own in spent if len(own)), default=math.nan))
-    return budgets
-
-
 def spent_by(run: Run, score: str, name: str) -> np.ndarray:
     """Return what a run had spent at each point of the curve of `score`; empty where that is not
     known. `name` is such as `steps_to_target`."""
@@ -297,15 +285,24 @@ def spent_by(run: Run, score: str, name: str) -> np.ndarray:
     return np.array([])
 
 
-def _spent_to_target(study: Study, run: Run, name: str) -> float:
-    """Return the budget at which a run comes to the target; infinite where it never does."""
-    metric, target = study.primary.metric, section_of(study).target
-    spent = spent_by(run, metric, name)
-    if not len(spent) or target is None:
-        return math.nan
-    sign = -1 if declared(study)[metric].better == "higher" else 1
-    curve = LossCurve(spent, spent, None, None, sign * run.curves[metric][:, 1], 1)
-    return curve.spent_at(sign * target, "tokens")
+def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[float, bool]]]:
+    """Return, for each endpoint such as `steps_to_target`, at which budget each run came to the
+    target, and whether it did not: then it is the budget that every run had."""
+    score, target = study.primary.metric, section_of(study).target
+    sign = -1 if declared(study)[score].better == "higher" else 1
+    needed: dict[str, list[tuple[float, bool]]] = {}
+    for name in (metric for metric in study.metrics if metric.endswith(TO_TARGET)):
+        spent = [spent_by(run, score, name) for run in runs]
+        budget = float(min((own[-1] for own in spent if len(own)), default=math.nan))
+        needed[name] = []
+        for run, own in zip(runs, spent, strict=True):
+            at = math.nan
+            if len(own) and target is not None:
+                values = sign * run.curves[score][:, 1]
+                curve = LossCurve(own, own, None, None, values, 1)
+                at = curve.spent_at(sign * target, "tokens")
+            needed[name].append((min(at, budget), at > budget))
+    return needed
 
 
 def judge_runs(
