@@ -63,7 +63,10 @@ def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
     """[I] float64. Raises ParibusError where the trial's blocks have no such column."""
     blocks = table.results.trial_blocks[arm, seed]
     if name not in blocks.column_names:
-        raise ParibusError(f"trial {arm}/seed-{seed}: blocks.parquet has no column '{name}'")
+        raise ParibusError(
+            f"trial {arm}/seed-{seed}: blocks.parquet has no column '{name}'; "
+            "remove the trial and run the study again"
+        )
     return blocks[name].to_numpy(zero_copy_only=False).astype(float)
 
 

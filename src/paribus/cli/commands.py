@@ -122,7 +122,8 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
         return settled_budgets(study), estimate(study, **options)
     if measured := set(where.changed) - {*stated_alone, "price"}:
         raise ParibusError(
-            f"--{min(measured).replace('_', '-')} is of a measured step, and --tflops measures none"
+            f"--{min(measured).replace('_', '-')} is of a measured step, and --tflops "
+            "measures none; remove one of them"
         )
     from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 

@@ -142,7 +142,9 @@ def _against_bar(
 
     reading, section, by_arm = read_data(paths, scores, **options)
     if len(by_arm) > 1:
-        raise ParibusError(f"--bar is of one arm, and there are {len(by_arm)}: {', '.join(by_arm)}")
+        raise ParibusError(
+            f"--bar needs a single arm, and there are {len(by_arm)}: {', '.join(by_arm)}"
+        )
     score = scores[0] if scores else default_score(reading.runs)
     side = better[0] if better else direction(score)
     selection = select_runs(by_arm, section, [score], lower=side == "lower")

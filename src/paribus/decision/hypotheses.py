@@ -126,7 +126,9 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
         if [h.name for h in study.hypotheses].count(hypothesis.name) > 1:
             raise ParibusError(f"{where} is stated twice; give each its own name")
         if not compared:
-            raise ParibusError(f"{where}: the study compares no arms, so no verdict bears on it")
+            raise ParibusError(
+                f"{where}: the study compares no arms; add one, or remove the hypothesis"
+            )
         if not named:
             raise ParibusError(
                 f"{where} is supported and contradicted by nothing; state an outcome, such as "

@@ -41,7 +41,7 @@ def find_rule(study: Study) -> Rule:
         if key not in rule.keys and value != getattr(unset, key):
             weighed = ", ".join(rule.keys) or "no key"
             raise ParibusError(
-                f"decision.{key} = {value!r} has no effect: {where} weighs {weighed}"
+                f"decision.{key} = {value!r} has no effect: {where} weighs {weighed}; remove it"
             )
     if "benefit" in rule.keys and decision.benefit is None:
         raise ParibusError(

@@ -158,7 +158,8 @@ def _require_finite(stack: Trainer, after: ReplicaState) -> None:
     weights = [name for name in broken if name.startswith(f"{WEIGHTS}/")]
     if weights and after.diverged_at is None:
         raise ParibusError(
-            f"the optimizer makes {some(weights)} not finite, though loss and gradient are",
+            f"the optimizer makes {some(weights)} not finite, though loss and gradient are; "
+            "check its update for a division by zero",
             code="own_code",
         )
 

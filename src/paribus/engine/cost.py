@@ -138,8 +138,8 @@ def stated_rate(
     count = devices if count is None else count
     if not (0 < tflops < math.inf and 0 < utilisation <= 1 and count >= devices):
         raise ParibusError(
-            f"--tflops {tflops:g} --utilisation {utilisation:g} --count {count}: the peak is above "
-            f"0, the share of it at most 1, and the devices are at least the {devices} of a trial",
+            f"--tflops {tflops:g} --utilisation {utilisation:g} --count {count}: the peak must "
+            f"be above 0, its share at most 1, and the devices at least the {devices} of a trial",
         )
     return Rate(tflops * 1e12 * utilisation, count, devices)
 

@@ -87,7 +87,7 @@ def _score(task: str, metric: str, filtered: str = "none") -> str:
 def _add_items(run: Run, samples: Source, task: str) -> None:
     for where, sample in samples.objects():
         if "doc_id" not in sample:
-            raise ParibusError(f"{where} is not a sample: an object with a doc_id is expected")
+            raise ParibusError(f"{where} must be a sample: an object with a doc_id")
         item = f"{sample['doc_id']}:{str(sample.get('doc_hash', ''))[:HASH]}"
         filtered = str(sample.get("filter", "none"))
         metrics = sample.get("metrics")
@@ -97,7 +97,9 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
             if is_number(sample.get(metric)):
                 values = run.items.setdefault(_score(task, metric, filtered), {})
                 if item in values:
-                    raise ParibusError(f"{where}: document {item} is there twice")
+                    raise ParibusError(
+                        f"{where}: document {item} is there twice; remove one of them"
+                    )
                 values[item] = as_float(sample[metric])
 
 
@@ -153,7 +155,10 @@ def openai_evals(source: Source) -> Iterator[Run]:
         spec = as_dict(record.get("spec"))
         run.state(eval_set=spec.get("eval_name"), eval_split=spec.get("split"))
     if not run.scores:
-        raise ParibusError(f"{source.path} has no final_report: the evaluation has not ended")
+        raise ParibusError(
+            f"{source.path} has no final_report: the evaluation has not ended; "
+            "remove the file, or wait"
+        )
     yield run
 
 

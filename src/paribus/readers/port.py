@@ -216,7 +216,7 @@ class Source:
                 self.notes.append(f"The last line of {self.path} is cut, and was left out.")
                 return
             if not isinstance(value, dict):
-                raise ParibusError(f"{where} is not a JSON object")
+                raise ParibusError(f"{where} must be a JSON object")
             yield where, value
 
     def json(self) -> Any:
@@ -224,7 +224,7 @@ class Source:
         with self.open() as file:
             content = file.read(RECORD_BYTES + 1)
         if len(content) > RECORD_BYTES:
-            raise ParibusError(f"{self.path} has more than {RECORD_BYTES:,} bytes")
+            raise ParibusError(f"{self.path} must have at most {RECORD_BYTES:,} bytes")
         return read_json(content, self.path)
 
     def json_part(self, name: str, kind: type) -> tuple[dict[str, Any], Any]:

@@ -160,7 +160,7 @@ def _require_columns(data: pa.Table, columns: Columns, where: str) -> None:
             why = f"{where}: there is no column '{name}': {nearest(name, names)}"
             raise ParibusError(why, code="missing")
         if names.count(name) > 1:
-            raise ParibusError(f"{where}: two columns are '{name}'")
+            raise ParibusError(f"{where}: two columns are '{name}'; rename one")
     if not columns.scores and not columns.metric:
         numeric = [
             name
@@ -203,7 +203,7 @@ def _add_values(
         return
     if steps is not None:
         if not np.isfinite(steps).all():
-            raise ParibusError(f"{where}: a row has no step")
+            raise ParibusError(f"{where}: a row has no step; remove the row")
         if "seed" not in run.facts and len(steps) > 1 and 2 * len(np.unique(steps)) <= len(steps):
             raise ParibusError(
                 f"{where} has most steps several times, as of several runs or of one that began "
@@ -279,9 +279,11 @@ def _numbers(data: pa.Table, name: str, where: str) -> tuple[np.ndarray, np.ndar
         for row, value in enumerate(column.to_pylist(), start=1):
             if str(value) not in MISSING and as_number(value) is None:
                 raise ParibusError(
-                    f"{where}, row {row}: {value!r:.80} in column '{name}' is not a number"
+                    f"{where}, row {row}: {value!r:.80} in column '{name}' must be a number"
                 ) from None
-        raise ParibusError(f"{where}: column '{name}' is {column.type}, and no numbers") from None
+        raise ParibusError(
+            f"{where}: column '{name}' must hold numbers, and is {column.type}"
+        ) from None
     missing = numbers.is_null().to_numpy()
     return pc.fill_null(numbers, math.nan).to_numpy(), missing
 
@@ -294,7 +296,10 @@ def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
         if source.head.startswith(PARQUET):
             file = pyarrow.parquet.ParquetFile(regular_path(source.path, TABLE_BYTES))
             if file.metadata.num_columns > TABLE_COLUMNS:
-                raise ParibusError(f"{source.path} has {file.metadata.num_columns:,} columns")
+                raise ParibusError(
+                    f"{source.path} must have at most {TABLE_COLUMNS:,} columns, and has "
+                    f"{file.metadata.num_columns:,}"
+                )
             return file.read()
         if source.name.lower().endswith((".jsonl", ".ndjson")) or start == b"{":
             return _from_objects(row for _, row in source.objects())
@@ -303,7 +308,7 @@ def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
             if not any(map(as_dict, rows)):
                 raise SkippedError("a JSON list, and no table: its rows are no objects")
             if lost := [n for n, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
-                raise ParibusError(f"{source.path}, row {lost[0]} is not a JSON object")
+                raise ParibusError(f"{source.path}, row {lost[0]} must be a JSON object")
             return _from_objects(rows)
         return _read_csv(source, whole_lines=whole_lines)
     except UnicodeDecodeError:

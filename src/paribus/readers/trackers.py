@@ -92,7 +92,7 @@ def mlflow(source: Source) -> Iterator[Run]:
         name = file.relative_to(home / "metrics").as_posix()
         points = [list(map(float, line.split())) for line in read_text(file, MOST).splitlines()]
         if any(len(point) != 3 for point in points):
-            raise ParibusError(f"{file} has a line that is not 'timestamp value step'")
+            raise ParibusError(f"{file} has a line that must be 'timestamp value step', and is not")
         # NaN is the least of a step, as the largest value counts.
         points.sort(key=lambda p: (p[2], p[0], -math.inf if math.isnan(p[1]) else p[1]))
         for _, value, step in points:
@@ -179,7 +179,9 @@ def _log(run: Run, metric: str, data: Any, step: str, column: str) -> list[int]:
     """Log a column of numbers by step; returns its rows that have a number. Raises ParibusError
     where a column is not there."""
     if lacking := {step, column} - {*data.column_names}:
-        raise ParibusError(f"the chart has no column {', '.join(lacking)}")
+        raise ParibusError(
+            f"the chart has no column {', '.join(lacking)}; export it with that column"
+        )
     rows = []
     steps, values = data.column(step).to_pylist(), data.column(column).to_pylist()
     for row, (at, value) in enumerate(

@@ -194,7 +194,8 @@ class ResultsFolder(Folder):
         with self.lock():
             if self.read_opened() is not None:
                 raise ParibusError(
-                    f"{self.path / TEST_PART} was just written by somebody else", code="exists"
+                    f"{self.path / TEST_PART} was just written by another run; run again",
+                    code="exists",
                 )
             self.seal(TEST_PART, opened)
 
@@ -202,7 +203,9 @@ class ResultsFolder(Folder):
         """Return the study of the folder. Raises ParibusError without one."""
         if not self.exists:
             raise ParibusError(
-                f"{self.path} is not a results folder: it has no study.json", code="missing"
+                f"{self.path} is not a results folder: it has no study.json; "
+                "give the folder that `paribus run` wrote",
+                code="missing",
             )
         text = read_text(self.path / "study.json", RECORD_BYTES, way_out="restore it")
         return read_study(text, folder=sources_folder(self.records), foreign=not trust)

@@ -73,7 +73,7 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
         if known[metric].better == "neither":
             raise ParibusError(
                 f"'{metric}' cannot be primary or choose among values: neither more nor less of "
-                "it is better"
+                "it is better; name a metric with a direction"
             )
     if taken := set(OWN_CONTROLS) & set(declaration.controls):
         raise ParibusError(
@@ -253,7 +253,7 @@ def _checked(
     n_steps, at = len(record.losses), record.diverged_at
     if at is not None and not (at >= 0 and (at < n_steps or not n_steps)):
         raise ParibusError(
-            f"{where}: diverged_at = {at} is out of range for {n_steps} steps, which count from 0"
+            f"{where}: diverged_at = {at} must be one of the {n_steps} steps, which count from 0"
         )
     with blamed(where, "scores, seconds and items are numbers, items of one length"):
         if any(isinstance(value, bool | str) for value in record.scores.values()):

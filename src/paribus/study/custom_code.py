@@ -111,7 +111,9 @@ def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
     except (ImportError, ValueError) as error:
         raise ParibusError(f"{where} cannot be imported: {error}") from None
     if spec is None or spec.origin is None or not is_regular(spec.origin):
-        raise ParibusError(f"{where} cannot be imported: no module named '{name}'")
+        raise ParibusError(
+            f"{where} cannot be imported: no module named '{name}'; install it, or correct the name"
+        )
     file = Path(spec.origin)
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
     topmost = root / name.partition(".")[0]

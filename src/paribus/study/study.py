@@ -416,7 +416,8 @@ def override(
         above, upto = ".".join(path[:depth]), ".".join(path[: depth + 1])
         if not isinstance(node, dict):
             raise ParibusError(
-                f"{where}unknown key '{key}': '{above}' = {node!r} is set as a whole",
+                f"{where}unknown key '{key}': '{above}' = {node!r} is set as a whole; "
+                "set all of it",
                 code="unknown",
             )
         if _is_free(path[:depth], (*FREE, *form.free)):

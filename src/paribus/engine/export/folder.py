@@ -108,7 +108,7 @@ def _trial(results: Results, arm: str, seed: int) -> TrialFolder:
             code="unfinished",
         )
     raise ParibusError(
-        f"{results.path} has no trial {arm}/seed-{seed}: its arms are "
+        f"{results.path} has no trial {arm}/seed-{seed}; its arms are "
         f"{', '.join(results.study.arms)}",
         code="unknown",
     )

@@ -205,8 +205,8 @@ def _require_trainable(model: GPT) -> None:
     cannot be trained like all others."""
     if not isinstance(getattr(model.embedding, "tokens", None), nn.Embedding):
         raise ParibusError(
-            f"the custom embedding {type(model.embedding).__name__} has no `tokens`, the "
-            "nn.Embedding that a tied head shares",
+            f"the custom embedding {type(model.embedding).__name__} must have "
+            "`tokens`, the nn.Embedding that a tied head shares",
             code="own_code",
         )
     for name, parameter in model.named_parameters():

@@ -111,7 +111,9 @@ class WrittenSuite(Record):
         for name in names or ():
             if name in self.left_out:
                 raise ParibusError(
-                    f"task '{name}' was left out: {self.left_out[name]}", code="too_few"
+                    f"task '{name}' was left out: {self.left_out[name]}; "
+                    "remove it from tasks.names",
+                    code="too_few",
                 )
             if name not in self.tasks:
                 own = "; your own goes to tasks.own" if ":" in name else ""

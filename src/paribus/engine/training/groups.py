@@ -93,7 +93,9 @@ def parameter_groups(
     for i, group in enumerate(spec.groups):
         if not any(number == i for number, _ in members):
             raise ParibusError(
-                f"{KEY}.groups: no parameter is left for '{group.match}'", code="unknown"
+                f"{KEY}.groups: no parameter is left for '{group.match}'; "
+                "correct the pattern, or remove the group",
+                code="unknown",
             )
 
     groups = []

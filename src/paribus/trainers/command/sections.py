@@ -305,7 +305,9 @@ def _from_file(table: dict[str, Any]) -> dict[str, Any]:
     """Return a study file's table without its short forms. Raises ParibusError."""
     for key, name in (("program", "[trainer]"), ("endpoints", "[metrics.NAME]")):
         if key in table:
-            raise ParibusError(f"{key} of a command are stated in {name} alone", code="conflict")
+            raise ParibusError(
+                f"{key} of a command must be stated in {name} alone", code="conflict"
+            )
     program = {key: value for key, value in table["trainer"].items() if key != "kind"}
     table = table | {"trainer": COMMAND, "program": program}
     if isinstance(arms := table.get("arms"), dict):

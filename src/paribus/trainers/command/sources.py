@@ -73,7 +73,7 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
     program = study.setting(arm).program
     folder = (study.folder / program.folder).resolve()
     if not folder.is_dir():
-        raise ParibusError(f"trainer.folder: {folder} is not a folder", code="missing")
+        raise ParibusError(f"trainer.folder: {folder} must be a folder", code="missing")
     try:
         commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
         top = Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel")).rstrip("\n"))
@@ -128,7 +128,7 @@ def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
                 except ParibusError as error:
                     raise ParibusError(f"arm '{arm}': {error}") from None
     if not (copy / below).is_dir():
-        raise ParibusError(f"arm '{arm}': {below} is not in its commit", code="missing")
+        raise ParibusError(f"arm '{arm}': {below} is not in its commit; commit it", code="missing")
     return copy / below
 
 

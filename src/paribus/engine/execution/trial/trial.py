@@ -110,7 +110,11 @@ class Stack:
             for path in [path for path in paths if step_of(path) == t][:1]:
                 self._restore(self.checkpoints.read(path, self._identity))
             if self.trainer.t != t:
-                raise ParibusError(f"this rank finds no checkpoint of step {t}", code="missing")
+                raise ParibusError(
+                    f"this rank finds no checkpoint of step {t}; "
+                    "all ranks need the same results folder",
+                    code="missing",
+                )
             return
         for path in paths:
             try:
