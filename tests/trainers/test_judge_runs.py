@@ -636,7 +636,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
         "differ in case or space",
     ),
     "one seed twice": ({}, {"seed": [1, 2, 3, 4, 4, 1, 2, 3, 4, 5]}, "2 runs with seed 4"),
-    "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "is not a number"),
+    "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "'many'"),
     "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "not a whole number"),
     "two sets": ({}, {"eval_set": ["fineweb"] * 9 + ["c4"]}, "not evaluated alike"),
     "margin": ({"margin": -0.1}, {}, "greater than 0"),
