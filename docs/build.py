@@ -318,8 +318,8 @@ def parts() -> str:
     from paribus.declared import declared
     from paribus.engine.data.corpora import Corpus
     from paribus.engine.model.parts import Part
+    from paribus.engine.setting.architecture import PRESETS
     from paribus.engine.setting.data import TOKENIZERS
-    from paribus.engine.setting.presets import PRESETS
     from paribus.engine.tasks import Task
     from paribus.engine.training.averages import Average
     from paribus.engine.training.losses import Loss

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paribus.engine.setting import OF_FLOAT16, Data, Evaluation, LossScale, Probes, Setting, Tasks
-from paribus.engine.setting.presets import PRESET, preset_values
+from paribus.engine.setting.architecture import PRESET, preset_values
 from paribus.engine.setting.sections import curve_steps
 from paribus.engine.setting.setting import Average, Schedule
 from paribus.errors import ParibusError

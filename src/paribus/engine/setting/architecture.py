@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.engine.setting.bounds import MOST_MLP_RATIO, Layers, SeqLen, Width
-from paribus.engine.setting.presets import with_preset
+from paribus.errors import ParibusError, nearest
 from paribus.study.base import Seed, Spec
 
 
@@ -134,11 +134,59 @@ class Modules(Spec):
         return {site: path for site, path in self.model_dump().items() if path is not None}
 
 
+# Presets are named defaults of a whole model. One sets the keys that are not set themselves; as an
+# arm's override it sets all of them, so that each difference is printed, and the arm's other
+# overrides take precedence.
+PRESET = "model.preset"
+
+# Dotted keys of `model`. Every preset sets the same keys, so that one can replace another.
+PRESETS: dict[str, dict[str, Any]] = {
+    # Radford et al. 2019, Brown et al. 2020: the defaults.
+    "gpt2": {
+        "bias": True,
+        "positions.kind": "learned",
+        "norm.kind": "layernorm",
+        "attention.n_kv_head": None,
+        "mlp.kind": "gelu",
+        "head.tied": True,
+    },
+    # Touvron et al. 2023, with the grouped queries of Llama 2 70B and Llama 3.
+    "llama": {
+        "bias": False,
+        "positions.kind": "rotary",
+        "norm.kind": "rmsnorm",
+        "attention.n_kv_head": 2,
+        "mlp.kind": "swiglu",
+        "head.tied": False,
+    },
+}
+
+
+def preset_values(name: object) -> dict[str, Any]:
+    """Return the dotted keys that a preset sets. Raises ParibusError for an unknown preset."""
+    if not isinstance(name, str) or name not in PRESETS:
+        hint = nearest(str(name), PRESETS)
+        raise ParibusError(f"{PRESET} = {name!r} is unknown: {hint}", code="unknown")
+    return PRESETS[name]
+
+
+def with_preset(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of a model completed by the values of its preset."""
+    table = dict(table)
+    for key, value in preset_values(table.get("preset", "gpt2")).items():
+        group, _, leaf = key.rpartition(".")
+        if not group:
+            table.setdefault(leaf, value)
+        elif isinstance(inner := table.setdefault(group, {}), dict):
+            table[group] = {leaf: value} | inner
+    return table
+
+
 class Model(Spec):
     """A decoder-only Transformer: by default GPT-3-style, Pre-LayerNorm with tied embeddings."""
 
     preset: str = "gpt2"
-    """Defaults of the other keys: gpt2 or llama (`engine.setting.presets`)."""
+    """Defaults of the other keys: gpt2 or llama."""
     n_layer: Layers = 8
     """Blocks."""
     n_head: Width = 8
