@@ -27,7 +27,7 @@ from paribus.runs import register
 from paribus.study import load_study
 from paribus.verification import verify
 
-from ..tools import cautions, codes, texts
+from ..tools import cautions, codes
 
 # R datasets::sleep; Darwin's maize, in inches, as in Fisher (1935) and R's HistData::ZeaMays.
 DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
@@ -496,16 +496,6 @@ def test_runs_that_have_not_finished_do_not_count(case, crashed, tmp_path):
     assert said.analysis.excluded == ({"new": 1} if lost else {})
     told = [one.text for one in cautions(said) if "last step logged" in one.text]
     assert bool(told) == (case in ("finished",) or (case == "diverged" and not lost))
-
-
-def test_few_runs_are_described_and_that_is_said_first():
-    one = judge(table(base=[3.2], new=[3.1]))
-    assert one[0].word == "DESCRIPTIVE" and one[0].p is None
-    assert "-0.1" in texts(one, "described")[0]
-    four = judge(table(base=[3.2, 3.21, 3.19, 3.2], new=[2.1, 2.11, 2.09, 2.1]))[0]
-    assert four.word == "DESCRIPTIVE" and four.p is None and four.effect == pytest.approx(-1.1)
-    odd = judge(table(base=[3.2, 3.21, 3.19, 3.2, 3.22, 3.18], new=[3.1, 3.11, 3.12, 3.13]))
-    assert odd[0].word == "DESCRIPTIVE" and "described" in codes(odd)
 
 
 def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested():
