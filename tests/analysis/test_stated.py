@@ -8,7 +8,7 @@ from rich.console import Console
 from paribus.analysis import Analysis, analyse
 from paribus.analysis.side_effects import costs
 from paribus.analysis.table import Table
-from paribus.decision import Verdict, decide
+from paribus.decision import decide
 from paribus.report import tables
 from paribus.results import load_results
 from paribus.study import Study
@@ -74,23 +74,6 @@ def test_p_beside_an_interval_is_the_one_that_it_inverts(analysed):
     row = rows(verdicts)["arm"]
     assert (row.p, row.holm_p) == (f"{p:.3f}", f"{holm:.3f}")
     assert tables.primary(analysis)[0].rows[1][4:6] == (f"{p:.3f}", f"{holm:.3f}")
-
-
-def test_divergence_is_not_called_underpowered(small_study, fabricate):
-    """Four of five against none: what is missing is not power, and harm has its number too."""
-    study = small_study(seeds=[1, 2, 3, 4, 5], endpoints=[LOSS], arms=TWO_ARMS)
-
-    def of(lost: int) -> tuple[Analysis, Verdict]:
-        gone = [("arm", seed) for seed in range(1, lost + 1)]
-        made = fabricate(study, lambda *_: 2.0, folder=f"lost-{lost}", diverged=gone)
-        analysis = analyse(made)
-        return analysis, decide(analysis)[0]
-
-    analysis, four = of(4)
-    assert (four.word, four.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
-    assert four.pairs_needed is None and four.needed.why_not == "more_harm"
-    assert analysis.contrast("arm", "validation_loss").decided is None
-    assert of(1)[1].p is None
 
 
 def test_speed_of_arms_with_other_tokenizers_is_compared_in_bytes(

@@ -103,28 +103,6 @@ def test_equal_differences_are_an_effect(small_study, fabricate):
     assert rows(verdicts)["arm"].change == "+0.5000 [+0.5000, +0.5000]"
 
 
-def test_equivalence_is_adjusted_over_contrasts(small_study, fabricate):
-    deltas = [0.005, 0.019, -0.006, 0.018, 0.0]
-    (alone,) = verdicts_of(small_study, fabricate, deltas, folder="one")
-    assert (alone.word, alone.outcome) == ("SAME", "NO EFFECT")
-    arms = TWO_ARMS | {"other": {"set": {"model.embedding.norm": "rmsnorm"}}}
-    study = small_study(seeds=SEEDS, endpoints=[LOSS], arms=arms)
-    results = fabricate(
-        study,
-        lambda arm, seed: (
-            2.5
-            + NOISE[seed]
-            + (deltas[seed - 1] if arm == "arm" else 30 * NOISE[seed] if arm == "other" else 0)
-        ),
-        folder="two",
-    )
-    analysis = analyse(results)
-    assert decide(analysis)[0].word == "UNRESOLVED"
-    contrast = analysis.contrast("arm", "validation_loss")
-    assert contrast.decided.equivalence_p is not None
-    assert contrast.equivalence_holm_p == pytest.approx(2 * contrast.decided.equivalence_p)
-
-
 @pytest.mark.parametrize(
     ("low", "high", "state"),
     [(-0.02, 0.04, "within"), (0.06, 0.09, "over"), (-0.079, 0.114, "not shown")],

@@ -11,12 +11,10 @@ from scipy.stats import norm
 from paribus.statistics import (
     Looks,
     OneLook,
-    holm,
     paired_t,
 )
 from paribus.statistics.looks import _boundary_table, running_sums, t_statistics
 
-from .paired_power import paired_power
 from .simulated_looks import characteristics
 
 OURS = Looks((5, 8, 12, 20))
@@ -179,27 +177,6 @@ def test_equivalence_over_looks_holds_its_level_at_the_margin():
     assert at_margin.any_equivalent > 0.03
 
 
-def test_a_second_peek_at_an_unadjusted_level_has_twice_the_error():
-    looks, studies = Looks((5, 10)), 100_000
-    t = t_statistics(looks, *running_sums(looks, studies, 3))
-    p = 2 * np.array([stdtr(n - 1, -np.abs(row)) for n, row in zip((5, 10), t, strict=True)])
-    peeked = (p <= 0.05).any(axis=0).mean()
-    assert peeked == pytest.approx(0.087, abs=0.003)
-    planned = [boundary.nominal_p for boundary in looks.boundaries(0.05)]
-    held = (p <= np.array(planned)[:, None]).any(axis=0).mean()
-    assert held == pytest.approx(0.05, abs=0.0025)
-
-
-def test_one_look_has_the_power_of_the_paired_t():
-    looks = Looks((10,))
-    found = characteristics(looks, (0.7,), studies=40_000).effects[0]
-    assert found == pytest.approx(paired_power(0.7, 10), abs=0.008)
-    # Large effects need fewer pairs.
-    large = characteristics(OURS, (2.0,))
-    assert large.effects[0] > 0.999
-    assert large.pairs[0] < 12
-
-
 def test_what_a_look_says_has_one_test_behind_it():
     rng = np.random.default_rng(5)
     deltas = rng.normal(0.8, 1.0, 12)
@@ -231,16 +208,6 @@ def test_intervals_cover_whatever_stops():
     levels = np.array([OURS.level(k, row) for k, row in enumerate(nominal)])
     assert (2 * levels.min(axis=0) <= 0.05).mean() == pytest.approx(0.05, abs=0.005)
     assert (2 * nominal.min(axis=0) <= 0.05).mean() > 0.1  # plain intervals
-
-
-def test_holm_over_looks_passes_the_level_on():
-    rng = np.random.default_rng(0)
-    p = rng.random((500, 3)) ** 3
-    assert np.allclose(holm(p), [holm(row) for row in p])
-    # Three contrasts at a third of the level each: the second alone would not be enough.
-    levels = np.array([0.012, 0.022, 0.049])
-    assert (holm(levels[None]) <= 0.05).all()
-    assert not (holm(np.array([[0.9, 0.022, 0.049]])) <= 0.05).any()
 
 
 def test_the_same_plan_gives_the_same_boundaries():

@@ -157,25 +157,6 @@ def test_few_items_are_few_whatever_the_number_of_seeds():
         crossed_bootstrap([task[:, :1], task[:, 1:2]], seed=0)
 
 
-def test_a_small_spread_is_a_spread():
-    """A resolution is the least SD of a seed; it never stands in for a larger error."""
-    deltas = np.zeros((12, 20))
-    deltas[np.arange(8), np.arange(8)] = 1 / 16  # one more hit in 8 of 12 seeds
-    bare = crossed_bootstrap([deltas], seed=0)
-    resolved = crossed_bootstrap([deltas], seed=0, resolution=1 / 320)
-    assert resolved.error == bare.error > 1 / 320 / np.sqrt(12)
-    assert not resolved.constant
-    assert resolved.item_error == bare.item_error
-    coarse = crossed_bootstrap([deltas], seed=0, resolution=1.0)
-    assert coarse.standard_error == pytest.approx(1 / np.sqrt(12))
-    assert not coarse.constant
-    # Equal at every seed and item, up to the rounding of twelfths.
-    twelfths = [np.full((5, 6), 7 / 12) - np.full((5, 6), 6 / 12), np.full((5, 6), 1 / 12)]
-    equal = crossed_bootstrap([np.concatenate(twelfths, axis=1)], seed=0, resolution=0.01)
-    assert equal.constant
-    assert equal.standard_error == pytest.approx(0.01 / np.sqrt(5))
-
-
 def neighbours(
     rng: np.random.Generator, shape: tuple[int, int], correlation: float, share: float = 1.0
 ) -> np.ndarray:
@@ -214,21 +195,3 @@ def test_error_over_contiguous_blocks_is_that_of_the_mean_of_a_series():
     # Ten blocks lose what reaches from one block into the next: 12% of the variance here.
     assert found[10] == pytest.approx(exact, rel=0.2)
     assert found[n] < 0.06 * exact
-
-
-@pytest.mark.parametrize("trials", [150, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_false_claims_over_windows_and_over_blocks(trials):
-    """Rows of the table at the head of `crossed`: 20 seeds, correlation .9 and .97."""
-    rng = np.random.default_rng(6)
-    for correlation, by_windows, by_blocks in ((0.9, 0.31, 0.064), (0.97, 0.54, 0.11)):
-        found = np.zeros(2)
-        for text in neighbours(rng, (trials, 872), correlation, share=0.2):
-            change = 0.03 * text + 0.03 * rng.normal(size=(20, 872))
-            change += 0.002 * rng.normal(size=(20, 1))
-            # The scores of blocks whose counts are equal, but for one window in 87.
-            blocks = joined(change, 10) / joined(np.ones(872), 10)
-            tests = (crossed_components([one]) for one in (change, blocks))
-            found += [test.p_value() <= 0.05 for test in tests]
-        for share, expected in zip(found / trials, (by_windows, by_blocks), strict=True):
-            margin = 4 * np.sqrt(expected * (1 - expected) / trials)
-            assert share == pytest.approx(expected, abs=margin)

@@ -27,7 +27,6 @@ class EndpointJudgement:
         state: mixed if some verdicts support the hypothesis and others contradict it, undecided
             if none does either.
         supporting, contradicting, verdicts: counts of verdicts.
-        reasons: the reasons of the rule's rows that the verdicts matched, without repetitions.
     """
 
     label: str
@@ -36,7 +35,6 @@ class EndpointJudgement:
     supporting: int
     contradicting: int
     verdicts: int
-    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -97,9 +95,8 @@ def _judge(hypothesis: Hypothesis, study: Study, verdicts: Sequence[Verdict]) ->
         yes, no = bearing.count(True), bearing.count(False)
         is_stated = hypothesis.endpoint in (None, endpoint.metric)
         if is_stated or yes or no:
-            reasons = tuple(dict.fromkeys(v.reason for v in of_it))
             counts = (_state(yes, no), yes, no, len(of_it))
-            endpoints.append(EndpointJudgement(of_it[0].label, is_stated, *counts, reasons))
+            endpoints.append(EndpointJudgement(of_it[0].label, is_stated, *counts))
     stated = [endpoint for endpoint in endpoints if endpoint.stated]
     yes = sum(endpoint.supporting for endpoint in stated)
     no = sum(endpoint.contradicting for endpoint in stated)
