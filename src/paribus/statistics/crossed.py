@@ -9,31 +9,11 @@ says which of them vary:
 
 With variances a of seeds, b of items and e of their interaction, the mean of S seeds and I items
 has the variance a/S + b/I + e/(SI). `crossed_components` estimates that; the bootstrap has three
-times the interaction, and with nothing but that it never errs, and finds little (per cent false
-claims at a nominal 5, S = 5, I = 40, 6,000 studies; `tests/statistics/test_stats_crossed.py`):
-
-| a, b, e | components | bootstrap |
-| --- | --- | --- |
-| 0, 0, 1 | 3.8 | 0.0 |
-| .01, .05, 1 | 3.3 | 0.0 |
-| .1, .1, 1 | 4.1 | 0.8 |
-| 1, 0, 1 | 5.2 | 4.0 |
-| 0, 1, 1 | 0.8 | 0.2 |
+times the interaction, and with nothing but that it never errs, and finds little.
 
 Items that are neighbours in one text are no sample of independent ones: they are joined to a few
-contiguous blocks first (`contiguous_blocks`), which are the items then. Per cent false claims at a
-nominal 5, 872 windows with SDs of .002 between seeds and .03 between windows and of their
-interaction; 20% of the variance between windows is an AR(1) of that correlation between neighbours
-(2,000 studies):
-
-| correlation, seeds | windows | 100 blocks | 40 | 20 | 10 |
-| --- | --- | --- | --- | --- | --- |
-| 0, 5 | 0.7 | 0.9 | 1.2 | 1.6 | 2.1 |
-| .9, 5 | 11.4 | 4.0 | 2.2 | 1.4 | 2.1 |
-| .9, 20 | 31.4 | 16.5 | 10.2 | 7.5 | 6.4 |
-| .97, 5 | 31.9 | 19.7 | 10.8 | 5.8 | 4.0 |
-| .97, 20 | 54.0 | 38.8 | 27.8 | 18.2 | 11.0 |
-| .99, 20 | 70.8 | 60.9 | 50.0 | 40.1 | 25.7 |
+contiguous blocks first (`contiguous_blocks`), which are the items then. Measured error rates of all
+of these are in docs/reference/error-rates.md.
 """
 
 from __future__ import annotations
