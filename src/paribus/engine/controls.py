@@ -217,10 +217,7 @@ def _initial_values(
 def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
     """Accuracies are compared on the same prompts, of the same files, through the same harness."""
     ours, theirs = own.trial["tasks"], reference.trial["tasks"]
-    # What somebody without the context is right in follows from how many tokens a choice has.
-    of_tokens = {"uninformed"} if "data.tokenizer" in declared else set()
-    keys = {**ours, **theirs}.keys() - of_tokens
-    differing = sorted(key for key in keys if ours.get(key) != theirs.get(key))
+    differing = sorted(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
     if differing:
         return "broken", f"{', '.join(differing)} of the tasks differ"
     return "held", f"prompts {ours['prompts_sha256'][:12]}" if ours else "no tasks"

@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -105,7 +104,25 @@ def code_length(
     for ids in chunks(tokens):
         n_bytes += division.add(place, of_token[ids])[0]
         place += len(ids)
-    measure = partial(_bits, model, tokens, end, seq_len, division, dataset.vocab_size, precision)
+    device = next(model.parameters()).device
+    batch_size = windows_per_batch(seq_len, dataset.vocab_size, device)
+
+    def measure(stride: int) -> np.ndarray:
+        """Return the bits of each block where a window begins every `stride` targets."""
+        bits = np.zeros(division.n_blocks)
+        if end is None:
+            bits[0] = math.log2(dataset.vocab_size)
+        windows = _windows(tokens, end, seq_len, stride)
+        with evaluating(model), products_in(precision, device):
+            while batch := list(islice(windows, batch_size)):
+                inputs_WT, targets_WT = _batch(tokens, end, batch)
+                losses_WT = token_losses(model, inputs_WT, targets_WT).reshape(targets_WT.shape)
+                bits_WT = losses_WT.astype(np.float64) / math.log(2)
+                for of_window, window in zip(bits_WT, batch, strict=True):
+                    own = of_window[window.scored - window.start : window.stop - window.start]
+                    bits += division.add(window.scored, own)[0]
+        return bits
+
     bits, overlapped_bits = measure(seq_len), None
     if overlap:
         overlapped_bits = float(measure(max(seq_len - round(seq_len * overlap), 1)).sum())
@@ -118,34 +135,6 @@ def code_length(
         overlap,
         overlapped_bits,
     )
-
-
-def _bits(
-    model: nn.Module,
-    tokens: Tokens,
-    end: int | None,
-    seq_len: int,
-    division: Division,
-    vocab_size: int,
-    precision: Precision,
-    stride: int,
-) -> np.ndarray:
-    """Return the bits of each block where a window begins every `stride` targets."""
-    bits = np.zeros(division.n_blocks)
-    if end is None:
-        bits[0] = math.log2(vocab_size)
-    device = next(model.parameters()).device
-    batch_size = windows_per_batch(seq_len, vocab_size, device)
-    windows = _windows(tokens, end, seq_len, stride)
-    with evaluating(model), products_in(precision, device):
-        while batch := list(islice(windows, batch_size)):
-            inputs_WT, targets_WT = _batch(tokens, end, batch)
-            losses_WT = token_losses(model, inputs_WT, targets_WT).reshape(targets_WT.shape)
-            bits_WT = losses_WT.astype(np.float64) / math.log(2)
-            for of_window, window in zip(bits_WT, batch, strict=True):
-                own = of_window[window.scored - window.start : window.stop - window.start]
-                bits += division.add(window.scored, own)[0]
-    return bits
 
 
 class _Window(NamedTuple):

@@ -39,7 +39,6 @@ class ParibusLM(TemplateLM):
 
     Attributes:
         unread: "skipped", "replaced" and "truncated" items, as (task, item).
-        n_tokens: {(context, continuation): tokens of the continuation that were scored}.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class ParibusLM(TemplateLM):
         self.max_length = seq_len
         self.unknown = unknown
         self.unread: dict[str, set[tuple[str, int]]] = {kind: set() for kind in UNREAD}
-        self.n_tokens: dict[tuple[str, str], int] = {}
 
     @property
     def eot_token_id(self) -> int:
@@ -108,7 +106,6 @@ class ParibusLM(TemplateLM):
 
     def _windows(self, request: Instance, start: list[int], end: list[int]) -> list[Pair]:
         """Return one pair, or one for each window of a continuation longer than the window."""
-        self.n_tokens[request.arguments] = len(end)
         # The last token is predicted and not read, so one more than the window fits.
         spare = max(len(start) + len(end) - (self.max_length + 1), 0)
         windows = [(start[spare:], end)]

@@ -46,7 +46,6 @@ CELLS = _schema(
         "task": (pa.string(), "1"),
         "shots": (pa.int32(), "examples"),
         "chance": (pa.float64(), "share"),
-        "uninformed": (pa.float64(), "share"),
         "items": (pa.int32(), "questions"),
         "correct": (pa.int32(), "questions"),
         "accuracy": (pa.float64(), "share"),
@@ -99,9 +98,6 @@ class TaskResults:
         not_offered: (task, shots) that were asked for and do not fit the window.
         pins: which harness, which tasks.
         unread: {task: items that were not read as they are} by UNREAD.
-        uninformed: {task: accuracy of equal logits}, which take the choice of fewest tokens: chance
-            where tokens are characters and choices of one length. A BPE tokenizer spells real text
-            with fewer tokens than corrupted text, so that a model which knows nothing beats chance.
     """
 
     items: pa.Table
@@ -109,7 +105,6 @@ class TaskResults:
     not_offered: tuple[tuple[str, int], ...]
     pins: dict[str, Any]
     unread: dict[str, dict[str, int]]
-    uninformed: dict[str, float]
 
     @property
     def cells(self) -> list[dict[str, Any]]:
@@ -134,7 +129,6 @@ class TaskResults:
             "task": task,
             "shots": shots,
             "chance": chance,
-            "uninformed": self.uninformed.get(task),
             "items": n,
             "correct": correct,
             "accuracy": correct / n,
@@ -173,7 +167,6 @@ class TaskResults:
             "pins": self.pins,
             "prompts_sha256": hashlib.sha256(prompts.encode()).hexdigest(),
             "not_offered": [list(pair) for pair in self.not_offered],
-            "uninformed": self.uninformed,
             **self.unread,
         }
 
@@ -186,7 +179,6 @@ def together(first: TaskResults, second: TaskResults) -> TaskResults:
         first.not_offered + second.not_offered,
         first.pins | second.pins | {"tasks": first.pins["tasks"] | second.pins["tasks"]},
         {kind: first.unread[kind] | second.unread[kind] for kind in UNREAD},
-        first.uninformed | second.uninformed,
     )
 
 

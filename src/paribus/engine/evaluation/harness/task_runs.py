@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from paribus.engine.data import Tokenizer
-    from paribus.engine.evaluation.harness.adapter import ParibusLM, Unknown
+    from paribus.engine.evaluation.harness.adapter import Unknown
 
 
 # The harness's own seed of solved examples, so that anybody's lm_eval draws the same ones.
@@ -81,7 +81,6 @@ def run_tasks(
 
     offered, left_out = find_offered(tasks, shots, n_items, fits)
     rows: list[dict[str, Any]] = []
-    uninformed: dict[str, float] = {}
     unread: dict[str, Counter[str]] = {kind: Counter() for kind in UNREAD}
     for n_shots in dict.fromkeys(n for _, n in offered):
         chosen = {name: tasks[name] for name, n in offered if n == n_shots}
@@ -98,11 +97,10 @@ def run_tasks(
                 for sample in results["samples"][name]
                 if (name, sample["doc_id"]) not in lm.unread["skipped"]
             ]
-            answers = [find_answer(task, sample) for sample in samples]
-            pairs = list(zip(samples, answers, strict=True))
-            rows += [{"task": name, "shots": n_shots} | item_row(*pair) for pair in pairs]
-            if pairs:
-                uninformed[name] = fmean(_uninformed(lm, *pair) for pair in pairs)
+            rows += [
+                {"task": name, "shots": n_shots} | item_row(sample, find_answer(task, sample))
+                for sample in samples
+            ]
     choices: dict[str, list[int]] = {name: [] for name, _ in offered}
     for row in rows:
         choices[row["task"]].append(len(row["loglikelihood"]))
@@ -115,7 +113,6 @@ def run_tasks(
         not_offered=tuple(left_out),
         pins={"package": "lm_eval", "version": metadata.version("lm_eval")},
         unread={kind: dict(sorted(counts.items())) for kind, counts in unread.items()},
-        uninformed=uninformed,
     )
 
 
@@ -151,14 +148,6 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
         "loglikelihood": loglikelihoods.tolist(),
         "probability": probabilities.tolist(),
     }
-
-
-def _uninformed(lm: ParibusLM, sample: dict[str, Any], answer: int) -> float:
-    """Return how often equal logits are right: they take a choice of the fewest tokens."""
-    tokens = [lm.n_tokens[arguments] for arguments in sample["arguments"]]
-    if len(tokens) == 1:
-        return 0.0
-    return (tokens[answer] == min(tokens)) / tokens.count(min(tokens))
 
 
 @contextlib.contextmanager
