@@ -35,12 +35,6 @@ def test_files_are_read_by_name_and_then_by_line(package):
     assert list(declared(package.name, Path)) == ["m", "z", "a"]
 
 
-def test_what_another_file_imports_is_there_once(package):
-    (package / "a.py").write_text(f"from {package.name}.b import z\n")
-    (package / "b.py").write_text("from pathlib import Path\nz = Path('z')\n")
-    assert declared(package.name, Path) == {"z": Path("z")}
-
-
 def test_two_of_one_name_are_refused(package):
     for name in ("one", "two"):
         (package / f"{name}.py").write_text("from pathlib import Path\nz = Path('z')\n")

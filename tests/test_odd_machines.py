@@ -121,30 +121,3 @@ def test_without_a_compiler_pytorch_trains_and_it_is_on_record(
     assert trial.read_json("environment.json")["kernels"] == "torch"
     (line,) = caplog.messages
     assert "no C++ compiler" in line
-
-
-def compiler(folder: Path, does: str) -> Path:
-    """One that notes its arguments in `folder`, and then `does` something with `$out`."""
-    path = folder / "cxx"
-    path.write_text(
-        f'#!/bin/sh\necho "$@" >> {folder}/calls\n'
-        f'[ "$1" = --version ] && exit\nfor out; do :; done\n{does}\n',
-        encoding="utf-8",
-    )
-    path.chmod(0o755)
-    return path
-
-
-def compilations(folder: Path) -> list[str]:
-    lines = (folder / "calls").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line != "--version"]
-
-
-def test_another_processor(afresh, tmp_path, monkeypatch):
-    monkeypatch.setenv("CXX", str(compiler(tmp_path, "echo unknown option >&2; exit 1")))
-    monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    assert compiling.identity() == "torch"
-    assert "unknown option" in (compiling.shortcoming() or "")
-    (call,) = compilations(tmp_path)
-    assert [word for word in call.split() if word.startswith("-m")] == ["-march=native"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.engine.data import load_dataset, read_corpus
+from paribus.engine.data import load_dataset
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.setting import Data
 from paribus.errors import LONGEST_MESSAGE, ParibusError, one_line
@@ -120,18 +120,6 @@ def test_no_input_of_a_study_hangs_or_streams(make, tmp_path):
         BpeTokenizer.read(strange)
 
 
-@pytest.mark.parametrize("make", [make_pipe, make_device])
-def test_no_corpus_with_a_reader_of_its_own_hangs_or_streams(make, tmp_path, monkeypatch):
-    strange = make(tmp_path / "strange")
-    monkeypatch.setattr("paribus.engine.data.corpora.published.corpus_files", lambda *_: [strange])
-    with at_once(), pytest.raises(ParibusError, match="and not a file"):
-        list(read_corpus(Data(corpus="enwik8", path="strange"), tmp_path))
-    pytest.importorskip("datasets")
-    strange.rename(make_folder(tmp_path / "set") / "train.jsonl")
-    with at_once(), pytest.raises(ParibusError, match=r"and not a file|leaves"):
-        list(read_corpus(Data(corpus="huggingface", name="set"), tmp_path))
-
-
 @pytest.mark.parametrize("name", ["timing.json", "trial.json", "steps.parquet"])
 def test_no_record_hangs(name, small_study, fabricate):
     results = fabricate(small_study(), lambda arm, seed: 3.0)
@@ -163,11 +151,6 @@ def test_a_corpus_is_every_visible_file_of_its_folder(tmp_path):
     make_pipe(folder / "pipe")
     with at_once(), pytest.raises(ParibusError, match="is a named pipe"):
         load_dataset(Data(corpus="text", path="corpus"), tmp_path)
-
-
-def test_a_nul_in_the_path_of_a_corpus_is_refused(tmp_path):
-    with pytest.raises(ParibusError, match="null byte"):
-        load_dataset(Data(corpus="text", path="a\0b"), tmp_path)
 
 
 @pytest.mark.parametrize("token_id", [2**32 - 1, 2**20])

@@ -186,7 +186,7 @@ def test_the_codes_of_cautions_are_all_told():
     page = (DOCS / "reference" / "files.md").read_text(encoding="utf-8")
     told = re.search(r"Codes of `cautions`: (.*?)\.", page, flags=re.DOTALL)
     assert told
-    assert set(re.findall(r"`(\w+)`", told[1])) == {rule.code for rule in CAUTIONS}
+    assert set(re.findall(r"`(\w+)`", told[1])) == {code for code, *_ in CAUTIONS}
 
 
 def test_the_pages_are_filled_and_listed(build, tmp_path):

@@ -142,13 +142,9 @@ def _explain_system_error(error: OSError) -> str:
     """Return an error of the system in words, with a name for what it is about."""
     if error.filename:
         return f"{error.filename}: {error.strerror or error}"
-    try:
-        os.getcwd()
-    except OSError:
-        return "the current folder was deleted; change to another one and run again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return f"cannot write to standard output: {error.strerror}; make room and run again"
-    return f"system: {error.strerror or error}"
+    return f"system: {error.strerror or error}; is the current folder still there?"
 
 
 @contextlib.contextmanager
@@ -172,9 +168,8 @@ def _explain(error: CycloptsError) -> str:
         example = f" For example: paribus {verb} quickstart" if name == "--study" else ""
         return f"{verb} needs {name}: {text or f'see paribus {verb} --help'}{example}"
     if isinstance(error, UnknownOptionError) and error.token is not None:
-        # A group of options is an argument as well, and nobody types its name. Dashes would make
-        # any two options look alike.
         names = (option.names[0] for option in error.argument_collection or ())
+        # Dashes would make any two options look alike.
         known = [name.removeprefix("--") for name in names if name.startswith("--")]
         unknown = error.token.keyword or error.token.value
         return f"{verb} has no option {unknown}: {nearest(unknown.lstrip('-'), known)}"

@@ -211,8 +211,7 @@ def _list_examples() -> None:
 
     show(*tables.shipped(shipped_groups(), shipped_studies()))
     show(
-        "Takes: training, on two cores; `paribus plan STUDY` measures it. Network: whether its "
-        "text is downloaded.",
+        "Network: whether its text is downloaded. `paribus plan STUDY` measures how long it takes.",
         "Begin with: paribus run quickstart",
     )
 

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from paribus.runs.executors.jobs import JobState
 
 MIB = 2**20
-# Of training at the shape of `quickstart` on two cores: 41,000 tokens/s of 1.57 million parameters.
-FLOPS_PER_MINUTE = 60 * 41_000 * 6 * 1.57e6
-MOST_MINUTES = 30 * 24 * 60.0  # above which cores are no place for a study
 
 
 def design(study: Study, *, only_warnings: bool = False) -> str:
@@ -88,28 +85,14 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
 
 
 def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Iterator[Table]:
-    """Yield the examples that ship, group by group: what each asks, and what it takes."""
+    """Yield the examples that ship, group by group: what each asks, and whether it downloads."""
     for group, names in groups.items():
-        rows = [
-            (
-                name,
-                studies[name].question or studies[name].title,
-                takes(studies[name].facts.flops),
-                "once" if studies[name].facts.downloads else "no",
-            )
-            for name in names
-        ]
-        yield table(group, ("study", "what it asks", "takes", "network"), rows)
-
-
-def takes(flops: float | None) -> str:
-    """Return roughly the time of training on two cores; empty if it is not known."""
-    if flops is None:
-        return ""
-    minutes = flops / FLOPS_PER_MINUTE
-    if minutes > MOST_MINUTES:
-        return "GPUs"
-    return f"~{minutes:.0f} min" if minutes < 90 else f"~{minutes / 60:.1f} h"
+        rows = []
+        for name in names:
+            study = studies[name]
+            downloads = "once" if study.facts.downloads else "no"
+            rows.append((name, study.question or study.title, downloads))
+        yield table(group, ("study", "what it asks", "network"), rows)
 
 
 def arms(study: Study, cost: Cost | None) -> Table:

@@ -186,7 +186,6 @@ class StackedFormat(StudyFormat):
             seals_test=bool(study.data.test_fraction or study.data.test_path),
             texts=tuple(texts),
             downloads=study.data.corpus in DOWNLOADED,
-            flops=_training_flops(study),
         )
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
@@ -202,24 +201,6 @@ class StackedFormat(StudyFormat):
             curve_steps=steps,
             curve_tokens=tuple(map(setting.tokens_before, steps)),
         )
-
-
-def _training_flops(study: Study) -> float:
-    """Return about how many FLOPs all trials take, tuning included.
-
-    6 x parameters x tokens (Kaplan et al. 2020), with 12 x layers x width^2 parameters; embeddings
-    are not counted.
-    """
-    tuning, total = study.tuning, 0.0
-    for arm in study.arms:
-        setting: Setting = study.setting(arm)
-        model = setting.model
-        trials = float(len(study.seeds))
-        if tuning is not None:
-            part = (tuning.iterations or setting.budget_iterations) / setting.budget_iterations
-            trials += part * len(tuning.seeds) * len(tuning.candidates)
-        total += trials * 6 * 12 * model.n_layer * model.d_model**2 * setting.tokens
-    return total
 
 
 def _require_same_budget(arm: str, ours: Setting, reference: str, theirs: Setting) -> None:

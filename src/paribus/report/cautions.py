@@ -74,29 +74,14 @@ class Context:
 
 
 Condition = Callable[[Context], Iterator[str]]
+# Code, severity, whether it is about contrasts that can be judged only, and the sentences; of equal
+# severity in the order of this file.
+CAUTIONS: list[tuple[str, int, bool, Condition]] = []
 
 
-@dataclass(frozen=True)
-class Rule:
-    """When a caution applies; if `judged`, it is about contrasts that can be judged only."""
-
-    code: str
-    severity: int
-    sentences: Condition
-    judged: bool
-
-
-CAUTIONS: list[Rule] = []  # of equal severity in the order of this file
-
-
-def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condition], Condition]:
+def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condition], None]:
     """Add a condition to the cautions."""
-
-    def add(sentences: Condition) -> Condition:
-        CAUTIONS.append(Rule(code, severity, sentences, judged))
-        return sentences
-
-    return add
+    return lambda sentences: CAUTIONS.append((code, severity, judged, sentences))
 
 
 @caution("all_diverged", 3, judged=False)
@@ -146,15 +131,15 @@ def _(c: Context) -> Iterator[str]:
 
 @caution("excluded", 3, judged=False)
 def _(c: Context) -> Iterator[str]:
-    counts = [(c.analysis.excluded.get(arm, 0), len(c.analysis.seeds_of(arm))) for arm in c.pair]
-    if not any(failed for failed, _ in counts):
+    failed = {arm: c.analysis.excluded.get(arm, 0) for arm in c.pair}
+    runs = {arm: n + len(c.analysis.seeds_of(arm)) for arm, n in failed.items()}
+    if not any(failed.values()):
         return
-    shares = {failed / max(failed + completed, 1) for failed, completed in counts}
     text = " and ".join(
-        f"{failed} of {numbers.plural(failed + completed, 'run')} of {c.called[arm]}"
-        for arm, (failed, completed) in zip(c.pair, counts, strict=True)
+        f"{n} of {numbers.plural(runs[arm], 'run')} of {c.called[arm]}" for arm, n in failed.items()
     )
-    effect = " This may be an effect of the arm." if len(shares) > 1 else ""
+    is_equal = len({n / max(runs[arm], 1) for arm, n in failed.items()}) == 1
+    effect = "" if is_equal else " This may be an effect of the arm."
     yield f"Failed runs are excluded: {text}.{effect}"
 
 
@@ -423,10 +408,10 @@ def all_cautions(
         contrast = analysis.contrast(verdict.arm, verdict.metric)
         context = Context(analysis, contrast, verdict, called)
         cautions = [
-            Caution(rule.code, rule.severity, text)
-            for rule in CAUTIONS
-            if not (rule.judged and verdict.evidence.invalid)
-            for text in rule.sentences(context)
+            Caution(code, severity, text)
+            for code, severity, judged, sentences in CAUTIONS
+            if not (judged and verdict.evidence.invalid)
+            for text in sentences(context)
         ]
         each.append(tuple(sorted(cautions, key=lambda caution: -caution.severity)))
     return each

@@ -27,7 +27,6 @@ from paribus.results import Results
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_text
 
-MOST_OPEN_SEEDS = 12  # more checkboxes than this are folded away
 MOST_OPEN_ROWS = 12  # more rows than this are folded away, in a section that is open
 
 
@@ -81,7 +80,6 @@ def render(
         root=results.root,
         tokens=study.arm_facts(study.baseline).tokens,
         open_rows=MOST_OPEN_ROWS,
-        open_seeds=len(study.seeds) <= MOST_OPEN_SEEDS,
     )
 
 

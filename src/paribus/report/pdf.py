@@ -92,9 +92,9 @@ def _document(
 
 
 def _table(table: Table) -> dict[str, Any]:
-    rows, n_hidden = table.rows[:MOST_ROWS], len(table.rows) - MOST_ROWS
+    n, rows = len(table.rows), table.rows[:MOST_ROWS]
     return {
-        "caption": breakable(table.caption + (f" {n_hidden} more rows." if n_hidden > 0 else "")),
+        "caption": breakable(table.caption + (f" The first of {n} rows." if n > MOST_ROWS else "")),
         "head": [breakable(label) for label in table.head],
         "left": [label in table.text for label in table.head],
         "rows": [[breakable(cell) for cell in row] for row in rows],

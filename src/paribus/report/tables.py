@@ -222,12 +222,9 @@ def controls(analysis: Analysis) -> Table:
 def stability(analysis: Analysis) -> Table:
     """Return the events of every contrast, as counts of trials."""
     study = analysis.study
-    needed = study.stability.steps_needed
-    steps = [n for arm in study.arms if (n := study.arm_facts(arm).steps) is not None]
     exact = "McNemar's" if study.is_paired else "Fisher's"
     caption = f"Trials that diverged or spiked: reference → arm. {exact} exact p of either."
-    if min(steps, default=needed) < needed:
-        caption += f" No spike can be seen in fewer than {needed} steps."
+    caption += f" No spike can be seen in fewer than {study.stability.steps_needed} steps."
     rows = [
         _pair(study, s)
         | {"diverged": _rates(s.diverged), "spiked": _rates(s.spiked)}
@@ -429,8 +426,7 @@ def along_table(analysis: Analysis) -> Table:
         "arm needs; the loss is the higher of their two final ones. Crossings in brackets are not "
         "resolved."
     )
-    if any(entry.left_out for entry in analysis.along):
-        caption += " Points at which the loss of a seed is not finite are excluded."
+    caption += " Points at which the loss of a seed is not finite are excluded."
     return table_of("along", caption, rows)
 
 

@@ -188,7 +188,6 @@ class StudyFacts:
         seals_test: whether a part of the text is sealed for the verdict.
         texts: files of text and vocabulary that the study names, as absolute paths.
         downloads: whether its text is downloaded.
-        flops: about how many FLOPs all trials take; None if unknown.
         resolution: by metric, the smallest difference that it can show, if the study says so.
     """
 
@@ -196,7 +195,6 @@ class StudyFacts:
     seals_test: bool = False
     texts: tuple[Path, ...] = ()
     downloads: bool = False
-    flops: float | None = None
     resolution: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -59,7 +59,6 @@ MOST_PLACES = 64  # of a curve; more, such as positions of a window, are average
 MOST_TICKS = 6  # of a logarithmic axis
 MOST_PARTS = 24  # beside each other
 LEAST_POINTS_OF_A_LINE = 3  # of what others logged
-UNEQUAL = 1.01  # times as many tokens in a step are more
 TRAIN_LOSS, STEP = "train_loss", "training step"
 LOSS = "held-out loss (nats/token)"
 BUDGETS: dict[Axis, str] = {
@@ -172,10 +171,10 @@ def over_training(results: Results, drawing: Drawing) -> Figure | None:
     if drawing.how == "trend":
         name = figure_name(drawing.column)
     title = finding(f"{drawing.title} at the end", rows, share=is_share(drawing.axis))
-    caption = how(results)
+    caption = ""
     if len(drawing.parts) > MOST_PANELS:
-        caption += f" The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
-    return _over_steps(results, (name, title, caption.strip()), rows, drawing.axis)
+        caption = f"The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
+    return _over_steps(results, (name, title, caption), rows, drawing.axis)
 
 
 def logged(results: Results) -> list[Figure]:
@@ -198,22 +197,9 @@ def logged(results: Results) -> list[Figure]:
         metric = results.metrics.get(name)
         label, unit = (metric.label, metric.title) if metric else (readable(name),) * 2
         rows = over_steps(results, series, {name: ""})
-        caption = f"As logged. {how(results)}".strip()
-        head = (figure_name(name), finding(f"{label} at the end", rows), caption)
+        head = (figure_name(name), finding(f"{label} at the end", rows), "As logged.")
         figures.append(_over_steps(results, head, rows, unit))
     return figures
-
-
-def how(results: Results) -> str:
-    """Return a warning where arms do not read alike at one step."""
-    counts = [(trial.get("tokens"), trial.get("iterations")) for trial in results.trials.values()]
-    each = [tokens / steps for tokens, steps in counts if tokens and steps]
-    if not each or max(each) <= UNEQUAL * min(each):
-        return ""
-    return (
-        f"Arms read {min(each):,.0f} to {max(each):,.0f} tokens a step on average, so that at one "
-        "step some have read more text."
-    )
 
 
 def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], axis: str) -> Figure:
@@ -256,13 +242,8 @@ def loss_curves(results: Results) -> Figure | None:
     if not rows:
         return None
     read = next(iter(curves.values())).predicted
-    caption = f"Loss of {read:,} held-out tokens. {how(results)}".strip()
-    if BUDGETS["seconds"] in {row["part"] for row in rows}:
-        caption += (
-            " Seconds follow from the speed of each trial, measured in turn with the others."
-            if results.curves_in_turn
-            else " Seconds are by the clock of each trial, whatever else the machine did."
-        )
+    seconds = "speeds measured in turn" if results.curves_in_turn else "the clock of each trial"
+    caption = f"Loss of {read:,} held-out tokens. Seconds are by {seconds}."
     title = finding("Held-out loss at the end", _first_budget(rows))
     drawn = lines(results.study, rows, _spent(), LOSS, across="spent")
     return _by_budget("loss-curves", title, caption, rows, drawn)
@@ -288,8 +269,6 @@ def contrast_along(analysis: Analysis) -> Figure | None:
         f"{numbers.level(study.inference.alpha)} intervals of the paired t at each point by "
         "itself, not of a whole curve at once."
     )
-    if any(entry.left_out for entry in analysis.along):
-        caption += " Points where the loss of some seed is not finite are left out."
     title = finding("Change of held-out loss at the end", _first_budget(rows), sign="+")
     look: dict[str, Any] = {"scale": alt.Scale(zero=True), "form": "+.4f"}
     drawn = lines(study, rows, _spent(), "change (nats/token)", across="spent", **look)
