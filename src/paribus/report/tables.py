@@ -26,14 +26,6 @@ MOST_SEEDS = 20  # that a line names
 FEWEST_TESTED = 5  # seed pairs; fewer are described
 STATES = ("BETTER or WORSE", "SAME", "unresolved", "described only")
 BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
-DUPLICATES = {
-    "in all": "units",
-    "exact copies": "exact",
-    "near copies": "near",
-    "in validation": "validation_units",
-    "exact in training": "leaked_exact",
-    "near in training": "leaked_near",
-}
 
 
 def state_of(contrast: Contrast, alpha: float) -> str:
@@ -505,8 +497,7 @@ def duplicates(results: Results) -> Table:
     """Return duplicates in the corpus, and validation units that training has too."""
     recorded: dict[str, Any] = results.data.get("duplicates", {})
     rows = [
-        {"units": f"{kind}s"}
-        | {label: f"{counts.get(key, 0):,}" for label, key in DUPLICATES.items()}
+        {"": f"{kind}s"} | {key.replace("_", " "): f"{count:,}" for key, count in counts.items()}
         for kind, counts in recorded.items()
     ]
     caption = "Duplicates in the corpus, and validation units that training has too."
