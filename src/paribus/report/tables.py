@@ -19,11 +19,10 @@ from paribus.metric import Metric
 from paribus.report.cells import TESTS, change_text, join
 from paribus.report.table_model import Table, table_of
 from paribus.results import Results
-from paribus.statistics import EventRates, Interval
+from paribus.statistics import DESCRIPTIVE_BELOW, EventRates, Interval
 from paribus.study import Study, values_text
 
 MOST_SEEDS = 20  # that a line names
-FEWEST_TESTED = 5  # seed pairs; fewer are described
 STATES = ("BETTER or WORSE", "SAME", "unresolved", "described only")
 BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 
@@ -272,27 +271,17 @@ def looks_table(analysis: Analysis) -> Table:
     """Return what each look decided on each contrast."""
     rows = []
     for entry in analysis.looks:
-        decisions = [
-            (arm, decided, name, cells)
-            for arm, decided in entry["contrasts"].items()
-            if decided["look"] == entry["look"]
-            for name, cells in decided["endpoints"].items()
-        ]
-        for arm, decided, name, cells in decisions:
-            metric = analysis.metrics[name]
-            rows.append(
-                {
-                    "look": str(entry["look"]),
-                    "seeds": str(entry["seeds"]),
-                    "arm": analysis.study.called[arm],
-                    "endpoint": metric.short_title,
-                    "pairs": str(cells["pairs"]),
-                    "change": _look_change(cells, metric),
-                    "Holm p": numbers.p_or_blank(cells.get("holm_p")),
-                    "TOST p": numbers.p_or_blank(cells.get("equivalence_holm_p")),
-                    "decision": cells.get("resolved") or decided["decision"],
-                }
-            )
+        for arm, decided in entry["contrasts"].items():
+            # A contrast that an earlier look decided is in the entry as it was.
+            endpoints = decided["endpoints"] if decided["look"] == entry["look"] else {}
+            for name, cells in endpoints.items():
+                metric = analysis.metrics[name]
+                row = {"look": str(entry["look"]), "seeds": str(entry["seeds"])}
+                row |= {"arm": analysis.study.called[arm], "endpoint": metric.short_title}
+                row |= {"pairs": str(cells["pairs"]), "change": _look_change(cells, metric)}
+                row["Holm p"] = numbers.p_or_blank(cells.get("holm_p"))
+                row["TOST p"] = numbers.p_or_blank(cells.get("equivalence_holm_p"))
+                rows.append(row | {"decision": cells.get("resolved") or decided["decision"]})
     caption = (
         "Every look: the change with its interval over all looks, Holm's p, the p of two one-sided "
         "tests, and the decision."
@@ -468,7 +457,7 @@ def task_contrast_table(analysis: Analysis) -> Table:
         if says is not None:
             ends = says.interval
             change = numbers.delta(100 * says.mean, 100 * ends.low, 100 * ends.high, 1)
-        is_tested = says is not None and len(c.seeds) >= FEWEST_TESTED
+        is_tested = says is not None and len(c.seeds) >= DESCRIPTIVE_BELOW
         rows.append(
             {
                 "task": c.task,

@@ -30,7 +30,6 @@ from paribus.report.tables import STATES, state_of
 from paribus.study import Endpoint, Study
 
 ROW_PIXELS, BROKEN_ROW_PIXELS = 26, 32  # of a name in one line, and in two
-MOST_NAMED = 8  # changes in a title
 PADDING = 0.05  # of the axis, at both ends
 SHAPES = ("circle", "square", "diamond", "cross")
 
@@ -89,10 +88,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     layers += [zero_line(across=False), rules, points.encode(shape=shape)]
     is_broken = any(len(arm) > LABEL_CHARACTERS for arm in order)
     height = (BROKEN_ROW_PIXELS if is_broken else ROW_PIXELS) * len(rows) + 10
-    changes = [
-        f"{row['arm']} {numbers.signed(row['mean'], metric.shown_change_digits)}" for row in rows
-    ]
-    title = f"Change of {metric.short_title}: {numbers.some(changes, MOST_NAMED)}"
+    title = f"Change of {metric.short_title}"
     caption = (
         f"Each arm minus its reference, with its unadjusted "
         f"{numbers.level(study.inference.alpha)} interval. Shapes go by Holm's p. "
