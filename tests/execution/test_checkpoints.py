@@ -149,3 +149,11 @@ def test_large_states_are_several_files(tmp_path, monkeypatch):
     shards = [path.name for path in (stack.path / "step-10").glob("replica-0-*")]
     assert len(shards) > 1
     assert usable(stack) == [10]
+
+
+def test_a_linked_folder_of_checkpoints_is_left_alone(tmp_path):
+    elsewhere = tmp_path / "elsewhere" / "step-1"
+    elsewhere.mkdir(parents=True)
+    (tmp_path / "checkpoints").symlink_to(elsewhere.parent)
+    keep_stacks(tmp_path, [])
+    assert elsewhere.is_dir()

@@ -141,6 +141,8 @@ def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
     """Remove the checkpoints of all other stacks, and the folder if it is empty then."""
     kept = {_id(trials) for trials in stacks}
     folder = results / FOLDER
+    if folder.is_symlink():  # what it points to is not ours to remove
+        return
     for path in list(folder.glob("*")):
         if path.name not in kept:
             remove_folder(path)
