@@ -244,14 +244,17 @@ def _(c: Context) -> Iterator[str]:
         return
     for arm in c.pair[::-1]:
         yield from (f"Tuning of {c.called[arm]}: {line}." for line in tuned.caveats.get(arm, []))
-    extremes = tuned.extremes(c.contrast.arm)
-    if extremes is not None and extremes[0].mean < 0 < extremes[1].mean:
-        low, high = (tuned.metric.change_text(shared.mean) for shared in extremes)
+    changes = {}
+    for arm, _ in c.analysis.study.contrasts:  # one sentence for all arms
+        extremes = tuned.extremes(arm)
+        if extremes is not None and extremes[0].mean < 0 < extremes[1].mean:
+            low, high = (tuned.metric.change_text(shared.mean) for shared in extremes)
+            changes[arm] = f"{low} to {high} ({c.called[arm]})"
+    if c.contrast.arm in changes:
         keys = [key.rpartition(".")[2].replace("_", " ") for key in tuned.candidates[0]]
         shared = f"{keys[0]}s" if len(keys) == 1 else "settings"
-        yield (
-            f"At equal {shared} the change of {c.arm} is {low} to {high}: its sign depends on them."
-        )
+        ranges = numbers.some(list(changes.values()), MOST_SEEDS)
+        yield f"At equal {shared} the sign of a change depends on them: {ranges}."
 
 
 @caution("choice", 2)
