@@ -118,6 +118,15 @@ def test_nan_weights_are_refused(says, body, R):
     assert "arm 'baseline'" in message
 
 
+def test_an_optimizer_that_changes_no_weight_is_warned_of(small_study, small_dataset, tmp_path):
+    (tmp_path / "ideas.py").write_text(HEAD + '@optimizer("mine")\ndef mine(update):\n    pass\n')
+    study = small_study({"training.optimizer.name": "ideas.py:mine", "model.n_layer": 1})
+    (warning,) = check_arm(study, "baseline", small_dataset, CPU, 2)
+    assert "'mine'" in warning
+    plain = small_study({"model.n_layer": 1})
+    assert check_arm(plain, "baseline", small_dataset, CPU, 2) == []
+
+
 @pytest.mark.parametrize(("axes", "mixes"), [("", True), ("dim=(1, 2), keepdim=True", False)])
 @pytest.mark.parametrize("with_module", [False, True])
 def test_a_loss_over_all_replicas_is_refused(

@@ -22,7 +22,7 @@ from paribus.engine.machine.environment import environment
 from paribus.engine.machine.steps import build_stack
 from paribus.engine.model import GPT, build_model, load_parameters, require_initializers
 from paribus.engine.setting import Setting, rows_of
-from paribus.engine.training import GRAPHED_STEPS, WEIGHTS, ReplicaState, Trainer
+from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import find_loss
 from paribus.engine.training.schedules import Schedules
@@ -69,10 +69,11 @@ def check_arm(
             again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
             require_initializers(model, again, setting)
         _require_shapes(model, setting, dataset.vocab_size)
-        weights = _try_steps(study, arm, dataset, device, stack_size, own, graphs)
+        weights, still = _try_steps(study, arm, dataset, device, stack_size, own, graphs)
         load_parameters(model, weights)  # after a step no gain is zero any more
         _try_model(study, arm, dataset, model)
-        return []
+        optimizers = some([f"'{name}'" for name in still])
+        return [f"{where}: a step of optimizer {optimizers} changes no weight"] if still else []
     except ParibusError as error:
         if type(error) is not ParibusError or where in str(error):
             raise
@@ -95,14 +96,17 @@ def _try_steps(
     R: int,
     own: Sequence[str],
     graphs: bool,
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """Make a step of R replicas, and again from the same state beside other neighbours.
 
-    Returns the weights of the first replica after a step.
+    Returns the weights of the first replica after a step, and names of optimizers that changed
+    none of theirs.
     """
     setting = study.setting(arm)
     rate = min(setting.training.optimizer.learning_rate, TAME_RATE)
-    optimizer = setting.training.optimizer.model_copy(update={"learning_rate": rate})
+    # Without decay, which changes weights whatever the optimizer does.
+    changes = {"learning_rate": rate, "weight_decay": 0.0}
+    optimizer = setting.training.optimizer.model_copy(update=changes)
     training = setting.training.model_copy(update={"batch_size": ROWS, "optimizer": optimizer})
     small = setting.model_copy(update={"training": training})
     stack = build_stack(study, small, range(R), dataset, device, graphs=graphs)
@@ -121,6 +125,13 @@ def _try_steps(
             )
     after, weights = stack.state(0), stack.parameters(0)
     _require_finite(stack, after)
+    still, row = [], dict(zip(stack.columns, after.arrays[MEASURED][0], strict=False))
+    if after.diverged_at is None and row["learning_rate"] and not row.get("skipped_steps"):
+        for group in parameter_groups([small], stack.replicas.model, study.folder):
+            keys = [f"{WEIGHTS}/{name}" for name in group.names]
+            is_still = all(np.array_equal(after.arrays[k], start[0].arrays[k]) for k in keys)
+            if is_still and all(group.factors) and not group.schedule:
+                still.append(group.optimizer.name)
     stack.restore([start[0], *map(_broken, start[1:])])
     with seeded(1):
         stack.step()
@@ -140,7 +151,7 @@ def _try_steps(
         )
     for _ in range(GRAPHED_STEPS if device.type == "cuda" and graphs else 0):
         stack.step()
-    return weights
+    return weights, still
 
 
 def _broken(state: ReplicaState) -> ReplicaState:

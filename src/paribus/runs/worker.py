@@ -207,6 +207,8 @@ def be_child(runner: type[Runner], context: Context, task: Task, log: Path, pare
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
+    for stream in (sys.stdout, sys.stderr):  # what own code prints need not be of the encoding
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
     code, leaving = DIED, context.leaving

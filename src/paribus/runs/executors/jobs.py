@@ -197,7 +197,14 @@ class Backend(ABC):
         name = f"paribus-{token}-{len(self.submissions) + 1}"
         path = os.pathsep.join(shared_folders())
         # -P: the current folder may be a stranger's, and is searched only if this process does.
-        worker = ["env", f"PYTHONPATH={path}", sys.executable, "-P", "-m", "paribus.runs.worker"]
+        worker = [
+            "/usr/bin/env",
+            f"PYTHONPATH={path}",
+            sys.executable,
+            "-P",
+            "-m",
+            "paribus.runs.worker",
+        ]
         worker += [str(self._queue.path), "--token", token, "--name"]
         scratch = log_of(self._queue, name, 0).parent
         scratch.mkdir(parents=True, exist_ok=True)
