@@ -9,15 +9,12 @@ is not a parabola. docs/explanation/tuning.md summarises it.
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from pathlib import Path
 
 from paribus import load_results
-from paribus.analysis import Analysis, Contrast, analyse
-from paribus.analysis.contrasts import adjusted
+from paribus.analysis import analyse
+from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import decide
-from paribus.statistics import TTest, decided
 
 HERE = Path(__file__).parent
 HALVES = {"300": "embedding-factorial", "1,500": "embedding-factorial-long"}
@@ -25,27 +22,6 @@ HEAD = (
     "| iterations | arm | registered | Holm p | with lack of fit | Holm p | word |",
     "| --- | --- | --- | --- | --- | --- | --- |",
 )
-
-
-def with_lack_of_fit(analysis: Analysis) -> Analysis:
-    """Return `analysis` with lack of fit in the error of every contrast, p adjusted again.
-
-    Interactions keep their registered errors.
-    """
-    contrasts = [_widened(analysis, contrast) for contrast in analysis.contrasts]
-    return replace(analysis, contrasts=tuple(adjusted(contrasts, analysis.study.inference.alpha)))
-
-
-def _widened(analysis: Analysis, contrast: Contrast) -> Contrast:
-    choice, test, says = contrast.choice, contrast.test, contrast.decided
-    if choice is None or says is None or not choice.lack_of_fit or not isinstance(test, TTest):
-        return contrast
-    test = replace(test, choice=math.hypot(test.choice, choice.lack_of_fit))
-    asked = analysis.study.inference.model_dump(include={"alpha", "power"})
-    wider = decided(test, says.test, margin=says.margin, family=says.family, **asked)
-    kind = "by_run" if contrast.items is None else "items"
-    inference = replace(getattr(contrast, kind), test=test, decided=wider)
-    return replace(contrast, **{kind: inference})
 
 
 def rows(iterations: str, name: str) -> list[str]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from paribus.analysis import analyse
+from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import decide
 from paribus.errors import ParibusError
 from paribus.results import load_results
@@ -71,7 +72,7 @@ def test_arms_are_judged_at_the_vertex_with_its_error(small_study, tmp_path):
     assert list(tuning_findings(load_results(results.path))) == []
 
 
-def test_propagated_leaves_lack_of_fit_out(small_study, tmp_path):
+def test_the_interval_with_lack_of_fit_stands_beside_propagated(small_study, tmp_path):
     study = study_of(small_study, choice="propagated")
     analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
     (contrast,) = (c for c in analysis.contrasts if c.primary)
@@ -81,6 +82,10 @@ def test_propagated_leaves_lack_of_fit_out(small_study, tmp_path):
     assert included.choice.error == pytest.approx(
         math.hypot(contrast.choice.error, contrast.choice.lack_of_fit)
     )
+    assert with_lack_of_fit(now) is now
+    beside = with_lack_of_fit(analysis).contrast("layernorm").decided
+    assert vars(beside.interval) == pytest.approx(vars(included.decided.interval))
+    assert beside.p_value == pytest.approx(included.decided.p_value)
 
 
 def test_a_fixed_choice_is_said_with_its_size(small_study, tmp_path):

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import beta as beta_function
 from scipy.special import ndtri, stdtr, stdtrit
-from scipy.stats import norm
+from scipy.stats import norm, skew
 
 from paribus.statistics import (
     Looks,
     OneLook,
     paired_t,
+    skewness,
 )
 from paribus.statistics.looks import _boundary_table, running_sums, t_statistics
 
@@ -214,3 +215,13 @@ def test_the_same_plan_gives_the_same_boundaries():
     first = Looks((5, 8, 12, 20), studies=QUICK).boundaries()
     _boundary_table.cache_clear()
     assert Looks((5, 8, 12, 20), studies=QUICK).boundaries() == first
+
+
+def test_skewness_is_that_of_scipy_at_any_scale():
+    values = np.random.default_rng(1).lognormal(size=12)
+    expected = skew(values, bias=False)
+    for scale in (1.0, -1e-9, 1e150):
+        g1, error = skewness(scale * values)
+        assert g1 == pytest.approx(math.copysign(1, scale) * expected)
+        assert error == pytest.approx(0.637302, abs=1e-6)  # of n = 12
+    assert skewness([1.0, 1.0, 1.0]) == skewness([1.0, 2.0]) == (0.0, 0.0)

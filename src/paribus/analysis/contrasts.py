@@ -24,7 +24,7 @@ from paribus.analysis.items import (
     task_accuracy,
 )
 from paribus.analysis.sampling import infer, registered
-from paribus.analysis.schema import Check, Contrast, LeftOut, TaskContrast, Tested
+from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, TaskContrast, Tested
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import Tuned
 from paribus.numbers import plural
@@ -32,7 +32,9 @@ from paribus.results.curves import Needed, needed, target_axis
 from paribus.statistics import (
     MacroContrast,
     PairedContrast,
+    TTest,
     UnpairedContrast,
+    decided,
     holm,
     macro_contrast,
     paired_contrast,
@@ -393,3 +395,27 @@ def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> st
     if any(metric in study.arm_facts(name).not_measured for name in (arm, reference)):
         return f"{metric} is measured in float16 only"
     return ""
+
+
+def with_lack_of_fit(analysis: Analysis) -> Analysis:
+    """Return `analysis` with lack of fit in the error of every contrast, p adjusted again.
+
+    Studies registered with `inference.choice = "propagated"` leave this part of the error out; what
+    they registered decides. Interactions keep their errors.
+    """
+    if analysis.study.inference.choice != "propagated":
+        return analysis
+    contrasts = [_widened(analysis.study, contrast) for contrast in analysis.contrasts]
+    return replace(analysis, contrasts=tuple(adjusted(contrasts, analysis.study.inference.alpha)))
+
+
+def _widened(study: Study, contrast: Contrast) -> Contrast:
+    choice, test, says = contrast.choice, contrast.test, contrast.decided
+    if choice is None or says is None or not choice.lack_of_fit or not isinstance(test, TTest):
+        return contrast
+    test = replace(test, choice=math.hypot(test.choice, choice.lack_of_fit))
+    asked = study.inference.model_dump(include={"alpha", "power"})
+    wider = decided(test, says.test, margin=says.margin, family=says.family, **asked)
+    kind = "by_run" if contrast.items is None else "items"
+    inference = replace(getattr(contrast, kind), test=test, decided=wider)
+    return replace(contrast, **{kind: inference})

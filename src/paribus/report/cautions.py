@@ -11,15 +11,17 @@ from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, extension_text
-from paribus.decision import Verdict
-from paribus.decision.evidence import losses_elsewhere, quality_shown
+from paribus.analysis.contrasts import with_lack_of_fit
+from paribus.decision import Verdict, word_of
+from paribus.decision.evidence import gather, losses_elsewhere, quality_shown
 from paribus.decision.verdict import is_of_text
 from paribus.report.cells import TESTS, change_text, loss_text, size_text
-from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH
+from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH, skewness
 
 MOST_SEEDS = 5  # that a caution names
 # Findings about finished runs that come after the others.
 MINOR = ("file", "resumed")
+SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 # What a control that is not proven means.
 NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
@@ -45,12 +47,14 @@ class Context:
 
     Attributes:
         called: names of arms for readers; `arm` and `base` are those of the contrast.
+        wider: the same analysis, with lack of fit in every error.
     """
 
     analysis: Analysis
     contrast: Contrast
     verdict: Verdict
     called: Mapping[str, str]
+    wider: Analysis
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -237,6 +241,19 @@ def _(c: Context) -> Iterator[str]:
             yield f"{NOT_PROVEN[control.name]}: {control.detail}."
 
 
+@caution("lack_of_fit", 2)
+def _(c: Context) -> Iterator[str]:
+    contrast = c.wider.contrast(c.contrast.arm, c.contrast.metric)
+    says, word = contrast.decided, word_of(gather(c.wider, contrast))
+    if says is not None and word != c.verdict.word:
+        interval = contrast.declared.span_text(says.interval.low, says.interval.high)
+        yield (
+            "The registered error leaves out how badly a parabola fits the tuning curve. With it "
+            f"the {numbers.level(1 - says.interval.level)} interval is {interval}, and the word "
+            f"would be {word}."
+        )
+
+
 @caution("tuning", 2)
 def _(c: Context) -> Iterator[str]:
     tuned = c.analysis.tuned
@@ -287,6 +304,20 @@ def _(c: Context) -> Iterator[str]:
         f"Other tests disagree: {' and '.join(disagreeing)}. The {TESTS[says.test]} was registered "
         f"and decides ({numbers.p_value(c.contrast.holm_p)})."
     )
+
+
+@caution("skewed", 2)
+def _(c: Context) -> Iterator[str]:
+    is_look = c.contrast.sampling is not None and c.contrast.sampling.look
+    if not is_look or c.contrast.paired is None or not c.contrast.significant(c.alpha):
+        return
+    skew, error = skewness([pair.delta for pair in c.contrast.paired.pairs])
+    if abs(skew) > SKEWED * error:
+        yield (
+            f"The differences are skewed (skewness {numbers.signed(skew, 1)}). The boundaries of "
+            "interim analyses assume normal differences: with strong skew an effect is claimed too "
+            "often."
+        )
 
 
 @caution("resolution", 2)
@@ -406,10 +437,10 @@ def all_cautions(
     analysis: Analysis, verdicts: Sequence[Verdict], called: Mapping[str, str]
 ) -> list[tuple[Caution, ...]]:
     """Return the cautions of every verdict, the gravest first."""
-    each = []
+    each, wider = [], with_lack_of_fit(analysis)
     for verdict in verdicts:
         contrast = analysis.contrast(verdict.arm, verdict.metric)
-        context = Context(analysis, contrast, verdict, called)
+        context = Context(analysis, contrast, verdict, called, wider)
         cautions = [
             Caution(code, severity, text)
             for code, severity, judged, sentences in CAUTIONS

@@ -56,7 +56,7 @@ from .contrast import (
 )
 from .conventions import DESCRIPTIVE_BELOW, Interval, Result, StatisticsError
 from .crossed import LEAST_IN_BLOCK, contiguous_blocks, crossed_components, item_deltas, joined
-from .looks import Boundary, Looks, OneLook
+from .looks import Boundary, Looks, OneLook, skewness
 from .multiplicity import Lord, holm
 from .power import minimum_detectable_effect, required_pairs
 from .proportions import EventRates, event_rates, fisher_exact, mcnemar
@@ -122,6 +122,7 @@ __all__ = [
     "redrawn_error",
     "required_pairs",
     "sign_flip",
+    "skewness",
     "stability_events",
     "stage_weights",
     "unpaired_contrast",
