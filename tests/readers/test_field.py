@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import paribus
@@ -296,6 +297,15 @@ def test_a_bar_reads_scores_at_a_step_and_of_chosen_runs(tmp_path, capsys):
 )
 def test_what_may_be_meant_is_asked(data, options, code):
     assert code in found(judge(data, **options))
+
+
+def test_values_that_arms_share_by_chance_are_not_asked_about():
+    generator = np.random.default_rng(0)
+    losses = (3 + 0.05 * generator.normal(size=400)).round(4).tolist()
+    data = {"arm": ["base", "new"] * 200, "seed": np.arange(400) // 2, "loss": losses}
+    shared = set(losses[::2]) & set(losses[1::2])
+    assert len(shared) > 10
+    assert "equal_arms" not in found(judge(data))
 
 
 def test_an_outcome_called_like_a_setting_is_a_further_score():

@@ -16,14 +16,15 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
@@ -32,6 +33,7 @@ from paribus.readers.port import Run, Value
 MOST_VALUES = 4  # of a fact that a message names
 MOST_ARMS = 4
 LEAST_EQUAL = 3  # values; fewer may be equal by chance
+MORE_EQUAL = 3  # times as many as chance gives
 LEAST_CLIMB = 3  # rows
 KINDS = Path(__file__).with_name("kinds.toml")
 WORDS = {kind: frozenset(words) for kind, words in tomllib.loads(KINDS.read_text()).items()}
@@ -303,10 +305,15 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> list[Finding]
     """Return what the curves of `score` show of runs that are compared, by arm."""
     every = [run for runs in arms.values() for run in runs]
     findings = []
-    scores = {arm: {run.scores.get(score, math.nan) for run in runs} for arm, runs in arms.items()}
+    values = {
+        arm: Counter(run.scores[score] for run in runs if _is_fine(run.scores.get(score, math.nan)))
+        for arm, runs in arms.items()
+    }
     for first, second in combinations(arms, 2):
-        equal = [value for value in scores[first] & scores[second] if _is_fine(value)]
-        if len(equal) >= LEAST_EQUAL:
+        equal = list(values[first].keys() & values[second].keys())
+        # By chance about as many values are in both arms as are in one of them again.
+        repeats = sum(own.total() - len(own) for own in (values[first], values[second]))
+        if len(equal) >= max(LEAST_EQUAL, MORE_EQUAL * repeats):
             text = (
                 f"{first} and {second} have {len(equal)} values of {score} in common, such as "
                 f"{equal[0]:g}: did the change take effect?"
@@ -349,17 +356,17 @@ def _check_lengths(arms: Arms, score: str) -> list[Finding]:
     """Warn if the scores, or else the runs, ended at different steps."""
     every = [(arm, run) for arm, runs in arms.items() for run in runs]
     for name in (score, ""):  # of runs without its curve, where they ended
-        ends = [
-            (arm, run.curves[name][-1, 0] if name in run.curves else run.facts.get("steps"))
-            for arm, run in every
-        ]
-        frame = pd.DataFrame(ends, columns=["arm", "end"]).dropna()
-        if frame.end.nunique() > 1:
+        ends: dict[str, list[Any]] = {}
+        for arm, run in every:
+            end = run.curves[name][-1, 0] if name in run.curves else run.facts.get("steps")
+            if end is not None:
+                ends.setdefault(arm, []).append(end)
+        if len(set().union(*ends.values())) > 1:
             break
     else:
         return []
-    spans = frame.groupby("arm", sort=False).end.agg(["min", "max"]).itertuples()
-    each = [f"{arm} {low:,g}" + f" to {high:,g}" * (high > low) for arm, low, high in spans]
+    spans = [(arm, min(own), max(own)) for arm, own in ends.items()]
+    each = [f"{arm} {low:,g}" + f" to {high:,g}" * bool(high > low) for arm, low, high in spans]
     shown = ", ".join(each[:MOST_ARMS]) + (" ..." if len(each) > MOST_ARMS else "")
     text = (
         f"Scores are those of the last step logged, which differs: {shown}. A history that was "

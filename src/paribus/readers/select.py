@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
-from paribus.readers.facts import Fact, Finding, check_facts, find_seed, list_facts, values_of
+from paribus.readers.facts import Arms, Fact, Finding, check_facts, find_seed, list_facts, values_of
 from paribus.readers.port import NOT_FINISHED, Columns, Run, as_number, cell_text, split_seed
 from paribus.readers.read import Reading, read, split_label
 from paribus.study.runs import RunsSection
@@ -31,14 +32,7 @@ OF_A_RUN = re.compile(
 # What a row is called that sums up others.
 SUMMARIES = {"all", "average", "avg", "count", "max", "mean", "median", "min", "overall"}
 SUMMARIES |= {"sd", "se", "sem", "std", "stderr", "sum", "total", "var"}
-NAMES = (
-    "",
-    "Unnamed: 0",
-    "index",
-    "Name",
-    "name",
-    "run",
-)  # columns of names, as pandas writes them
+NAMES = ("", "Unnamed: 0", "index", "Name", "name", "run")  # columns of names, as pandas has them
 PARENTS = ("parent", "tags.mlflow.parentRunId", "parent_run_id")  # facts that name a sweep
 TABLES = ("", "table")  # readers of tables, in memory or in a file
 FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
@@ -180,67 +174,72 @@ def select_runs(
     or have no score at the stated step, and for facts by which they cannot be compared.
     """
     score, findings = scores[0], list[Finding]()
-    frame: Any = pd.DataFrame(
-        [(label, run) for label, runs in by_label.items() for run in runs], columns=["arm", "run"]
-    )
-    known = {name for run in frame.run for name in run.scores}
+    known = {name for run in chain(*by_label.values()) for name in run.scores}
     for name in scores:
         if name not in known:
             raise ParibusError(f"no run has a score '{name}': {nearest(name, known)}")
-    frame["seed"] = [seed_of(run, section) for run in frame.run]
-    frame["state"] = [str(run.facts.get(NOT_FINISHED, "")) for run in frame.run]
-    frame["has_score"] = [score in run.scores for run in frame.run]
-    # An empty cell of a table is a missing score; a log without one ended before it.
-    is_table = frame.run.map(lambda run: run.reader in TABLES)
-    missing: Any = frame[is_table & ~frame.has_score & (frame.state == "")]
-    if len(missing):
+
+    def is_missing(run: Run) -> bool:
+        """Return whether the cell is empty; a log without a score ended before it."""
+        return run.reader in TABLES and score not in run.scores and not _state(run)
+
+    missing = _pick(by_label, is_missing)
+    if any(missing.values()):
         text = (
-            f"{_count(missing, frame)} excluded: no {score} in {_name(missing, 3)} (an empty cell "
-            "is a missing score; write NaN for a run that diverged)."
+            f"{_count(missing, by_label)} excluded: no {score} in {_name(missing, 3)} (an empty "
+            "cell is a missing score; write NaN for a run that diverged)."
         )
         findings.append(Finding("no_score", text))
-    frame = frame.drop(missing.index)
-    bare = frame[(frame.seed == "") & frame.seed.ne("").groupby(frame.arm).transform("any")]
-    if len(bare):
+    arms = _pick(by_label, lambda run: not is_missing(run))
+    bare = _pick(arms, lambda run: not seed_of(run, section))
+    bare = {arm: runs for arm, runs in bare.items() if 0 < len(runs) < len(arms[arm])}
+    if bare:
         text = (
-            f"{_count(bare, frame)} have no seed, and the others do: are they rows that sum up "
+            f"{_count(bare, arms)} have no seed, and the others do: are they rows that sum up "
             "others? each counts."
         )
         findings.append(Finding("no_seed", text))
     if section.at_step is not None:
         for name in scores:
-            _require_at_step(frame, name, section.at_step)
-    frame["value"] = [score_of(run, score, section.at_step) for run in frame.run]
-    kept = _drop_failed(frame, score, section, findings)
-    excluded = frame.drop(kept.index).arm.value_counts().to_dict()
+            _require_at_step(arms, name, section.at_step)
+    kept = _drop_failed(arms, score, section, findings)
+    excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
     if section.best_of:
-        kept = _take_best(kept, section.best_of, lower=lower, findings=findings)
-    runs = {label: list(kept.run[kept.arm == label]) for label in by_label}
+        kept = _take_best(kept, score, section, lower=lower, findings=findings)
     facts = []
-    if all(runs.values()):
-        facts = facts_of_runs(runs, section, scores)
-        findings += check_facts(runs, facts, score)
-    twins = kept[kept.duplicated(["arm", "seed"], keep=False) & (kept.seed != "")]
-    if len(twins):
-        twins = twins[(twins.arm == twins.arm.iloc[0]) & (twins.seed == twins.seed.iloc[0])]
-        raise ParibusError(
-            f"arm '{twins.arm.iloc[0]}' has {len(twins)} runs with seed {twins.seed.iloc[0]} "
-            f"({_name(twins, 2)}); remove the duplicates, or name the column that distinguishes "
-            "the rows: --seed, --step (training steps) or --item (evaluation items)",
-            code="ambiguous",
-        )
-    return Selection(runs, excluded, facts, findings)
+    if all(kept.values()):
+        facts = facts_of_runs(kept, section, scores)
+        findings += check_facts(kept, facts, score)
+    for arm, runs in kept.items():
+        seeds = Counter(seed_of(run, section) for run in runs)
+        seed, n = max(seeds.items(), key=lambda pair: pair[1] * bool(pair[0]), default=("", 0))
+        if seed and n > 1:
+            twins = {arm: [run for run in runs if seed_of(run, section) == seed]}
+            raise ParibusError(
+                f"arm '{arm}' has {n} runs with seed {seed} ({_name(twins, 2)}); remove "
+                "the duplicates, or name the column that distinguishes the rows: --seed, --step "
+                "(training steps) or --item (evaluation items)",
+                code="ambiguous",
+            )
+    return Selection(kept, excluded, facts, findings)
 
 
-def _count(part: Any, frame: Any) -> str:
+def _pick(arms: Arms, is_wanted: Callable[[Run], bool]) -> dict[str, list[Run]]:
+    return {arm: [run for run in runs if is_wanted(run)] for arm, runs in arms.items()}
+
+
+def _count(part: Arms, arms: Arms) -> str:
     """Return how many of the runs of each arm are in a part, in words."""
-    totals = frame.arm.value_counts()
-    counts = part.arm.value_counts(sort=False).items()
-    return ", ".join(f"{n} of {plural(totals[arm], 'run')} of {arm}" for arm, n in counts)
+    counts = [(len(runs), plural(len(arms[arm]), "run"), arm) for arm, runs in part.items()]
+    return ", ".join(f"{n} of {total} of {arm}" for n, total, arm in counts if n)
 
 
-def _name(part: Any, most: int) -> str:
-    return some([run.facts.get("Name") or run.name for run in part.run], most)
+def _name(part: Arms, most: int) -> str:
+    return some([run.facts.get("Name") or run.name for run in chain(*part.values())], most)
+
+
+def _state(run: Run) -> str:
+    return str(run.facts.get(NOT_FINISHED, ""))
 
 
 def facts_of_runs(
@@ -250,7 +249,7 @@ def facts_of_runs(
     seeds = [[seed_of(run, section) for run in runs] for runs in arms.values()]
     is_replicated = all(own == [""] or len({*own} - {""}) == len(own) for own in seeds)
     stated = {condition.partition("=")[0] for condition in section.where}
-    every_score = {name for runs in arms.values() for run in runs for name in run.scores}
+    every_score = {name for run in chain(*arms.values()) for name in run.scores}
     rows = [getattr(section, key) for key in ROWS]
     known = {section.arm, section.seed, section.best_of, *stated, *scores, *every_score, *rows}
     return list_facts(arms, known - {""}, is_replicated=is_replicated)
@@ -277,87 +276,106 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
     raise ParibusError(f"{run.name} has no score '{name}': {known}")
 
 
-def _require_at_step(frame: Any, name: str, step: float) -> None:
+def _require_at_step(arms: Arms, name: str, step: float) -> None:
     """Raise ParibusError that names all runs without a score at a stated step."""
-    frame = frame[[name in run.scores for run in frame.run]]
-    missing = frame[[score_of(run, name, step) is None for run in frame.run]]
-    if len(missing):
+    arms = _pick(arms, lambda run: name in run.scores)
+    missing = _pick(arms, lambda run: score_of(run, name, step) is None)
+    if any(missing.values()):
         named = []
-        for run in missing.run:
+        for run in chain(*missing.values()):
             steps = run.curves[name][:, 0] if name in run.curves else np.array([math.nan])
             named.append(f"{run.name} (nearest: {steps[np.abs(steps - step).argmin()]:g})")
         raise ParibusError(
-            f"{_count(missing, frame)} have no {name} at step {step:g}: {some(named, MOST_NAMED)}; "
+            f"{_count(missing, arms)} have no {name} at step {step:g}: {some(named, MOST_NAMED)}; "
             "name the column of steps, state a step that all runs have, or leave out runs that did "
             "not come to it (of one that diverged, NaN says so)",
             code="missing",
         )
 
 
-def _drop_failed(frame: Any, score: str, section: RunsSection, findings: list[Finding]) -> Any:
+def _drop_failed(
+    arms: Arms, score: str, section: RunsSection, findings: list[Finding]
+) -> dict[str, list[Run]]:
     """Return the runs that count.
 
     A run that had not finished counts if it came as far as the others, if its score is NaN, or if
     the section states that a budget stopped it. Raises ParibusError for any other.
     """
-    end = frame.run.map(lambda run: run.facts.get("steps", math.nan)).astype(float)
-    last = end[frame.state == ""].max()
-    is_stated = frame.run.map(lambda run: section.at_step is not None and score in run.curves)
-    is_short = ~is_stated & (end.fillna(-math.inf) < (math.inf if math.isnan(last) else last))
-    is_finite = np.isfinite(frame.value)
-    is_early = is_finite & (is_short | frame.state.str.contains(FAILED))
-    is_early = (frame.state != "") & (is_early | ~frame.has_score)
-    stopped = frame[is_early & frame.has_score]
-    ends = [f"{name} {min(at):g} to {max(at):g}" for name in ENDS if (at := _values(frame, name))]
-    where = f", at {ends[0]}" if ends else ""
-    if section.stopped_early == "ok" and len(stopped):
+    every = list(chain(*arms.values()))
+    finished = [run.facts.get("steps") for run in every if not _state(run)]
+    last = max((step for step in finished if isinstance(step, float)), default=math.inf)
+
+    def is_finite(run: Run) -> bool:
+        return math.isfinite(score_of(run, score, section.at_step))
+
+    def is_stopped(run: Run) -> bool:
+        is_stated, end = section.at_step is not None and score in run.curves, run.facts.get("steps")
+        is_short = not is_stated and not (isinstance(end, float) and end >= last)
+        return is_finite(run) and bool(_state(run) and (is_short or FAILED.search(_state(run))))
+
+    stopped, is_ok = _pick(arms, is_stopped), section.stopped_early == "ok"
+    where = ""
+    for name in ENDS:
+        at = [value for value in values_of(every, name) if isinstance(value, float)]
+        if len(at) > 1 and not where:
+            where = f", at {name} {min(at):g} to {max(at):g}"
+    if is_ok and any(stopped.values()):
+        states = list(map(_state, chain(*stopped.values())))
         text = (
-            f"{len(stopped)} of {plural(len(frame), 'run')} are {some(stopped.state.unique())}, "
+            f"{len(states)} of {plural(len(every), 'run')} are {some([*dict.fromkeys(states)])}, "
             f"and count as stated: their budget stopped them{where}."
         )
-        if stopped.arm.nunique() < frame.arm.nunique():
-            of_arms = some(stopped.arm.unique())
+        if not all(own for arm, own in stopped.items() if arms[arm]):
+            of_arms = some([arm for arm, own in stopped.items() if own])
             text += f" All are of {of_arms}: does the change make runs slower, or fail?"
         findings.append(Finding("stopped_by_budget", text))
-        is_early &= ~frame.has_score
+
+    def is_early(run: Run) -> bool:
+        return bool(_state(run)) and (score not in run.scores or (not is_ok and is_stopped(run)))
+
     if section.crashed == "exclude":
-        return frame[~is_early & is_finite]
-    if is_early.any():
-        early = frame[is_early]
+        return _pick(arms, lambda run: is_finite(run) and not is_early(run))
+    early = _pick(arms, is_early)
+    if any(early.values()):
+        states = list(map(_state, chain(*early.values())))
         raise ParibusError(
-            f"{len(early)} of {plural(len(frame), 'run')} are {some(early.state.unique())}{where}: "
-            f"{_name(early, MOST_SHOWN)}; exclude them with --crashed exclude, wait for them to "
-            "finish, or pass --stopped-early ok if a budget common to all runs stopped them; write "
-            "NaN as the score of a run that diverged",
+            f"{len(states)} of {plural(len(every), 'run')} are {some([*dict.fromkeys(states)])}"
+            f"{where}: {_name(early, MOST_SHOWN)}; exclude them with --crashed exclude, wait for "
+            "them to finish, or pass --stopped-early ok if a budget common to all runs stopped "
+            "them; write NaN as the score of a run that diverged",
             code="unfinished",
         )
-    return frame
+    return dict(arms)
 
 
-def _values(frame: Any, name: str) -> list[float]:
-    """Return the numbers of a fact, where runs differ in it."""
-    values = [value for value in values_of(frame.run, name) if isinstance(value, float)]
-    return values if len(values) > 1 else []
-
-
-def _take_best(frame: Any, name: str, *, lower: bool, findings: list[Finding]) -> Any:
+def _take_best(
+    arms: Arms, score: str, section: RunsSection, *, lower: bool, findings: list[Finding]
+) -> dict[str, list[Run]]:
     """Return of each arm and seed the run with the best finite score over a fact.
 
     Raises ParibusError if arms have different numbers of values to choose from.
     """
-    values = frame.run.map(lambda run: run.facts.get(name))
-    sizes = values.groupby(frame.arm).nunique()
-    if not sizes.any():
-        known = {fact for run in frame.run for fact in run.facts}
+    name = section.best_of
+    sizes = {arm: len(values_of(runs, name)) for arm, runs in arms.items()}
+    if not any(sizes.values()):
+        known = {fact for run in chain(*arms.values()) for fact in run.facts}
         raise ParibusError(f"best_of: no run has '{name}': {nearest(name, known)}")
-    if sizes.nunique() > 1:
+    if len({*sizes.values()}) > 1:
         each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
         why = f"best_of: arms have different numbers of {name} to choose from: {each}"
         raise ParibusError(why, code="incomparable")
     text = (
-        f"The best {name} of {sizes.max()} was chosen by the score itself, for each seed: both "
-        "arms look better than they are, and the error of choosing is in no interval."
+        f"The best {name} of {max(sizes.values())} was chosen by the score itself, for each seed: "
+        "both arms look better than they are, and the error of choosing is in no interval."
     )
     findings.append(Finding("chosen_by_score", text))
-    rank = (frame.value if lower else -frame.value).fillna(math.inf)
-    return frame.loc[rank.groupby([frame.arm, frame.seed], sort=False).idxmin()]
+
+    def rank(run: Run) -> float:
+        value = score_of(run, score, section.at_step)
+        return math.inf if math.isnan(value) else value if lower else -value
+
+    best = {}
+    for arm, runs in arms.items():
+        seeds = dict.fromkeys(seed_of(run, section) for run in runs)
+        best[arm] = [min((r for r in runs if seed_of(r, section) == s), key=rank) for s in seeds]
+    return best

@@ -11,12 +11,11 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
@@ -44,8 +43,10 @@ from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, regular_path
 pc: Any = pyarrow.compute  # its functions are made at import, unseen by type checkers
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
-DIVERGED = ["diverged", "overflow", "1.#inf", "-1.#inf", "1.#qnan", "-1.#ind"]  # words for NaN
-MISSING = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
+# Cells of text. What makes Arrow of Python's values, or NumPy of Arrow, is not used for them: it
+# imports pandas, which takes as long as all else together.
+DIVERGED = r"(?i)^(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$"
+MISSING = re.compile(r"^(?:NA|N/A|n/a|null|NULL|None|-)?$")
 STEPS = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration)s?", re.IGNORECASE)
 # As wandb, MLflow, Optuna and schedulers say of a run, in a column of such a name, that it has not
 # come to its end. A run that was stopped may have been meant to.
@@ -98,12 +99,15 @@ def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
     _require_columns(data, columns, where)
     keys = {key: name for key in ("arm", "seed") if (name := getattr(columns, key)) in names}
     of_run = [_coded(data, column) for column in keys.values()]
+    codes = np.zeros(data.num_rows, int)
+    for values, coded in of_run:
+        codes = codes * len(values) + coded
+    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    codes = first[codes]  # of each row the first row of its run
     if not (columns.step or columns.item or columns.metric):
-        columns = replace(columns, step=_find_step(data, of_run))
-    codes = np.arange(data.num_rows)
-    if columns.step or columns.item or columns.metric:  # otherwise each row is a run
-        frame = pd.DataFrame({name: coded for name, (_, coded) in zip(keys, of_run, strict=True)})
-        codes = frame.groupby(list(keys), sort=False).ngroup().to_numpy() if keys else codes * 0
+        columns = replace(columns, step=_find_step(data, codes) if len(keys) == 2 else "")
+        if not columns.step:  # each row is a run
+            codes = np.arange(data.num_rows)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     groups = np.split(order, starts[1:])
@@ -173,18 +177,19 @@ def _require_columns(data: pa.Table, columns: Columns, where: str) -> None:
         raise ParibusError(f"{where}: name the column of the score{such}", code="ambiguous")
 
 
-def _find_step(data: pa.Table, of_run: Sequence[tuple[Any, np.ndarray]]) -> str:
+def _find_step(data: pa.Table, codes: np.ndarray) -> str:
     """Return the column of steps by which rows of one arm and seed differ, from one beginning;
     empty for none."""
-    rows = pd.DataFrame({place: codes for place, (_, codes) in enumerate(of_run)})
-    if len(of_run) < 2 or not rows.duplicated(keep=False).all():
+    if np.unique(codes, return_counts=True)[1].min() < 2:
         return ""
     for name in dict.fromkeys(data.column_names):
         if STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs"):
             steps = [as_number(value) for value in data.column(name).to_pylist()]
-            runs = rows.assign(step=steps)
-            first = runs.groupby([*rows]).step.min() if None not in steps else None
-            if first is not None and first.nunique() == 1 and not runs.duplicated().any():
+            points = set(zip(codes.tolist(), steps, strict=True))
+            if None in steps or len(points) < len(steps):
+                continue
+            first = dict(sorted(points, reverse=True))  # the last of a run is its lowest
+            if len({*first.values()}) == 1:
                 return name
     return ""
 
@@ -249,9 +254,10 @@ def _coded(data: pa.Table, name: str) -> tuple[list[str], np.ndarray]:
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
     encoded = column.dictionary_encode("encode")
-    cells = [cell_text(value) for value in encoded.dictionary.to_pylist()]
-    codes, values = pd.factorize(np.array(cells, object))
-    return values.tolist(), codes[encoded.indices.to_numpy()]
+    places: dict[str, int] = {}  # cells such as 1 and 1.0 are one text
+    cells = map(cell_text, encoded.dictionary.to_pylist())
+    codes = np.array([places.setdefault(cell, len(places)) for cell in cells])
+    return [*places], codes[np.from_dlpack(encoded.indices)]
 
 
 def _fact(text: str) -> Value:
@@ -267,25 +273,26 @@ def _numbers(data: pa.Table, name: str, where: str) -> tuple[np.ndarray, np.ndar
     column = data.column(name)
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
+    missing = pc.is_null(column)
     try:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            text = pc.utf8_trim_whitespace(column)
-            empty = pc.is_in(text, value_set=pa.array(MISSING, text.type))
-            text = pc.if_else(empty, pa.scalar(None, text.type), text)
-            lost = pc.is_in(pc.utf8_lower(text), value_set=pa.array(DIVERGED, text.type))
-            column = pc.if_else(lost, pa.scalar("nan", text.type), text)
-        numbers = pc.cast(column, pa.float64())
+            column = pc.utf8_trim_whitespace(column)
+            missing = pc.or_kleene(missing, pc.match_substring_regex(column, MISSING.pattern))
+            for words in (MISSING.pattern, DIVERGED):
+                column = pc.replace_substring_regex(column, words, "nan")
+        numbers = pc.cast(column, pa.float64()).combine_chunks()
     except pa.ArrowException:
         for row, value in enumerate(column.to_pylist(), start=1):
-            if str(value) not in MISSING and as_number(value) is None:
+            if not MISSING.fullmatch(str(value)) and as_number(value) is None:
                 raise ParibusError(
                     f"{where}, row {row}: {value!r:.80} in column '{name}' must be a number"
                 ) from None
         raise ParibusError(
             f"{where}: column '{name}' must hold numbers, and is {column.type}"
         ) from None
-    missing = numbers.is_null().to_numpy()
-    return pc.fill_null(numbers, math.nan).to_numpy(), missing
+    values = np.frombuffer(numbers.buffers()[1], float)[numbers.offset :][: len(numbers)]
+    is_missing = np.from_dlpack(pc.cast(missing, pa.uint8()).combine_chunks()) > 0
+    return np.where(is_missing, math.nan, values), is_missing
 
 
 def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
