@@ -1,6 +1,8 @@
 """Tables of anybody's: wide and long, curves and items, and what nothing tells apart."""
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -205,3 +207,14 @@ def is_refused(name: str, steps: list[int]) -> bool:
 )
 def test_rows_of_a_curve_are_no_runs(name, steps, is_curve):
     assert is_refused(name, steps) == is_curve
+
+
+def test_a_card_does_without_pandas(tmp_path):
+    rows = [f"{arm},{seed},{3 + seed / 7}" for arm in ("base", "new") for seed in range(3)]
+    (tmp_path / "r.csv").write_text("\n".join(["arm,seed,loss", *rows]) + "\n")
+    program = (
+        "import sys; from paribus.cli import main; main(['judge', 'r.csv', '--score', 'loss'])\n"
+        "assert 'pyarrow' in sys.modules and 'pandas' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stderr
