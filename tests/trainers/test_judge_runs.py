@@ -658,8 +658,6 @@ def test_bad_input_is_one_line(name):
         ("judge",),
         ("judge", "absent.csv", "--score", "loss"),
         ("judge", "runs.csv"),
-        ("judge", "runs.csv", "--score", "loss", "--json", "--markdown"),
-        ("judge", "runs.csv", "--score", "loss", "--arm", "a", "--arm-from", "folder"),
         ("judge", "new=runs.csv", "runs.csv", "--score", "loss"),
         ("judge", "base=runs.csv", "new=*.csv", "--score", "loss"),
         ("judge", "--study", "quickstart"),

@@ -5,15 +5,13 @@ Nothing heavy is imported up here, nor by the modules of the verbs: help costs n
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import io
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from cyclopts import (
     App,
@@ -22,7 +20,6 @@ from cyclopts import (
     MissingArgumentError,
     Parameter,
     UnknownOptionError,
-    UnusedCliTokensError,
 )
 
 from paribus import __version__
@@ -31,12 +28,6 @@ from paribus.cli.options import console
 from paribus.engine import INSTALL, missing_package
 from paribus.errors import ParibusError, nearest, one_line
 
-
-def _shown_default(value: object) -> object:
-    """Return a default as help shows it: a flag that is off, or no text, says nothing by that."""
-    return None if value in (False, "") else value
-
-
 app = App(
     name="paribus",
     help="Controlled ablations of language-model training: all else equal, does it help?\n\n"
@@ -44,7 +35,8 @@ app = App(
     version_flags=["--version"],
     version=f"paribus {__version__}",
     help_format="plaintext",
-    default_parameter=Parameter(show_default=_shown_default, negative=()),
+    # Help shows no default of a flag that is off, or of a text that is empty.
+    default_parameter=Parameter(show_default=lambda value: value or None, negative=()),
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
 # In the order of help, which is their docstrings.
@@ -98,12 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["help"]:  # as git and cargo have it
         arguments = [*arguments[1:], "--help"]
     _write_every_character()
+    if threading.current_thread() is threading.main_thread():
+        # Schedulers of clusters send SIGTERM: like Ctrl-C, so that workers write checkpoints.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = 2
     try:
-        with _stopped_like_interrupted():
-            code = app(
-                arguments, exit_on_error=False, print_error=False, result_action="return_value"
-            )
+        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return code if isinstance(code, int) else 0
     except ParibusError as error:
         problem = str(error)
@@ -122,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        problem = _explain_system_error(error)
+        where = error.filename or "standard output or the system"
+        problem = f"{where}: {error.strerror or error}"
     except KeyboardInterrupt:
         code, problem = 130, "interrupted; run the same command again to continue"
     finally:
@@ -138,28 +131,6 @@ def _write_every_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _explain_system_error(error: OSError) -> str:
-    """Return an error of the system in words, with a name for what it is about."""
-    if error.filename:
-        return f"{error.filename}: {error.strerror or error}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        return f"cannot write to standard output: {error.strerror}; make room and run again"
-    return f"system: {error.strerror or error}; is the current folder still there?"
-
-
-@contextlib.contextmanager
-def _stopped_like_interrupted() -> Iterator[None]:
-    """Take SIGTERM, as schedulers of clusters send it, for Ctrl-C: workers write checkpoints."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _explain(error: CycloptsError) -> str:
     """Return `error` in words of ours where those of the library would not help."""
     verb = " ".join(error.command_chain or ())
@@ -173,7 +144,4 @@ def _explain(error: CycloptsError) -> str:
         known = [name.removeprefix("--") for name in names if name.startswith("--")]
         unknown = error.token.keyword or error.token.value
         return f"{verb} has no option {unknown}: {nearest(unknown.lstrip('-'), known)}"
-    if isinstance(error, UnusedCliTokensError):
-        extra = " ".join(error.unused_tokens or ())
-        return f"{verb} does not know what to do with '{extra}'; see paribus {verb} --help"
     return str(error)

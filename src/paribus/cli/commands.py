@@ -72,15 +72,8 @@ def plan(
     rows = detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None else []
     looks = planned_looks(loaded)
     if json:
-        seen = [
-            asdict(row)
-            | {"unit": metrics[row.metric].change_unit, "could_miss": row.could_miss}
-            | {"exceeds_margin": row.exceeds_margin}
-            for row in rows
-        ]
-        design = {"seeds": len(loaded.seeds), "power": loaded.inference.power}
-        design |= {"alpha": loaded.inference.alpha, "family": loaded.family}
-        print_stamped(_named(loaded) | design | {"detects": seen, "cost": cost, "looks": looks})
+        seen = [asdict(row) | {"unit": metrics[row.metric].change_unit} for row in rows]
+        print_stamped(_named(loaded) | {"detects": seen, "cost": cost, "looks": looks})
         return
     show(*_question(loaded), tables.arms(loaded, cost))
     show(tables.plan(loaded, rows, metrics, study), tables.design(loaded))
@@ -120,11 +113,6 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
         from paribus.engine.execution.start import estimate, settled_budgets
 
         return settled_budgets(study), estimate(study, **options)
-    if measured := set(where.changed) - {*stated_alone, "price"}:
-        raise ParibusError(
-            f"--{min(measured).replace('_', '-')} is of a measured step, and --tflops "
-            "measures none; remove one of them"
-        )
     from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
 
     share = UTILISATION if where.utilisation is None else where.utilisation
@@ -162,7 +150,11 @@ def check(
     examples.
     """
     if study is None:
-        _list_examples()
+        from paribus.cli import tables
+        from paribus.study import shipped_groups, shipped_studies
+
+        show(*tables.shipped(shipped_groups(), shipped_studies()))
+        show("Network: whether its text is downloaded.", "Begin with: paribus run quickstart")
         return
     loaded = _load(study, set_, trust)
     import tempfile
@@ -195,24 +187,12 @@ def check(
             | ({"tried": tried} if tried else {})
         )
         return
-    show(*_question(loaded), tables.arms(loaded, cost), tables.keys(loaded))
+    show(*_question(loaded), tables.arms(loaded, cost))
     show(tables.design(loaded), *(escape(f"{arm}: {words}") for arm, words in tried.items()))
     how = {STACKED: ", and every arm was tried.", COMMAND: "."}
     show(
         f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
         + how.get(loaded.trainer, "; its trainer was not.")
-    )
-
-
-def _list_examples() -> None:
-    """Print the examples that ship."""
-    from paribus.cli import tables
-    from paribus.study import shipped_groups, shipped_studies
-
-    show(*tables.shipped(shipped_groups(), shipped_studies()))
-    show(
-        "Network: whether its text is downloaded. `paribus plan STUDY` measures how long it takes.",
-        "Begin with: paribus run quickstart",
     )
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from paribus.runs.executors.jobs import JobState
 
 WATCH_SECONDS = 2.0
-LONG_AGO = 60  # seconds after which the age of the last message is shown
 
 
 def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
@@ -44,7 +43,6 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
     """
     from paribus.cli import tables
     from paribus.results import ResultsFolder, load_results
-    from paribus.runs.queue import Queue
 
     home = ResultsFolder(folder)
     if follow:
@@ -54,8 +52,6 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
             _watch(home)
         return
     job_states = _running_jobs(folder)
-    if not home.exists and Queue.of(folder).exists and not job_states:
-        raise ParibusError(f"the run in {folder} is starting: nothing is registered yet; try again")
     # The job that registers a study may be waiting.
     results = load_results(folder) if home.exists or not job_states else None
     if json:
@@ -90,7 +86,6 @@ def _picture(home: ResultsFolder) -> tuple[RenderableType, bool]:
     from rich.console import Group
 
     from paribus.cli import tables
-    from paribus.numbers import duration
     from paribus.results import load_results
     from paribus.runs.progress import picture, read_progress
     from paribus.study import is_untuned
@@ -101,8 +96,6 @@ def _picture(home: ResultsFolder) -> tuple[RenderableType, bool]:
     parts: list[RenderableType] = [f"[bold]{escape(results.study.title or results.study.name)}[/]"]
     if live:
         parts.append(picture(live))
-        age = time.time() - live.heard
-        parts += [f"[yellow]last heard of {duration(age)} ago[/]"] if age > LONG_AGO else []
     else:
         under_way = "; no run is under way" if results.unfinished else ""
         parts.append(f"{len(results.finished)}/{results.n_trials} trials{under_way}")
@@ -139,22 +132,19 @@ def extend(folder: Folder, *, seeds: int) -> None:
     """
     from paribus.analysis import extension_text
     from paribus.results import extend as extend_study
-    from paribus.study.trainer import RUNS
 
     study = extend_study(folder, seeds)
     first, last = study.seeds[study.stages[0]], study.seeds[-1]
     show(f"registered: a second stage, seeds {first} to {last}", extension_text(study))
-    does = "`paribus run STUDY --results {}` trains it"
-    if study.trainer == RUNS:
-        does = "`paribus judge --study STUDY --results {}` judges it once its runs are there"
-    show_path(does.format(folder))
+    verb = "judge --study" if study.trainer == "runs" else "run"
+    show_path(f"to go on: paribus {verb} STUDY --results {folder}")
 
 
 def evaluate(
     folder: Folder,
     *,
     tasks: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
-    fewshot: str | None = None,
+    fewshot: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     items: int | None = None,
     standard: bool = False,
     data: Path | None = None,
@@ -167,7 +157,7 @@ def evaluate(
 
     Args:
         tasks: Tasks by name; by default all.
-        fewshot: Solved examples before each question: 0,1,3 by default, 0 with --standard.
+        fewshot: Solved examples before each question: 0 1 3 by default, 0 with --standard.
         items: Questions of each task; by default all.
         standard: Tasks of the LM Evaluation Harness, which are downloaded.
         data: A folder with copies of the data sets of standard tasks.
@@ -176,14 +166,10 @@ def evaluate(
     from paribus.report.tables import accuracy_table
     from paribus.results import ResultsFolder
 
-    try:
-        shots = [int(part) for part in fewshot.split(",")] if fewshot else None
-    except ValueError:
-        raise ParibusError(f"--fewshot {fewshot} must be whole numbers, such as 0,1,3") from None
     answered = evaluate_trials(
         folder,
         tasks=tasks,
-        shots=shots,
+        shots=fewshot,
         items=items,
         kind="standard" if standard else "own",
         data=data,
@@ -212,12 +198,12 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
     outcome = verify_folder(results, trust=trust)
     if json:
         print_stamped(asdict(outcome))
-        return 3 if outcome.findings else 0
-    for line in outcome.checked:
-        show_path(f"checked: {line}")
-    for line in outcome.findings:
-        show_path(f"does not agree: {line}")
-    show_path(f"root: {outcome.root}")
+    else:
+        for line in outcome.checked:
+            show_path(f"checked: {line}")
+        for line in outcome.findings:
+            show_path(f"does not agree: {line}")
+        show_path(f"root: {outcome.root}")
     return 3 if outcome.findings else 0
 
 
@@ -284,29 +270,18 @@ def export(
     show_path(f"exported: {written}")
 
 
-def ledger(path: Path | None = None, *, json: Json = False) -> None:
-    """List which texts were opened, and by which studies.
-
-    Args:
-        path: A ledger; by default that of PARIBUS_LEDGER, or the user's.
-    """
+def ledger(*, json: Json = False) -> None:
+    """List which texts were opened, and by which studies: of PARIBUS_LEDGER, or the user's own."""
     from paribus.ledger import VARIABLE, events_in, ledger_path, uses
 
-    if path is not None and not path.is_file():
-        raise ParibusError(f"{path} is not a file; give the path of a ledger file")
-    path = path or ledger_path()
+    path = ledger_path()
     if path is None:
         raise ParibusError(f"{VARIABLE} is empty, which turns the ledger off; name a file in it")
     events = events_in(path)
     texts = {event.text.digest: event.text for event in events if event.text}
     opened = [(text, uses(events, [text])) for text in texts.values()]
     if json:
-        listed = [
-            {"text": text.model_dump(mode="json"), "studies": list(map(asdict, studies))}
-            for text, studies in opened
-        ]
-        entries = [event.entry for event in events]
-        print_stamped({"path": str(path), "texts": listed, "entries": entries})
+        print_stamped({"path": str(path), "entries": [event.entry for event in events]})
         return
     show_path(f"ledger: {path}, {len(events)} entries")
     head = ("text", "opened for", "tests", "since", "study")

@@ -22,8 +22,7 @@ def judge(
     score: list[str] | None = None,
     margin: float | None = None,
     better: list[Literal["lower", "higher"]] | None = None,
-    arm: str | None = None,
-    arm_from: str | None = None,
+    arm: Annotated[str | None, Parameter(name=("--arm", "--arm-from"))] = None,
     seed: str | None = None,
     baseline: str | None = None,
     pair: str | None = None,
@@ -54,8 +53,8 @@ def judge(
         score: The score that decides; more of them stand beside it.
         margin: The largest change that would not matter, in the score's unit.
         better: Which direction is better, of the first score or of each; by default by its name.
-        arm: The column or fact that names the arm; by default arm.
-        arm_from: What else names it: folder or name of the file, or a fact.
+        arm: What names the arm: a column, a fact, or the folder or name of the file; by default
+            arm.
         seed: The column or fact that is the seed; by default seed.
         baseline: The arm that others are compared with; by default baseline.
         pair: Compare runs of one seed, or of one value of this column, as pairs: they share data.
@@ -78,9 +77,7 @@ def judge(
         results: A folder to keep the records in, for report and verify.
         page: Write the page to this file.
     """
-    if arm and arm_from:
-        raise ParibusError(f"--arm {arm} and --arm-from {arm_from} both name arms; keep one")
-    arm, scores = arm or arm_from, score or []
+    scores = score or []
     if study is not None:
         stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
         stated |= {"--arm": arm, "--pair": pair, "--target": target}
@@ -189,9 +186,7 @@ def _judge_study(
             "judge that file the first time, such as --study study.toml"
         )
     if section.paths and not is_judged and not files_of(study):
-        is_registered = (home.path / "registration.json").exists()
-        state = "registered" if is_registered else "not registered"
-        show(f"{study.name}: {state}; no runs in {', '.join(section.paths)} yet")
+        show(f"{study.name}: no runs in {', '.join(section.paths)} yet")
         return None
     return judge_runs(study, home.path)
 

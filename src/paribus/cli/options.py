@@ -172,8 +172,6 @@ class Answer:
 
     def __post_init__(self) -> None:
         """Leave standard output to what a program reads."""
-        if self.json and self.markdown:
-            raise ParibusError("--markdown and --json both say what is printed; keep one")
         if self.json or self.markdown:
             console.stderr = True
 

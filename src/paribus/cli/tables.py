@@ -13,7 +13,6 @@ from paribus import numbers
 from paribus.analysis import Detectable, PlannedLooks, least_effect, look_text, sights
 from paribus.cli.options import table
 from paribus.decision import Verdicts, unreachable
-from paribus.digests import flatten
 from paribus.metric import Metric
 from paribus.report import tables
 from paribus.report.cells import TESTS
@@ -68,17 +67,13 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
     yield tables.tuning_table(analysis)
     yield tables.looks_table(analysis)
     yield tables.task_contrast_table(analysis)
-    tests = tables.contrasts(analysis)
-    pairs = zip(tests.rows, analysis.contrasts, strict=True)
-    yield replace(tests, rows=[row for row, contrast in pairs if contrast.primary])
+    yield tables.contrasts(analysis)
     yield tables.stability(analysis)
     yield tables.endpoints(analysis)
     yield escape(tables.not_measured(analysis))
     yield tables.controls(analysis)
     yield from (f"[yellow]excluded:[/] {escape(line)}" for line in tables.left_out(analysis))
-    rule = tables.decision(analysis, verdicts)
-    applied = [row for row in rule.rows if row[-1]]
-    yield replace(rule, title="what the registered rule applied", rows=applied)
+    yield replace(tables.decision(analysis, verdicts), title="the registered rule")
 
 
 # Studies, before they run
@@ -104,13 +99,6 @@ def arms(study: Study, cost: Cost | None) -> Table:
         rows.append((arm, study.reference(arm) or "", "\n".join(differs) or "(nothing)", *size))
     sizes = ("parameters", "FLOPs per trial") if cost else ()
     return table("arms", ("arm", "against", "differs in", *sizes), rows)
-
-
-def keys(study: Study) -> Table:
-    """Return the keys that are set."""
-    stated = study.model_dump(exclude={"arms"}, exclude_defaults=True)
-    rows = [(key, str(value)) for key, value in flatten(stated).items() if value != {}]
-    return table("what is set", ("key", "value"), rows)
 
 
 def costs(study: Study, cost: Cost | None) -> Table:
