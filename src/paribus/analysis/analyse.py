@@ -89,4 +89,5 @@ def analyse(results: Results) -> Analysis:
         reuse=read_reuse(folder),
         runs=runs,
         excluded=dict(runs.excluded if runs else Counter(arm for arm, _ in table.failed)),
+        edited=results.edited,
     )

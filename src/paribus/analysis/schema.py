@@ -382,6 +382,7 @@ class Analysis(Result):
         missing: labels of trials that are not finished.
         unregistered: why these records are not those of what was registered; empty where they are.
         late_seeds: seeds that were added after results had been seen.
+        edited: keys of words that were edited after registration; `study` has the registered ones.
         tasks: the family of tasks x contrasts.
         metrics: label, unit, direction and digits of all that is compared or claimed, by name.
         own_rule: the table of the user's own decision rule, as registered; empty for one that
@@ -422,6 +423,7 @@ class Analysis(Result):
     runs: RunsRecord | None = field(default=None, repr=False)
     interactions: tuple[Interacting, ...] = ()
     excluded: dict[str, int] = field(default_factory=dict)
+    edited: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def n_trials(self) -> int:

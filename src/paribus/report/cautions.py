@@ -88,6 +88,13 @@ def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condi
     return lambda sentences: CAUTIONS.append((code, severity, judged, sentences))
 
 
+@caution("edited", 3, judged=False)
+def _(c: Context) -> Iterator[str]:
+    if c.analysis.edited:
+        keys = numbers.some(c.analysis.edited, MOST_SEEDS)
+        yield f"Edited after registration, and shown as registered: {keys}."
+
+
 @caution("all_diverged", 3, judged=False)
 def _(c: Context) -> Iterator[str]:
     for arm in c.pair[::-1]:

@@ -30,7 +30,7 @@ from paribus.results.formats import COLUMNS, as_model, write_table
 from paribus.results.heldout_part import Tested, on_heldout_part, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.records import Timing, Trial, distinct, records_of
-from paribus.results.registration import read_registration
+from paribus.results.registration import edited_words, read_registration, with_words
 from paribus.results.store import CAMPAIGN, DATA, IDEAS, THROUGHPUT, ResultsFolder, root_digest
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, first_stage
@@ -59,6 +59,7 @@ class Results:
         tested: where what trials gave on the sealed test part is; empty before it was opened.
         held: where held-out scores are read, if not in a trial's own records (`judged`).
         later_stage: of the first stage alone, why the second one does not count; else empty.
+        edited: keys of words in study.json that are not the registered ones, which `study` has.
     """
 
     path: Path
@@ -71,6 +72,7 @@ class Results:
     tested: Tested = field(default_factory=dict)
     held: Tested = field(default_factory=dict)
     later_stage: str = ""
+    edited: tuple[str, ...] = ()
 
     @cached_property
     def judged(self) -> Results:
@@ -427,7 +429,9 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
             f"{folder.path} is a campaign: `paribus campaign status {folder.path}` tells of it; "
             f"its results folders are in {folder.path / IDEAS}, and that of its end is final"
         )
-    root, study = root_digest(folder.path), folder.read_study(trust=trust)
+    root, written = root_digest(folder.path), folder.read_study(trust=trust)
+    registered = read_registration(folder)
+    study = with_words(written, registered) if registered else written
     form, trials = records_of(study), [folder.trial(*trial) for trial in study.trials]
     finished = tuple(trial for trial in trials if trial.is_finished)
     settings = {arm: study.setting(arm).model_dump(mode="json") for arm in study.arms}
@@ -452,6 +456,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
         root=root,
         looks=looks,
         tested=read_heldout(folder, finished),
+        edited=edited_words(written, registered) if registered else (),
     )
 
 

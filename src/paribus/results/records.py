@@ -57,6 +57,7 @@ class Empty(Record):
 
 _Repeated = form(seed=int, steps=int)
 _OwnRule = form(sources=Table, rule=Table)
+_Words = form(title=str, question=str, arms=dict[str, Table], interactions=dict[str, Table])
 _StagesRecord = form(seeds=list[int], weights=list[Number])
 
 
@@ -75,6 +76,7 @@ class Registration(Record):
     data: dict[str, Table]
     sources: dict[str, str]
     repeated: dict[str, _Repeated]
+    words: _Words
     # What earlier ones, or the first of a study, do not say.
     seeds_added_after_results: list[int] = []
     results_when_registered: list[str] = []

@@ -35,6 +35,7 @@ from paribus.study import (
     is_untuned,
     measuring_record,
     own_digests,
+    parse_study,
     rule_record,
 )
 from paribus.study.custom_code import SOURCES, own_files, source_name
@@ -43,7 +44,8 @@ from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 from paribus.version import VERSION
 
 _LOG = logging.getLogger("paribus")
-OF_MACHINES = ("packages", "code")  # compared on their own
+WORDS = "words"  # that only describe the study: the registered ones are shown
+FIRST = ("packages", "code", WORDS)  # stay as first registered; compared on their own
 FILE = "registration.json"
 RETRIES = "retries"
 # Of other programs' runs: digests of the files that were there when it was written.
@@ -75,6 +77,7 @@ def registration(
     """
     return {
         **from_study(study, tasks or {}, looks or {}),
+        WORDS: words_of(study),
         "metrics": {name: metric.about for name, metric in metrics.items()},
         "data": data,
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
@@ -165,13 +168,15 @@ def settle(
             "trials differ",
             ", ".join(f"{name} {earlier} there, {now} now" for name, _, earlier, now in packages),
         )
-    folder.create(study)
+    if edited := edited_words(study, before):
+        _LOG.warning("edited after registration, and shown as registered: %s", some(edited))
+    folder.create(with_words(study, before))
     if has_more:
         added = [seed for seed in study.seeds if seed not in before["seeds"]]
         late = before.get("seeds_added_after_results", []) + (added if finished else [])
         supersede(
             folder,
-            before | wanted | {name: before[name] for name in OF_MACHINES if name in before},
+            before | wanted | {name: before[name] for name in FIRST if name in before},
             {"seeds_added_after_results": late, "results_when_registered": finished},
         )
 
@@ -231,7 +236,7 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     texts = []
     if before.get("code") != now.get("code"):
         texts.append("the source of paribus that trains and measures is another")
-    apart = {"seeds", "study_digest", "stages", *OF_MACHINES}  # seeds decide the digest too
+    apart = {"seeds", "study_digest", "stages", *FIRST}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
     names = {name.partition(".")[0] for name in differences(*compared)}
     differing = changes(*({k: each.get(k) for k in names} for each in compared))
@@ -320,3 +325,26 @@ def keep_sources(study: Study, results: Path) -> dict[str, str]:
         if results / SOURCES / name != file:  # not where the study was read from there
             write_bytes(results / SOURCES / name, content)
     return kept
+
+
+def words_of(study: Study) -> dict[str, Any]:
+    """Return the titles, question and descriptions of `study`."""
+    arms, interactions = {"title", "description"}, {"title"}
+    parts = {"arms": {"__all__": arms}, "interactions": {"__all__": interactions}}
+    return study.model_dump(include={"title": True, "question": True, **parts})
+
+
+def edited_words(study: Study, registered: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys of words that are not the registered ones, such as `arms.new.title`."""
+    return tuple(changes(registered.get(WORDS, {}), words_of(study)))
+
+
+def with_words(study: Study, registered: Mapping[str, Any]) -> Study:
+    """Return `study` with its registered words."""
+    if not edited_words(study, registered):
+        return study
+    words, dump = registered[WORDS], study.model_dump()
+    for kind in ("arms", "interactions"):
+        dump[kind] = {name: part | words[kind].get(name, {}) for name, part in dump[kind].items()}
+    dump |= {"title": words["title"], "question": words["question"]}
+    return parse_study(dump, folder=study.folder, foreign=study.is_foreign)
