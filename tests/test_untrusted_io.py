@@ -17,6 +17,8 @@ from paribus.results import load_results
 from paribus.study import load_study
 from paribus.untrusted_io import files_below, read_bytes, read_text
 
+from .tools import refused
+
 
 @contextmanager
 def at_once(seconds: float = 2.0) -> Iterator[None]:
@@ -44,13 +46,13 @@ def make_folder(path: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (make_pipe, "is a named pipe and not a file"),
-        (make_device, "is a device and not a file"),
-        (make_folder, "is a folder and not a file"),
-        (lambda path: path, "does not exist"),
+        (make_pipe, "named pipe"),
+        (make_device, "device"),
+        (make_folder, "folder"),
+        (lambda path: path, "not exist"),
         (lambda path: f"{path}\0", "null byte"),
-        (lambda path: path.with_name("n" * 300), "File name too long"),
-        (lambda path: f"{path}\udcff\ud800", "is not text"),
+        (lambda path: path.with_name("n" * 300), "File name"),
+        (lambda path: f"{path}\udcff\ud800", "not text"),
     ],
 )
 def test_regular_files_alone(make, message, tmp_path):
@@ -61,7 +63,7 @@ def test_regular_files_alone(make, message, tmp_path):
 def test_a_file_above_its_limit_is_not_read(tmp_path):
     with (tmp_path / "large").open("wb") as file:
         file.truncate(2**40)
-    with at_once(), pytest.raises(ParibusError, match=r"has 1,099,511,627,776 bytes, and .* 100;"):
+    with at_once(), refused("unreadable", match=r"has 1,099,511,627,776 bytes, and .* 100;"):
         read_bytes(tmp_path / "large", 100)
     (tmp_path / "small").write_bytes(b"x" * 100)
     assert read_bytes(tmp_path / "small", 100) == b"x" * 100
@@ -71,13 +73,13 @@ def test_a_file_above_its_limit_is_not_read(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 2**20  # room for the file, not for any
     finally:
         tracemalloc.stop()
-    with pytest.raises(ParibusError, match="has 100 bytes, and a file of its kind may have 99;"):
+    with refused("unreadable", match="100 bytes"):
         read_bytes(tmp_path / "small", 99)
 
 
 def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9")
-    with pytest.raises(ParibusError, match=r"latin is not UTF-8 text \(byte 3\); convert it"):
+    with refused("unreadable", match="UTF-8 text"):
         read_text(tmp_path / "latin", 100)
 
 
@@ -111,12 +113,12 @@ def test_long_values_are_cut_and_the_way_out_stays():
 def test_no_input_of_a_study_hangs_or_streams(make, tmp_path):
     strange = make(tmp_path / "strange")
     data = Data(corpus="text", path="strange")
-    with at_once(), pytest.raises(ParibusError, match="and not a file"):
+    with at_once(), refused("unreadable", match="a file"):
         load_study(strange.rename(tmp_path / "strange.toml"))
     strange = (tmp_path / "strange.toml").rename(tmp_path / "strange")
-    with at_once(), pytest.raises(ParibusError, match="and not a file"):
+    with at_once(), refused("unreadable", match="a file"):
         load_dataset(data, tmp_path)
-    with at_once(), pytest.raises(ParibusError, match="and not a file"):
+    with at_once(), refused("unreadable", match="a file"):
         BpeTokenizer.read(strange)
 
 
@@ -126,7 +128,7 @@ def test_no_record_hangs(name, small_study, fabricate):
     record = results.finished[0].path / name
     record.unlink()
     make_pipe(record)
-    with at_once(), pytest.raises(ParibusError, match=r"is a named pipe|is missing"):
+    with at_once(), pytest.raises(ParibusError, match="missing"):
         _ = load_results(results.path).timing
 
 
@@ -149,7 +151,7 @@ def test_a_corpus_is_every_visible_file_of_its_folder(tmp_path):
     (tmp_path / "link").symlink_to(folder)  # the folder itself may be one
     assert len(list(files_below(tmp_path / "link"))) == 3
     make_pipe(folder / "pipe")
-    with at_once(), pytest.raises(ParibusError, match="is a named pipe"):
+    with at_once(), refused("unreadable", match="named pipe"):
         load_dataset(Data(corpus="text", path="corpus"), tmp_path)
 
 
@@ -160,5 +162,5 @@ def test_a_tokenizer_with_a_huge_id_is_refused(token_id, tmp_path):
         '"trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "vocab": '
         f'{{"a": 0, "b": {token_id}}}, "merges": []}}}}'
     )
-    with at_once(), pytest.raises(ParibusError, match="ids below 1,048,576"):
+    with at_once(), refused("value", match="ids below 1,048,576"):
         BpeTokenizer.read(tmp_path / "t.json")

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -46,6 +46,14 @@ def verb(*arguments: object) -> tuple[int, str, str]:
     ):
         code = main([*map(str, arguments)])
     return code, out.getvalue(), err.getvalue()
+
+
+@contextlib.contextmanager
+def refused(code: str, match: str | None = None) -> Iterator[pytest.ExceptionInfo[ParibusError]]:
+    """Assert that a ParibusError with `code` is raised, whose message has `match`."""
+    with pytest.raises(ParibusError, match=match) as raised:
+        yield raised
+    assert raised.value.code == code, raised.value
 
 
 def cautions(verdicts: Verdicts) -> list[Caution]:

@@ -80,7 +80,7 @@ def test_arms_without_shared_items_are_judged_on_their_own(make):
     assert contrast.items is None
     assert contrast.decided.test == "paired_t"
     (text,) = texts(decide(analysis), "these_items")
-    assert "windows of other lengths" in text and "this text" in text
+    assert "other lengths" in text and "this text" in text
 
 
 def asked(made: Results, hits: Callable[[TrialFolder], list[int]], questions: int) -> Analysis:

@@ -133,7 +133,7 @@ def test_rows_out_of_reach_are_known_before_a_run(small_study):
     five = small_study(seeds=SEEDS)
     assert dead(five) == {"2", "2a", "4b", "4c", "4d"}  # superiority judges harm and cure
     assert dead(small_study(gate, seeds=SEEDS)) == {"2", "9", "9b", "10", "11", "11b", "11c", "12"}
-    assert "2 contrasts is at least 0.125; 7 seeds can" in why_no_events(five)
+    assert "least 0.125" in why_no_events(five)
     assert "6 seeds can" in why_no_events(small_study(seeds=SEEDS, arms=TWO_ARMS))
     assert not why_no_events(small_study(seeds=list(range(1, 8))))
     # Two stages, whose p are combined: five seeds could not show a cure, and ten of them can.

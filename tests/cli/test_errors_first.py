@@ -37,13 +37,13 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["syntax.toml"], "not valid TOML"),
-        (["study.toml", "--set", "data.path=nowhere.txt"], "does not exist"),
-        (["study.toml", "--set", "data.seq_len=5000"], "fewer than one window"),
-        (["study.toml", "--set", "decision.rule=luck"], "no rule 'luck'"),
+        (["syntax.toml"], "valid TOML"),
+        (["study.toml", "--set", "data.path=nowhere.txt"], "not exist"),
+        (["study.toml", "--set", "data.seq_len=5000"], "one window"),
+        (["study.toml", "--set", "decision.rule=luck"], "'luck'"),
         (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "must give (2, 16, 16)"),
-        (["study.toml", "--results", "other"], "not a study"),
-        (["study.toml", "--results", "text.txt/deeper"], "cannot write to"),
+        (["study.toml", "--results", "other"], "a study"),
+        (["study.toml", "--results", "text.txt/deeper"], "cannot write"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(name, arguments, words, folder, caplog):
@@ -61,4 +61,4 @@ def test_an_unwritable_folder_is_told_first(folder, monkeypatch):
         "paribus.runs.executors.local.Local.start", lambda *_: pytest.fail("a worker was started")
     )
     done = verb("run", "study.toml", "--results", "text.txt/deeper", cwd=folder)
-    assert "cannot write to" in done.stderr
+    assert "cannot write" in done.stderr

@@ -145,11 +145,11 @@ def lossy(kind: str) -> HuggingFaceTokenizer:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("prefix", "loses text of document 1"),
-        ("normalizer", "loses text of document 1"),
-        ("alphabet", r"has not all 256 bytes in its vocabulary"),
-        ("no end", r"several documents need an end-of-document .* has none of <\|endoftext"),
-        ("model", r"has not all 256 bytes in its vocabulary"),
+        ("prefix", "document 1"),
+        ("normalizer", "document 1"),
+        ("alphabet", "256 bytes"),
+        ("no end", "end-of-document"),
+        ("model", "256 bytes"),
     ],
 )
 def test_a_tokenizer_that_loses_text_is_refused(kind: str, message: str, tmp_path: Path) -> None:

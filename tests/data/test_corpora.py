@@ -22,6 +22,8 @@ from paribus.engine.data.pieces import cut, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 
+from ..tools import refused
+
 HERE = Path()
 DOCUMENTS = ["The first one.\nIt has “quotes” and 東京.", "second", "third\r\n"]
 
@@ -123,23 +125,23 @@ def write_odd(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("corpus", "path", "message"),
     [
-        ("text", ".", r"2\.txt is not UTF-8 text \(byte 6000002\); convert it"),
-        ("text", "cut.gz", r"cut\.gz is damaged or no \.gz file"),
-        ("text", "no.gz", r"no\.gz is damaged or no \.gz file"),
-        ("text", "no.zst", r"no\.zst is damaged or no \.zst file"),
-        ("text", "x" * 5000, r"cannot read .*: File name too long"),
-        ("text", "empty", r"corpus 'text' is empty; give it some text"),
-        ("jsonl", "column.jsonl", r"line 6, has no text in data.column = 'text': did you .* 'txt'"),
-        ("jsonl", "number.jsonl", r"line 6, has no text in data.column = 'text'"),
-        ("jsonl", "latin.jsonl", r"line 6, is not JSON"),
-        ("jsonl", "nested.jsonl", r"line 1, is not JSON"),
-        ("parquet", "0.txt", r"0\.txt is not a Parquet file, or damaged"),
-        ("parquet", "cut.parquet", r"cut\.parquet is not a Parquet file, or damaged"),
-        ("parquet", "twice.parquet", r"has 2 columns called 'text' \(data.column\)"),
+        ("text", ".", r"2\.txt"),
+        ("text", "cut.gz", r"cut\.gz"),
+        ("text", "no.gz", r"no\.gz"),
+        ("text", "no.zst", r"no\.zst"),
+        ("text", "x" * 5000, "cannot read"),
+        ("text", "empty", "'text'"),
+        ("jsonl", "column.jsonl", "data.column ="),
+        ("jsonl", "number.jsonl", "data.column ="),
+        ("jsonl", "latin.jsonl", "line 6"),
+        ("jsonl", "nested.jsonl", "line 1"),
+        ("parquet", "0.txt", r"0\.txt"),
+        ("parquet", "cut.parquet", r"cut\.parquet"),
+        ("parquet", "twice.parquet", "'text'"),
         (
             "parquet",
             "bits.parquet",
-            r"bits\.parquet is not a Parquet file, or damaged \(.*\); fetch the file again",
+            r"bits\.parquet",
         ),
     ],
 )
@@ -157,9 +159,9 @@ def test_a_data_set_as_the_hub_has_it_is_streamed(tmp_path):
         pq.write_table(table, tmp_path / "set" / "data" / f"{split}-00000-of-00001.parquet")
     assert read(tmp_path, corpus="huggingface", name="set") == DOCUMENTS
     assert read(tmp_path, corpus="huggingface", name="set", split="validation") == ["held out"]
-    with pytest.raises(ParibusError, match=r"no text in data.column = 'body': known: id, text"):
+    with refused("value", match="data.column ="):
         read(tmp_path, corpus="huggingface", name="set", column="body")
-    with pytest.raises(ParibusError, match="cannot read the data set 'set'"):
+    with refused("value", match="set 'set'"):
         read(tmp_path, corpus="huggingface", name="set", split="nothing")
 
 
@@ -192,7 +194,7 @@ def test_enwik8_is_checked(as_zip, tmp_path, monkeypatch):
             archive.writestr("enwik8", content)
     else:
         file.write_bytes(content)
-    with pytest.raises(ParibusError, match=r"not the 100,000,000 bytes"):
+    with refused("value", match=r"not the 100,000,000 bytes"):
         read(tmp_path, corpus="enwik8", path=file.name)
     monkeypatch.setattr(published, "ENWIK8_SHA1", hashlib.sha1(content).hexdigest())
     assert read(tmp_path, corpus="enwik8", path=file.name) == [content.decode()]

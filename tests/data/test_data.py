@@ -20,7 +20,8 @@ from paribus.engine.data import (
 )
 from paribus.engine.data.corpora import published
 from paribus.engine.setting import Data
-from paribus.errors import ParibusError
+
+from ..tools import refused
 
 HERE = Path()
 
@@ -55,11 +56,11 @@ def test_shakespeare_is_nanogpt_s(monkeypatch):
 
 def test_shakespeare_is_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("PARIBUS_DATA", str(tmp_path))
-    with pytest.raises(ParibusError, match=r"has no tinyshakespeare/input\.txt"):
+    with refused("value", match=r"tinyshakespeare/input\.txt"):
         load_dataset(Data(corpus="shakespeare"), HERE)
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare" / "input.txt").write_text("To be")
-    with pytest.raises(ParibusError, match="SHA-256"):
+    with refused("value", match="SHA-256"):
         load_dataset(Data(corpus="shakespeare"), HERE)
 
 
@@ -69,7 +70,7 @@ def test_no_network_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(
         published, "SHAKESPEARE_URL", "http://127.0.0.1:9/none"
     )  # nothing listens there
-    with pytest.raises(ParibusError, match="PARIBUS_DATA=<folder>"):
+    with refused("value", match="PARIBUS_DATA=<folder>"):
         load_dataset(Data(corpus="shakespeare"), HERE)
     assert not list(tmp_path.rglob("*.txt*"))
 
@@ -80,7 +81,7 @@ def test_a_download_is_cached_and_checked(monkeypatch, tmp_path):
     monkeypatch.delenv("PARIBUS_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(published, "SHAKESPEARE_URL", source.as_uri())
-    with pytest.raises(ParibusError, match="SHA-256"):
+    with refused("value", match="SHA-256"):
         published.shakespeare.read(Data(), HERE)
     assert not (tmp_path / "cache").exists()
     digest = hashlib.sha256(source.read_bytes()).hexdigest()

@@ -24,6 +24,8 @@ from paribus.engine.setting.bounds import MIXTURE_PARTS
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 
+from ..tools import refused
+
 
 def text(seed: int, n: int, letters: str = "abcdefgh \n") -> str:
     return "".join(np.random.default_rng(seed).choice(list(letters), size=n))
@@ -134,9 +136,9 @@ def test_held_out_text_is_cut_from_every_source(folder):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"mixture": {"corpus": 0.5, "upper": 0.4}}, "adds up to 0.9; shares must add up to 1"),
-        ({"mixture": {"corpus": 0.5, "uper": 0.5}}, "unknown source 'uper'.*did you mean"),
-        ({"mixture": {"corpus": 1 / 3, "upper": 2 / 3}}, "use multiples of 0.0001"),
+        ({"mixture": {"corpus": 0.5, "upper": 0.4}}, "0.9"),
+        ({"mixture": {"corpus": 0.5, "uper": 0.5}}, "'uper'"),
+        ({"mixture": {"corpus": 1 / 3, "upper": 2 / 3}}, "0.0001"),
     ],
 )
 def test_mixtures_that_cannot_be_are_refused(keys, message):
@@ -189,7 +191,7 @@ def test_held_out_text_is_trained_on_under_no_other_name(part, how, folder):
         {"path": again},
         {f"{other}_path": again},
     ):
-        with pytest.raises(ParibusError) as error:
+        with refused("conflict") as error:
             load_dataset(data(**held, **keys), folder)
         assert error.value.code == "conflict"
 
@@ -200,6 +202,6 @@ def test_a_copy_of_the_part_that_is_cut_off_is_refused(folder):
     (folder / "part").write_text(part.tokenizer.decode(part.validation[:]))
     for name in ("whole", "part"):
         sources = SOURCES | {"upper": {"path": name}}
-        with pytest.raises(ParibusError) as error:
+        with refused("conflict") as error:
             load_dataset(data(sources=sources, validation_fraction=0.25), folder)
         assert error.value.code == "conflict"

@@ -12,6 +12,8 @@ from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
 from paribus.study import Study
 
+from ..tools import refused
+
 OWN = """
 from paribus.decision import Row, Rule
 
@@ -98,17 +100,17 @@ def test_an_own_rule_runs_only_once(with_own, fabricate):
 def test_an_edited_rule_is_refused(damage):
     record = copy.deepcopy(RULES["superiority"].record)
     damage(record)
-    with pytest.raises(ParibusError):
+    with refused("value"):
         rule_from_record(record, "registration.json")
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ({"outcome": "ADOPT", "claims": False}, "ADOPT claims an effect of the arm"),
-        ({"outcome": "IMPROVES", "claims": False}, "IMPROVES claims an effect of the arm"),
-        ({"outcome": "DIFFERENT", "claims": False}, "DIFFERENT claims an effect of the arm"),
-        ({"outcome": "REJECT", "open": "cure"}, "REJECT has nothing open"),
+        ({"outcome": "ADOPT", "claims": False}, "ADOPT claims"),
+        ({"outcome": "IMPROVES", "claims": False}, "IMPROVES claims"),
+        ({"outcome": "DIFFERENT", "claims": False}, "DIFFERENT claims"),
+        ({"outcome": "REJECT", "open": "cure"}, "nothing open"),
     ],
 )
 def test_a_row_cannot_contradict_its_outcome(words, why):

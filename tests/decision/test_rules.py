@@ -14,6 +14,8 @@ from paribus.decision.evidence import PARTS
 from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
 
+from ..tools import refused
+
 NAMES = ("superiority", "non_inferiority", "equivalence")
 PLAIN = {
     "invalid": "",
@@ -184,13 +186,12 @@ def test_a_verdict_never_claims_more_than_its_evidence(given_, name):
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        ({"decision.rule": "superority"}, "did you mean 'superiority'"),
-        ({"decision.rule": "non_inferiority"}, "needs a benefit"),
-        ({"decision.benefit": "brier_score"}, "decision.benefit = 'brier_score' has no effect"),
+        ({"decision.rule": "superority"}, "'superiority'"),
+        ({"decision.rule": "non_inferiority"}, "benefit"),
+        ({"decision.benefit": "brier_score"}, "= 'brier_score'"),
         (
             {"decision.rule": "equivalence", "decision.calibration_budget": 0.5},
-            "decision.calibration_budget = 0.5 has no effect: decision.rule = 'equivalence' weighs "
-            "no key",
+            "decision.calibration_budget =",
         ),
     ],
 )
@@ -205,5 +206,5 @@ def test_keys_that_the_rule_does_not_weigh_are_refused(small_study, overrides, w
     [("benefit", "bier_score"), ("benefit", "validation_loss"), ("least_benefit", -1.0)],
 )
 def test_a_benefit_that_is_not_recorded_is_refused(small_study, key, value):
-    with pytest.raises(ParibusError, match=f"decision.{key}"):
+    with refused("value", match=f"decision.{key}"):
         small_study({f"decision.{key}": value})

@@ -21,9 +21,10 @@ from paribus.engine.execution.trial.record import record
 from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine.steps import build_stack
 from paribus.engine.model import build_model, load_parameters
-from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.study import Study
+
+from ..tools import refused
 
 CPU = torch.device("cpu")
 
@@ -119,7 +120,7 @@ REFUSED = (
     ],
 )
 def test_what_is_not_causal_is_refused(arm, small_dataset, body, words):
-    with pytest.raises(ParibusError, match=words):
+    with refused("own_code", match=words):
         check_arm(arm(body), "cheat", small_dataset, CPU, 1)
 
 
@@ -176,7 +177,7 @@ def head(small_study, tmp_path):
     ["honest + ahead - 1e9 * third", "honest + ahead + 1e4", "honest + ahead + 1e3 * third"],
 )
 def test_large_logits_leak(head, small_dataset, body):
-    with pytest.raises(ParibusError, match=r"model.modules.head = .*tokens after it.*nats"):
+    with refused("own_code", match="model.modules.head ="):
         check_arm(head(body), "cheat", small_dataset, CPU, 1)
 
 
@@ -212,7 +213,7 @@ def test_written_buffers_named(small_study, small_dataset, tmp_path):
     (tmp_path / "state.py").write_text(STATE)
     arms = {"baseline": {}, "running": {"set": {"model.modules.mlp": "state.py:Running"}}}
     words = r"writes the buffer blocks.0.mlp.running_mean.*must be a parameter"
-    with pytest.raises(ParibusError, match=words):
+    with refused("own_code", match=words):
         check_arm(small_study(arms=arms), "running", small_dataset, CPU, 1)
 
 
@@ -223,7 +224,7 @@ def test_a_leak_that_opens_in_training_is_found(arm, small_dataset):
     model = build_model(setting, small_dataset.vocab_size, study.folder)
     model.blocks[0].mlp.gate.data.fill_(3.0)
     words = r"trial x \(model.modules.mlp = .*at position t = \d+, in evaluation"
-    with pytest.raises(ParibusError, match=words):
+    with refused("own_code", match=words):
         require_causal("trial x", model, setting, small_dataset)
 
 
@@ -273,12 +274,12 @@ class TestWeightsThrownFar:
         stack = Stack(study, trials, folder, small_dataset, CPU, checkpoint_seconds=60)
         for _ in range(6):
             stack.trainer.step()
-        with pytest.raises(ParibusError, match="tokens after it"):
+        with refused("own_code", match="tokens after"):
             record(stack, 0, stack.folders[0], 1.0)
         monkeypatch.setattr("paribus.engine.execution.trial.record.has_diverged", lambda *of: True)
         record(stack, 0, stack.folders[0], 1.0)
         shown = stack.folders[0].read_json("trial.json")["causality"]
-        assert "it diverged, and a log-probability moves by" in shown["not_proven"]
+        assert "log-probability moves" in shown["not_proven"]
 
 
 class TestKnownAnswers:
@@ -315,11 +316,11 @@ class TestKnownAnswers:
 
         message = leak(read)
         assert f"t = {position}," in message
-        assert "tokens after it" in message
+        assert "tokens after" in message
 
     @pytest.mark.parametrize("ahead", [1, 5, 7])
     def test_a_shift_is_not_however_far(self, leak, ahead):
-        assert "tokens after it" in leak(lambda x: self.one_hot(x.roll(-ahead, dims=1)))
+        assert "tokens after" in leak(lambda x: self.one_hot(x.roll(-ahead, dims=1)))
 
     def test_a_row_that_sees_another(self, leak):
         assert "other rows" in leak(lambda x: self.one_hot(x) + self.one_hot(x[:1]))

@@ -8,6 +8,8 @@ import torch
 from paribus.engine.check import check_arm
 from paribus.errors import ParibusError
 
+from ..tools import refused
+
 CPU = torch.device("cpu")
 
 HEAD = """
@@ -114,7 +116,7 @@ def test_odd_optimizers(says, declared, body, words):
 def test_nan_weights_are_refused(says, body, R):
     code = f'@optimizer("mine")\ndef mine(update):\n    {body}\n'
     message = says("training.optimizer.name", code, R)
-    assert "the optimizer makes weights/" in message
+    assert "weights/" in message
     assert "arm 'baseline'" in message
 
 
@@ -139,7 +141,7 @@ def test_a_loss_over_all_replicas_is_refused(
     (tmp_path / "ideas.py").write_text(HEAD + MODULE + LOSS + body)
     study = small_study(own | {"model.n_layer": 1})
     if mixes:
-        with pytest.raises(ParibusError, match=r"ideas.py:mine\).*mixes replicas"):
+        with refused("own_code", match=r"ideas.py:mine\).*mixes replicas"):
             check_arm(study, "baseline", small_dataset, CPU, 2)
     else:
         assert check_arm(study, "baseline", small_dataset, CPU, 2) == []

@@ -9,10 +9,11 @@ import torch
 import paribus
 from paribus.engine.machine import environment
 from paribus.engine.machine.environment import native_precision
-from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.registration import read_registration
 from paribus.study import Study
+
+from ..tools import refused
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -61,7 +62,7 @@ def test_auto_is_settled_at_registration_and_kept_elsewhere(tiny, tmp_path, on_a
     # Stated in full it is the same study; another precision is another.
     again = paribus.run(tiny("bfloat16", seeds=(1, 2)), tmp_path / "r", workers=1)
     assert len(again.finished) == 4
-    with pytest.raises(ParibusError) as caught:
+    with refused("different") as caught:
         paribus.run(tiny("float32", seeds=(1, 2)), tmp_path / "r", workers=1)
     assert "training.precision: bfloat16 there, float32 here" in str(caught.value)
 

@@ -18,8 +18,9 @@ import paribus
 from paribus.engine.execution.ranks import RANKS_PER_CORE, require_devices
 from paribus.engine.model import build_model
 from paribus.engine.setting import rows_of
-from paribus.errors import ParibusError
 from paribus.study import Study, load_study
+
+from ..tools import refused
 
 LADDER = ("embedding-norm-124m", "embedding-norm-350m", "embedding-norm-1b")
 TABLE: dict[str, Any] = {
@@ -55,7 +56,7 @@ def test_the_ladder_is_what_its_names_say():
 def test_more_ranks_than_a_cpu_is_good_for_are_refused():
     most = RANKS_PER_CORE * (os.cpu_count() or 1)
     require_devices(torch.device("cpu"), most)
-    with pytest.raises(ParibusError, match=f"devices_per_trial to {most} or less"):
+    with refused("value", match=f"devices_per_trial to {most} or less"):
         require_devices(torch.device("cpu"), most + 1)
 
 

@@ -23,6 +23,7 @@ from paribus.study import Study
 from paribus.verification.scores import score_findings
 
 from ..conftest import SMALL, small_text, studies_in
+from ..tools import refused
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -91,11 +92,11 @@ def test_differences_are_declared_and_held_out_bytes_held(results):
         assert states[arm, "text"].state == ("declared" if reads_other_text else "held")
         assert states[arm, "batches"].state == "declared"
         held = states[arm, "held-out text"]
-        assert held.state == "held" and "bytes with SHA-256" in held.detail
+        assert held.state == "held" and "SHA-256" in held.detail
         for name in ("setting", "budget", "initial values", "questions", "software", "causality"):
             assert states[arm, name].state == "held", states[arm, name]
     assert "vocabulary of 300" in states["bpe", "text"].detail
-    assert "to the nearest step" in states["bpe", "budget"].detail
+    assert "nearest step" in states["bpe", "budget"].detail
 
 
 def test_per_token_numbers_are_not_compared_between_tokenizers(results):
@@ -196,7 +197,7 @@ def test_budgets_in_bytes_come_to_iterations(make):
         assert abs(n_bytes - budgets["baseline"]) <= step / 2 + 1, arm
     in_tokens = make({"training.budget": "tokens"})
     assert settled_budgets(in_tokens) is in_tokens
-    with pytest.raises(ParibusError, match="300 iterations, and the bytes of its reference"):
+    with refused("value", match="300 iterations"):
         settled_budgets(
             make(arms=ARMS | {"bpe": {"set": ARMS["bpe"]["set"] | {"training.iterations": 300}}})
         )
@@ -204,7 +205,7 @@ def test_budgets_in_bytes_come_to_iterations(make):
 
 def test_a_primary_endpoint_of_single_tokens_is_refused(make):
     endpoints = [{"metric": "validation_loss", "primary": True, "margin": 0.1}]
-    with pytest.raises(ParibusError, match="of single tokens, and arms 'bpe' and 'baseline' have"):
+    with refused("value", match="'baseline'"):
         endpoint_metrics(make(endpoints=endpoints))
     arms = {name: ARMS[name] for name in ("baseline", "mixed", "epochs")}
     assert endpoint_metrics(make(endpoints=endpoints, arms=arms))
@@ -213,10 +214,10 @@ def test_a_primary_endpoint_of_single_tokens_is_refused(make):
 @pytest.mark.parametrize(
     ("set_", "message"),
     [
-        ({"data.validation_fraction": 0.2}, "hold out other text: data.validation_fraction is 0.2"),
-        ({"data.path": "upper.txt"}, "differ in data.path, .* set data.validation_path"),
-        ({"data.mixture": {"corpus": 0.7, "upper": 0.2}}, "arm 'x': .*adds up to 0.9"),
-        ({"training.budget": "tokens"}, "set training.budget for all arms alike"),
+        ({"data.validation_fraction": 0.2}, "data.validation_fraction"),
+        ({"data.path": "upper.txt"}, "data.validation_path"),
+        ({"data.mixture": {"corpus": 0.7, "upper": 0.2}}, "0.9"),
+        ({"training.budget": "tokens"}, "training.budget"),
     ],
 )
 def test_unshared_held_out_text_is_refused(set_, message, make):
@@ -236,9 +237,7 @@ def test_held_out_bytes_are_compared_before_registration(make, tmp_path):
     data |= {"validation_path": "held.jsonl"}
     arms = {"baseline": {}, "own": {"set": {"data.corpus": "ideas.py:other"}}}
     study = make(data=data, arms=arms)
-    with pytest.raises(
-        ParibusError, match="arms 'own' and 'baseline' have different validation text"
-    ):
+    with refused("value", match="'baseline'"):
         run(study, tmp_path / "r", workers=1, device="cpu")
     assert not (tmp_path / "r" / "registration.json").exists()
 

@@ -9,11 +9,12 @@ import paribus
 from paribus.cli import main
 from paribus.engine.execution.start import estimate, read_data
 from paribus.engine.tasks import build_suite, read_suite, write_suite
-from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs import ask
 from paribus.runs.queue import Task
 from paribus.study import load_study, require_trust
+
+from ..tools import refused
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -68,7 +69,7 @@ def test_the_guard_stands_where_workers_start(stranger):
         load_study(stranger / "study.json"),
         load_study(stranger / "study.json", {"training.iterations": 9}),
     ):
-        with pytest.raises(ParibusError, match="say --trust"):
+        with refused("untrusted", match="say --trust"):
             ask(study, stranger, [])
     trusted = load_study(stranger / "study.json", {"training.iterations": 9}, trust=True)
     require_trust(trusted)
@@ -78,7 +79,7 @@ def test_the_guard_stands_where_workers_start(stranger):
 def test_an_own_corpus_is_custom_code(stranger):
     study = load_study(stranger / "study.json", {"data.corpus": "own.py:texts", "data.path": None})
     for read in (read_data, estimate):
-        with pytest.raises(ParibusError, match=r"own\.py:texts"):
+        with refused("untrusted", match=r"own\.py:texts"):
             read(study)
     assert not (stranger / "it-ran").exists()
 
@@ -88,7 +89,7 @@ def test_installed_code_is_named_without_importing_it(stranger):
     table["model"]["modules"] = {"attention": "antigravity.deep:Nothing", "mlp": "none.py:X"}
     table["probes"]["own"] = [f"p{i}.py:x" for i in range(9)]
     (stranger / "study.json").write_text(json.dumps(table))
-    with pytest.raises(ParibusError, match="and 8 more") as e:
+    with refused("untrusted", match="and 8 more") as e:
         require_trust(load_study(stranger / "study.json"))
     assert "antigravity" not in __import__("sys").modules
     assert "none.py" in str(e.value)
@@ -114,6 +115,6 @@ def test_a_suite_that_was_not_registered_is_not_asked(small_study, fabricate, da
     registered = json.loads((path / "registration.json").read_text())
     registered["tasks"] = {"suite_sha256": "0" * 64, "names": ["typo"], "left_out": {}}
     (path / "registration.json").write_text(json.dumps(registered))
-    with pytest.raises(ParibusError, match="is not the suite that was registered"):
+    with refused("changed", match="registered"):
         paribus.evaluate(path, workers=1)
     assert read_suite(path / "tasks").digest != "0" * 64

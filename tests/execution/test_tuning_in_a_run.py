@@ -19,7 +19,6 @@ from paribus.engine.data import load_dataset, open_test
 from paribus.engine.evaluation import evaluate_on
 from paribus.engine.export import export_trial
 from paribus.engine.model import build_model, load_parameters
-from paribus.errors import ParibusError
 from paribus.results import Results, ResultsFolder, extension, load_results
 from paribus.runs.progress import Progress
 from paribus.study import with_choice
@@ -27,6 +26,7 @@ from paribus.study.tuning import Value
 from paribus.verification import verify
 
 from ..conftest import SMALL, studies_in
+from ..tools import refused
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -89,9 +89,9 @@ def test_tuning_trials_keep_no_weights_and_say_so(tuned, tmp_path):
     trial = ResultsFolder(home).trial("baseline-1", 101)
     assert "weights.safetensors" in json.loads((trial.path / "manifest.json").read_text())
     words = "trial baseline-1/seed-101 has no weights"
-    with pytest.raises(ParibusError, match=words):
+    with refused("missing", match=words):
         trial.read_weights()
-    with pytest.raises(ParibusError, match=words):
+    with refused("missing", match=words):
         export_trial(home, "baseline-1", 101, tmp_path / "out", folder=tuned.study.folder)
 
 
@@ -161,7 +161,7 @@ def test_a_test_score_that_was_changed_is_refused(tuned, tmp_path):
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     path = copy / "test" / "baseline" / "seed-1" / "evaluation.json"
     path.write_text(path.read_text().replace("1", "2", 1))
-    with pytest.raises(ParibusError, match=r"evaluation.json is missing or was changed"):
+    with refused("changed", match="evaluation.json"):
         load_results(copy)
 
 
@@ -173,8 +173,8 @@ def test_test_part_missing(tuned, tmp_path, monkeypatch):
     opened = load_results(copy)
     (verdict,) = decide(analyse(opened))
     assert verdict.outcome == "INVALID"
-    assert "is evaluated on the test part" in verdict.evidence.invalid
-    assert "the test part, which was opened on 20" in analyse(opened).text
+    assert "evaluated" in verdict.evidence.invalid
+    assert "test part" in analyse(opened).text
     assert "still sealed" not in analyse(opened).text
     registered = json.loads((copy / "registration.json").read_text())
     # The study has one seed, which is too few for a stage and would be the first reason.
@@ -193,11 +193,9 @@ def test_a_choice_that_does_not_follow_is_not_judged(tuned, tmp_path):
     folder.create(with_choice(folder.read_study(), {"baseline": {RATE: 1e-2}, "layernorm": worse}))
     shutil.rmtree(copy / "trials" / "layernorm")
     analysis = analyse(load_results(copy))
-    assert "layernorm has learning_rate 1e-4, and the tuning trials choose" in (
-        analysis.unregistered
-    )
+    assert "learning_rate" in (analysis.unregistered)
     shutil.rmtree(copy / "tuning")
-    assert "are not there" in analyse(load_results(copy)).unregistered
+    assert "not there" in analyse(load_results(copy)).unregistered
 
 
 def test_a_test_part_read_early_ends_the_study(small_study, tmp_path):
@@ -206,11 +204,11 @@ def test_a_test_part_read_early_ends_the_study(small_study, tmp_path):
     folder = ResultsFolder(tmp_path / "r")
     folder.create(study)
     open_test(dataset.test, folder, "a look at it")
-    with pytest.raises(ParibusError, match=r"read before its time, on .*, for 'a look at it'"):
+    with refused("conflict", match="read before"):
         paribus.run(study, folder.path, workers=1)
     early = ResultsFolder(tmp_path / "early")
     early.create(study)
     open_test(dataset.test, early, "the verdict of 'small'")
-    with pytest.raises(ParibusError, match="for 'the verdict of 'small''"):
+    with refused("conflict", match="'small''"):
         paribus.run(study, early.path, workers=1)
     assert not (early.path / "tuning").exists()

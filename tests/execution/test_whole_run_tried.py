@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from paribus.engine.check import check_arm
-from paribus.errors import ParibusError
+
+from ..tools import refused
 
 OWN = """
 from torch import nn
@@ -75,7 +76,7 @@ def tried(small_study, small_dataset, tmp_path):
     ],
 )
 def test_what_would_fail_late_fails_now_and_says_where(tried, overrides, words):
-    with pytest.raises(ParibusError) as caught:
+    with refused("own_code") as caught:
         tried(overrides)
     for word in ("arm 'baseline'", *words):
         assert word in str(caught.value)

@@ -8,10 +8,11 @@ import pytest
 
 import paribus
 from paribus.cli import main
-from paribus.errors import ParibusError
 from paribus.ledger import Event, events_in
 from paribus.results import ResultsFolder, extend, opened_texts
 from paribus.study import Study, load_study
+
+from ..tools import refused
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -133,7 +134,7 @@ def test_reuse_can_be_forbidden(make, ledger, monkeypatch, capsys):
     forbids = f"TestText('{TEXT}', reuse='forbid')"
     run(make("fresh", forbids))
     study = make("late", forbids)
-    with pytest.raises(ParibusError, match=r"'forbid'.*opened by 'fresh' on \d{4}-\d\d-\d\d"):
+    with refused("value", match="'forbid'"):
         run(study)
     assert not (study.folder / "r").exists()
     for verb in (["run"], ["register"], ["check"]):
@@ -146,12 +147,12 @@ def test_reuse_can_be_forbidden(make, ledger, monkeypatch, capsys):
     broken = ledger.with_name("broken.jsonl")
     broken.write_bytes(ledger.read_bytes() + b"not ours\n")
     monkeypatch.setenv("PARIBUS_LEDGER", str(broken))
-    with pytest.raises(ParibusError, match=r"'forbid'.*is not valid JSON"):
+    with refused("unreadable", match="'forbid'"):
         run(make("unsure", f"TestText('{'f' * 64}', reuse='forbid')"))
     assert not (ledger.parent / "unsure" / "r").exists()
     # Where nothing can be asked, nothing can be forbidden.
     monkeypatch.setenv("PARIBUS_LEDGER", "")
-    with pytest.raises(ParibusError, match="no ledger to ask"):
+    with refused("missing", match="ledger"):
         run(make("unasked", f"TestText('{'e' * 64}', reuse='forbid')"))
     # What it forbids is another study's opening, not its own.
     monkeypatch.setenv("PARIBUS_LEDGER", str(ledger))
@@ -183,11 +184,11 @@ def test_a_ledger_that_cannot_be_written_is_said_once(make, tmp_path, monkeypatc
     results = run(make("a"))
     verdict(results)
     told = [r.getMessage() for r in caplog.records if "ledger" in r.getMessage()]
-    assert len(told) == 1 and "could not record" in told[0]
+    assert len(told) == 1 and "record" in told[0]
     said = json.loads((results / "ledger.json").read_text())
     assert said["recorded"] is False and "cannot write" in said["why"]
     assert {one["p_over_studies"] for one in verdict(results)} == {None}
-    with pytest.raises(ParibusError, match="'forbid': cannot"):
+    with refused("system", match="'forbid': cannot"):
         run(make("b", f"TestText('{TEXT}', reuse='forbid')"))
 
 

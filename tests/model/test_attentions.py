@@ -16,7 +16,8 @@ from paribus.engine.model import (
 from paribus.engine.model.parts import parts
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import Trainer
-from paribus.errors import ParibusError
+
+from ..tools import refused
 
 LATENT = '''
 import torch
@@ -99,5 +100,5 @@ def test_latent_attention_trains_and_decodes_as_it_reads(
 def test_the_default_is_causal_and_records_say_what_they_said(small_study):
     assert "attention" not in describe_parts(small_study().setting("baseline").model)
     study = small_study({"model.attention.kind": "casual"})
-    with pytest.raises(ParibusError, match=r"did you mean 'causal'.*model/attentions/"):
+    with refused("unknown", match="model/attentions/"):
         build_model(study.setting("baseline"), 29)

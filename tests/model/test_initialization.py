@@ -8,10 +8,10 @@ import pytest
 
 from paribus.engine.model import build_model, initial_parameters, require_initializers
 from paribus.engine.model.initialization import InitialParameter
-from paribus.errors import ParibusError
 from paribus.study import Study, load_study, own_digests
 
 from ..conftest import Maker
+from ..tools import refused
 
 
 def drawn(study: Study, arm: str, seed: int) -> dict[str, InitialParameter]:
@@ -100,7 +100,7 @@ def test_random_parameters_need_an_initializer(small_study, tmp_path):
     study = small_study(arms={"baseline": {}, "own": {"set": changed}})
     setting = study.setting("own")
     models = [build_model(setting, 50, study.folder, constructor_seed=s) for s in (0, 1)]
-    with pytest.raises(ParibusError, match=r"temperature' of a custom module"):
+    with refused("own_code", match="temperature'"):
         require_initializers(models[0], models[1], setting)
     quiet = own(small_study, tmp_path, block_norm="ideas.py:ScaledNorm").setting("own")
     models = [build_model(quiet, 50, study.folder, constructor_seed=s) for s in (0, 1)]
@@ -109,5 +109,5 @@ def test_random_parameters_need_an_initializer(small_study, tmp_path):
 
 def test_an_init_of_the_wrong_shape_is_named(small_study, tmp_path):
     study = own(small_study, tmp_path, final_norm="ideas.py:WrongShape")
-    with pytest.raises(ParibusError, match=r"shape \(16,\) for 'final_norm.weight'"):
+    with refused("own_code", match=r"shape \(16,\) for 'final_norm.weight'"):
         drawn(study, "own", 1)

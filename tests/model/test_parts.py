@@ -165,10 +165,10 @@ def test_matched_gates_have_as_many_parameters(d_model, ratio, bias):
     [
         (
             {"model.attention.n_kv_head": 3},
-            "n_head = 2 is not divisible by attention.n_kv_head = 3",
+            "attention.n_kv_head =",
         ),
         ({"model.positions.kind": "rotary", "model.d_model": 18}, "a head has 9"),
-        ({"model.preset": "lama"}, "did you mean 'llama'"),
+        ({"model.preset": "lama"}, "'llama'"),
     ],
 )
 def test_impossible_sizes(small_study, overrides, message):

@@ -16,6 +16,8 @@ from paribus.engine.ops.functional import attention
 from paribus.engine.ops.kernels import compiling
 from paribus.errors import ParibusError
 
+from ..tools import refused
+
 compiled = pytest.mark.skipif(
     compiling.library() is None, reason="no C++ compiler here: PyTorch's kernels are used"
 )
@@ -120,10 +122,10 @@ def test_pytorchs_kernels_without_a_compiler(afresh: None, monkeypatch: pytest.M
     assert (compiling.library(), identity()) == (None, "torch")
     compiling.library.cache_clear()
     monkeypatch.setenv(compiling.SWITCH, "on")
-    with pytest.raises(ParibusError, match=r"no C\+\+ compiler"):
+    with refused("not_installed", match=r"no C\+\+ compiler"):
         compiling.library()
     monkeypatch.setenv(compiling.SWITCH, "fast")
-    with pytest.raises(ParibusError, match="fast"):
+    with refused("value", match="fast"):
         compiling.library()
     monkeypatch.setenv(compiling.SWITCH, "off")
     assert compiling.library() is None
@@ -139,6 +141,6 @@ def test_wrong_numbers(afresh: None, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(compiling, "FLAGS", (*compiling.FLAGS, "-O1"))  # compiles faster
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(compiling.SWITCH, "on")
-    with pytest.raises(ParibusError, match="wrong numbers in attention"):
+    with pytest.raises(ParibusError, match="wrong numbers"):
         compiling.library()
     assert not list((tmp_path / "cache").rglob("*.so"))

@@ -3,16 +3,17 @@
 import pytest
 
 from paribus.cli import main
-from paribus.errors import ParibusError
 from paribus.runs.executors import find_backend
 from paribus.runs.executors.jobs import JobState
 from paribus.runs.executors.local import Local
 from paribus.runs.executors.slurm import Slurm
 
+from ..tools import refused
+
 
 def test_backends_are_found_by_name():
     assert isinstance(find_backend("local"), Local)
-    with pytest.raises(ParibusError, match="no backend 'locla': did you mean 'local'"):
+    with refused("value", match="'locla'"):
         find_backend("locla")
 
 
@@ -23,7 +24,7 @@ def test_a_file_names_a_backend_and_the_command_line_comes_first(tmp_path):
     assert isinstance(backend, Slurm)
     assert (backend.options.gpus, backend.options.jobs, backend.options.time) == (1, 4, "12:00:00")
     file.write_text("gpus = 1")
-    with pytest.raises(ParibusError, match="has no kind"):
+    with refused("value", match="no kind"):
         find_backend(str(file))
 
 
@@ -32,7 +33,7 @@ def test_every_verb_that_starts_workers_takes_a_backend(verb, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     given = ["--backend", "slurm", "--backend-option"]
     assert main([*verb.split(), *given, "node=2"]) == 2
-    assert "unknown key 'node'" in capsys.readouterr().err
+    assert "'node'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

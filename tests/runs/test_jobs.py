@@ -23,7 +23,7 @@ from paribus.runs.standing import cancel, job_states
 
 from ..execution.job_backend import Options as ProcessOptions
 from ..execution.job_backend import Processes
-from ..tools import eventually
+from ..tools import eventually, refused
 from .conftest import processes, records, study_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -87,7 +87,7 @@ def test_jobs_that_end_too_early_are_submitted_again_and_then_end_the_run(queue:
     backend.start(queue, 1, 1)
     backend.check()
     backend.check()
-    with pytest.raises(ParibusError, match="FAILED"):
+    with refused("system", match="FAILED"):
         backend.check()
     assert backend.submitted == [1, 1, 1]
 
@@ -95,7 +95,7 @@ def test_jobs_that_end_too_early_are_submitted_again_and_then_end_the_run(queue:
 def test_a_cancelled_job_ends_the_run(queue: Queue) -> None:
     backend = Scripted(JobState("7_0", "ended", "CANCELLED", is_cancelled=True))
     backend.start(queue, 1, 1)
-    with pytest.raises(ParibusError, match="7_0 was cancelled"):
+    with refused("unfinished", match="7_0 was cancelled"):
         backend.check()
 
 
@@ -184,13 +184,13 @@ def test_cancel_ends_the_jobs_of_a_study(
     assert "were cancelled" in line
     names = list(jobs.read_submissions(queue))
     eventually(lambda: {s.phase for s in processes_backend.states(names).values()} == {"ended"})
-    with pytest.raises(ParibusError, match="nothing runs"):
+    with refused("missing", match="nothing runs"):
         cancel(tmp_path / "r")
 
 
 def test_jobs_are_cancelled_by_names_of_ours_alone(queue: Queue) -> None:
     (queue.path / jobs.SUBMITTED).write_text('{"somebody-else": 1}')
-    with pytest.raises(ParibusError, match="was changed"):
+    with refused("changed", match="was changed"):
         cancel(queue.path.parent)
 
 
@@ -213,7 +213,7 @@ def test_a_dead_job_s_trial_is_begun_again_by_another(
 
 def test_devices_that_a_job_has_not_are_refused_before_it_is_queued() -> None:
     assert Slurm(SlurmOptions(gpus=8)).workers(2) == 4
-    with pytest.raises(ParibusError, match="devices_per_trial = 4"):
+    with refused("value", match="devices_per_trial = 4"):
         Slurm(SlurmOptions(gpus=2)).workers(4)
 
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from paribus.errors import ParibusError
 from paribus.runs.queue import Missing, Order, Queue, Task
+
+from ..tools import refused
 
 ORDER = Order({}, "/", "/r", "command", {}, {"backend": "local", "options": {}}, "/")
 TASK = Task("00001", "train", "on a/seed-1", "/r", {"trials": [["a", 1]]})
@@ -119,5 +120,5 @@ def test_nothing_is_written_to_a_queue_that_was_removed(queue):
 
 def test_a_changed_order_is_refused(queue):
     (queue.path / "order.json").write_text('{"study": 1}')
-    with pytest.raises(ParibusError, match=r"order\.json was changed"):
+    with refused("changed", match=r"order\.json"):
         queue.read_order()

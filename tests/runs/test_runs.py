@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.runs.executors import find_backend
 from paribus.runs.progress import Progress
@@ -24,7 +23,7 @@ from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order, results_folder
 from paribus.study import Study
 
-from ..tools import eventually, in_one_process
+from ..tools import eventually, in_one_process, refused
 from .conftest import processes, records, study_in
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -124,7 +123,7 @@ def test_a_child_that_dies_is_begun_again_and_named(
 @LINUX
 def test_a_child_that_dies_too_often_ends_the_run_in_one_line(study: Study, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import os; os.kill(os.getppid(), 9)")
-    with pytest.raises(ParibusError) as raised:
+    with refused("value") as raised:
         paribus.run(study, tmp_path / "r", backend=find_backend("local", {"retries": 1}))
     words = str(raised.value)
     assert "signal 9" in words and "on baseline/seed-1" in words and "\n" not in words
@@ -169,7 +168,7 @@ def toy_study(folder: Path, trainer: str) -> Study:
 
 def test_a_trainer_that_exits_ends_the_run(study: Study, tmp_path: Path) -> None:
     toy = toy_study(tmp_path, "Exiting")
-    with pytest.raises(ParibusError, match="on baseline/seed-1: SystemExit: no data: download it"):
+    with refused("value", match="on baseline/seed-1: SystemExit: no data: download it"):
         paribus.run(toy, tmp_path / "r")
 
 

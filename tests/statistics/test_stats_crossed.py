@@ -153,7 +153,7 @@ def test_few_items_are_few_whatever_the_number_of_seeds():
     both = crossed_bootstrap([task, task[:, :2]], seed=0)
     assert both.df == 5
     assert crossed_bootstrap([np.repeat(task, 9, axis=1)], seed=0).df == 19
-    with pytest.raises(StatisticsError, match="a single item, which says nothing of other items"):
+    with pytest.raises(StatisticsError, match="says nothing"):
         crossed_bootstrap([task[:, :1], task[:, 1:2]], seed=0)
 
 

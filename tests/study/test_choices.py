@@ -12,8 +12,9 @@ from paribus.engine.setting import Data
 from paribus.engine.tasks.generators import find_tasks
 from paribus.engine.training.losses import find_loss
 from paribus.engine.training.optimizers import find_optimizer
-from paribus.errors import ParibusError
 from paribus.study import Study
+
+from ..tools import refused
 
 HERE = Path(__file__).parent
 PACKAGE = Path(__file__).parents[2] / "src"
@@ -46,7 +47,7 @@ def of(study: Study, name: str) -> dict[str, Callable[[], object]]:
 )
 def test_unknown_names_corrected(small_study, wrong, right, folder):
     name = wrong.split("'")[1]
-    with pytest.raises(ParibusError) as told:
+    with refused("unknown") as told:
         of(small_study(), name)[wrong]()
     assert f"there is no {wrong}: did you mean '{right}'? They are declared in" in str(told.value)
     assert f"paribus/{folder}" in str(told.value) and "; your own " in str(told.value)

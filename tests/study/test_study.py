@@ -13,6 +13,7 @@ from paribus.study import Study, load_study, parse_override, parse_study
 from paribus.study.allowed_text import shortened
 
 from ..studies.scripts import HOME, all_studies
+from ..tools import refused
 
 STUDIES = all_studies()
 
@@ -66,34 +67,34 @@ def test_every_arm_differs_in_what_its_name_says(name):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[model]\nn_layr = 3", "unknown key 'model.n_layr': did you mean 'n_layer'?"),
+        ("[model]\nn_layr = 3", "'model.n_layr'"),
         (
             "[training.schedule]\ndecay = 0.2",
-            "did you mean 'training.schedule.options.decay' or 'training.optimizer.decay'?",
+            "'training.schedule.options.decay'",
         ),
-        ("[training.optimizer]\nns_steps = 2", "own go into 'training.optimizer.options'"),
+        ("[training.optimizer]\nns_steps = 2", "'training.optimizer.options'"),
         (
             "[arms.b]\nset.'training.batch_size.to' = 8",
-            "'training.batch_size' = 16 is set as a who",
+            "'training.batch_size' =",
         ),
-        ("[model]\nn_layer = -3", "model.n_layer = -3 must be greater than 0"),
-        ("[model]\nn_layer = 8.5", "model.n_layer = 8.5 must be a whole number"),
-        ("[model]\nn_head = 7", "d_model = 128 is not divisible by n_head = 7"),
-        ("[[endpoints]]\nmetric = 'validation_loss'", "no endpoint is primary; mark what decides"),
-        ("[[endpoints]]\nmetric='validation_loss'\nprimary=true", "has no margin"),
-        ("[arms.b]", "arm 'b' does not differ from 'baseline'"),
+        ("[model]\nn_layer = -3", "model.n_layer ="),
+        ("[model]\nn_layer = 8.5", "model.n_layer ="),
+        ("[model]\nn_head = 7", "d_model ="),
+        ("[[endpoints]]\nmetric = 'validation_loss'", "endpoint"),
+        ("[[endpoints]]\nmetric='validation_loss'\nprimary=true", "margin"),
+        ("[arms.b]", "'baseline'"),
         (
             "[arms.b]\nset.'training.learning_rate' = 1.0",
-            "at 'learning_rate': did you mean 'training.optimizer.learning_rate'?",
+            "'learning_rate'",
         ),
-        ("[arms.b]\nset.'model.n_head' = 7", "arm 'b': model: d_model = 128 is not divisible"),
-        ("[arms.b]\nset.'training.batch_size' = 32", "budgets must match exactly"),
-        ("[arms.b]\nreference='bseline'\nset.'model.bias'=false", "did you mean 'baseline'?"),
+        ("[arms.b]\nset.'model.n_head' = 7", "d_model ="),
+        ("[arms.b]\nset.'training.batch_size' = 32", "match exactly"),
+        ("[arms.b]\nreference='bseline'\nset.'model.bias'=false", "'baseline'"),
         ("[arms.b]\nset.'training.tokens' = 3000", "61440 tokens"),
-        ("[inference]\nalpha = 0.5", "inference.alpha = 0.5 must be less than 0.5"),
+        ("[inference]\nalpha = 0.5", "inference.alpha ="),
         (
             "[arms.b]\nset.'training.tokens' = 2048\nset.'training.iterations' = 30",
-            "sets both training.tokens and training.iterations",
+            "training.tokens",
         ),
     ],
 )
@@ -102,7 +103,7 @@ def test_bad_studies_are_refused_in_one_line(text, message):
         parse(text)
     line = str(caught.value)
     if "3000" in text:
-        assert "not a whole number of steps of 2048 tokens" in line
+        assert "2048 tokens" in line
     else:
         assert message in line
     assert "\n" not in line
@@ -111,15 +112,15 @@ def test_bad_studies_are_refused_in_one_line(text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nme = 'x'", "unknown key 'nme': did you mean 'name'?"),
-        (f"decision = 'superiority'\n{MINIMAL}", "did you mean decision.rule?"),
-        (MINIMAL.replace("[1]", "[1, 1]"), "name one twice"),
+        ("nme = 'x'", "'name'"),
+        (f"decision = 'superiority'\n{MINIMAL}", "decision.rule"),
+        (MINIMAL.replace("[1]", "[1, 1]"), "one twice"),
         (MINIMAL.replace('"minimal"', '"a/b"'), "name = 'a/b'"),
-        (MINIMAL.replace("iterations = 30", ""), "either iterations or tokens"),
+        (MINIMAL.replace("iterations = 30", ""), "either iterations"),
     ],
 )
 def test_bad_tables_are_refused_in_one_line(text, message):
-    with pytest.raises(ParibusError, match=r".") as caught:
+    with refused("value", match=r".") as caught:
         parse_study(tomllib.loads(text), folder=Path())
     assert message in str(caught.value)
 
@@ -127,7 +128,7 @@ def test_bad_tables_are_refused_in_one_line(text, message):
 def test_lines_belong_in_running_text_and_in_no_title():
     assert parse_study(tomllib.loads('question = "a\\nb"' + MINIMAL), folder=Path()).question
     for text in ('title = "a\\nb"' + MINIMAL, MINIMAL.replace("minimal", "mini\\u2028mal")):
-        with pytest.raises(ParibusError, match="line break"):
+        with refused("value", match="line break"):
             parse_study(tomllib.loads(text), folder=Path())
 
 
@@ -137,7 +138,7 @@ def test_names_are_limited_in_bytes_as_folders_are():
         assert len(wide) == 80
         text = MINIMAL.replace("minimal", wide)
         if len(wide.encode()) > 240:
-            with pytest.raises(ParibusError, match="bytes; it names a folder"):
+            with refused("value", match="folder"):
                 parse_study(tomllib.loads(text), folder=Path())
         else:
             study = parse_study(tomllib.loads(text), folder=Path())
@@ -150,11 +151,11 @@ def test_a_key_may_be_new_where_the_user_chooses_the_keys():
     assert study.probes.every == {"logits": 0}
     study = load_study("quickstart", {"arms.layernorm.set.model.embedding.eps": 1e-4})
     assert study.setting("layernorm").model.embedding.eps == 1e-4
-    with pytest.raises(ParibusError, match=r"probes.every.logits = 'x' must be a whole number"):
+    with refused("value", match="probes.every.logits ="):
         load_study("quickstart", {"probes.every.logits": "x"})
-    with pytest.raises(ParibusError, match=r"unknown key .probes\.evry\.logits."):
+    with refused("unknown", match=r"unknown key .probes\.evry\.logits."):
         load_study("quickstart", {"probes.evry.logits": 0})
-    with pytest.raises(ParibusError, match="at 'layrnorm': did you mean 'layernorm'"):
+    with refused("unknown", match="'layernorm'"):
         load_study("quickstart", {"arms.layrnorm.set.model.bias": False})
 
 
@@ -162,7 +163,7 @@ def test_a_token_budget_is_exact():
     study = load_study("quickstart", {"training.tokens": 40 * 1024})
     assert study.setting(study.baseline).iterations == 40
     assert study.training.iterations is None
-    with pytest.raises(ParibusError, match="9216"):
+    with refused("value", match="9216"):
         load_study("quickstart", {"training.tokens": 10_000})
 
 

@@ -10,6 +10,8 @@ import pytest
 from paribus.engine.tasks import build_suite, find_tasks, read_suite, write_suite
 from paribus.errors import ParibusError
 
+from ..tools import refused
+
 
 def test_equal_suites_are_equal_bytes_wherever_they_are(suite, tmp_path):
     one, two = (write_suite(tmp_path / name, suite) for name in ("one", "two"))
@@ -75,13 +77,13 @@ def test_a_damaged_suite_is_refused(suite, tmp_path, damage, code):
 @pytest.mark.parametrize("name", ["tipo", "ideas.py:x"])
 def test_an_unknown_task_is_refused(suite, tmp_path, name):
     for find in (find_tasks, write_suite(tmp_path, suite).find):
-        with pytest.raises(ParibusError) as error:
+        with refused("unknown") as error:
             find([name])
         assert error.value.code == "unknown"
 
 
 def test_an_own_task_that_the_text_does_not_allow_is_refused(dataset):
     own = replace(find_tasks(["typo"])[0], name="mine")
-    with pytest.raises(ParibusError) as error:
+    with refused("too_few") as error:
         build_suite(dataset, 0, 16, own=[own])
     assert error.value.code == "too_few"

@@ -13,11 +13,11 @@ import torch
 
 from paribus import files
 from paribus.engine.execution.trial.trial import Stack
-from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import CANONICAL
 from paribus.runs.processes import Leaving
 
+from ..tools import refused
 from .harness import litter
 
 
@@ -66,7 +66,7 @@ def test_writes_of_a_stack(small_study, small_dataset, tmp_path, monkeypatch):
     for k in range(1, n_writes + 1, 5):
         path, code = tmp_path / f"r-{k}", (errno.ENOSPC, errno.EIO)[k % 2]
         faulty.at(k, code)
-        with pytest.raises(ParibusError, match=os.strerror(code)):
+        with refused("system", match=os.strerror(code)):
             train(path)
         assert not [name for name in litter(path) if name.endswith(".part")]
         faulty.at(0, code)

@@ -79,7 +79,7 @@ def test_no_step_waits(stack_of, monkeypatch):
         for _ in range(34):
             stack.step()
         for copies in (lambda x: x.new_tensor([1.0]), lambda x: torch.ones(2).to(x.device)):
-            with pytest.raises(AssertionError, match="from the host"):
+            with pytest.raises(AssertionError, match="the host"):
                 copies(torch.empty(2, device="meta"))  # it can fail
     with pytest.raises((NotImplementedError, RuntimeError), match=r"(?i)meta"):
         stack.state(0)  # this does ask

@@ -10,8 +10,8 @@ import torch
 
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import COLUMNS, Trainer, replicas
-from paribus.errors import ParibusError
 
+from ..tools import refused
 from .measured import require_resumes, train
 
 # Replicas of a stack are multiplied in batched products, whose order of summation may differ from
@@ -64,7 +64,7 @@ def test_a_sweep_is_a_stack(small_study, small_dataset):
 @pytest.mark.parametrize("key", ["model.n_layer", "training.batch_size", "training.grad_clip"])
 def test_unlike_arms_share_no_stack(small_study, small_dataset, key):
     settings = [small_study({key: value}).setting("baseline") for value in (1, 2)]
-    with pytest.raises(ValueError, match="alike in what they have in common"):
+    with pytest.raises(ValueError, match="common"):
         Trainer(settings, [1, 1], small_dataset)
 
 
@@ -133,7 +133,7 @@ QKV = "exp_avg/blocks.0.attention.qkv.weight"
     ("change", "words"),
     [
         (lambda arrays: arrays.pop(QKV), f"'{QKV}' as None"),
-        (lambda arrays: arrays.update(more=np.zeros(1)), "'more' as .*here it is None"),
+        (lambda arrays: arrays.update(more=np.zeros(1)), "'more'"),
         (
             lambda arrays: arrays.update({QKV: arrays[QKV].T}),
             rf"'{QKV}' as \(16, 48\), and here it is \(48, 16\)",
@@ -149,7 +149,7 @@ def test_a_state_of_something_else_is_refused_by_name(stack_of, change, words):
     change(arrays)
     fresh = stack_of([1, 2])
     untouched = fresh.state(0)
-    with pytest.raises(ParibusError, match=words):
+    with refused("different", match=words):
         fresh.restore([states[0], replace(states[1], arrays=arrays)])
     assert fresh.t == 0
     assert_equal_bytes(fresh.state(0).arrays, untouched.arrays)

@@ -13,9 +13,9 @@ from torch import nn
 from paribus.engine.data import CharacterTokenizer
 from paribus.engine.evaluation.harness.outcome import TaskResults
 from paribus.engine.evaluation.harness.standard import STANDARD, evaluate_standard, templates
-from paribus.errors import ParibusError
 
 from ...standins import MOON, NIGHT, STORY
+from ...tools import refused
 from .conftest import Uniform
 
 SEQ_LEN = 256
@@ -180,7 +180,7 @@ def test_solved_examples(prompts, shortest, bpe, hub):
     solved = f"{MOON['passage']}\nQuestion: {MOON['question']}?\nAnswer: no\n\n"
     assert prompts[-2:] == [(solved + context, answer) for context, answer in WORDS["boolq"]]
     assert results.not_offered == (("lambada_openai", 1),)
-    with pytest.raises(ParibusError):
+    with refused("value"):
         evaluate_standard(
             shortest, bpe, SEQ_LEN, tasks=["lambada_openai"], shots=(1,), data_folder=hub
         )
