@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 RELATIVE = 1e-9  # of a number, or of the SD, the mean or the width of the interval beside it
 LEAST = 1e-12  # of what is 0 but for rounding
@@ -64,7 +64,7 @@ def _size(table: dict[str, Any]) -> float:
     return float(max(sizes, default=0))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_INTEGER

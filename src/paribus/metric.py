@@ -185,7 +185,8 @@ class Metric:
     def delta_text(self, mean: float, low: float, high: float, digits: int | None = None) -> str:
         """Return a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
         places = self.shown_change_digits if digits is None else digits
-        return numbers.delta(*map(self.displayed, (mean, low, high)), places)
+        shown = self.displayed
+        return numbers.delta(shown(mean), shown(low), shown(high), places)
 
     def stated_text(self, stated: float) -> str:
         """Return a margin or another stated change as text: `0.02`, `2 percentage points`, or

@@ -74,7 +74,7 @@ def test_counts_of_the_text_are_those_that_were_sealed(damaged):
     assert any("data.json" in f for f in verify(damaged).findings)
     (damaged / "manifest.json").unlink()  # what is not sealed counts for nothing
     assert load_results(damaged).data == {}
-    assert "data.json" in verify(damaged).findings
+    assert any("data.json" in finding for finding in verify(damaged).findings)
 
 
 def test_when_the_test_part_was_read_is_sealed(damaged):

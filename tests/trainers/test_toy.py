@@ -127,7 +127,7 @@ def test_mistakes_are_one_line(folder, change, words):
     [
         ('"size": 1.0}', '"sizes": 1.0}', "'size'"),
         ('{"hits": hits}', '{"loss": hits}', "by_item"),
-        ("trials", "for arm, seed in trials[1:]:", "record"),
+        ("for arm, seed in trials:", "for arm, seed in trials[1:]:", "record"),
         ('"rate": toy["rate"]}', '"rats": toy["rate"]}', "'rate'"),
         ("(arm, seed),\n", "(arm, 77),\n", "not asked"),
     ],

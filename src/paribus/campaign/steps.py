@@ -132,6 +132,7 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
         campaign.save()
         kept = {name: i.overrides for name, i in campaign.ideas.items() if i.state == "kept"}
         verdicts: dict[str, dict[str, Any]] = {}
+        campaign.opened = False
         if kept:
             folder, study = campaign.path / "final", campaign.study_of("final", kept)
             analysis = _analysed(campaign, study, folder, run, register, is_final=True)
@@ -141,7 +142,8 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
             for verdict in decided:
                 keys = ("word", "effect", "low", "high", "p", "adjusted_p")
                 verdicts[verdict.arm] = {key: getattr(verdict, key) for key in keys}
-        campaign.verdicts, campaign.opened = verdicts, bool(kept) and study.facts.seals_test
+            campaign.opened = study.facts.seals_test
+        campaign.verdicts = verdicts
         campaign.save()
 
 

@@ -235,7 +235,7 @@ def _count(part: Arms, arms: Arms) -> str:
 
 
 def _name(part: Arms, most: int) -> str:
-    return some([run.facts.get("Name") or run.name for run in chain(*part.values())], most)
+    return some([str(run.facts.get("Name") or run.name) for run in chain(*part.values())], most)
 
 
 def _state(run: Run) -> str:
@@ -345,7 +345,7 @@ def _drop_failed(
             "them; write NaN as the score of a run that diverged",
             code="unfinished",
         )
-    return dict(arms)
+    return {arm: list(runs) for arm, runs in arms.items()}
 
 
 def _take_best(

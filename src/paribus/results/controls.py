@@ -167,7 +167,8 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 def _summarise(findings: list[Labelled]) -> Finding:
     """Return the worst state, what was seen there, and in how many of the seeds."""
-    state = min((state for _, state, _ in findings), key=WORST.index)
+    states = {finding[1] for finding in findings}
+    state = next(state for state in WORST if state in states)
     worst = [(label, text) for label, finding_state, text in findings if finding_state == state]
     labels, texts = (list(dict.fromkeys(column)) for column in zip(*worst, strict=True))
     # A digest is another one in every seed.
