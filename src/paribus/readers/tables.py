@@ -257,7 +257,7 @@ def _coded(data: pa.Table, name: str) -> tuple[list[str], np.ndarray]:
     places: dict[str, int] = {}  # cells such as 1 and 1.0 are one text
     cells = map(cell_text, encoded.dictionary.to_pylist())
     codes = np.array([places.setdefault(cell, len(places)) for cell in cells])
-    return [*places], np.take(codes, np.from_dlpack(encoded.indices))
+    return [*places], codes[np.from_dlpack(encoded.indices).astype(int)]
 
 
 def _fact(text: str) -> Value:

@@ -168,12 +168,13 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 def _summarise(findings: list[Labelled]) -> Finding:
     """Return the worst state, what was seen there, and in how many of the seeds."""
     states = {finding[1] for finding in findings}
-    state = next(state for state in WORST if state in states)
+    state: State = next(state for state in WORST if state in states)
     worst = [(label, text) for label, finding_state, text in findings if finding_state == state]
     labels, texts = (list(dict.fromkeys(column)) for column in zip(*worst, strict=True))
     # A digest is another one in every seed.
     shown = texts[: 1 if state in ("declared", "broken") else MOST_TEXTS]
-    if state in ("held", "not proven") and (n_hidden := len(texts) - len(shown)):
+    n_hidden = len(texts) - len(shown)
+    if n_hidden and (state == "held" or state == "not proven"):
         shown.append(f"and {n_hidden} more")
     n, total = _seeds(labels), _seeds([label for label, _, _ in findings])
     # Of what is alike in all pairs no trial is named, so that two arms are told the same words.
