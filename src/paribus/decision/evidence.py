@@ -241,17 +241,14 @@ def _benefit(analysis: Analysis, arm: str) -> Benefit:
     study, metric = analysis.study, analysis.study.decision.benefit
     if metric is None:
         return "not shown"
-    arms = [arm for arm, _ in study.contrasts]
-    contrasts, place = [analysis.contrast(arm, metric) for arm in arms], arms.index(arm)
-    says = contrasts[place].decided
+    contrasts = {name: analysis.contrast(name, metric) for name, _ in study.contrasts}
+    says, smallest = contrasts[arm].decided, study.decision.least_benefit
     if says is None or says.descriptive_only:
         return "not shown"
-    states: tuple[Benefit, Benefit] = ("shown", "absent")
-    for state in states:
-        smallest, greater = study.decision.least_benefit, state == "shown"
-        p_values = [_benefit_p(contrast, smallest, greater=greater) for contrast in contrasts]
-        if holm(p_values)[place] <= study.inference.alpha:
-            return state
+    for greater in (True, False):
+        p_values = [_benefit_p(each, smallest, greater=greater) for each in contrasts.values()]
+        if dict(zip(contrasts, holm(p_values), strict=True))[arm] <= study.inference.alpha:
+            return "shown" if greater else "absent"
     return "not shown"
 
 

@@ -18,19 +18,15 @@ HypothesisState = Literal["supported", "contradicted", "mixed", "undecided"]
 
 
 @dataclass(frozen=True)
-class EndpointJudgement:
-    """A hypothesis, judged by the verdicts on one primary endpoint.
+class Tally:
+    """What verdicts say of a hypothesis.
 
     Attributes:
-        label: the name of the endpoint for readers, such as `validation loss`.
-        stated: whether the hypothesis is about this endpoint.
         state: mixed if some verdicts support the hypothesis and others contradict it, undecided
             if none does either.
         supporting, contradicting, verdicts: counts of verdicts.
     """
 
-    label: str
-    stated: bool
     state: HypothesisState
     supporting: int
     contradicting: int
@@ -38,22 +34,21 @@ class EndpointJudgement:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A hypothesis, judged by the verdicts on its endpoints.
+class EndpointJudgement(Tally):
+    """A hypothesis, judged by the verdicts on one primary endpoint: its name for readers, such as
+    `validation loss`, and whether the hypothesis is stated of this endpoint."""
 
-    Attributes:
-        state: of all verdicts on the endpoints that the hypothesis is about.
-        supporting, contradicting, verdicts: counts of these verdicts.
-        endpoints: the judgement on each primary endpoint: those that the hypothesis is about, and
-            any other on which the same rows of the rule support or contradict it.
-    """
+    label: str
+    stated: bool
+
+
+@dataclass(frozen=True)
+class Judgement(Tally):
+    """A hypothesis, judged by all verdicts on the endpoints that it is about; and on each of these
+    endpoints, and on any other on which the same rows of the rule support or contradict it."""
 
     name: str
     statement: str
-    state: HypothesisState
-    supporting: int
-    contradicting: int
-    verdicts: int
     endpoints: tuple[EndpointJudgement, ...]
 
 
@@ -84,6 +79,7 @@ def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:
 
 
 def _judge(hypothesis: Hypothesis, study: Study, verdicts: Sequence[Verdict]) -> Judgement:
+    bearings: list[bool | None] = []
     endpoints = []
     for endpoint in study.judged:
         of_it = [
@@ -91,24 +87,20 @@ def _judge(hypothesis: Hypothesis, study: Study, verdicts: Sequence[Verdict]) ->
             for v in verdicts
             if v.metric == endpoint.metric and (not hypothesis.arms or v.arm in hypothesis.arms)
         ]
-        bearing = [supports(hypothesis, v.arm, v.row, v.outcome) for v in of_it]
-        yes, no = bearing.count(True), bearing.count(False)
+        own = [supports(hypothesis, v.arm, v.row, v.outcome) for v in of_it]
         is_stated = hypothesis.endpoint in (None, endpoint.metric)
-        if is_stated or yes or no:
-            counts = (_state(yes, no), yes, no, len(of_it))
-            endpoints.append(EndpointJudgement(of_it[0].label, is_stated, *counts))
-    stated = [endpoint for endpoint in endpoints if endpoint.stated]
-    yes = sum(endpoint.supporting for endpoint in stated)
-    no = sum(endpoint.contradicting for endpoint in stated)
-    total = sum(endpoint.verdicts for endpoint in stated)
-    counts = (_state(yes, no), yes, no, total)
-    return Judgement(hypothesis.name, hypothesis.statement, *counts, tuple(endpoints))
+        if is_stated:
+            bearings += own
+        if is_stated or set(own) - {None}:
+            endpoints.append(EndpointJudgement(*_count(own), of_it[0].label, is_stated))
+    counts = _count(bearings)
+    return Judgement(*counts, hypothesis.name, hypothesis.statement, tuple(endpoints))
 
 
-def _state(supporting: int, contradicting: int) -> HypothesisState:
-    if supporting and contradicting:
-        return "mixed"
-    return "supported" if supporting else "contradicted" if contradicting else "undecided"
+def _count(bearings: Sequence[bool | None]) -> tuple[HypothesisState, int, int, int]:
+    yes, no = bearings.count(True), bearings.count(False)
+    state: HypothesisState = "supported" if yes else "contradicted" if no else "undecided"
+    return "mixed" if yes and no else state, yes, no, len(bearings)
 
 
 def require_hypotheses(study: Study, rule: Rule) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
@@ -27,7 +26,6 @@ from paribus.study import Study
 
 MOST_PAIRS = 1000  # stop searching beyond this
 MORE_RUNS = "more seeds"
-UNHELPFUL = ("not_with_runs", "other_error")  # why more seeds would not resolve quality
 ACCEPT = 'decision.unreachable = "accept"'
 
 
@@ -88,20 +86,18 @@ def unreachable(study: Study) -> list[str]:
     """Return a line for each thing that a study names and that cannot occur: that a verdict
     supports or contradicts a hypothesis, or that its rule adopts."""
     rule = find_rule(study)
-    dead = dead_rows(study, rule)
-
-    def why(outcomes: Collection[str]) -> str:
-        rows = [row for row in rule.rows if not {row.outcome, f"row {row.id}"}.isdisjoint(outcomes)]
-        if not outcomes or any(row.id not in dead for row in rows):
-            return ""
-        reasons = dict.fromkeys(dead[row.id] for row in rows)
-        return "; ".join(reasons) or f"the rule {rule.name} has no such outcome"
-
+    dead, lines = dead_rows(study, rule), []
     claims = [(f"{h.name} cannot be supported", h.supported_by) for h in study.hypotheses]
     claims += [(f"{h.name} cannot be contradicted", h.contradicted_by) for h in study.hypotheses]
     if any(row.outcome == "ADOPT" for row in rule.rows):
         claims.append((f"the rule {rule.name} can adopt nothing", ("ADOPT",)))
-    return [f"{claim}: {reason}" for claim, outcomes in claims if (reason := why(outcomes))]
+    for claim, outcomes in claims:
+        rows = [row for row in rule.rows if not {row.outcome, f"row {row.id}"}.isdisjoint(outcomes)]
+        if outcomes and all(row.id in dead for row in rows):
+            reasons = dict.fromkeys(dead[row.id] for row in rows)
+            why = "; ".join(reasons) or f"the rule {rule.name} has no such outcome"
+            lines.append(f"{claim}: {why}")
+    return lines
 
 
 def require_comparison(study: Study) -> None:
@@ -126,66 +122,64 @@ def require_reachable(study: Study) -> None:
         )
 
 
-MORE_HARM = Needed(why_not="more_harm")
-
-
 def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Needed:
     """Return the seed pairs, or runs of each arm, that would resolve a contrast which is UNRESOLVED
-    or on which the rule decides nothing.
-
-    They would detect or exclude a difference of the margin's size with the registered power (or
-    exclude a loss of that size, where an arm has to be no worse), by the test that decided, at the
-    level of Holm's first step, and with the spread seen here; without a margin, detect the smallest
-    effect worth detecting. Where trials diverged, so many more are counted in as were lost of the
-    pairs here.
-    """
+    or on which the rule decides nothing: by quality, or by events where these need fewer."""
     is_unresolved, alpha = word == "UNRESOLVED", analysis.study.inference.alpha
     if row.outcome != "INCONCLUSIVE" and not is_unresolved:
         return Needed()
     stability, events = analysis.stability(contrast.arm), events_shown(analysis, contrast)
     rates = stability.any_event if stability else None
     harms = rates is not None and rates.treatment_rate > rates.baseline_rate
+    harm = Needed(why_not="more_harm") if harms else Needed()
 
     def by_events(limit: int = MOST_PAIRS) -> Needed | None:
         """Return what would show a cure or harm; None if that takes more than `limit` pairs."""
         level = alpha / len(analysis.study.contrasts)
         pairs = _pairs_to_show(rates, level, limit) if rates and events == "unshown" else None
-        if pairs is None:
-            return None
-        return MORE_HARM if harms else Needed(pairs)
+        return None if pairs is None else harm if harms else Needed(pairs)
 
     if any(analysis.all_diverged(arm) for arm in (contrast.reference, contrast.arm)):
-        instead = "trials that do not diverge"
-        return by_events() or Needed(why_not="all_diverged", instead=instead)
+        return by_events() or Needed(None, "all_diverged", "trials that do not diverge")
     if row.open == "cure":
         return (not harms and by_events()) or Needed(why_not="no_cure")
-    if is_unresolved:
-        if quality_shown(contrast, alpha) != "Q?":
-            disagree = Needed(why_not="survivors_disagree")
-            return MORE_HARM if harms and events == "unshown" else disagree
-        if events != "unshown":
-            return Needed(why_not="events_disagree")
-        if not contrast.tested:
-            return MORE_HARM if harms else Needed()
-    if row.open == "harm":
-        return MORE_HARM if harms else Needed()
-    asks_more = row.open == "not worse" or not contrast.equivalent(alpha)
-    if not asks_more or not (is_unresolved or row.open in ("quality", "not worse")):
+    if is_unresolved and quality_shown(contrast, alpha) != "Q?":
+        is_harm = harms and events == "unshown"
+        return harm if is_harm else Needed(why_not="survivors_disagree")
+    if is_unresolved and events != "unshown":
+        return Needed(why_not="events_disagree")
+    if row.open == "harm" or (is_unresolved and not contrast.tested):
+        return harm
+    asks_effect = row.open == "quality" and not contrast.equivalent(alpha)
+    if not (is_unresolved or asks_effect or row.open == "not worse"):
         return Needed()
     by_quality = _by_quality(analysis, contrast, row, rates.n if rates else 0)
-    if is_unresolved and by_quality.why_not in ("", *UNHELPFUL):
+    if is_unresolved and by_quality.why_not in ("", "not_with_runs", "other_error"):
         return by_events(by_quality.pairs or MOST_PAIRS) or by_quality
     return by_quality
 
 
 def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) -> Needed:
-    """Return what would resolve quality; `trained` pairs were trained, diverged ones included."""
-    if no_plan := _no_plan(contrast):
-        return no_plan
-    study, power = analysis.study, analysis.study.inference.power
-    alpha = study.inference.alpha / study.family
-    test, says, size = contrast.test, contrast.decided, contrast.margin or contrast.smallest_effect
-    assert test is not None and says is not None and size is not None
+    """Return the pairs that would detect or exclude a difference of the margin's size with the
+    registered power (exclude a loss of that size, where an arm has to be no worse), by the test
+    that decided, at the level of Holm's first step, and with the spread seen here; without a
+    margin, detect the smallest effect worth detecting. `trained` pairs were trained: as many more
+    are counted in as diverged of them."""
+    says, size = contrast.decided, contrast.margin or contrast.smallest_effect
+    if contrast.test is None or says is None:
+        return Needed(why_not="not_compared")
+    if says.descriptive_only:
+        return Needed(None, "few_pairs", MORE_RUNS)
+    if any(contrast.censored):
+        return Needed(None, "censored", "a larger budget")
+    if not size:
+        return Needed(None, "no_margin", "a margin")
+    if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
+        return Needed(None, "no_spread", MORE_RUNS)
+    if says.constant:
+        return Needed(why_not="constant")
+    power = analysis.study.inference.power
+    alpha = analysis.study.inference.alpha / analysis.study.family
     # The size is detected, or excluded by one one-sided test, or by two: these both reject a true
     # difference of 0 with the registered power where each does with probability (1 + power) / 2.
     goals = [(power, alpha)]
@@ -193,23 +187,19 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
         goals = [(power, 2 * alpha)]
     elif contrast.margin:
         goals.append(((1 + power) / 2, 2 * alpha))
-    numbers_needed = [test.pairs_needed(size, power=p, alpha=level) for p, level in goals]
-    parts = error_parts(contrast)
-    remedies = {remedy: part for remedy, part in parts.items() if remedy != MORE_RUNS and part > 0}
-    remedy = max(remedies, key=remedies.__getitem__, default="")
-    if None not in numbers_needed:
-        trained = trained or says.n
-        largest = max(n for n in numbers_needed if n is not None)
-        pairs = max(math.ceil(largest * trained / says.n), trained + 1)
-        if pairs <= MOST_PAIRS:
-            is_largest = remedy and remedies[remedy] > parts[MORE_RUNS]
-            return Needed(pairs, instead=remedy if is_largest else "")
-    if not remedy:
-        return Needed(why_not="not_with_runs")
-    return Needed(None, "other_error", remedy)
+    test, trained = contrast.test, trained or says.n
+    most = max(test.pairs_needed(size, power=p, alpha=a) or math.inf for p, a in goals)
+    pairs = max(most * trained / says.n, trained + 1)
+    parts = _error_parts(contrast)
+    of_runs = parts.pop(MORE_RUNS)
+    remedy = max((name for name in parts if parts[name] > 0), key=parts.__getitem__, default="")
+    if pairs <= MOST_PAIRS:
+        is_largest = remedy and parts[remedy] > of_runs
+        return Needed(math.ceil(pairs), instead=remedy if is_largest else "")
+    return Needed(None, "other_error", remedy) if remedy else Needed(why_not="not_with_runs")
 
 
-def error_parts(contrast: Contrast) -> dict[str, float]:
+def _error_parts(contrast: Contrast) -> dict[str, float]:
     """Return the parts of a contrast's squared error by the remedy that would reduce each.
 
     Lack of fit of tuning curves is among them, also if the registered error leaves it out.
@@ -231,22 +221,6 @@ def error_parts(contrast: Contrast) -> dict[str, float]:
         of_seeds = choice.error**2 - (fit if choice.fit_included else 0.0)
         parts |= {MORE_TUNING_SEEDS: max(of_seeds, 0.0), FINER_GRID: fit}
     return parts
-
-
-def _no_plan(contrast: Contrast) -> Needed | None:
-    """Return why the pairs here say nothing of how many would resolve it; None where they do."""
-    says = contrast.decided
-    if contrast.test is None or says is None:
-        return Needed(why_not="not_compared")
-    if says.descriptive_only:
-        return Needed(None, "few_pairs", MORE_RUNS)
-    if any(contrast.censored):
-        return Needed(None, "censored", "a larger budget")
-    if not (contrast.margin or contrast.smallest_effect):
-        return Needed(None, "no_margin", "a margin")
-    if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
-        return Needed(None, "no_spread", MORE_RUNS)
-    return Needed(why_not="constant") if says.constant else None
 
 
 def _pairs_to_show(rates: EventRates, alpha: float, limit: int) -> int | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +64,4 @@ def rule_of(analysis: Analysis) -> Rule:
     name = analysis.study.decision.rule
     if ":" not in name:
         return _shipped(name)
-    return _read_back(json.dumps(analysis.own_rule), f"registration.json, rule '{name}'")
-
-
-@lru_cache(maxsize=8)
-def _read_back(record: str, where: str) -> Rule:
-    """Read the rule of a registration from the text of its record, once."""
-    return rule_from_record(json.loads(record), where)
+    return rule_from_record(analysis.own_rule, f"registration.json, rule '{name}'")

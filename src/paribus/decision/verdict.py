@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import Any
 
 from paribus.analysis import Analysis, Contrast, Interacting
-from paribus.decision.evidence import cost_of, gather, stated
+from paribus.decision.evidence import Budget, cost_of, gather, stated
 from paribus.decision.hypotheses import row_verdicts
 from paribus.decision.reach import needed
+from paribus.decision.rule import Rule
 from paribus.decision.rules import rule_of
 from paribus.decision.schema import Depends, Verdict
 from paribus.decision.word import word_of
@@ -74,17 +75,18 @@ class Verdicts(list[Verdict]):
 
 def decide(analysis: Analysis) -> Verdicts:
     """Decide every contrast of the study on every primary endpoint, by its registered rule."""
+    rule = rule_of(analysis)
     verdicts = [
-        _verdict(analysis, analysis.contrast(arm, endpoint.metric))
+        _verdict(analysis, analysis.contrast(arm, endpoint.metric), rule)
         for endpoint in analysis.study.judged
         for arm, _ in analysis.study.contrasts
     ]
     return Verdicts(analysis, verdicts)
 
 
-def _verdict(analysis: Analysis, contrast: Contrast) -> Verdict:
+def _verdict(analysis: Analysis, contrast: Contrast, rule: Rule) -> Verdict:
     evidence = gather(analysis, contrast)
-    row, word = rule_of(analysis).decide(evidence), word_of(evidence)
+    row, word = rule.decide(evidence), word_of(evidence)
     bearing = row_verdicts(analysis.study, row, contrast.arm, contrast.metric)
     return Verdict(
         arm=contrast.arm,
@@ -92,7 +94,7 @@ def _verdict(analysis: Analysis, contrast: Contrast) -> Verdict:
         metric=contrast.metric,
         label=contrast.declared.label,
         word=word,
-        cost=_cost(analysis, contrast.arm) if word == "BETTER" else "",
+        cost=_cost(analysis, contrast.arm, evidence.state.budget) if word == "BETTER" else "",
         **stated(contrast.decided),
         p=contrast.p,
         adjusted_p=contrast.holm_p,
@@ -110,16 +112,13 @@ def _verdict(analysis: Analysis, contrast: Contrast) -> Verdict:
     )
 
 
-def _cost(analysis: Analysis, arm: str) -> str:
+def _cost(analysis: Analysis, arm: str, budget: Budget) -> str:
     """Return what is unknown or too much of an arm's cost; empty if it is within its limits."""
-    cost, limits = cost_of(analysis, arm), analysis.study.decision
-    is_limited = (limits.calibration_budget, limits.throughput_budget) != (None, None)
-    states = {part.state for part in (cost.calibration, cost.throughput) if part}
-    if "over" in states:
-        return "over"
-    if cost.throughput is None and (not is_limited or limits.throughput_budget is not None):
+    limits = analysis.study.decision
+    is_asked = limits.throughput_budget is not None or limits.calibration_budget is None
+    if budget != "over" and is_asked and cost_of(analysis, arm).throughput is None:
         return "not measured"
-    return "not shown" if "not shown" in states else ""
+    return "" if budget == "within" else budget
 
 
 def is_of_text(metric: str) -> bool:
@@ -135,9 +134,8 @@ def _over_studies(analysis: Analysis, contrast: Contrast) -> float | None:
 
 
 def finite(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table for JSON: an infinite `effect`, `low` or `high` becomes None."""
-    ends = {name: table[name] for name in ("effect", "low", "high")}
-    return table | {
-        name: None if value is None or not math.isfinite(value) else value
-        for name, value in ends.items()
+    """Return a table for JSON: an infinite number becomes None."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in table.items()
     }

@@ -458,20 +458,15 @@ def all_cautions(
     return each
 
 
-# Why no number of runs would resolve a verdict, by the code of `decision.Needed`.
+# Why no number of runs would resolve a verdict, by the code of `decision.Needed`, where it names
+# nothing else that would.
 NO_NUMBER: dict[str, str] = {
-    "all_diverged": "every trial of an arm diverged",
     "more_harm": "more runs would show harm at these rates",
     "survivors_disagree": "surviving and diverged runs disagree",
     "events_disagree": "divergence and spikes disagree",
     "no_cure": "at these rates of failure more seeds show no cure",
     "not_with_runs": "not with more runs",
-    "other_error": "no number of runs is enough",
     "not_compared": "not compared",
-    "few_pairs": "too few pairs to plan from",
-    "censored": "more runs of the same budget show no more",
-    "no_margin": "no margin is registered",
-    "no_spread": "the test has no spread to plan from",
     "constant": "nothing varies from seed to seed",
 }
 
