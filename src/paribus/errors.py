@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import io
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -73,6 +75,13 @@ def blamed(
         ending = f"; {advice}" if advice else ""
         message = f"{action}: {type(error).__name__}: {error}{ending}"
         raise ParibusError(message, code="own_code") from error
+
+
+def print_any_character() -> None:
+    """Print a character that the encoding of standard output lacks as its code, such as `\\xe4`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def one_line(text: str) -> str:

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from paribus import numbers
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError
 from paribus.explain import explain
 
 Better = Literal["lower", "higher", "neither"]
@@ -262,11 +262,6 @@ def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
     if family is None or not part or family.record not in DIVIDED:
         return None
     return family.part(name)
-
-
-def unknown(name: str, known: Iterable[str]) -> ParibusError:
-    """Return the error for an endpoint that nothing declares."""
-    return ParibusError(f"metric '{name}' is unknown: {nearest(name, known)}")
 
 
 def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:

@@ -293,7 +293,7 @@ class TestKnownAnswers:
 
         def find(read: Callable[[Tensor], Tensor]) -> str:
             try:
-                require_no_leak(read, self.tokens, setting, 10, "x", "evaluation")
+                require_no_leak(read, self.tokens, setting, 10, "x")
             except NotCausalError as error:
                 return str(error)
             return ""

@@ -134,10 +134,6 @@ class Tuned(Result):
         """Return the point that was chosen for `arm`."""
         return next(point for point in self.of(arm) if point.chosen)
 
-    def best_among(self, points: Sequence[Point]) -> Point:
-        """Return the best of some points, by the rule that chose."""
-        return points[best_of(losses_of(self.metric, points))]
-
     def losses(self, arm: str) -> np.ndarray:
         """Return the scores of an arm such that lower is better, [candidates, seeds]."""
         return losses_of(self.metric, self.of(arm))

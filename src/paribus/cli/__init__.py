@@ -5,7 +5,6 @@ Nothing heavy is imported up here, nor by the modules of the verbs: help costs n
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
@@ -26,7 +25,7 @@ from paribus import __version__
 from paribus.cli import campaign_verbs, commands, folder_verbs, judge_verb
 from paribus.cli.options import console
 from paribus.engine import INSTALL, missing_package
-from paribus.errors import ParibusError, nearest, one_line
+from paribus.errors import ParibusError, nearest, one_line, print_any_character
 
 app = App(
     name="paribus",
@@ -60,15 +59,15 @@ MORE = {
     "ledger": folder_verbs.ledger,
 }
 VERBS = FIRST | MORE
-more = Group("More", sort_key=1)
+MORE_GROUP = Group("More", sort_key=1)
 for _place, (_name, _verb) in enumerate(VERBS.items()):
-    _groups = (more,) if _name in MORE else None
+    _groups = (MORE_GROUP,) if _name in MORE else None
     app.command(_verb, name=_name, sort_key=_place, group=_groups)
 campaign = App(
     name="campaign",
     help="Test many ideas against one baseline.",
     sort_key=len(VERBS),
-    group=more,
+    group=MORE_GROUP,
 )
 campaign.command(campaign_verbs.new, name="new")
 campaign.command(campaign_verbs.try_, name="try")
@@ -76,7 +75,7 @@ campaign.command(campaign_verbs.status, name="status")
 campaign.command(campaign_verbs.end, name="end")
 app.command(campaign)
 for _flag in ("--help", "--version"):
-    app[_flag].group = more
+    app[_flag].group = MORE_GROUP
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments[:1] == ["help"]:  # as git and cargo have it
         arguments = [*arguments[1:], "--help"]
-    _write_every_character()
+    print_any_character()
     if threading.current_thread() is threading.main_thread():
         # Schedulers of clusters send SIGTERM: like Ctrl-C, so that workers write checkpoints.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -122,13 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.stderr = False  # where this command printed is no business of the next one
     print(f"paribus: {one_line(problem)}", file=sys.stderr)
     return code
-
-
-def _write_every_character() -> None:
-    """Print a character that the terminal's encoding lacks as its code, such as `\\xe4`."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _explain(error: CycloptsError) -> str:

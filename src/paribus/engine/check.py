@@ -124,14 +124,7 @@ def _try_steps(
                 code="own_code",
             )
     after, weights = stack.state(0), stack.parameters(0)
-    _require_finite(stack, after)
-    still, row = [], dict(zip(stack.columns, after.arrays[MEASURED][0], strict=False))
-    if after.diverged_at is None and row["learning_rate"] and not row.get("skipped_steps"):
-        for group in parameter_groups([small], stack.replicas.model, study.folder):
-            keys = [f"{WEIGHTS}/{name}" for name in group.names]
-            is_still = all(np.array_equal(after.arrays[k], start[0].arrays[k]) for k in keys)
-            if is_still and all(group.factors) and not group.schedule:
-                still.append(group.optimizer.name)
+    still = _check_update(study, small, stack, start[0], after)
     stack.restore([start[0], *map(_broken, start[1:])])
     with seeded(1):
         stack.step()
@@ -163,16 +156,32 @@ def _broken(state: ReplicaState) -> ReplicaState:
     return replace(state, arrays=arrays)
 
 
-def _require_finite(stack: Trainer, after: ReplicaState) -> None:
-    """Raise ParibusError if weights are not finite after a step, though loss and gradient are."""
+def _check_update(
+    study: Study, setting: Setting, stack: Trainer, before: ReplicaState, after: ReplicaState
+) -> list[str]:
+    """Return the names of optimizers that changed none of their weights in a step.
+
+    Raises ParibusError if weights are not finite after it, though loss and gradient are.
+    """
+    row = dict(zip(stack.columns, after.arrays[MEASURED][0], strict=False))
+    if after.diverged_at is not None:
+        return []
     broken = [name for name, x in after.arrays.items() if not np.isfinite(x).all()]
-    weights = [name for name in broken if name.startswith(f"{WEIGHTS}/")]
-    if weights and after.diverged_at is None:
+    if weights := [name for name in broken if name.startswith(f"{WEIGHTS}/")]:
         raise ParibusError(
             f"the optimizer makes {some(weights)} not finite, though loss and gradient are; "
             "check its update for a division by zero",
             code="own_code",
         )
+    if not row["learning_rate"] or row.get("skipped_steps"):
+        return []
+    still = []
+    for group in parameter_groups([setting], stack.replicas.model, study.folder):
+        keys = [f"{WEIGHTS}/{name}" for name in group.names]
+        is_still = all(np.array_equal(after.arrays[key], before.arrays[key]) for key in keys)
+        if is_still and all(group.factors) and not group.schedule:
+            still.append(group.optimizer.name)
+    return still
 
 
 def _try_model(study: Study, arm: str, dataset: Dataset, model: GPT) -> None:

@@ -396,11 +396,11 @@ def describe_bar(score: str, against: Mapping[str, Any]) -> list[str]:
     mean, sd, low, high = (fixed(against[key], digits) for key in ("mean", "sd", "low", "high"))
     n, p = against["n"], against["p"]
     span = f" [{low}, {high}]" if n > 1 else ""
-    said = "" if p is None else f", p {p_value(p)}"
+    p_text = "" if p is None else f", p {p_value(p)}"
     lost = f"; {against['diverged']} diverged" if against["diverged"] else ""
     return [
         f"{score} against {against['bar']:g}, {against['better']} is better",
-        f"  {against['word']}  {mean}{span}  n {n}, SD {sd}{said}",
+        f"  {against['word']}  {mean}{span}  n {n}, SD {sd}{p_text}",
         f"The mean with its 95% interval, and p of a t test against {against['bar']:g}.",
         f"{against['passed']} of {plural(n + against['diverged'], 'run')} passed it{lost}.",
     ]

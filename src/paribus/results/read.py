@@ -222,12 +222,6 @@ class Results:
         return self._each(lambda folder: self.held_out(folder).read_columns(name))
 
     @cached_property
-    def has_blocks(self) -> bool:
-        """True if every trial has sums of blocks; tuning trials have none."""
-        name = records_of(self.study).blocks
-        return all(is_regular(self.held_out(f).path / name) for f in self.finished)
-
-    @cached_property
     def timing(self) -> dict[Trial, dict[str, float]]:
         """timing.json by (arm, seed); a trainer of the user's own may leave it out."""
         all_are = records_of(self.study).is_timed

@@ -35,7 +35,7 @@ from multiprocessing.context import ForkProcess, SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, print_any_character
 from paribus.runs import processes
 from paribus.runs.processes import Left
 from paribus.runs.queue import STALE_SECONDS, Context, Order, Queue, Task
@@ -207,8 +207,7 @@ def be_child(runner: type[Runner], context: Context, task: Task, log: Path, pare
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
-    for stream in (sys.stdout, sys.stderr):  # what own code prints need not be of the encoding
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    print_any_character()
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
     code, leaving = DIED, context.leaving

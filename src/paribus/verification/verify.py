@@ -115,7 +115,7 @@ def _folder_findings(
         "records": _complete(results, is_tuning=is_tuning),
         "tuning": tuning_findings(results),
         "files": _files_of_runs(results, checked),
-        "scores": _scores(results, checked, trust=trust),
+        "scores": _scores(results, checked),
         "analysis": _derived(results, checked) if results.finished else (),
     }
     for label, findings in checks.items():
@@ -150,7 +150,7 @@ def registration_findings(results: Results) -> Iterator[str]:
         registered = read_json(path)
 
 
-def _scores(results: Results, checked: list[str], *, trust: bool) -> Iterator[str]:
+def _scores(results: Results, checked: list[str]) -> Iterator[str]:
     """Yield where the scores of trials are not those of their parts."""
     if results.study.trainer == COMMAND:
         from paribus.trainers.command.scores import verified

@@ -98,9 +98,7 @@ def require_causal(
 
     def test(model: GPT) -> Reading:
         with evaluating(model):
-            reading = require_no_leak(
-                model, tokens_BT, setting, dataset.vocab_size, where, "evaluation"
-            )
+            reading = require_no_leak(model, tokens_BT, setting, dataset.vocab_size, where)
             if model.can_cache and seq_len > CACHED:
                 _require_same_with_cache(where, model, setting, tokens_BT[:2])
         return reading
@@ -122,7 +120,6 @@ def require_no_leak(
     setting: Setting,
     vocab_size: int,
     where: str,
-    mode: str,
 ) -> Reading:
     """Change tokens, and compare the log-probabilities that `read` gives and that must stay.
 
@@ -131,7 +128,7 @@ def require_no_leak(
     them differs. Raises NotCausalError with the first position that differs.
     """
     (B, T), allowed, seen = tokens_BT.shape, tolerance(setting), 0.0
-    rng = stream(0, "causality", mode)
+    rng = stream(0, "causality", "evaluation")
     limit = min(max(2 * B, LEAST_PLACES), MOST_PLACES)
     places = np.append(rng.permutation(np.arange(1, T - 1))[: limit - 1], T - 1)
     rounds = [("other rows", np.where(np.arange(B) == row, T, 0)) for row in {0, B - 1}]
@@ -149,7 +146,7 @@ def require_no_leak(
             if seen > allowed:
                 raise NotCausalError(
                     f"{where}{_named_modules(setting)}: at position t = "
-                    f"{int((difference_T > allowed).nonzero()[0])}, in {mode}, {CAUSES[cause]} "
+                    f"{int((difference_T > allowed).nonzero()[0])}, in evaluation, {CAUSES[cause]} "
                     f"(by {seen:.3g} nats; rounding explains {allowed:.1g})",
                     seen,
                 )
