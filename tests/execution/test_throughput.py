@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.execution.throughput import UNITS, warm_up
+from paribus.engine.execution.throughput import UNITS
+from paribus.engine.machine.steps import warm_up
 from paribus.results import ResultsFolder
 
 

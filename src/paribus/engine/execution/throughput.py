@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from paribus.engine.data import Dataset, batch
-from paribus.engine.machine.steps import timed
+from paribus.engine.machine.steps import timed, warm_up
 from paribus.engine.model import GPT, KeyValueCache, build_model, load_parameters
 from paribus.engine.setting import Ramp
-from paribus.engine.training import GRAPHED_STEPS, Trainer
+from paribus.engine.training import Trainer
 from paribus.metric import Metric
 from paribus.results import ResultsFolder
 from paribus.study import Study
@@ -128,12 +128,6 @@ def training_turn(
         return windows * setting.data.seq_len
 
     return train, n_held
-
-
-def warm_up(action: Action, device: torch.device) -> None:
-    """Run `action` before it is timed; a GPU records a training step and then replays it."""
-    for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
-        action()
 
 
 @torch.inference_mode()

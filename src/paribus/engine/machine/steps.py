@@ -68,13 +68,18 @@ def timed(action: Callable[[], Result], device: torch.device) -> tuple[Result, f
     return result, time.perf_counter() - began
 
 
+def warm_up(action: Callable[[], object], device: torch.device) -> None:
+    """Run `action` before it is timed; a GPU records a training step and then replays it."""
+    for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
+        action()
+
+
 def step_time(
     study: Study, arm: str, dataset: Dataset, device: torch.device, stack_size: int
 ) -> StepTime:
     """Measure a training step of `stack_size` replicas of `arm`, after it has warmed up."""
     stack = build_stack(study, study.setting(arm), range(stack_size), dataset, device)
     stack.go_to(stack.setting.iterations - 1)  # the batch is at its largest
-    for _ in range(GRAPHED_STEPS if device.type == "cuda" else 1):
-        stack.step()
+    warm_up(stack.step, device)
     seconds = [timed(stack.step, device)[1] for _ in range(TIMED_STEPS)]
     return StepTime(float(np.median(seconds)), stack_size)

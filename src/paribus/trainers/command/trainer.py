@@ -149,9 +149,9 @@ class Command:
             try:
                 record = _record(job, ending, accept=program.failure == "exclude")
             except ParibusError as error:
+                log = f"all it printed is in {job.home / LOG}; " if ending.last else ""
                 raise ParibusError(
-                    f"{error}; all it printed is in {job.home / LOG}; finished trials are kept: "
-                    "fix it and run again",
+                    f"{error}; {log}finished trials are kept: fix it and run again",
                     code=error.code,
                 ) from None
             yield trial, record

@@ -18,7 +18,7 @@ import torch
 from paribus.digests import plain
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation.heldout import heldout_loss
-from paribus.engine.execution.trial.evaluation import trained_model
+from paribus.engine.model import GPT, build_model, load_parameters
 from paribus.engine.setting import curve_steps
 from paribus.engine.training import Trainer
 from paribus.results import TrialFolder
@@ -44,6 +44,7 @@ class HeldOutCurve:
         # The arms of a stack have one model and one budget, and so one list of steps.
         self._steps = frozenset(curve_steps(study, arms[0]))
         self._study, self._arms, self._dataset, self._device = study, arms, dataset, device
+        self._models: dict[str, GPT] = {}  # by arm; each point loads other weights into them
         self._tokens = dataset.validation[: study.evaluation.curve_tokens + 1]
 
     def is_due(self, t: int) -> bool:
@@ -58,8 +59,12 @@ class HeldOutCurve:
         began, sums = time.monotonic(), list[float]()
         seq_len = trainer.setting.data.seq_len
         for replica, arm in enumerate(self._arms):
-            weights = trainer.parameters(replica)
-            model = trained_model(self._study, arm, self._dataset, self._device, weights).eval()
+            if arm not in self._models:
+                setting, folder = self._study.setting(arm), self._study.folder
+                model = build_model(setting, self._dataset.vocab_size, folder)
+                self._models[arm] = model.to(self._device).eval()
+            model = self._models[arm]
+            load_parameters(model, trainer.parameters(replica))
             sums.append(heldout_loss(model, self._tokens, seq_len, self._dataset.vocab_size))
         point = {"step": trainer.t, "seconds": seconds, "nats": plain(sums)}
         self.points.append(point | {"tokens": len(self._tokens) - 1})
