@@ -184,13 +184,14 @@ def inspect_ai(source: Source) -> Iterator[Run]:
     run, about = Run(), as_dict(header.get("eval"))
     for scorer in as_dict(header.get("results")).get("scores") or ():
         scored_by = as_dict(scorer).get("name")
+        items = _inspect_items(summaries, scored_by)
         for name, metric in as_dict(as_dict(scorer).get("metrics")).items():
             value = as_dict(metric).get("value")
             if is_number(value) and "stderr" not in name:
                 score = f"{scored_by}/{name}"
                 run.scores[score] = as_float(value)
-                if items := _inspect_items(summaries, scored_by):
-                    run.items[score] = items
+                if items:
+                    run.items[score] = dict(items)
     config, model = as_dict(about.get("config")), about.get("model")
     run.state(model=model, eval_set=about.get("task"), seed=seed_in(str(model)))
     run.state(limit=config.get("limit"), epochs=config.get("epochs"))

@@ -99,7 +99,8 @@ def _execute(task: Task, context: Context) -> Any:
     if kind == "describe":
         return results.seal(DATA, described(study, read_data(study)))
     if kind == "time":
-        datasets = {arm: load_dataset(study.setting(arm).data, study.folder) for arm in study.arms}
+        texts = read_data(study)
+        datasets = {arm: texts[study.setting(arm).data] for arm in study.arms}
         trials = [(arm, seed) for arm, seed in arguments["timed"]]
         return time_in_turn(study, results, datasets, device, trials, graphs=graphs)
     arm, stack = arguments["arm"], arguments.get("stack", 1)
