@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from paribus.errors import ParibusError
 from paribus.untrusted_io import parse_json, read_bytes
 
@@ -38,6 +36,8 @@ class JsonLines:
     @contextlib.contextmanager
     def appending(self) -> Iterator[tuple[list[Entry], Callable[[Entry], None]]]:
         """Lock the file; yield its entries and a function that appends one and syncs it to disk."""
+        from filelock import FileLock  # which imports asyncio
+
         lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
         with self._errors_named():
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ class JsonLines:
     def _errors_named(self) -> Iterator[None]:
         try:
             yield
-        except Timeout:
+        except TimeoutError:
             raise ParibusError(
                 f"another process has kept {self.path} locked for {LOCK_SECONDS:g} s; wait for it",
                 code="in_use",

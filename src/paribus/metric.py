@@ -29,7 +29,7 @@ OF_TRIALS = ("arm", "seed", "diverged")  # columns beside the scores of each
 DIVIDED = ("evaluation", "tasks", "probes")  # what has parts
 
 LONGEST = 200  # of a name or a label, in characters
-DECLARED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+DECLARED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 QUESTIONS = "questions"  # items of tasks
 SHARE = "share"  # the unit of what is shown as per cent

@@ -22,7 +22,6 @@ from cyclopts import (
 )
 
 from paribus import __version__
-from paribus.cli import campaign_verbs, commands, folder_verbs, judge_verb
 from paribus.cli.options import console
 from paribus.engine import INSTALL, missing_package
 from paribus.errors import ParibusError, nearest, one_line, print_any_character
@@ -38,42 +37,33 @@ app = App(
     default_parameter=Parameter(show_default=lambda value: value or None, negative=()),
     suppress_keyboard_interrupt=False,  # its line and its exit code are ours, see `main`
 )
-# In the order of help, which is their docstrings.
+# In the order of help, which is their docstrings; a module is imported when its verb is asked for.
 FIRST = {
-    "run": commands.run,
-    "judge": judge_verb.judge,
-    "check": commands.check,
-    "plan": commands.plan,
-    "report": commands.report,
-    "status": folder_verbs.status,
+    "run": "commands",
+    "judge": "judge_verb",
+    "check": "commands",
+    "plan": "commands",
+    "report": "commands",
+    "status": "folder_verbs",
 }
 MORE = {
-    "register": commands.register,
-    "extend": folder_verbs.extend,
-    "cancel": folder_verbs.cancel,
-    "evaluate": folder_verbs.evaluate,
-    "verify": folder_verbs.verify,
-    "archive": folder_verbs.archive,
-    "export": folder_verbs.export,
-    "values": folder_verbs.values,
-    "ledger": folder_verbs.ledger,
+    "register": "commands",
+    "extend": "folder_verbs",
+    "cancel": "folder_verbs",
+    "evaluate": "folder_verbs",
+    "verify": "folder_verbs",
+    "archive": "folder_verbs",
+    "export": "folder_verbs",
+    "values": "folder_verbs",
+    "ledger": "folder_verbs",
+    "campaign": "campaign_verbs",
 }
 VERBS = FIRST | MORE
 MORE_GROUP = Group("More", sort_key=1)
-for _place, (_name, _verb) in enumerate(VERBS.items()):
-    _groups = (MORE_GROUP,) if _name in MORE else None
-    app.command(_verb, name=_name, sort_key=_place, group=_groups)
-campaign = App(
-    name="campaign",
-    help="Test many ideas against one baseline.",
-    sort_key=len(VERBS),
-    group=MORE_GROUP,
-)
-campaign.command(campaign_verbs.new, name="new")
-campaign.command(campaign_verbs.try_, name="try")
-campaign.command(campaign_verbs.status, name="status")
-campaign.command(campaign_verbs.end, name="end")
-app.command(campaign)
+for _place, (_name, _module) in enumerate(VERBS.items()):
+    _group = MORE_GROUP if _name in MORE else None
+    _path = f"paribus.cli.{_module}:{_name}"
+    app.command(_path, name=_name, sort_key=_place, group=_group)
 for _flag in ("--help", "--version"):
     app[_flag].group = MORE_GROUP
 
@@ -88,6 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments[:1] == ["help"]:  # as git and cargo have it
         arguments = [*arguments[1:], "--help"]
+    if not arguments or arguments[0] in app.help_flags:
+        for name in VERBS:
+            app[name]  # imported for its line
     print_any_character()
     if threading.current_thread() is threading.main_thread():
         # Schedulers of clusters send SIGTERM: like Ctrl-C, so that workers write checkpoints.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 from rich.markup import escape
 
 from paribus.cli.options import (
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from paribus.study import Study
 
 EXIT_NOT_KEPT = 10
+campaign = App(name="campaign", help="Test many ideas against one baseline.")
 CampaignPath = Annotated[Path, Parameter(help="The folder of a campaign.")]
 
 
+@campaign.command(name="new")
 def new(
     folder: Path,
     *,
@@ -61,6 +63,7 @@ def new(
     _show(campaign, {}, json=json)
 
 
+@campaign.command(name="try")
 def try_(
     folder: CampaignPath,
     name: str,
@@ -84,6 +87,7 @@ def try_(
     return 0 if idea.state == "kept" else EXIT_NOT_KEPT
 
 
+@campaign.command(name="status")
 def status(folder: CampaignPath, *, json: Json = False) -> None:
     """List all ideas, and what stands so far."""
     from paribus.campaign import open_campaign
@@ -92,6 +96,7 @@ def status(folder: CampaignPath, *, json: Json = False) -> None:
     _show(campaign, campaign.ideas, json=json)
 
 
+@campaign.command(name="end")
 def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None:
     """Judge the kept ideas on the sealed test part, opened once; no idea can follow."""
     from paribus.campaign import end as end_campaign

@@ -40,7 +40,7 @@ Positive = Annotated[float, Field(gt=0)]
 class Record(BaseModel):
     """A record: of JSON types as they are, so that true is not a number and "3" neither."""
 
-    model_config = ConfigDict(strict=True, extra="allow", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def form(**keys: Any) -> Any:
