@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from paribus.declared import PROVIDED
 from paribus.version import VERSION
 
 if TYPE_CHECKING:
@@ -55,6 +56,35 @@ _HOMES = {
     }.items()
     for name in names.split()
 }
+
+# What lower layers ask higher ones for, by name: so none of them imports a layer above it.
+PROVIDED.update(
+    format={
+        "stacked": "paribus.engine.format:FORMAT",
+        "runs": "paribus.study.runs:FORMAT",
+        "command": "paribus.trainers.command.sections:FORMAT",
+    },
+    records={
+        "stacked": "paribus.engine.records:RECORDS",
+        "runs": "paribus.results.records:RUNS_RECORDS",
+        "command": "paribus.trainers.command.records:RECORDS",
+    },
+    trainer={
+        "stacked": "paribus.engine.execution.runner:EngineRunner",
+        "runs": "paribus.readers.runs:Runs",
+        "command": "paribus.trainers.command.trainer:Command",
+    },
+    tracker={
+        "tensorboard": "paribus.engine.execution.tensorboard:TensorBoard",
+        "wandb": "paribus.engine.execution.wandb:WeightsAndBiases",
+    },
+    function={
+        "require_runnable": "paribus.engine.execution.runner:require_runnable",
+        "judge_runs": "paribus.readers.runs:judge_runs",
+        "build_report": "paribus.report.model:build_report",
+        "card_markdown": "paribus.report.render:card_markdown",
+    },
+)
 
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -1,13 +1,10 @@
-"""Registries of probes, measures and tasks without a list: what the files of a folder declare.
-
-A file put into such a folder is found by itself.
-"""
+"""Registries: what the files of a folder declare, and what higher layers provide to lower ones."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 
 class _Named(Protocol):
@@ -16,6 +13,9 @@ class _Named(Protocol):
 
 
 T = TypeVar("T", bound=_Named)
+
+# By kind and name, import paths of what a lower layer asks for by name; `paribus` lists them.
+PROVIDED: dict[str, dict[str, str]] = {}
 
 # The attribute of a class that says what it declares; functions are made what they declare.
 DECLARED = "__declared__"
@@ -38,3 +38,8 @@ def declared(package: str, kind: type[T]) -> dict[str, T]:
                     f"{kind.__name__.lower()} '{value.name}' is there twice, again in {info.name}"
                 )
     return kinds
+
+
+def provided(kind: str, name: str) -> Any:
+    """Return what is listed in `PROVIDED`; it is imported now."""
+    return pkgutil.resolve_name(PROVIDED[kind][name])

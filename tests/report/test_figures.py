@@ -78,14 +78,14 @@ def test_a_notebook_shows_the_card_and_figures_by_name(five: Results) -> None:
     verdicts = decide(analyse(five))
     assert verdicts[0].word in verdicts._repr_markdown_()
     assert "forest" in paribus.figures.names(five)
-    chart = five.plot().to_dict()
+    chart = paribus.figures.plot(five).to_dict()
     assert {row["arm"] for row in chart["datasets"]["forest"]} >= {"layernorm", "rmsnorm"}
     primary = five.study.primary.metric
-    assert five.plot(primary).to_dict()["datasets"].keys() == {f"pairs-{primary}"}
-    assert five.plot("train").to_dict()["datasets"].keys() == {"train_loss"}
+    assert paribus.figures.plot(five, primary).to_dict()["datasets"].keys() == {f"pairs-{primary}"}
+    assert paribus.figures.plot(five, "train").to_dict()["datasets"].keys() == {"train_loss"}
     for wrong in ("forrest", ""):
         with pytest.raises(paribus.ParibusError) as caught:
-            five.plot(wrong)
+            paribus.figures.plot(five, wrong)
         assert caught.value.code == "unknown"
 
 

@@ -51,7 +51,7 @@ def find_rule(study: Study) -> Rule:
 
 
 def _shipped(name: str) -> Rule:
-    return require_declared(name, RULES, "decision.rule", "rule", "paribus.decision")
+    return require_declared(name, RULES, "decision.rule", "rule", __name__.rpartition(".")[0])
 
 
 def own_rule(study: Study) -> dict[str, Any]:

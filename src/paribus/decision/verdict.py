@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any
 
 from paribus.analysis import Analysis, Contrast, Interacting
@@ -15,6 +14,7 @@ from paribus.decision.rule import Rule
 from paribus.decision.rules import rule_of
 from paribus.decision.schema import Depends, Verdict
 from paribus.decision.word import word_of
+from paribus.declared import provided
 from paribus.study.tuning_study import TASKS
 
 
@@ -27,8 +27,8 @@ class Verdicts(list[Verdict]):
 
     def _repr_markdown_(self) -> str:
         """Show a notebook the card."""
-        model, render = map(import_module, ("paribus.report.model", "paribus.report.render"))
-        return render.card_markdown(model.build_report(self, titles=True))
+        build, render = (provided("function", name) for name in ("build_report", "card_markdown"))
+        return render(build(self, titles=True))
 
     @property
     def interactions(self) -> list[Depends]:

@@ -181,7 +181,7 @@ def _find_reader(name: str) -> Reader:
             f"{WORD}: there is no form '{name}': {nearest(name, shipped)}; your own is a TOML "
             "file, or 'file.py:name'"
         )
-    return find_declared(name, Reader, WORD, "paribus.readers", Path.cwd())
+    return find_declared(name, Reader, WORD, __name__.rpartition(".")[0], Path.cwd())
 
 
 def _read_runs(chosen: Reader, source: Source) -> list[Run]:

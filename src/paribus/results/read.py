@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,10 +125,6 @@ class Results:
     def __repr__(self) -> str:
         done, total = len(self.finished), self.n_trials
         return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
-
-    def plot(self, name: str = "forest") -> Any:
-        """Return a figure as an Altair chart: `loss`, an endpoint, or any that the page has."""
-        return import_module("paribus.figures").plot(self, name)
 
     @cached_property
     def controls(self) -> list[Control]:

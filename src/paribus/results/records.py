@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
+from paribus.declared import PROVIDED, provided
 from paribus.digests import canonical_json
 from paribus.ledger import TextPart
 from paribus.results.controls import (
@@ -25,7 +25,6 @@ from paribus.results.controls import (
     settings,
 )
 from paribus.study import Study
-from paribus.study.trainer import BUILT_IN
 
 if TYPE_CHECKING:
     from paribus.results.trial_folder import TrialFolder
@@ -40,7 +39,9 @@ Positive = Annotated[float, Field(gt=0)]
 class Record(BaseModel):
     """A record: of JSON types as they are, so that true is not a number and "3" neither."""
 
-    model_config = ConfigDict(strict=True, extra="allow", frozen=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        strict=True, extra="allow", frozen=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 def form(**keys: Any) -> Any:
@@ -252,8 +253,8 @@ RUNS_RECORDS = RunsRecords()
 
 def records_of(study: Study) -> RecordFormat:
     """Return the format of the records of a study's trainer."""
-    built_in = BUILT_IN.get(study.trainer)
-    return resolve_name(built_in.records) if built_in else DECLARED
+    is_built_in = study.trainer in PROVIDED["records"]
+    return provided("records", study.trainer) if is_built_in else DECLARED
 
 
 def parameters(trial: Mapping[str, Any]) -> float | None:

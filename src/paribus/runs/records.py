@@ -10,12 +10,12 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from paribus.declared import PROVIDED, provided
 from paribus.errors import ParibusError, blamed, nearest
 from paribus.files import whole_folder, write_bytes
 from paribus.metric import ItemSums, Metric, by_name
@@ -24,7 +24,7 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.study.custom_code import digests_of
 from paribus.study.importing import load_own
-from paribus.study.trainer import BUILT_IN, Declaration, Trainer, Trial, TrialRecord
+from paribus.study.trainer import Declaration, Trainer, Trial, TrialRecord
 from paribus.study.trust import require_trust
 
 OWN_CONTROLS = ("setting", "repeatable")  # every study has them
@@ -40,8 +40,8 @@ def find_trainer(study: Study, folder: ResultsFolder, **options: Any) -> Trainer
     trainer cannot be created.
     """
     require_trust(study)
-    if study.trainer in BUILT_IN:
-        return resolve_name(BUILT_IN[study.trainer].trainer)(folder.path, **options)
+    if study.trainer in PROVIDED["trainer"]:
+        return provided("trainer", study.trainer)(folder.path, **options)
     where = f"trainer = '{study.trainer}'"
     trainer = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
     if not isinstance(trainer, type):

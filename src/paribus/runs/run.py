@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Literal
 
 from rich.console import Console
 
+from paribus.declared import provided
 from paribus.engine import INSTALL, has_engine
 from paribus.errors import ParibusError, require_positive
 from paribus.files import remove_folder, sweep
@@ -111,7 +111,7 @@ def run(
     written, and if a trial fails; trials that are finished by then are kept.
     """
     if study.trainer == RUNS:
-        return resolve_name("paribus.readers.runs:judge_runs")(study, results)
+        return provided("function", "judge_runs")(study, results)
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
     trackers = load_trackers(log)
@@ -202,7 +202,7 @@ def _follow(
     _join_or_open(queue, _order(study, folder, options, backend), folder)
     try:
         if study.trainer == STACKED:
-            resolve_name("paribus.engine.execution.runner:require_runnable")(study, folder)
+            provided("function", "require_runnable")(study, folder)
         else:
             options_here: Any = {"is_here": backend.is_here} if study.trainer == COMMAND else {}
             TrainerRunner(None, find_trainer(study, folder, **options_here)).open(study, folder)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from paribus.analysis import boundaries
 from paribus.decision import own_rule, require_comparison, require_reachable
+from paribus.declared import provided
 from paribus.errors import ParibusError
 from paribus.numbers import some
 from paribus.results import ResultsFolder, extended, read_registration
@@ -24,7 +23,7 @@ from paribus.runs import records
 from paribus.runs.advance import Runner, study_of, task_of
 from paribus.runs.queue import Task
 from paribus.study import Study
-from paribus.study.trainer import BUILT_IN, COMMAND, RUNS, STACKED, Trial
+from paribus.study.trainer import COMMAND, RUNS, STACKED, Trial
 
 if TYPE_CHECKING:
     from paribus.runs.queue import Context
@@ -34,7 +33,7 @@ MOST_NAMED = 3  # files that an error names
 
 def runner_of(trainer: str) -> type[Runner]:
     """Return what runs the studies of a trainer."""
-    return resolve_name(BUILT_IN[STACKED].trainer) if trainer == STACKED else TrainerRunner
+    return provided("trainer", STACKED) if trainer == STACKED else TrainerRunner
 
 
 class TrainerRunner(Runner):
@@ -47,7 +46,7 @@ class TrainerRunner(Runner):
     @staticmethod
     def warm_up() -> None:
         """Import what a program's trial needs."""
-        importlib.import_module("paribus.trainers.command.trainer")
+        provided("trainer", COMMAND)
 
     def slots(self) -> int:
         """Return one, or how many trials can have GPUs of their own."""

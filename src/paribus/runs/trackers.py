@@ -9,17 +9,12 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
+from paribus.declared import PROVIDED, provided
 from paribus.errors import ParibusError, nearest
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.study import Study
-
-TRACKERS = {
-    "tensorboard": "paribus.engine.execution.tensorboard:TensorBoard",
-    "wandb": "paribus.engine.execution.wandb:WeightsAndBiases",
-}
 
 
 class EachTrial(ABC):
@@ -74,12 +69,13 @@ def load_trackers(names: Sequence[str]) -> dict[str, Any]:
     """
     loaded = {}
     for name in names:
-        if name not in TRACKERS:
+        if name not in PROVIDED["tracker"]:
             raise ParibusError(
-                f"--log {name}: no such tracker: {nearest(name, TRACKERS)}", code="unknown"
+                f"--log {name}: no such tracker: {nearest(name, PROVIDED['tracker'])}",
+                code="unknown",
             )
         try:
-            loaded[name] = resolve_name(TRACKERS[name])
+            loaded[name] = provided("tracker", name)
         except ImportError as error:
             raise ParibusError(
                 f"--log {name} needs a package that is not installed ({error}); "

@@ -27,7 +27,9 @@ Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 class Spec(BaseModel):
     """Base of every part; nothing mutates or clamps one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class TrialSetting(Spec):

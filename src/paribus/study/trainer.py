@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as validated
 
+from paribus.declared import PROVIDED, provided
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.study.base import Part, TrialSetting
@@ -27,33 +27,6 @@ if TYPE_CHECKING:
 
 STACKED, RUNS, COMMAND = "stacked", "runs", "command"
 
-
-class BuiltIn(NamedTuple):
-    """Import paths of a built-in trainer, imported when needed: its
-    `StudyFormat`, its `paribus.results.records.RecordFormat` and its class."""
-
-    format: str
-    records: str
-    trainer: str
-
-
-BUILT_IN = {
-    STACKED: BuiltIn(
-        "paribus.engine.format:FORMAT",
-        "paribus.engine.records:RECORDS",
-        "paribus.engine.execution.runner:EngineRunner",
-    ),
-    RUNS: BuiltIn(
-        "paribus.study.runs:FORMAT",
-        "paribus.results.records:RUNS_RECORDS",
-        "paribus.readers.runs:Runs",
-    ),
-    COMMAND: BuiltIn(
-        "paribus.trainers.command.sections:FORMAT",
-        "paribus.trainers.command.records:RECORDS",
-        "paribus.trainers.command.trainer:Command",
-    ),
-}
 
 Trial = tuple[str, int]
 """(arm, seed)."""
@@ -279,12 +252,13 @@ def format_of(trainer: object) -> StudyFormat:
     """Return the format of a trainer's studies. Raises ParibusError if it is unknown."""
     if isinstance(trainer, dict) and trainer.get("kind") == COMMAND:  # a table of its options
         trainer = COMMAND
-    if isinstance(trainer, str) and trainer in BUILT_IN:
-        return resolve_name(BUILT_IN[trainer].format)
+    if isinstance(trainer, str) and trainer in PROVIDED["format"]:
+        return provided("format", trainer)
     if isinstance(trainer, str) and ":" in trainer:
         return OWN_TRAINER
+    known = nearest(str(trainer), PROVIDED["format"])
     raise ParibusError(
-        f"trainer = {trainer!r:.80} is unknown: {nearest(str(trainer), BUILT_IN)}; your own is "
+        f"trainer = {trainer!r:.80} is unknown: {known}; your own is "
         f"'package.module:name' or 'file.py:name', and a table [trainer] has kind = '{COMMAND}'",
         code="unknown",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +218,7 @@ def remote_code(
 
     Raises ParibusError for changed sources, and for a part that uses other files.
     """
-    code = resources.files("paribus.engine.export").joinpath(MODEL_CODE).read_text("utf-8")
+    code = Path(__file__).with_name(MODEL_CODE).read_text("utf-8")
     custom, files, lines = setting.model.modules.named, {}, []
     digests = own_digests(setting, folder) if custom else {}
     for site, path in custom.items():

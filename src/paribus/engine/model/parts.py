@@ -28,7 +28,7 @@ from paribus.errors import blamed
 from paribus.study.choices import no_such
 from paribus.study.importing import load_own
 
-PACKAGE = "paribus.engine.model"
+PACKAGE = __name__.rpartition(".")[0]
 KINDS = {  # folder -> noun
     "norms": "norm",
     "positions": "kind of positions",

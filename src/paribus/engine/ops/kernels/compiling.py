@@ -157,7 +157,7 @@ def _compiled() -> Path:
             if not output.is_file() or not _loads(output):
                 raise _NoLibraryError(f"{compiler[0]} made no library that loads from {folder}")
             # In a process of its own, which a faulty library may end.
-            module = "paribus.engine.ops.kernels.self_check"
+            module = f"{__name__.rpartition('.')[0]}.self_check"
             _run(sys.executable, "-m", module, str(output), PYTHONPATH=os.pathsep.join(sys.path))
             output.chmod(0o600)
             output.replace(path)
