@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from paribus.readers import Columns, read
+from paribus.readers import read
+from paribus.study.runs import RunsSection
 
 ROUNDS = 3
 RNG = np.random.default_rng(0)
@@ -92,7 +93,7 @@ def events(home: Path, size: int) -> Iterator[Path]:
 def measured(make: Callable[[Path, int], Iterator[Path]], size: int) -> str:
     """Return what reading these files takes, in words; in a process of its own, for its memory."""
     is_long = make is long_table
-    columns = Columns(("loss",), *(("variant", "seed") if is_long else ("", "")), step="step")
+    section = RunsSection(arm="variant" if is_long else "arm", step="step")
     with tempfile.TemporaryDirectory() as home:
         files = list(map(str, make(Path(home), size)))
         n = sum(map(os.path.getsize, files))
@@ -100,7 +101,7 @@ def measured(make: Callable[[Path, int], Iterator[Path]], size: int) -> str:
         taken = []
         for _ in range(ROUNDS):
             began = time.process_time()
-            reading = read(files, columns=columns)
+            reading = read(files, section=section, scores=("loss",))
             taken.append(time.process_time() - began)
             assert reading.runs and not reading.refused, reading.counts
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

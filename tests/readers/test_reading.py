@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.readers import Columns, read
+from paribus.readers import read
 
 from .excerpts import MODDED, MODDED_EMA, NANOGPT, TRAINER_STATE
 
@@ -50,7 +50,7 @@ def test_a_folder(logs):
 
 
 def test_tables_of_a_folder_are_read_where_columns_are_named(logs):
-    reading = read(logs, columns=Columns(scores=("y",)))
+    reading = read(logs, scores=("y",))
     assert [run.scores for run in reading.runs if run.reader == "table"] == [{"y": 2.0}]
 
 
@@ -59,7 +59,7 @@ def test_packed_files_are_read(pack, tmp_path):
     suffix = {gzip: "gz", bz2: "bz2", lzma: "xz"}[pack]
     (tmp_path / f"log.txt.{suffix}").write_bytes(pack.compress(MODDED))
     (tmp_path / f"t.csv.{suffix}").write_bytes(pack.compress(b"arm,loss\na,1\nb,2\n"))
-    reading = read(tmp_path, columns=Columns(("loss",), "arm"))
+    reading = read(tmp_path, scores=("loss",))
     assert [run.reader for run in reading.runs] == ["modded-nanogpt"] * 2 + ["table"] * 2
     (tmp_path / f"bad.csv.{suffix}").write_bytes(b"no such thing")
     assert "cannot" in read(tmp_path / f"bad.csv.{suffix}").refused[0][1]

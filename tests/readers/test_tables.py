@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -11,14 +12,17 @@ import pytest
 
 import paribus
 from paribus.errors import ParibusError
-from paribus.readers import Columns, Run, read, runs_of
+from paribus.readers import Run, read, runs_of
+from paribus.study.runs import RunsSection
 
 from ..tools import refused
 
 
-def table(folder: Path, text: str, name: str = "runs.csv", **columns: object) -> list[Run]:
+def table(
+    folder: Path, text: str, name: str = "runs.csv", scores: tuple[str, ...] = (), **columns: Any
+) -> list[Run]:
     (folder / name).write_text(text)
-    reading = read(folder / name, columns=Columns(**columns))
+    reading = read(folder / name, section=RunsSection(**columns), scores=scores)
     if reading.refused:
         raise ParibusError(reading.refused[0][1])
     return reading.runs
@@ -78,10 +82,10 @@ def test_parquet_and_a_frame(tmp_path):
     # Of integers with a gap pandas makes floats: seed 1 is 1 all the same.
     frame = pd.DataFrame({"a": ["x", "x", "y"], "s": [1, 2, None], "v": [1.5, 2.5, 3.5]})
     frame.to_parquet(tmp_path / "t.parquet")
-    columns = Columns(scores=("v",), arm="a", seed="s")
+    section = RunsSection(arm="a", seed="s")
     for found in (
-        read(tmp_path / "t.parquet", columns=columns).runs,
-        runs_of(pa.table(frame), columns, "the frame"),
+        read(tmp_path / "t.parquet", section=section, scores=("v",)).runs,
+        runs_of(pa.table(frame), section, ("v",), "the frame"),
     ):
         assert [run.scores["v"] for run in found] == [1.5, 2.5, 3.5]
         assert found[0].facts == {"arm": "x", "seed": 1}
@@ -98,10 +102,10 @@ def test_a_run_over_many_batches():
             "even": [at % 2 for at in range(count)],
         }
     )
-    columns = Columns(scores=("loss",), seed="seed", step="step")
+    section = RunsSection(step="step")
     for size in (64, count):
         batches = whole.to_batches(max_chunksize=size)
-        found = runs_of(pa.Table.from_batches(batches), columns, "t")
+        found = runs_of(pa.Table.from_batches(batches), section, ("loss",), "t")
         assert [len(run.curves["loss"]) for run in found] == [334, 333, 333]
         assert found[0].facts == {"seed": 0, "steps": 999, "host": "h"}
 
@@ -109,7 +113,6 @@ def test_a_run_over_many_batches():
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({}, "column"),
         ({"scores": ("los",)}, "'loss'"),
         ({"scores": ("variant",)}, "row 1: 'base'"),
         ({"metric": "variant", "value": "loss", "seed": "rate"}, "two rows"),
@@ -136,7 +139,7 @@ FULL = "arm,loss\na,3.2512\nb,3.2534\na,3.2578\n"
 @pytest.mark.parametrize("at", range(1, len("a,3.2578\n") + 1))
 def test_a_last_line_that_is_cut_is_no_value(at, tmp_path):
     (tmp_path / "runs.csv").write_text(FULL[:-at] or FULL)
-    reading = read(tmp_path / "runs.csv", columns=Columns(("loss",), "arm"))
+    reading = read(tmp_path / "runs.csv", scores=("loss",))
     values = [run.scores["loss"] for run in reading.runs]
     is_whole = at == 1  # without its end alone
     assert values == ([3.2512, 3.2534, 3.2578] if is_whole else [3.2512, 3.2534])
@@ -147,26 +150,26 @@ def test_a_last_line_that_is_cut_is_no_value(at, tmp_path):
 
 def test_json_lines_that_are_cut(tmp_path):
     (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"loss": 2}\n{"lo')
-    reading = read(tmp_path / "runs.jsonl", columns=Columns(("loss",)))
+    reading = read(tmp_path / "runs.jsonl", scores=("loss",))
     assert [run.scores["loss"] for run in reading.runs] == [1, 2] and "cut" in reading.notes[0]
     (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"lo\n')
-    assert read(tmp_path / "runs.jsonl", columns=Columns(("loss",))).refused
+    assert read(tmp_path / "runs.jsonl", scores=("loss",)).refused
 
 
 def test_a_list_of_objects_is_a_table(tmp_path):
     frame = pd.DataFrame({"arm": ["a", "a", "b"], "loss": [1.0, 2.0, math.nan]})
     file = tmp_path / "runs.json"
     frame.to_json(file, orient="records")
-    (one, two, three) = read(str(file), columns=Columns(("loss",), "arm")).runs
+    (one, two, three) = read(str(file), scores=("loss",)).runs
     assert (one.scores["loss"], two.scores["loss"], three.scores) == (1.0, 2.0, {})
     file.write_text('[{"arm": "a", "loss": 1}, 3]')
-    reading = read(str(file), columns=Columns(("loss",), "arm"))
+    reading = read(str(file), scores=("loss",))
     assert "row 2" in reading.refused[0][1]
 
 
 def test_values_within_values_have_names_with_points(tmp_path):
     (tmp_path / "runs.jsonl").write_text('{"eval": {"loss": 1, "top": {"k": 2}}, "lr": {}}\n')
-    (run,) = read(tmp_path / "runs.jsonl", columns=Columns(("eval.loss", "eval.top.k"))).runs
+    (run,) = read(tmp_path / "runs.jsonl", scores=("eval.loss", "eval.top.k")).runs
     assert run.scores == {"eval.loss": 1, "eval.top.k": 2}
 
 

@@ -151,7 +151,7 @@ def _against_bar(
     if answer.json:
         print_json(stamped({"bar": {"score": score} | against}))
     else:
-        show(*describe_bar(score, against), *(finding.text for finding in selection.findings))
+        show(*describe_bar(score, against), *(text for _, text in selection.findings))
     return WORDS[against["word"]].exit_code if answer.exit_verdict else 0
 
 

@@ -12,9 +12,9 @@ reader is named by its import path:
                 yield Run(scores={"loss": float(line[5:])})
 """
 
-from paribus.readers.port import Columns, Reader, Run, Source, reader
+from paribus.readers.port import Reader, Run, Source, reader
 from paribus.readers.read import Reading, read, shipped_readers
 from paribus.readers.tables import runs_of
 
-__all__ = ["Columns", "Reader", "Reading", "Run", "Source", "read", "reader", "runs_of"]
+__all__ = ["Reader", "Reading", "Run", "Source", "read", "reader", "runs_of"]
 __all__ += ["shipped_readers"]

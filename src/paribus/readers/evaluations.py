@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import zipfile
 from collections.abc import Iterator
@@ -15,9 +16,7 @@ from paribus.readers.port import (
     SkippedError,
     Source,
     as_dict,
-    as_float,
     is_number,
-    mean,
     reader,
     seed_in,
 )
@@ -47,12 +46,11 @@ def lm_eval(source: Source) -> Iterator[Run]:
 
     An item is named by doc_id and doc_hash, so that only the same document pairs with itself.
     """
-    content, results = source.json_part("results", dict)
-    run = Run()
-    for task, metrics in results.items():
+    run, content = Run(), as_dict(source.json())
+    for task, metrics in as_dict(content.get("results")).items():
         for key, value in as_dict(metrics).items():
             if is_number(value) and "stderr" not in key and key != "sample_len":
-                run.scores[_score(task, *key.split(",", 1))] = as_float(value)
+                run.scores[_score(task, *key.split(",", 1))] = float(value)
     config = as_dict(content.get("config"))
     run.state(
         arm=content.get("model_name") or config.get("model_args"),
@@ -100,7 +98,7 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
                     raise ParibusError(
                         f"{where}: document {item} is there twice; remove one of them"
                     )
-                values[item] = as_float(sample[metric])
+                values[item] = float(sample[metric])
 
 
 @reader(
@@ -120,14 +118,14 @@ def lm_eval_samples(source: Source) -> Iterator[Run]:
 )
 def lighteval(source: Source) -> Iterator[Run]:
     """Yield the run: a score for each task and metric; the row `all` averages the others."""
-    content, results = source.json_part("results", dict)
-    run, general = Run(), as_dict(content.get("config_general"))
-    for task, metrics in results.items():
+    run, content = Run(), as_dict(source.json())
+    general = as_dict(content.get("config_general"))
+    for task, metrics in as_dict(content.get("results")).items():
         if task == "all":
             continue
         for name, value in as_dict(metrics).items():
             if is_number(value) and not name.endswith("_stderr"):
-                run.scores[f"{task}/{name}"] = as_float(value)
+                run.scores[f"{task}/{name}"] = float(value)
         if (shots := task.rpartition(":")[2]).isdecimal():
             run.facts[f"n_shot/{task}"] = float(shots)
     run.state(arm=general.get("model_name"), limit=general.get("max_samples"))
@@ -147,7 +145,7 @@ def openai_evals(source: Source) -> Iterator[Run]:
     for _, record in source.objects():
         for name, value in as_dict(record.get("final_report")).items():
             if is_number(value):
-                run.scores[f"final_report.{name}"] = as_float(value)
+                run.scores[f"final_report.{name}"] = float(value)
         correct = as_dict(record.get("data")).get("correct")
         if isinstance(correct, bool):
             items = run.items.setdefault("final_report.accuracy", {})
@@ -172,24 +170,20 @@ def inspect_ai(source: Source) -> Iterator[Run]:
 
     Raises ParibusError for an evaluation that did not end.
     """
-    try:
-        with zipfile.ZipFile(regular_path(source.path, RECORD_BYTES)) as archive:
-            header, summaries = (_member(archive, name) for name in ("header", "summaries"))
-    except (zipfile.BadZipFile, KeyError, OSError, ValueError, RuntimeError) as error:
-        raise ParibusError(f"{source.path} is damaged: {error}", code="unreadable") from None
-    header = as_dict(header)
+    with zipfile.ZipFile(regular_path(source.path, RECORD_BYTES)) as archive:
+        header, summaries = (_member(archive, name) for name in ("header", "summaries"))
     if header.get("status") != "success":
         why = f"{source.path}: the evaluation is {header.get('status')}; run it to its end"
         raise ParibusError(why, code="unfinished")
     run, about = Run(), as_dict(header.get("eval"))
-    for scorer in as_dict(header.get("results")).get("scores") or ():
-        scored_by = as_dict(scorer).get("name")
+    for scorer in header["results"]["scores"]:
+        scored_by = scorer["name"]
         items = _inspect_items(summaries, scored_by)
-        for name, metric in as_dict(as_dict(scorer).get("metrics")).items():
-            value = as_dict(metric).get("value")
+        for name, metric in scorer["metrics"].items():
+            value = metric["value"]
             if is_number(value) and "stderr" not in name:
                 score = f"{scored_by}/{name}"
-                run.scores[score] = as_float(value)
+                run.scores[score] = float(value)
                 if items:
                     run.items[score] = dict(items)
     config, model = as_dict(about.get("config")), about.get("model")
@@ -208,11 +202,11 @@ def _member(archive: zipfile.ZipFile, name: str) -> Any:
     return json.loads(archive.read(info[-1]))
 
 
-def _inspect_items(summaries: Any, scorer: Any) -> dict[str, float]:
+def _inspect_items(summaries: Any, scorer: str) -> dict[str, float]:
     values: dict[str, list[float]] = {}
-    for sample in summaries if isinstance(summaries, list) else ():
-        value = as_dict(as_dict(as_dict(sample).get("scores")).get(scorer)).get("value")
+    for sample in summaries:
+        value = as_dict(as_dict(sample.get("scores")).get(scorer)).get("value")
         number = GRADES.get(value) if isinstance(value, str) else value
         if is_number(number):
-            values.setdefault(str(as_dict(sample).get("id")), []).append(as_float(number))
-    return {item: mean(own) for item, own in values.items()}
+            values.setdefault(str(sample.get("id")), []).append(float(number))
+    return {item: math.fsum(own) / len(own) for item, own in values.items()}

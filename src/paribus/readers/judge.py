@@ -19,12 +19,11 @@ from paribus.errors import ParibusError, nearest
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, p_value, plural, some
-from paribus.readers.port import Columns, Run, cell_text
+from paribus.readers.port import Run, cell_text
 from paribus.readers.read import Reading
 from paribus.readers.runs import judge_runs, spent_by
 from paribus.readers.select import (
     Selection,
-    columns_of,
     group_by_arm,
     read_runs,
     score_of,
@@ -39,20 +38,17 @@ from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
 
 BASELINES = ("baseline", "base", "control", "plain", "vanilla", "default")
-# Words that turn what another word of a name says, or make another quantity of it; ask then.
-TURNED = re.compile(
-    r"(?<![a-z])(?:neg(?:ative|ated)?|inv(?:erse)?|improve(?:d|ment)?|gain|change|delta|diff|err"
-    r"|stderr|std|se|to|time|gap|reduc(?:ed|tion)|saved|free|var|variance|resistance|degradation"
-    r"|violation|spread|range)(?![a-z])"
-)
-_PART = r"(?<![a-z])(?:val|valid|validation|train|training|eval|test|dev)?"
-LOWER = re.compile(
-    _PART + r"(?:loss(?:es)?|bpb|bpc|perplexity|ppl|errors?|nll|wer|cross_?entropy|drop|regret"
-    r"|forgetting)(?![a-z])"
-)
-HIGHER = re.compile(
-    _PART + r"(?:acc|accuracy|accuracies|f1|bleu|rouge|rewards?|exact_match|pass@|core)(?![a-z])"
-)
+# Words of a name that say which direction is better: the last of them, as of accuracy_drop the drop
+# is meant, and of lossless_acc the accuracy.
+LOWER = {"loss", "losses", "bpb", "bpc", "perplexity", "ppl", "error", "errors", "nll", "wer"}
+LOWER |= {"entropy", "crossentropy", "drop", "regret", "forgetting", "valloss", "trainloss"}
+HIGHER = {"acc", "accuracy", "accuracies", "f1", "bleu", "rouge", "reward", "rewards", "match"}
+HIGHER |= {"pass", "core", "valacc", "trainacc"}
+# Words that turn what another word says, or make another quantity of it; ask then.
+TURNED = {"neg", "negative", "negated", "inv", "inverse", "improve", "improved", "improvement"}
+TURNED |= {"gain", "change", "delta", "diff", "err", "stderr", "std", "se", "to", "time", "gap"}
+TURNED |= {"reduced", "reduction", "saved", "free", "var", "variance", "resistance", "spread"}
+TURNED |= {"degradation", "violation", "range"}
 MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 
@@ -225,7 +221,7 @@ def read_data(
     if all(isinstance(path, str | os.PathLike) for path in listed):
         reading = read_runs(map(os.fspath, listed), stated, scores, reader)
     else:
-        reading = Reading(runs=_table_runs(data, columns_of(stated, scores)))
+        reading = Reading(runs=_table_runs(data, stated, scores))
     if not reading.runs:
         reasons = [why for _, why in reading.refused]
         reasons += [f"{path}: {why}" for path, why in reading.skipped]
@@ -234,7 +230,7 @@ def read_data(
     return reading, stated, group_by_arm(reading.runs, stated)
 
 
-def _table_runs(data: Any, columns: Columns) -> list[Run]:
+def _table_runs(data: Any, section: RunsSection, scores: Sequence[str]) -> list[Run]:
     """Return the runs of a table of pandas, polars or Arrow, or of a dict of columns.
 
     Raises ParibusError where it is not a table.
@@ -253,7 +249,7 @@ def _table_runs(data: Any, columns: Columns) -> list[Run]:
             "expected a table of pandas, polars or Arrow, a dict of columns, or paths; got "
             f"{type(data).__name__}: {str(error).splitlines()[0]}"
         ) from None
-    return runs_of(table, columns, "the table")
+    return runs_of(table, section, scores, "the table")
 
 
 def default_score(runs: Sequence[Run]) -> str:
@@ -291,7 +287,7 @@ def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
     if nameless := by_label.get(""):
         run = nameless[0]
         raise ParibusError(
-            f"nothing called '{arm}' names the arm of {run.name}: {nearest(arm, run.facts)}; say "
+            f"nothing called '{arm}' names the arm of {run.source}: {nearest(arm, run.facts)}; say "
             f"what does {ways}",
             code="ambiguous",
         )
@@ -340,14 +336,12 @@ def direction(score: str) -> Better:
     not say it."""
     if score.endswith(TO_TARGET):
         return "lower"
-    # Of accuracy_drop the drop is meant, and of lossless_acc the accuracy: the last word.
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", score).casefold()
     name = re.split(r"(?<![a-z])per(?![a-z])", name)[0]  # of loss_per_token the loss is meant
-    low, high = (
-        max((m.end() for m in words.finditer(name)), default=0) for words in (LOWER, HIGHER)
-    )
-    if low != high and not TURNED.search(name):
-        return "lower" if low > high else "higher"
+    words = re.findall(r"[a-z]+\d?", name)
+    telling = [word for word in words if word in LOWER | HIGHER]
+    if telling and not TURNED & {*words}:
+        return "lower" if telling[-1] in LOWER else "higher"
     raise ParibusError(
         f"whether less or more of '{score}' is better is not known; say --better lower or higher, "
         "of several scores once for each, in their order",

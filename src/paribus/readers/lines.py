@@ -19,14 +19,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.readers.port import Reader, Run, Source, Value, as_number, reader
+from paribus.readers.port import Reader, Run, Source, Value, as_number
 from paribus.untrusted_io import MIB, STUDY_BYTES, parse_toml, read_text
 
 FORMS = Path(__file__).parent / "forms"
@@ -34,6 +35,8 @@ NUMBER = r"[-+.\w]+(?=[\s|;\]})'\x22]|,(?!\d))"
 FACTS = {"planned_steps", "seed"}
 UNITS = {"ms": 1e-3, "min": 60.0}
 COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
+MOST_SOURCE = 16 * MIB
+DIGEST = 12  # characters of it that name an arm
 
 
 class Line(BaseModel):
@@ -70,6 +73,8 @@ class Form(BaseModel):
         rename: by the name in the log, the name of a metric.
         ignore: names of pairs that are no metrics.
         stages: whether a file holds the stages of a run, which are numbered as the fact `stage`.
+        program_until: an expression of the line that ends the program with which a file begins. Its
+            digest is a fact, and tells the arms of a folder apart.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -83,19 +88,16 @@ class Form(BaseModel):
     rename: dict[str, str] = {}
     ignore: tuple[str, ...] = ()
     stages: bool = False
+    program_until: str = ""
 
 
 def load_form(path: Path) -> Form:
     """Return the form that a file declares. Raises ParibusError."""
     table = parse_toml(read_text(path, STUDY_BYTES), str(path))
     try:
-        form = Form.model_validate(table, strict=False)
-        _compile(form)
+        return Form.model_validate(table, strict=False)
     except ValidationError as error:
         raise ParibusError(f"{path}: {explain(error, Form)}") from None
-    except re.error as error:
-        raise ParibusError(f"{path}: {error.pattern!r} is not a pattern: {error}") from None
-    return form
 
 
 def make_reader(form: Form) -> Reader:
@@ -112,36 +114,38 @@ def make_reader(form: Form) -> Reader:
     return Reader(form.name, read, form.about, detects, form.score)
 
 
+@cache
 def _pattern(text: str) -> re.Pattern[bytes]:
     return re.compile(text.replace("NUMBER", NUMBER).encode(), re.MULTILINE)
 
 
-def _compile(form: Form) -> tuple[re.Pattern[bytes], list[tuple[Any, dict[str, Any]]]]:
-    """Return one expression of all lines, whose groups begin with the number of the line, and the
-    expressions of pairs and fields of each."""
-    patterns, inside = [], []
+def _compile(form: Form) -> tuple[re.Pattern[bytes], dict[int, tuple[Line, dict[int, str]]]]:
+    """Return one expression of all lines; and by the number of the group around each kind of line,
+    what it is, and the names of its own groups by their numbers."""
+    patterns = []
     for place, line in enumerate(form.line):
         pattern = line.pattern + (r"[^\n]*\n?" if line.pairs or line.fields else "")
         named = re.sub(r"\(\?P<(\w+)>", rf"(?P<_{place}_\1>", pattern)
         patterns.append(f"(?P<_{place}_>{named})")
-        fields = {name: _pattern(expression) for name, expression in line.fields.items()}
-        inside.append((_pattern(line.pairs or r"(?!)()()"), fields))
-    return _pattern("|".join(patterns)), inside
+    whole = _pattern("|".join(patterns))
+    kinds = {whole.groupindex[f"_{place}_"]: (line, {}) for place, line in enumerate(form.line)}
+    for name, number in whole.groupindex.items():
+        _, place, own = name.split("_", 2)
+        if own:
+            kinds[whole.groupindex[f"_{place}_"]][1][number] = own
+    return whole, kinds
 
 
 def read_lines(form: Form, source: Source) -> Iterator[Run]:
     """Yield the runs of a log: a step that goes back to the first begins another."""
-    pattern, inside = _compile(form)
+    pattern, kinds = _compile(form)
     run, first, last, stage = Run(), None, None, 1
-    known: dict[str, Value] = {}  # facts of the runs from here on
+    known = _read_program(form, source)  # facts of the runs from here on
     for piece in source.pieces():
         text = COLOURS.sub(b"", piece) if b"\x1b" in piece else piece
         for match in pattern.finditer(text):
-            groups = {name: value for name, value in match.groupdict().items() if value is not None}
-            place = int(next(iter(groups)).split("_")[1])
-            named = {name.split("_", 2)[2]: value for name, value in groups.items()}
-            del named[""]
-            line, (pairs, fields) = form.line[place], inside[place]
+            line, groups = kinds[match.lastindex or 0]  # the outer group is closed last
+            named = {name: match[n] for n, name in groups.items() if match[n] is not None}
             if line.fact:
                 facts = known if line.fact == "next" else run.facts
                 for name, value in named.items():
@@ -155,13 +159,11 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
                     stage += 1
                     run, first = Run(), None
                 first, last = step if first is None else first, step
-            run.facts |= known | ({"stage": float(stage)} if form.stages else {})
-            named |= {_text(name): value for name, value in pairs.findall(match[0])}
-            for name, field in fields.items():
-                if inner := field.search(match[0]):
-                    named[name] = inner[1]
-                elif name in line.nan_if_missing:
-                    named[name] = b"nan"
+            run.facts |= known
+            if form.stages:
+                run.facts["stage"] = float(stage)
+            if line.pairs or line.fields:
+                named |= _find_inside(line, match[0])
             for name, value in named.items():
                 spelt, number = _in_seconds(name, value)
                 spelt = form.rename.get(spelt, spelt)
@@ -179,6 +181,18 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
         yield run
 
 
+def _find_inside(line: Line, text: bytes) -> dict[str, bytes]:
+    """Return the metrics that expressions find within a line."""
+    pairs = _pattern(line.pairs).findall(text) if line.pairs else ()
+    found = {_text(name): value for name, value in pairs}
+    for name, expression in line.fields.items():
+        if inner := _pattern(expression).search(text):
+            found[name] = inner[1]
+        elif name in line.nan_if_missing:
+            found[name] = b"nan"
+    return found
+
+
 def _text(content: bytes) -> str:
     return content.decode("utf-8", "replace").strip()
 
@@ -186,67 +200,24 @@ def _text(content: bytes) -> str:
 def _in_seconds(name: str, text: bytes) -> tuple[str, float | None]:
     """Return a metric's name without its unit, and its value in seconds; None if not a number."""
     spelt, _, unit = name.partition("__")
-    number = as_number(text.strip().replace(b",", b""))
+    number = as_number(text.replace(b",", b""))
     return spelt, None if number is None else number * UNITS.get(unit, 1.0)
 
 
-# Logs of modded-nanogpt: the source, a line of `=`, the environment, then lines by step:
-# step:3300/3300 val_loss:3.27744 train_time:480.362s step_avg:143.75ms
-# The digest of the source tells the arms of a folder apart, as a log holds the program that wrote
-# it. Standard output, without the source, is read as well, and counted once with its log.
-BAR = re.compile(rb"^={20,}\r?\n", re.MULTILINE)
-LOGGED = re.compile(rb"step:\d+/\d+ (val|train)_")
-# Bits per byte beside the loss: a log of parameter-golf, whose final result has no step.
-BITS = re.compile(rb"step:\d+/\d+ val_loss:\S+ val_bpb:")
-PYTORCH = re.compile(rb"PyTorch (?:version )?([0-9][\w.+]*)")
-DEVICE = re.compile(rb"((?:NVIDIA|AMD) (?:GeForce |RTX )?[A-Z]+[0-9]+[\w -]*?)(?= {2}| *\|| with )")
-MOST_SOURCE = 16 * MIB
-DIGEST = 12  # characters of it that name an arm
-TIME = r"train_time:(?:(?P<train_seconds__ms>[.\d]+)ms|(?P<train_seconds>[.\d]+)s)"
-MODDED = Form(
-    name="modded-nanogpt",
-    about="logs with their source and lines of step:N/M val_loss:X train_time:T",
-    recognise="",
-    line=(
-        Line(
-            pattern=rf"step:(?P<step>\d{{1,12}})/(?P<planned_steps>\d{{1,12}}) (?=val_)"
-            rf"(?:[^\n]*?{TIME})?",
-            pairs=r"(?P<name>val_\w+):(?P<value>NUMBER)",
-        ),
-    ),
-)
-
-
-@reader(
-    MODDED.name,
-    says=MODDED.about,
-    detects=lambda source: source.has(LOGGED) and not source.has(BITS),
-    score=("val_loss",),
-)
-def modded_nanogpt(source: Source) -> Iterator[Run]:
-    """Yield the trials of a log, in the order of the file."""
-    facts = _read_beginning(source)
-    for run in read_lines(MODDED, source):
-        run.facts |= facts
-        yield run
-
-
-def _read_beginning(source: Source) -> dict[str, Value]:
-    """Return facts of the source and of the environment, which stand before the first step."""
-    text = b""
-    for piece in source.pieces():
-        text += piece
-        if len(text) > MOST_SOURCE or LOGGED.search(piece):
-            break
-    text = BAR.sub(b"", text, count=1) if text.startswith(b"=" * 20) else text
-    bar = BAR.search(text)
-    if bar is None:
+def _read_program(form: Form, source: Source) -> dict[str, Value]:
+    """Return the digest of the program that stands before the first step, as facts."""
+    if not form.program_until:
         return {}
-    facts: dict[str, Value] = {}
-    if program := text[: bar.start()].replace(b"\r\n", b"\n").strip():
-        digest = hashlib.sha256(program).hexdigest()
-        facts |= {"source_digest": digest, "arm": digest[:DIGEST]}
-    for name, pattern in (("pytorch", PYTORCH), ("device", DEVICE)):
-        if match := pattern.search(text, bar.end()):
-            facts[name] = match[1].decode("ascii", "replace").strip()
-    return facts
+    first_step, end, content = _pattern(form.line[0].pattern), _pattern(form.program_until), b""
+    for piece in source.pieces():
+        content += piece
+        if len(content) > MOST_SOURCE or first_step.search(piece):
+            break
+    if leading := end.match(content):
+        content = content[leading.end() :]
+    program, *rest = end.split(content, 1)
+    program = program.replace(b"\r\n", b"\n").strip()
+    if not rest or not program or first_step.search(program):
+        return {}
+    digest = hashlib.sha256(program).hexdigest()
+    return {"source_digest": digest, "arm": digest[:DIGEST]}

@@ -9,7 +9,7 @@ import lzma
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +18,14 @@ from typing import Any, BinaryIO, TypeGuard
 import numpy as np
 
 from paribus.errors import ParibusError
+from paribus.study.runs import RunsSection
 from paribus.untrusted_io import LOG_BYTES, MIB, RECORD_BYTES, open_regular, parse_json
 
 PIECE_BYTES = 1 * MIB
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
 NOT_FINISHED = "unfinished"
+FROM_PATH = ("folder", "name")  # of a file, which may name the arm
 UNPACK: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 GRADIENT_NORM = re.compile(r"(?:.*[/_.])?grad(?:ient)?_?norm", re.IGNORECASE)
 Value = str | float  # of a fact
@@ -45,10 +47,11 @@ class Run:
             it, such as running), "cut" (where the file ends in the middle of something).
         reader: the name of the reader.
         decides: the score by which such runs are judged where none is named.
-        path: the file that it is of.
+        path: the file that it is of; empty for a row of a table in memory.
+        is_row: whether it is of a table, where an empty cell is a missing score.
     """
 
-    source: str = ""
+    source: str = "a row"
     scores: dict[str, float] = field(default_factory=dict)
     curves: dict[str, Any] = field(default_factory=dict)
     items: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -56,6 +59,7 @@ class Run:
     reader: str = ""
     decides: str = ""
     path: str = ""
+    is_row: bool = False
 
     def at(self, score: str, step: float) -> float | None:
         """Return the value of a score at exactly that step; None where none was logged.
@@ -66,11 +70,6 @@ class Run:
         values = curve[curve[:, 0] == step, 1]
         return float(values[-1]) if len(values) else None
 
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return self.source or "a row"
-
     def log(self, name: str, step: float, value: float) -> None:
         """Add a point to the curve of a score."""
         self.curves.setdefault(name, []).append((step, value))
@@ -79,7 +78,7 @@ class Run:
         """Add the facts that are texts or numbers; others say nothing."""
         for name, value in facts.items():
             if is_number(value):
-                self.facts[name] = as_float(value)
+                self.facts[name] = float(value)
             elif isinstance(value, str) and value:
                 self.facts[name] = value
 
@@ -104,52 +103,26 @@ class Run:
             steps = self.facts.get("steps", -math.inf)
             self.facts["steps"] = max(float(steps), float(curve[:, 0].max()))
         for name, items in list(self.items.items()):
-            value = mean(items.values())
-            if name not in self.scores:
-                self.scores[name] = value
-            elif abs(value - self.scores[name]) > 1e-9:
+            value = math.fsum(items.values()) / len(items)
+            if abs(self.scores.setdefault(name, value) - value) > 1e-9:
                 del self.items[name]  # the score is not their mean
         self.curves = curves
         if "train_seconds" in self.curves:
             self.facts.setdefault("train_seconds", self.scores.pop("train_seconds"))
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The meaning of a table's columns, as the caller states it.
-
-    Attributes:
-        scores: columns of values: one or several in a wide table. Empty: see `metric`.
-        arm, seed: columns that tell runs apart; those of the default names may be missing.
-        step: the column of steps, where a run has several rows: a curve.
-        item: the column of items, such as document identifiers.
-        metric, value: of a long table, the columns of the score's name and of its value.
-    """
-
-    scores: tuple[str, ...] = ()
-    arm: str = "arm"
-    seed: str = "seed"
-    step: str = ""
-    item: str = ""
-    metric: str = ""
-    value: str = ""
-
-    @property
-    def meant(self) -> set[str]:
-        """All columns that mean something."""
-        rows = (self.arm, self.seed, self.step, self.item, self.metric, self.value)
-        return {*rows, *self.scores} - {""}
-
-
 class Source:
     """A file that is read: its name, its first and last bytes, and its content in pieces; of one
     that is packed by gzip, bzip2 or xz as it was before.
 
-    Whatever is wrong with the file is a ParibusError, of one line.
+    `section` and `scores` say what the columns of tables mean. Whatever is wrong with the file is a
+    ParibusError, of one line.
     """
 
-    def __init__(self, path: str, columns: Columns | None = None) -> None:
-        self.path, self.columns = path, columns or Columns()
+    def __init__(
+        self, path: str, section: RunsSection | None = None, scores: Sequence[str] = ()
+    ) -> None:
+        self.path, self.section, self.scores = path, section or RunsSection(), tuple(scores)
         self.notes: list[str] = []  # what a reader says of the file besides its runs
         self.is_cut = False  # once its content was read, whether its last line had no end
         self.unpack = UNPACK.get(Path(path).suffix.lower())
@@ -201,8 +174,8 @@ class Source:
         for piece in self.pieces():
             yield from piece.splitlines(keepends=True)
 
-    def objects(self) -> Iterator[tuple[str, Any]]:
-        """Yield the value of each line of JSON, with the place that errors name; of a last line
+    def objects(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the object of each line of JSON, with the place that errors name; of a last line
         that is cut none. Raises ParibusError."""
         for number, line in enumerate(self.lines(), start=1):
             if not line.strip():
@@ -226,15 +199,6 @@ class Source:
         if len(content) > RECORD_BYTES:
             raise ParibusError(f"{self.path} must have at most {RECORD_BYTES:,} bytes")
         return read_json(content, self.path)
-
-    def json_part(self, name: str, kind: type) -> tuple[dict[str, Any], Any]:
-        """Return the object of a JSON file and its part `name`. Raises ParibusError where that is
-        not of `kind`."""
-        content = self.json()
-        part = as_dict(content).get(name)
-        if not isinstance(part, kind):
-            raise ParibusError(f"{self.path} has no valid '{name}'; the file may be cut off")
-        return content, part
 
 
 def read_json(content: bytes, where: str) -> Any:
@@ -306,14 +270,6 @@ def is_number(value: Any) -> TypeGuard[float]:
     return type(value) is float or type(value) is int
 
 
-def as_float(value: float) -> float:
-    """Return a number of a JSON file, which may be an integer of any length."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
 def as_dict(value: Any) -> dict[str, Any]:
     """Return the object of a JSON file; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
@@ -324,9 +280,3 @@ def cell_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return "" if value is None else str(value)
-
-
-def mean(values: Iterable[float]) -> float:
-    """Return the mean, exactly summed; NaN of none."""
-    numbers = list(values)
-    return math.fsum(numbers) / len(numbers) if numbers else math.nan

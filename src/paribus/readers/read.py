@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,8 +14,9 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest
 from paribus.readers import evaluations, lines, tables, tensorboard, trackers
-from paribus.readers.port import Columns, Reader, Run, SkippedError, Source, seed_in
+from paribus.readers.port import Reader, Run, SkippedError, Source, seed_in
 from paribus.study.choices import find_declared
+from paribus.study.runs import RunsSection
 from paribus.untrusted_io import files_below
 
 WORD = "--reader"
@@ -64,22 +65,20 @@ class Reading:
     def count_once(self, arm: Callable[[Run], str]) -> None:
         """Move runs that are copies of another one of the same arm from `runs` to `copies`.
 
-        A copy has equal values at all its steps and does not differ in arm, seed or source:
-        standard output beside the log, an earlier checkpoint of the same run. The longer run stays,
-        and takes the facts that only the other has.
+        A copy has the values of the other one up to its own end and does not differ in arm, seed or
+        source: standard output beside the log, an earlier checkpoint. The longer run takes the
+        facts that only the copy has.
         """
         known: dict[object, Run] = {}  # by what copies have in common
         dropped = set[Run]()
-        for run in self.runs:
+        for run in sorted(self.runs, key=_length, reverse=True):
             keys = [(arm(run), *key) for key in _beginnings(run)]
             twins = [known[key] for key in keys if key in known and _is_copy(known[key], run)]
             if twins:
-                shorter, longer = sorted([run, twins[0]], key=_length)
-                longer.facts = shorter.facts | longer.facts
-                self.copies.append((shorter.source, longer.source))
-                dropped.add(shorter)
-                run = longer
-            known |= dict.fromkeys(keys, run)
+                twins[0].facts = run.facts | twins[0].facts
+                self.copies.append((run.source, twins[0].source))
+                dropped.add(run)
+            known = dict.fromkeys(keys, run) | known
         self.runs = [run for run in self.runs if run not in dropped]
 
 
@@ -99,28 +98,24 @@ def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
         yield os.path.dirname(folder) if has_others else folder, name
 
 
-def _is_copy(first: Run, second: Run) -> bool:
-    """Return whether each curve of one run is the beginning of the other's."""
-    is_timed = all("train_seconds" in run.facts for run in (first, second))
-    if first.items != second.items or (first.path == second.path and not is_timed):
+def _is_copy(longer: Run, run: Run) -> bool:
+    """Return whether each curve of a run is the beginning of the longer one's."""
+    is_timed = all("train_seconds" in each.facts for each in (longer, run))
+    if longer.items != run.items or (longer.path == run.path and not is_timed):
         return False  # trials of one file are runs, whatever their values
-    shared = first.curves.keys() & second.curves.keys()
-    pairs = [(first.curves[name], second.curves[name]) for name in shared]
-    signs = {(len(a) > len(b)) - (len(a) < len(b)) for a, b in pairs} - {0}
     # Of other training times, a program ran twice with equal results.
-    stated = first.facts.keys() & second.facts.keys()
-    stated &= {*IDENTITY} if signs else {*IDENTITY, "train_seconds"}
-    return (
-        len(signs) < 2
-        and all(first.facts[name] == second.facts[name] for name in stated)
-        and all(np.array_equal(a[: len(b)], b[: len(a)], equal_nan=True) for a, b in pairs)
+    names = [*IDENTITY, "train_seconds"] if _length(longer) == _length(run) else IDENTITY
+    stated = longer.facts.keys() & run.facts.keys() & {*names}
+    return all(longer.facts[name] == run.facts[name] for name in stated) and all(
+        np.array_equal(longer.curves[name][: len(run.curves[name])], run.curves[name], True)
+        for name in longer.curves.keys() & run.curves.keys()
     )
 
 
 @cache
 def shipped_readers() -> dict[str, Reader]:
     """Return the readers in this folder and the forms that `forms/` declares, by name."""
-    modules = (evaluations, lines, tables, tensorboard, trackers)
+    modules = (evaluations, tables, tensorboard, trackers)
     readers = [value for module in modules for value in vars(module).values()]
     readers += [lines.make_reader(lines.load_form(p)) for p in sorted(lines.FORMS.glob("*.toml"))]
     return {reader.name: reader for reader in readers if isinstance(reader, Reader)}
@@ -130,7 +125,8 @@ def read(
     paths: Paths,
     reader: str | Reader | None = None,
     *,
-    columns: Columns | None = None,
+    section: RunsSection | None = None,
+    scores: Sequence[str] = (),
     arm: Callable[[Run], str] = lambda run: "",
     needed: bool = True,
 ) -> Reading:
@@ -141,7 +137,7 @@ def read(
 
     `reader` is one that every file is read with: a name, the user's own as `file.py:name`, a form
     that a TOML file declares, or a Reader. Without it each file is recognised by its name and its
-    first and last bytes. `columns` says what the columns of tables mean.
+    first and last bytes. `section` and `scores` say what the columns of tables mean.
 
     Raises ParibusError where there is no such reader and, if files are `needed`, where a path does
     not exist or a pattern matches nothing. A file that cannot be read is refused, and the others
@@ -152,7 +148,7 @@ def read(
     for path, label, is_named in _files(paths, needed=needed):
         reading.files += 1
         try:
-            source = Source(path, columns)
+            source = Source(path, section, scores)
             chosen = forced or _recognise(source, is_named)
             reading.paths.append(path)
             runs = _read_runs(chosen, source)
@@ -185,20 +181,22 @@ def _find_reader(name: str) -> Reader:
 
 
 def _read_runs(chosen: Reader, source: Source) -> list[Run]:
-    """Return the runs of a file with what follows from its path and from their curves."""
+    """Return the runs of a file with what follows from its path and from their curves.
+
+    Raises ParibusError for whatever goes wrong: the file may be damaged, and the reader the user's.
+    """
     try:
         runs = list(chosen.read(source))
+        for run in runs:
+            run.finish()
     except ParibusError:
         raise
-    except Exception as error:  # it may be the user's code
-        if chosen in shipped_readers().values():
-            raise
-        why = f"{source.path}: reader '{chosen.name}' failed: {type(error).__name__}: {error}"
-        raise ParibusError(why, code="own_code") from error
+    except Exception as error:
+        why = f"{source.path} cannot be read as {chosen.name}: {type(error).__name__}: {error}"
+        raise ParibusError(why, code="unreadable") from error
     for number, run in enumerate(runs, start=1):
-        run.source = run.source or (source.path if number == 1 else f"{source.path}#{number}")
+        run.source = source.path if number == 1 else f"{source.path}#{number}"
         run.path, run.reader = source.path, chosen.name
-        run.finish()
         run.decides = run.decides or next((s for s in chosen.score if s in run.scores), "")
         if len(runs) == 1 and (seed := seed_in(source.path)) is not None:
             run.facts.setdefault("seed", seed)
@@ -209,7 +207,7 @@ def _recognise(source: Source, is_named: bool) -> Reader:
     """Return the reader of a file. Raises ParibusError, or SkippedError for one of a folder."""
     known, name = shipped_readers().values(), source.name.lower()
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
-    may_be_table = is_named or source.columns != Columns()
+    may_be_table = is_named or source.scores or source.section != RunsSection()
     is_document = name.endswith(NO_LOGS) and not is_named
     forms = [form for form in known if form.detects(source)] if not is_document else []
     forms = [form for form in forms if not form.general] or (forms if may_be_table else [])
@@ -249,18 +247,18 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
     for label, path in labelled:
         if not label and any(other for other, _ in labelled):
             raise ParibusError(f"'{path}' has no label, and others do; write label={path}")
-        if os.path.isdir(path):
-            files = [(os.fspath(file), False) for file in files_below(Path(path))]
+        if is_folder := os.path.isdir(path):
+            files = [os.fspath(file) for file in files_below(Path(path))]
         elif os.path.lexists(path):
-            files = [(path, True)]
+            files = [path]
         else:
             matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
-            files = [(match, True) for match in matches if not os.path.isdir(match)]
+            files = [match for match in matches if not os.path.isdir(match)]
             if needed and not matches:
                 raise ParibusError(
                     f"{path} does not exist, or matches nothing; correct it", code="missing"
                 )
-        for file, is_named in files:
+        for file in files:
             real = os.path.realpath(file)
             if (earlier := seen.get(real, label)) != label:
                 raise ParibusError(
@@ -269,4 +267,4 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
                 )
             if real not in seen:
                 seen[real] = label
-                yield file, label, is_named
+                yield file, label, not is_folder

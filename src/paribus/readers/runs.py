@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from paribus.errors import ParibusError
-from paribus.numbers import plural, some
-from paribus.readers.facts import Finding, check_values
+from paribus.numbers import plural
+from paribus.readers.facts import check_values
 from paribus.readers.port import Run
 from paribus.readers.read import Reading, files_at
 from paribus.readers.select import (
@@ -25,14 +27,15 @@ from paribus.readers.select import (
     seed_of,
     select_runs,
 )
-from paribus.results import Results, ResultsFolder, extended, judged_files, load_results
+from paribus.results import Results, ResultsFolder, TrialFolder, extended, load_results
 from paribus.results.curves import LossCurve
-from paribus.results.judged_files import digests, known_before, name_of
+from paribus.results.formats import COLUMNS, column
+from paribus.results.judged_files import changed, digests, known_before, name_of
 from paribus.results.records import RunsRecord
 from paribus.results.registration import FILES, read_registration
-from paribus.results.store import RUNS
+from paribus.results.store import RUNS, root_digest
 from paribus.runs.queue import Missing
-from paribus.runs.records import find_trainer
+from paribus.runs.records import fill_folder, find_trainer, trainer_records
 from paribus.runs.run import results_folder
 from paribus.runs.runners import TrainerRunner
 from paribus.study import Study
@@ -46,23 +49,14 @@ SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 
 class Runs:
     """Find the runs of a study in the files that it names, or in a `reading` and a `selection` that
-    were made.
-
-    With `is_kept` the results are read again some day, and digests say whether files changed.
-    """
+    were made."""
 
     def __init__(
-        self,
-        results: Path,
-        *,
-        reading: Reading | None = None,
-        selection: Selection | None = None,
-        is_kept: bool = True,
+        self, results: Path, *, reading: Reading | None = None, selection: Selection | None = None
     ) -> None:
-        self.home, self.reading, self.is_kept = results, reading, is_kept
-        self.selection = selection
-        self.has_run, self.excluded = False, dict[str, int]()
-        self._added: set[str] | None = None  # files with runs of a second stage
+        self.home, self.reading, self.selection = results, reading, selection
+        self.excluded = dict[str, int]()
+        self.judged = set[str]()  # files with runs that are recorded now
 
     def declare(self, study: Study) -> Declaration:
         """Return the scores of the study."""
@@ -79,15 +73,18 @@ class Runs:
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Yield the record of each trial. Raises ParibusError where a run is missing."""
-        section, score, self.has_run = section_of(study), study.primary.metric, True
+        section, score = section_of(study), study.primary.metric
         labels = {arm: study.setting(arm).runs.label or arm for arm in study.arms}
-        self.reading = self.reading or _read_files(study)
+        if self.reading is None:
+            if not section.paths:
+                raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
+            self.reading = read_runs(section.paths, section, scores_of(study), home=study.folder)
         if (selection := self.selection) is None:
             grouped = group_by_arm(self.reading.runs, section)
             by_label = {label: grouped.get(label, []) for label in labels.values()}
             lower = declared(study)[score].better == "lower"
             selection = select_runs(by_label, section, scores_of(study), lower=lower)
-            self.selection = selection
+        self.selection = selection
         by_trial: dict[Trial, Run] = {}
         for arm, label in labels.items():
             if label in selection.excluded:
@@ -96,10 +93,10 @@ class Runs:
             by_trial |= {(arm, seed): run for seed, run in own.items()}
             if surplus := len(selection.runs[label]) - len(own):
                 text = f"{plural(surplus, 'run')} of {arm} left out: the study has no such seed."
-                selection.findings.append(Finding("left_out", text))
-        self._require_all(study, trials, by_trial)
-        if study.stages:
-            self._added = {by_trial[trial].path for trial in trials}
+                selection.findings.append(("left_out", text))
+        if missing := [trial for trial in trials if trial not in by_trial]:
+            raise _missing_runs(missing, by_trial, self.reading, selection)
+        self.judged |= {by_trial[trial].path for trial in trials}
         arms: dict[str, list[Run]] = {}
         for trial in trials:
             arms.setdefault(trial[0], []).append(by_trial[trial])
@@ -111,42 +108,23 @@ class Runs:
             spent = {name: own[place] for name, own in needed.items()}
             yield trial, _record(study, by_trial[trial], spent)
 
-    def _require_all(
-        self, study: Study, trials: Sequence[Trial], by_trial: Mapping[Trial, Run]
-    ) -> None:
-        missing = [trial for trial in trials if trial not in by_trial]
-        if not missing or self.reading is None or self.selection is None:
-            return
-        reasons = [why for _, why in self.reading.refused]
-        if not self.reading.runs:
-            paths = some(section_of(study).paths, 3)
-            none = f"no runs in {paths} yet; judge them when they are there"
-            raise ParibusError(reasons[0] if reasons else none, code="missing")
-        arm, seed = missing[0]
-        n = sum(name == arm for name, _ in by_trial)
-        reasons += [
-            finding.text for finding in self.selection.findings if finding.code == "no_score"
-        ]
-        raise ParibusError(
-            f"{len(missing)} of {plural(len(trials), 'run')} are not there, such as that of arm "
-            f"'{arm}' and seed {seed} ({n} found of it); a run that crashed is one whose score is "
-            "NaN" + "".join(f"; {why}" for why in reasons[:1]),
-            code="missing",
-        )
+    def about(
+        self, registered: Mapping[str, Any] | None, before: RunsRecord | None, *, is_kept: bool
+    ) -> RunsRecord:
+        """Return what became of the files. Of what `is_kept`, which is read again some day, digests
+        say whether files changed.
 
-    def about(self, registered: Mapping[str, Any] | None) -> RunsRecord | None:
-        """Return what became of the files; None where all trials were recorded before.
-
-        `registered` is what was registered before; None where nothing was. Files of a first stage,
-        which came before the second was registered, are not asked again.
+        `registered` is what was registered before, and `before` what was said of a first stage,
+        whose files are not asked again.
         """
-        if (reading := self.reading) is None or self.selection is None or not self.has_run:
-            return None
-        sha256 = digests(reading.paths, self.home) if self.is_kept else {}
-        asked = [path for path in reading.paths if self._added is None or path in self._added]
-        findings = [Finding("file", note) for note in reading.notes] + self.selection.findings
+        reading, selection = self.reading, self.selection
+        assert reading is not None and selection is not None  # as trials were recorded
+        sha256 = digests(reading.paths, self.home) if is_kept else {}
+        exploratory = "nothing was registered before these runs were there"
+        if registered is not None:
+            exploratory = self._find_early(registered, sha256)
         return RunsRecord(
-            exploratory=self._why_exploratory(registered, asked, sha256),
+            exploratory=(before.exploratory if before else "") or exploratory,
             sha256=sha256,
             files=reading.files,
             excluded=self.excluded,
@@ -154,40 +132,38 @@ class Runs:
             skipped=[list(pair) for pair in reading.skipped],
             copies=len(reading.copies),
             copy_of=list(reading.copies[0]) if reading.copies else [],
-            notes=[[finding.code, finding.text] for finding in findings],
+            notes=[["file", note] for note in reading.notes] + list(map(list, selection.findings)),
         )
 
-    def _why_exploratory(
-        self,
-        registered: Mapping[str, Any] | None,
-        paths: Iterable[str],
-        sha256: Mapping[str, str],
-    ) -> str:
-        """Return why a verdict is on runs that were not registered: their files are listed there,
-        or older. Empty where none is."""
-        if registered is None:
-            return "nothing was registered before these runs were there"
+    def _find_early(self, registered: Mapping[str, Any], sha256: Mapping[str, str]) -> str:
+        """Return which judged files were there before the study was registered, in words: they are
+        listed there, or older."""
         moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
-        files = [path for path in paths if os.path.exists(path)]
+        files = [path for path in sorted(self.judged) if os.path.exists(path)]
         listed = known_before(sha256, registered.get(FILES, {}))
         early = [
             path
             for path in files
             if os.stat(path).st_mtime < moment or name_of(path, self.home) in listed
         ]
-        if not early:
-            return ""
-        return (
-            f"{len(early)} of {plural(len(files), 'file')} {'was' if len(early) == 1 else 'were'} "
-            f"there before the study was registered, such as {early[0]}"
-        )
+        was = "was" if len(early) == 1 else "were"
+        there = f"{len(early)} of {plural(len(files), 'file')} {was} there before the study was"
+        return f"{there} registered, such as {early[0]}" if early else ""
 
 
-def _read_files(study: Study) -> Reading:
-    section = section_of(study)
-    if not section.paths:
-        raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
-    return read_runs(section.paths, section, scores_of(study), home=study.folder)
+def _missing_runs(
+    missing: Sequence[Trial], by_trial: Mapping[Trial, Run], reading: Reading, selection: Selection
+) -> ParibusError:
+    reasons = [why for _, why in reading.refused]
+    reasons += [text for code, text in selection.findings if code == "no_score"]
+    arm, seed = missing[0]
+    n = sum(name == arm for name, _ in by_trial)
+    return ParibusError(
+        f"{plural(len(missing), 'run')} that the study asks for are not there, such as that of arm "
+        f"'{arm}' and seed {seed} ({n} found of it); a run that crashed is one whose score is NaN"
+        + "".join(f"; {why}" for why in reasons[:1]),
+        code="missing",
+    )
 
 
 def scores_of(study: Study) -> list[str]:
@@ -202,7 +178,7 @@ def files_of(study: Study) -> list[str]:
 
 
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
-    """Return the runs of an arm by seed of the study. Raises ParibusError where two have one seed.
+    """Return the runs of an arm by seed of the study.
 
     Runs without any seed are numbered in the order of their files. A run of a seed that the study
     does not have is left out.
@@ -221,16 +197,14 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
     for name, score in section_of(study).scores.items():
         known = [run for run in runs if score.by_item or run.items.get(name)]
         for run in known:
-            first, own = (candidate.items.get(name, {}).keys() for candidate in (known[0], run))
+            first, own = (each.items.get(name, {}).keys() for each in (known[0], run))
             if differ := first ^ own:
                 raise ParibusError(
-                    f"{run.name} has other items of {name} than {known[0].name}, such as "
+                    f"{run.source} has other items of {name} than {known[0].source}, such as "
                     f"'{min(differ)}' ({len(own)} and {len(first)}); compare runs on the same "
                     "items",
                     code="incomparable",
                 )
-            if not first:
-                raise ParibusError(f"{run.name} has no items of {name}; name their column")
 
 
 def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) -> TrialRecord:
@@ -305,49 +279,103 @@ def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[
     return needed
 
 
-def judge_runs(
-    study: Study, results: str | os.PathLike[str] | None = None, **options: Any
-) -> Results:
-    """Read and record the finished runs that a study names; no worker is started.
+@dataclass(frozen=True)
+class MemoryTrial(TrialFolder):
+    """A trial's records in memory: nothing is written."""
 
-    `options` are those of `Runs`. Raises ParibusError on bad input, and where the folder holds the
-    verdict on other files.
+    records: dict[str, Any] = field(default_factory=dict)
+    is_finished = True
+
+    def holds(self, name: str) -> bool:
+        """Return whether it has a record."""
+        return name in self.records
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Keep the record `name`."""
+        self.records[name] = value
+
+    def read_json(self, name: str) -> Any:
+        """Return the record `name`."""
+        return self.records[name]
+
+    def write_columns(self, name: str, columns: Mapping[str, Any], *labels: Any) -> None:
+        """Keep the table `name`."""
+        self.records[name] = pa.table({key: column(values) for key, values in columns.items()})
+
+    def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """Return the table `name`; an empty one where it was not kept."""
+        empty = pa.table({key: pa.nulls(0, pa.float64()) for key in COLUMNS[name]})
+        table = self.records.get(name, empty)
+        return table.select(
+            [key for key in columns or table.column_names if key in table.schema.names]
+        )
+
+    def finish(self, names: Sequence[str] = ()) -> None:
+        """Seal nothing."""
+
+
+def judge_runs(
+    study: Study,
+    results: str | os.PathLike[str] | None = None,
+    *,
+    reading: Reading | None = None,
+    selection: Selection | None = None,
+    is_kept: bool = True,
+) -> Results:
+    """Read and record the finished runs that a study names, or that were read and selected; no
+    worker is started. Unless it `is_kept`, no trial is written.
+
+    Raises ParibusError on bad input, and where the folder holds the verdict on other files.
     """
     folder = results_folder(study, results)
     folder.require_home()
-    trainer: Any = find_trainer(study, folder, **options)
+    trainer: Any = find_trainer(study, folder, reading=reading, selection=selection)
     with folder.lock():
-        runner = TrainerRunner(None, trainer)
-        earlier = read_registration(folder)
+        runner, earlier = TrainerRunner(None, trainer), read_registration(folder)
+        if not is_kept:
+            return _judge_in_memory(study, folder, runner)
         while True:
             try:
                 runner.go_through(study, folder)
                 break
             except Missing as missing:
                 trials = [trial for task in missing.tasks for trial in task.trials]
-                home = ResultsFolder(Path(missing.tasks[0].home))
-                runner.run_trials(extended(study, folder), home, trials)
-        before, record = folder.read_runs(), trainer.about(earlier)
-        if record is not None:
-            if before is not None:  # of a first stage
-                exploratory = before.exploratory or record.exploratory
-                record = record.model_copy(update={"exploratory": exploratory})
+                runner.run_trials(extended(study, folder), folder, trials)
+        before = folder.read_runs()
+        if trainer.judged:
+            record = trainer.about(earlier, before, is_kept=True)
             folder.seal(RUNS, record.model_dump(mode="json"))
-        elif changed := judged_files.changed(folder):
-            raise ParibusError(
-                f"{changed}; restore what was judged, or judge what there is now into another "
-                "folder with --results",
-                code="changed",
-            )
-        elif trainer.reading is not None and before is not None and before.sha256:
-            current = digests(trainer.reading.paths, folder.path)
-            for name in [
-                n for n, sha256 in current.items() if sha256 not in before.sha256.values()
-            ]:
-                raise ParibusError(
-                    f"{folder.path} holds a verdict that did not include "
-                    f"{os.path.relpath(folder.path / name)}; write the new verdict to another "
-                    "folder with --results",
-                    code="different",
-                )
+        elif before is not None:
+            _require_same_files(folder, before, trainer.reading)
     return load_results(folder.path)
+
+
+def _require_same_files(folder: ResultsFolder, before: RunsRecord, reading: Reading | None) -> None:
+    """Raise ParibusError where the files are not those that were judged."""
+    why, code = changed(folder), "changed"
+    if not why and reading is not None and before.sha256:
+        current = digests(reading.paths, folder.path).items()
+        other = [name for name, sha256 in current if sha256 not in before.sha256.values()]
+        if other:
+            path, code = os.path.relpath(folder.path / other[0]), "different"
+            why = f"{folder.path} holds a verdict that did not include {path}"
+    if why:
+        raise ParibusError(
+            f"{why}; restore what was judged, or judge what there is now into another folder with "
+            "--results",
+            code=code,
+        )
+
+
+def _judge_in_memory(study: Study, folder: ResultsFolder, runner: TrainerRunner) -> Results:
+    """Return the results of a study whose folder is thrown away: trials are kept in memory."""
+    study = runner.register(runner.open(study, folder), folder)
+    finished = []
+    for (arm, seed), record in trainer_records(study, runner.trainer, study.trials):
+        trial = MemoryTrial(folder.path, arm, seed)
+        fill_folder(study, trial, runner.declaration, record)
+        finished.append(trial)
+    about = runner.trainer.about(None, None, is_kept=False)
+    folder.seal(RUNS, about.model_dump(mode="json"))
+    records = {(trial.arm, trial.seed): trial.read_json("trial.json") for trial in finished}
+    return Results(folder.path, study, tuple(finished), (), records, root_digest(folder.path))

@@ -17,12 +17,10 @@ import numpy as np
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
 from paribus.readers.facts import Arms, Fact, Finding, check_facts, find_seed, list_facts, values_of
-from paribus.readers.port import NOT_FINISHED, Columns, Run, as_number, cell_text, split_seed
+from paribus.readers.port import FROM_PATH, NOT_FINISHED, Run, as_number, cell_text, split_seed
 from paribus.readers.read import Reading, read, split_label
 from paribus.study.runs import RunsSection
 
-ROWS = ("step", "item", "metric", "value")  # columns in which rows of one run differ
-FROM_PATH = ("folder", "name")  # of a file, which may name the arm
 # Folders and ends of their names that say a seed, a repeat or a checkpoint, and no arm.
 OF_A_RUN = re.compile(
     r"(?:checkpoint|version|seed|run|rep|trial|fold|s)[ _=-]?\d+|logs?|csv(?:_logs)?|lightning_logs"
@@ -34,7 +32,6 @@ SUMMARIES = {"all", "average", "avg", "count", "max", "mean", "median", "min", "
 SUMMARIES |= {"sd", "se", "sem", "std", "stderr", "sum", "total", "var"}
 NAMES = ("", "Unnamed: 0", "index", "Name", "name", "run")  # columns of names, as pandas has them
 PARENTS = ("parent", "tags.mlflow.parentRunId", "parent_run_id")  # facts that name a sweep
-TABLES = ("", "table")  # readers of tables, in memory or in a file
 FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
 MOST_NAMED = 20  # runs in an error
 MOST_SHOWN = 5
@@ -71,18 +68,11 @@ def read_runs(
     return read(
         [join_label(home, path) for path in paths] if home else paths,
         reader or section.reader or None,
-        columns=columns_of(section, scores),
+        section=section,
+        scores=scores,
         arm=lambda run: arm_of(run, section),
         needed=home is None,
     )
-
-
-def columns_of(section: RunsSection, scores: Sequence[str]) -> Columns:
-    """Return what the columns of tables mean."""
-    wide = () if section.metric else tuple(scores)
-    rows = {key: getattr(section, key) for key in ROWS}
-    arm = Columns.arm if section.arm in FROM_PATH else section.arm
-    return Columns(wide, arm, section.seed, **rows)
 
 
 def join_label(home: Path, path: str) -> str:
@@ -131,20 +121,23 @@ def _meet_conditions(runs: Sequence[Run], conditions: Sequence[str]) -> list[Run
         if not equals:
             raise ParibusError(f"where: '{condition}' is not a condition; write it as lr=0.01")
         if not (values := sorted(map(cell_text, values_of(kept, name)))):
-            known = {fact for run in runs for fact in run.facts}
-            raise ParibusError(f"where: no run has '{name}': {nearest(name, known)}")
-        wanted = {value, as_number(value)}
-        kept = [run for run in kept if run.facts.get(name) in wanted]
+            raise _unknown_fact("where", name, runs)
+        kept = [run for run in kept if run.facts.get(name) in {value, as_number(value)}]
         if not kept:
             raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
     return kept
+
+
+def _unknown_fact(key: str, name: str, runs: Iterable[Run]) -> ParibusError:
+    known = {fact for run in runs for fact in run.facts}
+    return ParibusError(f"{key}: no run has '{name}': {nearest(name, known)}")
 
 
 def arm_of(run: Run, section: RunsSection) -> str:
     """Return what the files call the arm of a run; empty where nothing names it."""
     if section.arm not in FROM_PATH:
         stated = run.facts.get(section.arm, run.facts.get("arm", ""))
-        if stated != "" or section.arm != Columns.arm or not run.source:
+        if stated != "" or section.arm != "arm" or not run.path:
             return cell_text(stated)
     path = PurePath(os.path.abspath(run.path))
     if section.arm == "name":
@@ -181,7 +174,7 @@ def select_runs(
 
     def is_missing(run: Run) -> bool:
         """Return whether the cell is empty; a log without a score ended before it."""
-        return run.reader in TABLES and score not in run.scores and not _state(run)
+        return run.is_row and score not in run.scores and not _state(run)
 
     missing = _pick(by_label, is_missing)
     if any(missing.values()):
@@ -189,7 +182,7 @@ def select_runs(
             f"{_count(missing, by_label)} excluded: no {score} in {_name(missing, 3)} (an empty "
             "cell is a missing score; write NaN for a run that diverged)."
         )
-        findings.append(Finding("no_score", text))
+        findings.append(("no_score", text))
     arms = _pick(by_label, lambda run: not is_missing(run))
     bare = _pick(arms, lambda run: not seed_of(run, section))
     bare = {arm: runs for arm, runs in bare.items() if 0 < len(runs) < len(arms[arm])}
@@ -198,22 +191,27 @@ def select_runs(
             f"{_count(bare, arms)} have no seed, and the others do: are they rows that sum up "
             "others? each counts."
         )
-        findings.append(Finding("no_seed", text))
+        findings.append(("no_seed", text))
     if section.at_step is not None:
         for name in scores:
             _require_at_step(arms, name, section.at_step)
     kept = _drop_failed(arms, score, section, findings)
     excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
     if section.best_of:
-        kept = _take_best(kept, score, section, lower=lower, findings=findings)
+        kept = _take_best(kept, score, section, lower=lower)
+        text = (
+            f"The best {section.best_of} was chosen by the score itself, for each seed: both arms "
+            "look better than they are, and the error of choosing is in no interval."
+        )
+        findings.append(("chosen_by_score", text))
     facts = []
     if all(kept.values()):
         facts = facts_of_runs(kept, section, scores)
         findings += check_facts(kept, facts, score)
     for arm, runs in kept.items():
-        seeds = Counter(seed_of(run, section) for run in runs)
-        seed, n = max(seeds.items(), key=lambda pair: pair[1] * bool(pair[0]), default=("", 0))
-        if seed and n > 1:
+        seeds = Counter(filter(None, (seed_of(run, section) for run in runs)))
+        seed, n = next(iter(seeds.most_common(1)), ("", 0))
+        if n > 1:
             twins = {arm: [run for run in runs if seed_of(run, section) == seed]}
             raise ParibusError(
                 f"arm '{arm}' has {n} runs with seed {seed} ({_name(twins, 2)}); remove "
@@ -235,7 +233,7 @@ def _count(part: Arms, arms: Arms) -> str:
 
 
 def _name(part: Arms, most: int) -> str:
-    return some([str(run.facts.get("Name") or run.name) for run in chain(*part.values())], most)
+    return some([str(run.facts.get("Name") or run.source) for run in chain(*part.values())], most)
 
 
 def _state(run: Run) -> str:
@@ -249,10 +247,9 @@ def facts_of_runs(
     seeds = [[seed_of(run, section) for run in runs] for runs in arms.values()]
     is_replicated = all(own == [""] or len({*own} - {""}) == len(own) for own in seeds)
     stated = {condition.partition("=")[0] for condition in section.where}
-    every_score = {name for run in chain(*arms.values()) for name in run.scores}
-    rows = [getattr(section, key) for key in ROWS]
-    known = {section.arm, section.seed, section.best_of, *stated, *scores, *every_score, *rows}
-    return list_facts(arms, known - {""}, is_replicated=is_replicated)
+    stated |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
+    known = {name for run in chain(*arms.values()) for name in run.scores}
+    return list_facts(arms, known | stated | {*scores} - {""}, is_replicated=is_replicated)
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
@@ -268,12 +265,10 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
         return math.nan if at is None and is_lost else at
     if name in run.scores:
         return run.scores[name]
-    # A log that ends before its first value. An empty cell of a table is a missing score.
-    is_log = run.reader not in TABLES
-    if is_log and (not run.scores or run.facts.keys() & {"crashed", "cut"}):
-        return math.nan
+    if not run.is_row and (not run.scores or run.facts.keys() & {"crashed", "cut"}):
+        return math.nan  # a log that ends before its first value
     known = nearest(name, run.scores) if run.scores else "it has none"
-    raise ParibusError(f"{run.name} has no score '{name}': {known}")
+    raise ParibusError(f"{run.source} has no score '{name}': {known}")
 
 
 def _require_at_step(arms: Arms, name: str, step: float) -> None:
@@ -284,7 +279,7 @@ def _require_at_step(arms: Arms, name: str, step: float) -> None:
         named = []
         for run in chain(*missing.values()):
             steps = run.curves[name][:, 0] if name in run.curves else np.array([math.nan])
-            named.append(f"{run.name} (nearest: {steps[np.abs(steps - step).argmin()]:g})")
+            named.append(f"{run.source} (nearest: {steps[np.abs(steps - step).argmin()]:g})")
         raise ParibusError(
             f"{_count(missing, arms)} have no {name} at step {step:g}: {some(named, MOST_NAMED)}; "
             "name the column of steps, state a step that all runs have, or leave out runs that did "
@@ -314,42 +309,42 @@ def _drop_failed(
         return is_finite(run) and bool(_state(run) and (is_short or FAILED.search(_state(run))))
 
     stopped, is_ok = _pick(arms, is_stopped), section.stopped_early == "ok"
-    where = ""
-    for name in ENDS:
-        at = [value for value in values_of(every, name) if isinstance(value, float)]
-        if len(at) > 1 and not where:
-            where = f", at {name} {min(at):g} to {max(at):g}"
-    if is_ok and any(stopped.values()):
-        states = list(map(_state, chain(*stopped.values())))
-        text = (
-            f"{len(states)} of {plural(len(every), 'run')} are {some([*dict.fromkeys(states)])}, "
-            f"and count as stated: their budget stopped them{where}."
-        )
-        if not all(own for arm, own in stopped.items() if arms[arm]):
-            of_arms = some([arm for arm, own in stopped.items() if own])
-            text += f" All are of {of_arms}: does the change make runs slower, or fail?"
-        findings.append(Finding("stopped_by_budget", text))
 
     def is_early(run: Run) -> bool:
         return bool(_state(run)) and (score not in run.scores or (not is_ok and is_stopped(run)))
 
     if section.crashed == "exclude":
         return _pick(arms, lambda run: is_finite(run) and not is_early(run))
+    where = ""
+    for name in ENDS:
+        at = [value for value in values_of(every, name) if isinstance(value, float)]
+        if len(at) > 1 and not where:
+            where = f", at {name} {min(at):g} to {max(at):g}"
+
+    def tell(part: Arms) -> str:
+        states = list(map(_state, chain(*part.values())))
+        named = some([*dict.fromkeys(states)])
+        return f"{len(states)} of {plural(len(every), 'run')} are {named}"
+
     early = _pick(arms, is_early)
     if any(early.values()):
-        states = list(map(_state, chain(*early.values())))
         raise ParibusError(
-            f"{len(states)} of {plural(len(every), 'run')} are {some([*dict.fromkeys(states)])}"
-            f"{where}: {_name(early, MOST_SHOWN)}; exclude them with --crashed exclude, wait for "
-            "them to finish, or pass --stopped-early ok if a budget common to all runs stopped "
-            "them; write NaN as the score of a run that diverged",
+            f"{tell(early)}{where}: {_name(early, MOST_SHOWN)}; exclude them with --crashed "
+            "exclude, wait for them to finish, or pass --stopped-early ok if a budget common to "
+            "all runs stopped them; write NaN as the score of a run that diverged",
             code="unfinished",
         )
+    if is_ok and any(stopped.values()):
+        text = f"{tell(stopped)}, and count as stated: their budget stopped them{where}."
+        if not all(own for arm, own in stopped.items() if arms[arm]):
+            of_arms = some([arm for arm, own in stopped.items() if own])
+            text += f" All are of {of_arms}: does the change make runs slower, or fail?"
+        findings.append(("stopped_by_budget", text))
     return {arm: list(runs) for arm, runs in arms.items()}
 
 
 def _take_best(
-    arms: Arms, score: str, section: RunsSection, *, lower: bool, findings: list[Finding]
+    arms: Arms, score: str, section: RunsSection, *, lower: bool
 ) -> dict[str, list[Run]]:
     """Return of each arm and seed the run with the best finite score over a fact.
 
@@ -358,24 +353,18 @@ def _take_best(
     name = section.best_of
     sizes = {arm: len(values_of(runs, name)) for arm, runs in arms.items()}
     if not any(sizes.values()):
-        known = {fact for run in chain(*arms.values()) for fact in run.facts}
-        raise ParibusError(f"best_of: no run has '{name}': {nearest(name, known)}")
+        raise _unknown_fact("best_of", name, chain(*arms.values()))
     if len({*sizes.values()}) > 1:
         each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
         why = f"best_of: arms have different numbers of {name} to choose from: {each}"
         raise ParibusError(why, code="incomparable")
-    text = (
-        f"The best {name} of {max(sizes.values())} was chosen by the score itself, for each seed: "
-        "both arms look better than they are, and the error of choosing is in no interval."
-    )
-    findings.append(Finding("chosen_by_score", text))
 
     def rank(run: Run) -> float:
         value = score_of(run, score, section.at_step)
         return math.inf if math.isnan(value) else value if lower else -value
 
-    best = {}
+    best: dict[str, dict[str, Run]] = {arm: {} for arm in arms}
     for arm, runs in arms.items():
-        seeds = dict.fromkeys(seed_of(run, section) for run in runs)
-        best[arm] = [min((r for r in runs if seed_of(r, section) == s), key=rank) for s in seeds]
-    return best
+        for run in sorted(runs, key=rank):
+            best[arm].setdefault(seed_of(run, section), run)
+    return {arm: list(by_seed.values()) for arm, by_seed in best.items()}

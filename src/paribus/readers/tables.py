@@ -2,7 +2,8 @@
 
 A wide table has a column for each score, a long one a column with the score's name and one with its
 value. Rows of the same arm and seed are one run: its curve by a column of steps, or its items by a
-column of them. Where none of these is named, each row is a run.
+column of them. Where none of these is named, each row is a run. Where no score is named, every
+column of numbers is one whose name says nothing else.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,12 @@ import pyarrow.parquet
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
-from paribus.readers.facts import WORDS, find_kind, split_words
+from paribus.readers.facts import SEEDS, WORDS, find_kind, split_words
 from paribus.readers.port import (
+    FROM_PATH,
     GRADIENT_NORM,
     NOT_FINISHED,
-    Columns,
+    Reader,
     Run,
     SkippedError,
     Source,
@@ -35,9 +36,9 @@ from paribus.readers.port import (
     as_dict,
     as_number,
     cell_text,
-    reader,
 )
 from paribus.study.base import MOST_SEEDS
+from paribus.study.runs import RunsSection
 from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, regular_path
 
 pc: Any = pyarrow.compute  # its functions are made at import, unseen by type checkers
@@ -62,23 +63,30 @@ YES, NO = ("true", "1", "yes"), ("false", "0", "no")
 ENDED = {"finished": NO, "completed": NO, "done": NO, "crashed": YES, "failed": YES}
 
 
-def _detects(source: Source) -> bool:
+def _is_table(source: Source) -> bool:
     name = source.name.lower()
     is_list = name.endswith(".json") and source.head.lstrip().startswith(b"[")
-    # training.log, as Keras writes it, begins with its epoch.
-    is_named = name.endswith(SUFFIXES) or source.header.startswith("epoch,")
-    return is_list or is_named or source.head.startswith(PARQUET)
+    return is_list or name.endswith(SUFFIXES) or source.head.startswith(PARQUET)
 
 
-@reader(
-    "table",
-    says="CSV, TSV, Parquet, JSON lines and lists, by the names of columns",
-    detects=_detects,
-    general=True,
-)
-def table(source: Source) -> Iterator[Run]:
+def _declare(
+    name: str, says: str, detects: Callable[[Source], bool], step: str, score: tuple[str, ...]
+) -> Reader:
+    """Return the reader of a table that a program writes of one run: how it is known, its column of
+    steps, and the scores that decide."""
+
+    def read(source: Source) -> Iterator[Run]:
+        section = source.section
+        if not (section.step or section.item or {section.arm, section.seed} & {*_names(source)}):
+            source.section = section.model_copy(update={"step": step})
+        return _read(source)
+
+    return Reader(name, read, says, detects, score)
+
+
+def _read(source: Source) -> Iterator[Run]:
     """Yield the runs of a table, in the order in which they begin."""
-    runs = runs_of(read_table(source), source.columns, source.path)
+    runs = runs_of(read_table(source), source.section, source.scores, source.path)
     is_list = source.head.lstrip().startswith(b"[")
     if runs and not is_list and not source.tail.endswith((b"\n", PARQUET)):
         if not source.notes:
@@ -87,7 +95,36 @@ def table(source: Source) -> Iterator[Run]:
     yield from runs
 
 
-def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
+says = "CSV, TSV, Parquet, JSON lines and lists, by the names of columns"
+table = Reader("table", _read, says, _is_table, general=True)
+LOSSES = ("val_loss", "eval_loss", "valid_loss", "loss", "train_loss")
+keras = _declare(
+    "keras", "CSVLogger of Keras", lambda s: s.header.startswith("epoch,"), "epoch", LOSSES
+)
+lightning = _declare(
+    "lightning",
+    "metrics.csv of Lightning's CSVLogger",
+    lambda source: source.name == "metrics.csv" and "step" in _names(source),
+    "step",
+    LOSSES,
+)
+ray_tune = _declare(
+    "ray-tune",
+    "result.json or progress.csv of a trial of Ray Tune",
+    lambda source: all(word in source.header for word in ("training_iteration", "trial_id")),
+    "training_iteration",
+    (*LOSSES, "mean_accuracy", "episode_reward_mean"),
+)
+levanter = _declare(
+    "levanter-summary",
+    "tracker_metrics.jsonl of Levanter",
+    lambda source: source.name == "tracker_metrics.jsonl" and '"summary"' in source.header,
+    "",
+    ("summary.eval/loss", "summary.train/loss"),
+)
+
+
+def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: str) -> list[Run]:
     """Return the runs of an Arrow table; `where` is for errors.
 
     Raises ParibusError for a column that is not there, a value that is not a number, and rows that
@@ -95,30 +132,38 @@ def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
     """
     if not data.num_rows:
         return []
-    names = data.column_names
-    _require_columns(data, columns, where)
-    keys = {key: name for key in ("arm", "seed") if (name := getattr(columns, key)) in names}
+    names, scores = data.column_names, () if section.metric else scores
+    seeds = [section.seed] if section.seed in names else list(filter(SEEDS.fullmatch, names))
+    keys = {"arm": section.arm, "seed": seeds[0] if len(seeds) == 1 else section.seed}
+    keys = {key: name for key, name in keys.items() if name in names and name not in FROM_PATH}
+    meant = {getattr(section, key) for key in ("step", "item", "metric", "value")} - {""}
+    meant |= {*keys.values(), *scores}
+    _require_columns(names, section, meant - {*keys.values()}, where)
+    if not scores and not section.metric:
+        scores = [name for name in names if name not in meant and _is_score(data, name)]
+        meant |= {*scores}
     of_run = [_coded(data, column) for column in keys.values()]
     codes = np.zeros(data.num_rows, int)
     for values, coded in of_run:
         codes = codes * len(values) + coded
     _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
     codes = first[codes]  # of each row the first row of its run
-    if not (columns.step or columns.item or columns.metric):
-        columns = replace(columns, step=_find_step(data, codes) if len(keys) == 2 else "")
-        if not columns.step:  # each row is a run
+    step = section.step
+    if not (step or section.item or section.metric):
+        step = _find_step(data, codes) if len(keys) != 1 else ""
+        if not step:  # each row is a run
             codes = np.arange(data.num_rows)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     groups = np.split(order, starts[1:])
     if len(groups) > MOST_SEEDS:
         raise ParibusError(f"{where} has more than {MOST_SEEDS:,} runs; name --step or --item")
-    runs = [Run() for _ in groups]
+    runs = [Run(is_row=True) for _ in groups]
     for name, (values, coded) in zip(keys, of_run, strict=True):
         for run, code in zip(runs, coded[order[starts]].tolist(), strict=True):
             if values[code]:
                 run.facts[name] = values[code] if name == "arm" else _fact(values[code])
-    taken = columns.meant | {*keys}
+    taken = {*meant, *keys, step}
     others = [name for name in names if name not in taken and names.count(name) == 1]
     for name in others:
         values, coded = _coded(data, name)
@@ -126,17 +171,19 @@ def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
         for place in np.flatnonzero(lowest == highest).tolist():
             if text := values[lowest[place]]:
                 runs[place].facts[name] = _fact(text)
-    metrics, steps = {name: np.ones(len(order), bool) for name in columns.scores}, None
-    if columns.metric:
-        named, coded = _coded(data, columns.metric)
+    every = np.ones(len(order), bool)
+    metrics = dict.fromkeys(scores, every)
+    if section.metric:
+        named, coded = _coded(data, section.metric)
         metrics = {name: coded == code for code, name in enumerate(named)}
-    if columns.step:
-        steps, _ = _numbers(data, columns.step, where)
-        norms = [name for name in others if GRADIENT_NORM.fullmatch(name)]
-        metrics |= {name: np.ones(len(order), bool) for name in norms}
-    items = [cell_text(v) for v in data.column(columns.item).to_pylist()] if columns.item else None
+    steps, items = None, None
+    if step:
+        steps, _ = _numbers(data, step, where)
+        metrics |= {name: every for name in others if GRADIENT_NORM.fullmatch(name)}
+    if section.item:
+        items = [cell_text(value) for value in data.column(section.item).to_pylist()]
     for name, chosen in metrics.items():
-        values, missing = _numbers(data, columns.value or name, where)
+        values, missing = _numbers(data, section.value or name, where)
         present = chosen & ~missing
         for run, group in zip(runs, groups, strict=True):
             rows = group[present[group]]
@@ -149,47 +196,46 @@ def runs_of(data: pa.Table, columns: Columns, where: str) -> list[Run]:
     return runs
 
 
-def _require_columns(data: pa.Table, columns: Columns, where: str) -> None:
+def _is_score(data: pa.Table, name: str) -> bool:
+    """Return whether a column of numbers is a score, as its name says nothing else."""
+    says_more = find_kind(name) != "other" or split_words(name) & WORDS["along"]
+    if says_more or name.casefold() in ENDED or data.column_names.count(name) > 1:
+        return False
+    numbers = _numbers_or_none(data, name)
+    return numbers is not None and not numbers[1].all()
+
+
+def _require_columns(
+    names: Sequence[str], section: RunsSection, meant: set[str], where: str
+) -> None:
     """Raise ParibusError where the columns that are named are not there, or say nothing."""
-    names = data.column_names
-    if bool(columns.metric) != bool(columns.value):
+    if bool(section.metric) != bool(section.value):
         raise ParibusError(f"{where}: a long table needs both columns, `metric` and `value`")
-    if columns.step and columns.item:
+    if section.step and section.item:
         why = f"{where}: columns of steps and of items at once; name the items alone"
         raise ParibusError(why, code="conflict")
-    for name in columns.meant:
-        if name not in names and name in (Columns.arm, Columns.seed):
-            continue
+    named = {section.arm, section.seed} - {"arm", "seed", *FROM_PATH}
+    for name in sorted(meant | named):
         if name not in names:
             why = f"{where}: there is no column '{name}': {nearest(name, names)}"
             raise ParibusError(why, code="missing")
         if names.count(name) > 1:
             raise ParibusError(f"{where}: two columns are '{name}'; rename one")
-    if not columns.scores and not columns.metric:
-        numeric = [
-            name
-            for name in dict.fromkeys(names)
-            if find_kind(name) == "other"
-            and not split_words(name) & WORDS["along"]
-            and as_number(data.column(names.index(name))[0].as_py()) is not None
-        ]
-        such = f", such as --score '{numeric[0]}': {', '.join(numeric[:8])}" if numeric else ""
-        raise ParibusError(f"{where}: name the column of the score{such}", code="ambiguous")
 
 
 def _find_step(data: pa.Table, codes: np.ndarray) -> str:
-    """Return the column of steps by which rows of one arm and seed differ, from one beginning;
-    empty for none."""
-    if np.unique(codes, return_counts=True)[1].min() < 2:
-        return ""
+    """Return the column of steps by which rows of one run differ, from one beginning; empty for
+    none."""
     for name in dict.fromkeys(data.column_names):
         if STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs"):
-            steps = [as_number(value) for value in data.column(name).to_pylist()]
-            points = set(zip(codes.tolist(), steps, strict=True))
-            if None in steps or len(points) < len(steps):
+            numbers = _numbers_or_none(data, name)
+            if numbers is None or not np.isfinite(numbers[0]).all():
                 continue
-            first = dict(sorted(points, reverse=True))  # the last of a run is its lowest
-            if len({*first.values()}) == 1:
+            order = np.lexsort([numbers[0], codes])
+            steps, begins = numbers[0][order], np.diff(codes[order], prepend=-1) > 0
+            is_alone = begins & np.append(begins[1:], True)
+            is_up = begins[1:] | (np.diff(steps) > 0)
+            if is_up.all() and not is_alone.any() and (steps[begins] == steps[0]).all():
                 return name
     return ""
 
@@ -293,6 +339,19 @@ def _numbers(data: pa.Table, name: str, where: str) -> tuple[np.ndarray, np.ndar
     values = np.frombuffer(numbers.buffers()[1], float)[numbers.offset :][: len(numbers)]
     is_missing = np.from_dlpack(pc.cast(missing, pa.uint8()).combine_chunks()) > 0
     return np.where(is_missing, math.nan, values), is_missing
+
+
+def _numbers_or_none(data: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+    try:
+        return _numbers(data, name, "")
+    except ParibusError:
+        return None
+
+
+def _names(source: Source) -> list[str]:
+    """Return the names in the first line of a CSV file."""
+    delimiter = "\t" if source.name.endswith(".tsv") else max(",\t;", key=source.header.count)
+    return next(csv.reader([source.header], delimiter=delimiter), [])
 
 
 def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:

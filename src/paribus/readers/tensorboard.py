@@ -29,12 +29,7 @@ def tensorboard(source: Source) -> Iterator[Run]:
     run = Run()
     for file in files or [own]:
         for record in _records(file, run):
-            try:
-                _add_scalars(record, run)
-            except (IndexError, KeyError, TypeError, ValueError, struct.error):
-                raise ParibusError(
-                    f"{file} has a record that is not an event; is it damaged?"
-                ) from None
+            _add_scalars(record, run)
     if run.curves:
         yield run
 

@@ -18,7 +18,6 @@ from paribus.readers.port import (
     SkippedError,
     Source,
     as_dict,
-    as_float,
     as_number,
     is_number,
     read_json,
@@ -45,15 +44,13 @@ TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
 )
 def hugging_face(source: Source) -> Iterator[Run]:
     """Yield the run: its log_history by step."""
-    state, history = source.json_part("log_history", list)
-    run = Run()
-    for entry in map(as_dict, history):
-        if not is_number(step := entry.get("step")):
-            continue
-        for name, value in entry.items():
-            if is_number(value) and not name.endswith(COSTS):
-                run.log(name, as_float(step), as_float(value))
-        run.state(train_seconds=entry.get("train_runtime"))
+    run, state = Run(), as_dict(source.json())
+    for entry in map(as_dict, state.get("log_history") or ()):
+        if is_number(step := entry.get("step")):
+            for name, value in entry.items():
+                if is_number(value) and not name.endswith(COSTS):
+                    run.log(name, step, value)
+            run.state(train_seconds=entry.get("train_runtime"))
     kept = ("train_batch_size", "num_train_epochs", "best_metric")
     run.state(**{key: state.get(key) for key in kept})
     run.state(steps=state.get("global_step"), planned_steps=state.get("max_steps"))
@@ -91,8 +88,6 @@ def mlflow(source: Source) -> Iterator[Run]:
     for file in _files(home / "metrics"):
         name = file.relative_to(home / "metrics").as_posix()
         points = [list(map(float, line.split())) for line in read_text(file, MOST).splitlines()]
-        if any(len(point) != 3 for point in points):
-            raise ParibusError(f"{file} has a line that must be 'timestamp value step', and is not")
         # NaN is the least of a step, as the largest value counts.
         points.sort(key=lambda p: (p[2], p[0], -math.inf if math.isnan(p[1]) else p[1]))
         for _, value, step in points:
@@ -108,34 +103,25 @@ def _files(folder: Path) -> list[Path]:
     "trackio",
     says="a project of trackio, an SQLite file",
     detects=lambda s: s.head.startswith(b"SQLite format 3\0") and s.has(b"metrics"),
+    score=("eval_loss", "val_loss", "eval/loss", "val/loss", "loss"),
 )
 def trackio(source: Source) -> Iterator[Run]:
     """Yield the runs of a project: metrics by step, configurations as facts."""
     path = Path(regular_path(source.path, 2**40)).absolute()
-    try:
-        with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
-            rows = database.execute(
-                "SELECT run_name, step, metrics FROM metrics ORDER BY timestamp, id"
-            ).fetchall()
-            has_configs = "SELECT 1 FROM sqlite_master WHERE name = 'configs'"
-            configs = (
-                database.execute("SELECT run_name, config FROM configs").fetchall()
-                if database.execute(has_configs).fetchone()
-                else []
-            )
-    except sqlite3.Error as error:
-        raise ParibusError(f"{source.path} is not a project of trackio: {error}") from None
     runs: dict[str, Run] = {}
-    for name, step, text in rows:
-        run = runs.setdefault(name, Run(facts={"name": str(name)}))
-        for metric, value in _parse(text, source).items():
-            number = NUMBERS.get(value, value) if isinstance(value, str) else value
-            if is_number(number) and is_number(step):
-                run.log(metric, as_float(step), as_float(number))
-    for name, text in configs:
-        if name in runs:
-            config = _parse(text, source)
-            runs[name].state(**{f"config.{key}": value for key, value in config.items()})
+    with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
+        rows = "SELECT run_name, step, metrics FROM metrics ORDER BY timestamp, id"
+        for name, step, text in database.execute(rows):
+            named = _facts(name)
+            run = runs.setdefault(name, Run(facts=named if "seed" in named else {"run": name}))
+            for metric, value in _parse(text, source).items():
+                number = NUMBERS.get(value, value) if isinstance(value, str) else value
+                if is_number(number) and is_number(step):
+                    run.log(metric, step, number)
+        if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'configs'").fetchone():
+            for name, text in database.execute("SELECT run_name, config FROM configs"):
+                config = _parse(text, source) if name in runs else {}
+                runs[name].state(**{f"config.{key}": value for key, value in config.items()})
     yield from (run for run in runs.values() if run.curves)
 
 
@@ -176,17 +162,11 @@ def wandb_chart(source: Source) -> Iterator[Run]:
 
 
 def _log(run: Run, metric: str, data: Any, step: str, column: str) -> list[int]:
-    """Log a column of numbers by step; returns its rows that have a number. Raises ParibusError
-    where a column is not there."""
-    if lacking := {step, column} - {*data.column_names}:
-        raise ParibusError(
-            f"the chart has no column {', '.join(lacking)}; export it with that column"
-        )
+    """Log a column of numbers by step; returns its rows that have a number."""
     rows = []
     steps, values = data.column(step).to_pylist(), data.column(column).to_pylist()
-    for row, (at, value) in enumerate(
-        zip(map(as_number, steps), map(as_number, values), strict=True)
-    ):
+    points = zip(map(as_number, steps), map(as_number, values), strict=True)
+    for row, (at, value) in enumerate(points):
         if at is not None and value is not None:
             run.log(metric, at, value)
             rows.append(row)
@@ -206,7 +186,7 @@ def _facts(name: str) -> dict[str, str | float]:
 def tensorboard_csv(source: Source) -> Iterator[Run]:
     """Yield the run of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
     match = TAGGED.fullmatch(source.name)
-    tag = "Value" if match is None or "Value" in source.columns.scores else match["tag"]
+    tag = "Value" if match is None or "Value" in source.scores else match["tag"]
     run = Run(facts=_facts(match["run"]) if match else {})
     if _log(run, tag, read_table(source, whole_lines=True), "Step", "Value"):
         yield run

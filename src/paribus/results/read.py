@@ -177,7 +177,7 @@ class Results:
     @cached_property
     def trial_series(self) -> dict[Trial, pa.Table]:
         """Curves of other programs by (arm, seed): metric, step and value."""
-        folders = [folder for folder in self.finished if is_regular(folder.path / SERIES)]
+        folders = [folder for folder in self.finished if folder.holds(SERIES)]
         return self._each(lambda folder: folder.read_columns(SERIES), folders)
 
     @cached_property
@@ -220,7 +220,7 @@ class Results:
     def timing(self) -> dict[Trial, dict[str, float]]:
         """timing.json by (arm, seed); a trainer of the user's own may leave it out."""
         all_are = records_of(self.study).is_timed
-        timed = [f for f in self.finished if all_are or is_regular(f.path / "timing.json")]
+        timed = [f for f in self.finished if all_are or f.holds("timing.json")]
 
         def read(folder: TrialFolder) -> dict[str, float]:
             record = folder.read_json("timing.json")

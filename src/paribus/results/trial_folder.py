@@ -77,6 +77,10 @@ class TrialFolder(Folder):
             return pa.table({column: pa.nulls(0, pa.float64()) for column in COLUMNS[name]})
         return super().read_columns(name, columns)
 
+    def holds(self, name: str) -> bool:
+        """Return whether the file is there, sealed or not."""
+        return is_regular(self.path / name)
+
     def has(self, name: str) -> bool:
         """Return False if the trial is sealed without the record `name`."""
         return not self.is_finished or name in self.sealed

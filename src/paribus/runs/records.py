@@ -164,14 +164,14 @@ def write_record(
     if not folder.is_finished:
         try:
             with whole_folder(folder.path) as path:
-                _write(study, replace(folder, path=path), declaration, record)
+                fill_folder(study, replace(folder, path=path), declaration, record)
             return
         except ParibusError:
             if not folder.is_finished:
                 raise
     with TemporaryDirectory(prefix="paribus-") as path:
         second = replace(folder, path=Path(path, "trial"))
-        _write(study, second, declaration, record)
+        fill_folder(study, second, declaration, record)
         if second.seal == folder.seal:
             return
         home = folder.path.parents[2] / REPEATS / folder.arm
@@ -185,9 +185,10 @@ def write_record(
     )
 
 
-def _write(
+def fill_folder(
     study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
 ) -> None:
+    """Write and seal the record of a trial. Raises ParibusError for undeclared content."""
     scores, items = _checked(study, f"trial {folder.label}", declaration, record)
     tables: dict[str, dict[str, Any]] = {}
     n_items = len(next(iter(items.values()), ()))
