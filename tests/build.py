@@ -123,7 +123,7 @@ def write_results(
                 "setting": setting.model_dump(mode="json"),
                 "data": dataset.record,
                 "tasks": {},
-                "consumed": {"token_classes": {"alphabetic": 10}, "times_seen": [1, 2]},
+                "consumed": {"sources": {}},
                 "batch_digest": f"batches of {seed}",
                 "causality": {"training": 0.0, "evaluation": 0.0, "positions": 1.0},
                 "blocks": {"kind": "window", "items": 20, "blocks": 20},

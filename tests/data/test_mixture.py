@@ -15,12 +15,11 @@ from paribus.engine.data import (
     consumption,
     load_dataset,
     open_test,
-    source,
 )
 from paribus.engine.data.duplicates import count_in_training
 from paribus.engine.data.order import Windows
 from paribus.engine.setting import Data
-from paribus.engine.setting.bounds import MIXTURE_PARTS
+from paribus.engine.setting.data import MIXTURE_PARTS
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 
@@ -63,22 +62,14 @@ def test_of_any_first_windows_each_source_has_its_share(cuts, draw):
 
 
 @pytest.mark.parametrize("order", ["sampled", "epoch"])
-@pytest.mark.parametrize("size", ["array", "mapped"])
-def test_a_window_is_of_one_source_and_shares_are_kept(order, size, folder, monkeypatch):
-    monkeypatch.setenv("PARIBUS_CACHE", str(folder / ".cache"))
-    small = load_dataset(data(order=order), folder)
-    if size == "mapped":
-        monkeypatch.setattr(source, "SMALL_BYTES", 0)
+def test_a_window_is_of_one_source_and_shares_are_kept(order, folder):
     found = load_dataset(data(order=order), folder)
-    assert isinstance(found.train, np.memmap) == (size == "mapped")
-    assert found.digests == small.digests and found.record == small.record
     mixture = found.windows
     assert isinstance(mixture, Mixture)
     alphabets = [set("abcdefgh \n"), set("ABCDEFGH é"), set("01234567,.")]
     counts = np.zeros(len(mixture.windows), int)
     for t in range(30):
         drawn = batch(found.train, 1, t, 4, 16, mixture)
-        assert (drawn == batch(small.train, 1, t, 4, 16, small.windows)).all()
         sources = mixture.sources(t, 4)
         counts += np.bincount(sources, minlength=len(counts))
         for row, one in zip(drawn, sources, strict=True):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.data import consumption, load_dataset
+from paribus.engine.data import batch, consumption, load_dataset
 from paribus.engine.data.order import Windows, document_places, permuted
 from paribus.engine.setting import Data
 
@@ -94,10 +94,7 @@ def test_the_budget_is_met_exactly(order, pack, tmp_path):
         (tmp_path / f"{i:02}.txt").write_text(text)
     data = Data(corpus="text", path=".", seq_len=16, order=order, pack=pack)
     dataset = load_dataset(data, tmp_path)
-    used = consumption(dataset, 5, 37, 3, 16)
-    assert sum(used["token_classes"].values()) == 37 * 3 * 16
-    seen = np.zeros(len(dataset.train), np.int64)
-    for t in range(37):
-        for start in dataset.windows.starts(5, t, 3):
-            seen[start + 1 : start + 17] += 1
-    assert used["times_seen"] == np.bincount(seen).tolist()
+    rows = [batch(dataset.train, 5, t, 3, 16, dataset.windows)[:, 1:] for t in range(37)]
+    size = int(dataset.tokenizer.bytes_per_token[np.concatenate(rows)].sum())
+    used = {"windows": 37 * 3, "tokens": 37 * 3 * 16, "bytes": size}
+    assert consumption(dataset, 5, 37, 3, 16) == {"sources": {"corpus": used}}

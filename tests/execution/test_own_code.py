@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import paribus
-from paribus.engine.data import FIRST_DIGEST, extend_digest, load_dataset, step_batch
+from paribus.engine.data import FIRST_DIGEST, batch, extend_digest, load_dataset
 from paribus.engine.execution.trial.trial import identity
 from paribus.engine.machine.steps import build_stack
 
@@ -55,7 +55,8 @@ def test_batches_can_be_drawn_again(small_study, order, pack):
         stack.step()
     running = FIRST_DIGEST
     for t in range(setting.iterations):
-        drawn = step_batch(dataset.train, 5, t, setting, dataset.windows)
+        size, seq_len = setting.training.batch_size, setting.data.seq_len
+        drawn = batch(dataset.train, 5, t, size, seq_len, dataset.windows)
         running = extend_digest(running, drawn)
     assert running == stack.state(0).batch_digest
 

@@ -1,4 +1,4 @@
-"""What is a function of the step is tried for the whole run before it begins."""
+"""Own parts that would fail late are tried before a run begins."""
 
 from __future__ import annotations
 
@@ -13,14 +13,7 @@ from ..tools import refused
 
 OWN = """
 from torch import nn
-from paribus.extend import average, schedule
-
-@schedule("late")
-def late(at, options):
-    return float("nan") if at.step == 17 else 1.0
-
-def kept(at):
-    return at.kept[0]
+from paribus.extend import average
 
 @average("one", give=lambda at: at.kept[0][:, :1])
 def one(at):
@@ -40,17 +33,12 @@ class Places(nn.Module):
     def forward(self, x, shared):
         return x
 
-@average("negative", give=kept, copies=lambda options: -1)
-def negative(at):
-    pass
-
 class Reads(nn.Module):
     def __init__(self, model):
         super().__init__()
     def forward(self, x, shared):
         return x + shared["nobody"]
 """
-KIND = "training.average.kind"
 
 
 @pytest.fixture
@@ -67,9 +55,7 @@ def tried(small_study, small_dataset, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"training.schedule.kind": "own.py:late"}, ["nan at step 17"]),
-        ({KIND: "own.py:one"}, ["'one'", "must return a tensor"]),
-        ({KIND: "own.py:negative"}, ["'negative' declares -1 copies"]),
+        ({"training.average.kind": "own.py:one"}, ["own.py:one"]),
         ({"model.modules.mlp": "own.py:Reads"}, ["own.py:Reads", "nobody"]),
         ({"model.modules.mlp": "own.py:Gives"}, ["shared.output('mean', ...)", "[B, T, ...]"]),
         ({"model.modules.positions": "own.py:Places"}, ["own.py:Places", "`shared`"]),

@@ -9,7 +9,6 @@ from paribus.engine.model import (
     KeyValueCache,
     attentions,
     build_model,
-    describe_parts,
     initial_parameters,
     load_parameters,
 )
@@ -26,7 +25,7 @@ from torch.nn import functional as F
 from paribus.extend import part
 from paribus.engine.model import visible
 
-@part("latent", title="latent attention", describe="keys and values from a latent", cached=True)
+@part("latent", cached=True)
 class Latent(nn.Module):
     """Keys and values are made of C numbers a token, and R that all heads share."""
     cached, residual_projections, C, R = True, ("out",), 6, 2
@@ -94,11 +93,9 @@ def test_latent_attention_trains_and_decodes_as_it_reads(
         pieces = [model(piece, cache) for piece in tokens.split([7, 1, 8], dim=1)]
         torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-9, atol=1e-9)
     assert flops_record(setting, 29, study.folder)["by"] == "counter"
-    assert "latent" in str(describe_parts(setting.model)["attention"]).lower()
 
 
-def test_the_default_is_causal_and_records_say_what_they_said(small_study):
-    assert "attention" not in describe_parts(small_study().setting("baseline").model)
+def test_an_unknown_attention_is_refused(small_study):
     study = small_study({"model.attention.kind": "casual"})
     with refused("unknown", match="model/attentions/"):
         build_model(study.setting("baseline"), 29)

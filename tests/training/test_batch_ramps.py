@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.data import Mixture, Windows, batch, step_batch
-from paribus.engine.data.order import starts_of_step
+from paribus.engine.data import Mixture, Windows, starts_of_step
 from paribus.engine.setting import Setting
 from paribus.engine.training import Trainer
 from paribus.engine.training.schedules import Schedules
@@ -73,12 +72,12 @@ def test_ramped_batches_read_the_same_windows_in_the_same_order(order):
         half = Windows(450, 16, "epoch")
         places = Mixture({"a": half, "b": half}, {"a": 0.75, "b": 0.25}, {"a": 0, "b": 450})
     ramp = setting_of(RAMP, 8)
-    ours = [step_batch(text, 3, t, ramp, places) for t in range(ramp.iterations)]
-    theirs = [batch(text, 3, t, 8, 16, places) for t in range(8)]
+    ours = [starts_of_step(places, 3, t, ramp) for t in range(ramp.iterations)]
+    theirs = [places.starts(3, t, 8) for t in range(8)]
     np.testing.assert_array_equal(np.concatenate(ours), np.concatenate(theirs))
     assert [len(rows) for rows in ours] == sizes(ramp)
     # Any of them without the others; and constant batches are as ever.
-    np.testing.assert_array_equal(step_batch(text, 3, 7, ramp, places), ours[7])
+    np.testing.assert_array_equal(starts_of_step(places, 3, 7, ramp), ours[7])
     np.testing.assert_array_equal(
         starts_of_step(places, 3, 5, setting_of(8, 8)), places.starts(3, 5, 8)
     )
@@ -130,8 +129,7 @@ def test_a_ramp_agrees_in_stacks_and_micro_batches(trainer_of):
 
 def test_a_ramped_run_resumes_bit_identically(trainer_of):
     steps = trainer_of([1, 2]).setting.iterations
-    for done in (1, 4, steps - 1):
-        require_resumes(lambda: trainer_of([1, 2]), steps, done)
+    require_resumes(lambda: trainer_of([1, 2]), steps, 4)
 
 
 @pytest.mark.parametrize(

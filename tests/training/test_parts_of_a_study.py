@@ -63,23 +63,17 @@ def trainer_of(small_study, small_dataset):
 
 
 @each_optimizer
-def test_optimizers_learn_alone_and_stacked(name, trainer_of):
+def test_optimizers_learn_resume_and_agree_in_stacks(name, trainer_of):
     rate = {"sgd": 0.3, "adafactor": 0.3, "schedule_free": 1e-2}.get(name, 3e-3)
     overrides = {f"{OPTIMIZER}.name": name, f"{OPTIMIZER}.learning_rate": rate}
-    together = train(trainer_of([1, 2, 3], overrides), 30)[:, :, LOSS]
-    assert (together[:, -5:].mean(axis=1) < together[:, 0] - 0.25).all()
-    alone = train(trainer_of([2], overrides), 10)[0, :, LOSS]
+    straight, _ = require_resumes(lambda: trainer_of([1, 2], overrides), 8, 3)
+    losses = np.stack([straight.state(r).measured[:, LOSS] for r in range(2)])
+    assert (losses[:, -1] < losses[:, 0] - 0.02).all()
+    alone = train(trainer_of([2], overrides), 8)[0, :, LOSS]
     # The sign and the orthogonalisation enlarge what rounds otherwise in batched products.
-    np.testing.assert_allclose(together[1, :10], alone, rtol=0, atol=1e-2)
-
-
-@each_optimizer
-def test_optimizers_resume_from_slots(name, trainer_of):
-    overrides = {f"{OPTIMIZER}.name": name}
-    straight, _ = require_resumes(lambda: trainer_of([1, 2], overrides), 6, 3)
+    np.testing.assert_allclose(losses[1], alone, rtol=0, atol=1e-2)
     kinds = {array.partition("/")[0] for array in straight.state(0).arrays}
-    slots = {slot for one in straight.replicas.optimizer_record for slot in one["slots"]}
-    assert kinds == {"weights", "measured"} | slots
+    assert kinds == {"weights", "measured", *straight.replicas.slots}
 
 
 def test_muon_has_the_matrices_of_the_blocks(trainer_of):
@@ -89,11 +83,6 @@ def test_muon_has_the_matrices_of_the_blocks(trainer_of):
     assert set(slots["momentum_buffer"]) == matrices
     assert len(matrices) == 2 * 4
     assert set(slots["exp_avg"]) == trainer.parameters(0).keys() - matrices
-    muon, adamw = trainer.replicas.optimizer_record
-    assert muon["options"]["ns_steps"] == 5 and adamw["options"]["eps"] == 1e-8
-    assert muon["parameters"] + adamw["parameters"] == sum(
-        x.size for x in trainer.parameters(0).values()
-    )
 
 
 def test_groups_have_their_own_optimizers(trainer_of):
@@ -157,25 +146,18 @@ def test_bad_optimizers_are_named(options, words, small_study):
     assert re.search(words, said), said
 
 
-@pytest.mark.parametrize("R", [1, 3])
-def test_micro_batches_match_the_whole_batch(R, trainer_of):
-    """With dropout, every probe, and in parts of one, two and all windows.
-
-    Sums of float32 in another order: 1e-5 relative after 6 steps.
-    """
+@pytest.mark.parametrize(("R", "size"), [(1, 2), (3, 1)])
+def test_micro_batches_match_the_whole_batch(R, size, trainer_of):
+    """With dropout and every probe. Sums of float32 in another order: 1e-5 after 4 steps."""
     seeds = list(range(1, R + 1))
     overrides = {"training.dropout": 0.2, "training.loss.z_loss": 1e-3}
     probes = [probe.at(1) for probe in PROBES]
     whole = trainer_of(seeds, overrides, probes=probes)
-    expected = train(whole, 6)
-    for size in (1, 2, 4):
-        parts = trainer_of(seeds, overrides | {"training.micro_batch": size}, probes=probes)
-        np.testing.assert_allclose(train(parts, 6), expected, rtol=1e-4, atol=1e-6)
-        assert parts.batch_digests == whole.batch_digests
-        if size == 4:
-            np.testing.assert_array_equal(train(parts, 0), expected)
-        for name, values in parts.parameters(0).items():
-            np.testing.assert_allclose(values, whole.parameters(0)[name], rtol=0, atol=1e-5)
+    parts = trainer_of(seeds, overrides | {"training.micro_batch": size}, probes=probes)
+    np.testing.assert_allclose(train(parts, 4), train(whole, 4), rtol=1e-4, atol=1e-6)
+    assert parts.batch_digests == whole.batch_digests
+    for name, values in parts.parameters(0).items():
+        np.testing.assert_allclose(values, whole.parameters(0)[name], rtol=0, atol=1e-5)
 
 
 def logits_and_targets() -> tuple[torch.Tensor, torch.Tensor]:
@@ -184,7 +166,7 @@ def logits_and_targets() -> tuple[torch.Tensor, torch.Tensor]:
     return logits, torch.randint(0, 7, (2, 3, 4), generator=generator)
 
 
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.4])
 @pytest.mark.parametrize("z_loss", [0.0, 1e-2])
 def test_cross_entropy_is_its_definition(label_smoothing, z_loss):
     logits, targets = logits_and_targets()
@@ -207,7 +189,6 @@ def test_cross_entropy_is_its_definition(label_smoothing, z_loss):
 @pytest.mark.parametrize(
     "overrides",
     [
-        {"training.loss.label_smoothing": 0.1},
         {"training.loss.z_loss": 0.01},
         {"training.loss.name": "ideas.py:focal", "training.loss.options": {"gamma": 1.0}},
     ],
@@ -220,9 +201,9 @@ def test_the_objective_is_learned_from_and_cross_entropy_recorded_beside_it(
     plain, other = trainer_of(seeds, {}), trainer_of(seeds, overrides)
     assert list(plain.columns) == list(COLUMNS)
     assert list(other.columns) == [*COLUMNS, "train_objective"]
-    expected, found = train(plain, 4), train(other, 4)
+    expected, found = train(plain, 2), train(other, 2)
     objective = found[:, :, list(other.columns).index("train_objective")]
     # The first step is from equal weights: the same cross-entropy, another objective.
     np.testing.assert_array_equal(found[:, 0, LOSS], expected[:, 0, LOSS])
     assert (objective[:, 0] != found[:, 0, LOSS]).all()
-    assert (found[:, 3, LOSS] != expected[:, 3, LOSS]).all()
+    assert (found[:, 1, LOSS] != expected[:, 1, LOSS]).all()

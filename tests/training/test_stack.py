@@ -1,7 +1,5 @@
 """The engine: a stack agrees with its replicas alone, and they do not touch each other."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +9,8 @@ import torch
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import COLUMNS, Trainer, replicas
 
-from ..tools import refused
 from .measured import require_resumes, train
 
-# Replicas of a stack are multiplied in batched products, whose order of summation may differ from
-# that of a single product; 100 steps let the last bits of float32 grow to this.
-STACKED_TOLERANCE_NATS = 2e-4
 PROBES = list(shipped_probes().values())
 LOSS = list(COLUMNS).index("train_loss")
 
@@ -30,15 +24,11 @@ def stack_of(small_study, small_dataset):
     return make
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_stacks_agree_with_replicas_alone(stack_of, dropout):
-    overrides = {"training__iterations": 40, "training__dropout": dropout}
-    together = train(stack := stack_of([1, 2, 3], **overrides), 40)
+def test_stacks_agree_with_replicas_alone(stack_of):
+    together = train(stack := stack_of([1, 2, 3], training__dropout=0.2), 8)
     for r, seed in enumerate((1, 2, 3)):
-        alone = train(solo := stack_of([seed], **overrides), 40)[0]
+        alone = train(solo := stack_of([seed], training__dropout=0.2), 8)[0]
         assert solo.batch_digests[0] == stack.batch_digests[r]
-        difference = np.abs(together[r, :, LOSS] - alone[:, LOSS]).max()
-        assert difference < STACKED_TOLERANCE_NATS
         np.testing.assert_allclose(together[r], alone, rtol=5e-3, atol=1e-5)
 
 
@@ -49,15 +39,14 @@ def test_a_sweep_is_a_stack(small_study, small_dataset):
         {"training.optimizer.weight_decay": 0.9, "model.init.token_std": 0.2},
         {"model.init.std": 0.05, "model.init.salt": 3},
     ]
-    common = {"training.iterations": 40, "model.embedding.norm": "fixed_scale"}
+    common = {"model.embedding.norm": "fixed_scale"}
     settings = [small_study(common | one).setting("baseline") for one in variants]
     seeds = [1, 1, 2, 1]
-    together = train(stack := Trainer(settings, seeds, small_dataset, probes=PROBES), 40)
+    together = train(stack := Trainer(settings, seeds, small_dataset, probes=PROBES), 8)
     assert len({row.tobytes() for row in together[:, :, LOSS]}) == len(seeds)
     for r, (setting, seed) in enumerate(zip(settings, seeds, strict=True)):
-        alone = train(solo := Trainer(setting, [seed], small_dataset, probes=PROBES), 40)[0]
+        alone = train(solo := Trainer(setting, [seed], small_dataset, probes=PROBES), 8)[0]
         assert solo.initial_records[0] == stack.initial_records[r]
-        assert np.abs(together[r, :, LOSS] - alone[:, LOSS]).max() < STACKED_TOLERANCE_NATS
         np.testing.assert_allclose(together[r], alone, rtol=5e-3, atol=1e-5)
 
 
@@ -115,44 +104,8 @@ def test_a_diverged_replica_changes_no_bit_of_its_neighbours(stack_of, monkeypat
     assert struck.batch_digests == healthy.batch_digests  # the controls still hold
 
 
-@pytest.mark.parametrize("done", [3, 4])
-def test_a_stack_resumes_bit_for_bit(stack_of, done):
-    require_resumes(lambda: stack_of([1, 2], training__dropout=0.1), 20, done)
-
-
-def assert_equal_bytes(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
-    assert found.keys() == expected.keys()
-    for name, values in expected.items():
-        assert found[name].tobytes() == values.tobytes(), name
-
-
-QKV = "exp_avg/blocks.0.attention.qkv.weight"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda arrays: arrays.pop(QKV), f"'{QKV}' as None"),
-        (lambda arrays: arrays.update(more=np.zeros(1)), "'more'"),
-        (
-            lambda arrays: arrays.update({QKV: arrays[QKV].T}),
-            rf"'{QKV}' as \(16, 48\), and here it is \(48, 16\)",
-        ),
-        (lambda arrays: arrays.update(measured=arrays["measured"][:, :4]), "'measured' as"),
-    ],
-)
-def test_a_state_of_something_else_is_refused_by_name(stack_of, change, words):
-    stack = stack_of([1, 2])
-    stack.step()
-    states = [stack.state(r) for r in range(2)]
-    arrays = dict(states[1].arrays)
-    change(arrays)
-    fresh = stack_of([1, 2])
-    untouched = fresh.state(0)
-    with refused("different", match=words):
-        fresh.restore([states[0], replace(states[1], arrays=arrays)])
-    assert fresh.t == 0
-    assert_equal_bytes(fresh.state(0).arrays, untouched.arrays)
+def test_a_stack_resumes_bit_for_bit(stack_of):
+    require_resumes(lambda: stack_of([1, 2], training__dropout=0.1), 8, 3)
 
 
 @pytest.mark.gpu

@@ -58,7 +58,7 @@ def check_arm(
     setting, own, where = study.setting(arm), step_code(study, arm), f"arm '{arm}'"
     try:
         rows_of(setting, study.resources.devices)
-        Schedules.require(setting, study.folder)
+        Schedules([setting], study.folder).at(setting.iterations - 1)
         if by_shapes:
             model = build_model(setting, dataset.vocab_size, study.folder, device="meta")
             parameter_groups([setting], model, study.folder)

@@ -30,7 +30,7 @@ class StackedTrialForm(Record):
 
     data: form(digests=form(corpus=str, train=str))
     tasks: Empty | form(prompts_sha256=str)
-    consumed: form(token_classes=dict[str, int], times_seen=list[int])
+    consumed: form(sources=dict[str, dict[str, int]])
     batch_digest: str
     blocks: BLOCKS
     tokens: int

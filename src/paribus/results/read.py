@@ -236,7 +236,7 @@ class Results:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """data.json: token classes, duplicates and leakage of the corpus; empty before a run."""
+        """data.json: duplicates and leakage of the corpus; empty before a run."""
         return ResultsFolder(self.path).read_sealed(DATA)
 
     # Tidy tables: a row for each value, with its arm and seed
@@ -297,23 +297,15 @@ class Results:
 
     @cached_property
     def sampling(self) -> pa.Table:
-        """Consumption of trials: arm, seed, kind, part, tokens.
-
-        Of the kind "token class" targets by class; of the kind "times seen" training tokens that
-        were a target 0, 1, 2, ... times.
-        """
+        """Consumption of trials: arm, seed, source, windows, tokens, bytes."""
         rows = [
-            {"arm": arm, "seed": seed, "kind": kind, "part": str(part), "tokens": tokens}
+            {"arm": arm, "seed": seed, "source": source, **counts}
             for (arm, seed), trial in self.trials.items()
-            if "consumed" in trial
-            for kind, counts in (
-                ("token class", trial["consumed"]["token_classes"].items()),
-                ("times seen", enumerate(trial["consumed"]["times_seen"])),
-            )
-            for part, tokens in counts
+            for source, counts in trial.get("consumed", {}).get("sources", {}).items()
         ]
-        fields = [("arm", pa.string()), ("seed", pa.int64()), ("kind", pa.string())]
-        schema = pa.schema([*fields, ("part", pa.string()), ("tokens", pa.int64())])
+        schema = pa.schema({"arm": pa.string(), "seed": pa.int64(), "source": pa.string()})
+        for column in ("windows", "tokens", "bytes"):
+            schema = schema.append(pa.field(column, pa.int64()))
         return pa.Table.from_pylist(rows, schema=schema)
 
     @cached_property

@@ -1,7 +1,7 @@
 """Text that was read once is kept, so that no later command and no worker reads it again.
 
-<cache>/tokens/<key>/    tokens.bin  manifest.json     tokens, by their content
-<cache>/index/<key>.json                               what is known of files
+<cache>/tokens/<key>.bin    token ids, by their content
+<cache>/index/<key>.json    what is known of texts and of token ids
 
 A key is a digest of whatever decides the content, so nothing here is ever out of date: other text
 has another key. All of it may be deleted at any time. The results folder never holds any of it."""
@@ -13,33 +13,28 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
-from pydantic import BaseModel, NonNegativeInt
 
 from paribus.digests import canonical_json, digest
 from paribus.engine.data.tokens import Tokens, tokens_digest
 from paribus.errors import ParibusError
-from paribus.files import cache_folder, remove_folder, whole_folder, write_bytes
+from paribus.files import cache_folder, write_bytes
 
-FORMAT = 5  # of the files of tokens
-TOKENS, MANIFEST = "tokens.bin", "manifest.json"
-
-
-def recall(key: str) -> dict[str, Any] | None:
-    """Return what was kept under `key`; None where nothing is."""
-    try:
-        return json.loads((cache_folder() / "index" / f"{key}.json").read_bytes())
-    except (OSError, ValueError):
-        return None
+FORMAT = 6  # of the files of tokens
 
 
-def keep(key: str, value: dict[str, Any]) -> None:
-    """Keep `value` under `key`, where the cache can be written; it is only ever a shortcut."""
-    with contextlib.suppress(ParibusError):
-        write_bytes(cache_folder() / "index" / f"{key}.json", canonical_json(value).encode())
+def remembered(identity: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what is known under `identity`; it is made, and kept, where nothing is."""
+    file = cache_folder() / "index" / f"{digest(identity)}.json"
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(file.read_bytes())
+    value = make()
+    with contextlib.suppress(ParibusError):  # it is only ever a shortcut
+        write_bytes(file, canonical_json(value).encode())
+    return value
 
 
 def signature(files: list[Path]) -> list[list[Any]]:
@@ -56,69 +51,52 @@ def signature(files: list[Path]) -> list[list[Any]]:
     return entries
 
 
-class Manifest(BaseModel, strict=True):
-    """The record of a folder of tokens; the digest is of these."""
-
-    dtype: Literal["<u2", "<u4", "<u8"]
-    tokens: NonNegativeInt
-    digest: str
-
-
 def cached_tokens(
     identity: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], dtype: np.dtype[Any]
 ) -> tuple[Tokens, str]:
     """Return the tokens that `identity` names, and their digest; they are made unless they exist.
 
-    `make` gives them in arrays of any lengths. Two runs that need them at once make them once.
-    Raises ParibusError where the cache cannot be written, or is damaged.
+    `make` gives them in arrays of any lengths. Two runs that need them at once make them once; if
+    no cache can be made, each has them in memory. Raises ParibusError for one that is full or
+    damaged.
     """
-    folder = cache_folder() / "tokens" / digest(identity | {"format": FORMAT})
-    if not (folder / MANIFEST).is_file():
+    name = digest(identity | {"format": FORMAT})
+    file = cache_folder() / "tokens" / f"{name}.bin"
+    if not file.is_file():
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(folder.with_name(f".{folder.name}.lock")).acquire()
-        except OSError as error:
-            raise ParibusError(
-                f"cannot write the cache {folder.parent}: {error.strerror}; set PARIBUS_CACHE to a "
-                "folder that can be written",
-                code="system",
-            ) from None
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(file.with_suffix(".lock")).acquire()
+        except OSError:
+            tokens = np.concatenate([np.zeros(0, dtype), *make()])
+            return tokens, tokens_digest(tokens)
         with lock:
-            if not (folder / MANIFEST).is_file():
-                remove_folder(folder)  # a remainder: nobody can tell whose tokens
-                with whole_folder(folder) as partial:
-                    _write(partial, make(), dtype)
-    return _open(folder)
-
-
-def _write(folder: Path, arrays: Iterable[np.ndarray], dtype: np.dtype[Any]) -> None:
-    """Write `arrays`, one after the other, as one file; the manifest comes last."""
-    with open(folder / TOKENS, "wb") as file:
-        for ids in arrays:
-            file.write(ids.astype(dtype, copy=False).data)
-        file.flush()
-        os.fsync(file.fileno())
-    tokens = _mapped(folder / TOKENS, dtype)
-    manifest = Manifest(dtype=dtype.str, tokens=len(tokens), digest=tokens_digest(tokens))  # type: ignore[arg-type]
-    write_bytes(folder / MANIFEST, manifest.model_dump_json().encode())
-
-
-def _open(folder: Path) -> tuple[Tokens, str]:
-    """Return the tokens in `folder`, and their digest. Raises ParibusError for a damaged folder."""
-    try:
-        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
-        tokens = _mapped(folder / TOKENS, np.dtype(manifest.dtype))
-        if len(tokens) != manifest.tokens:
-            raise ValueError
-    except (OSError, ValueError):
-        raise ParibusError(
-            f"the tokens in {folder} are damaged; delete the folder {folder} to have the text "
-            "tokenized again",
-            code="unreadable",
-        ) from None
-    return tokens, manifest.digest
-
-
-def _mapped(file: Path, dtype: np.dtype[Any]) -> Tokens:
+            if not file.is_file():
+                _write(file, make(), dtype)
     # An empty file cannot be mapped.
-    return np.memmap(file, dtype, "r") if file.stat().st_size else np.zeros(0, dtype)
+    tokens = np.memmap(file, dtype, "r") if file.stat().st_size else np.zeros(0, dtype)
+    known = remembered(
+        {"tokens": name}, lambda: {"n": len(tokens), "digest": tokens_digest(tokens)}
+    )
+    if len(tokens) != known["n"]:
+        raise ParibusError(
+            f"{file} is damaged; delete it to have the text tokenized again", code="unreadable"
+        )
+    return tokens, known["digest"]
+
+
+def _write(file: Path, arrays: Iterable[np.ndarray], dtype: np.dtype[Any]) -> None:
+    """Write `arrays` one after the other, under another name until all are on the disk."""
+    partial = file.with_suffix(".part")
+    try:
+        with open(partial, "wb") as content:
+            for ids in arrays:
+                content.write(ids.astype(dtype, copy=False).data)
+            content.flush()
+            os.fsync(content.fileno())
+        partial.replace(file)
+    except OSError as error:
+        raise ParibusError(
+            f"cannot write the cache {file.parent}: {error.strerror}; make room, or set "
+            "PARIBUS_CACHE to another folder",
+            code="system",
+        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
@@ -26,8 +26,8 @@ class Dataset:
     """The split text as token ids.
 
     Attributes:
-        train: [n_train] token ids, the first part of the text: an array in memory, or a file of
-            the cache. Of a mixture, one source after the other.
+        train: [n_train] token ids, the first part of the text, in a file of the cache. Of a
+            mixture, one source after the other.
         validation: [n_validation] token ids, the rest; the same.
         tokenizer: what made them.
         windows: where training windows begin, and in which order they come.
@@ -110,57 +110,49 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     be read or loses text.
     """
     texts = Texts.read(data, folder)
-    split, end = texts.split(), texts.tokenizer.end_of_document
-    validation, validation_digest = texts.tokens(split.held_out[VALIDATION], VALIDATION)
+    parts, rates = texts.split()
+    tokenizer, held_out, test = texts.tokenizer, parts[VALIDATION].scan(), None
+    validation, validation_digest = texts.tokens(parts[VALIDATION], VALIDATION)
     if data.validation_tokens is not None and data.validation_tokens < len(validation):
         validation = validation[: data.validation_tokens]
         validation_digest = tokens_digest(validation)
-    train, hashes = {}, {}
-    for name in data.shares:
-        train[name], hashes[name] = texts.tokens(split.train[name], name)
-        _require_window(train[name], data, "training", name)
     _require_window(validation, data, VALIDATION)
-    windows = {
-        name: Windows(
-            len(ids),
-            data.seq_len,
-            data.order,
-            document_places(ids, end, data.seq_len) if data.pack == "documents" else None,
-        )
-        for name, ids in train.items()
-    }
+    train, hashes, windows = {}, {}, {}
+    for name in data.shares:
+        ids, hashes[name] = texts.tokens(parts[name], name)
+        _require_window(ids, data, "training", name)
+        places = None
+        if data.pack == "documents":
+            places = document_places(ids, tokenizer.end_of_document, data.seq_len)
+        train[name], windows[name] = ids, Windows(len(ids), data.seq_len, data.order, places)
     digests = {
         "corpus": texts.scans[CORPUS].digest,
-        "vocabulary": texts.tokenizer.digest,
+        "vocabulary": tokenizer.digest,
         "train": next(iter(hashes.values())) if len(hashes) == 1 else digest(hashes),
         "validation": validation_digest,
-        "validation_text": split.held_scans[VALIDATION].digest,
+        "validation_text": held_out.digest,
     }
     digests |= {f"source {name}": texts.scans[name].digest for name in data.other_sources}
-    test = None
-    if TEST in split.held_out:
-        test = SealedPart(
-            split.held_scans[TEST], lambda: texts.tokens(split.held_out[TEST], TEST)[0]
-        )
+    if TEST in parts:
+        test = SealedPart(parts[TEST].scan(), lambda: texts.tokens(parts[TEST], TEST)[0])
         _require_text(test.text, data)
         digests["test"] = test.text.digest
     order: Windows | Mixture = next(iter(windows.values()))
     if data.is_mixed:
         edges = np.cumsum([0, *map(len, train.values())]).tolist()
         order = Mixture(windows, data.mixture, dict(zip(windows, edges, strict=False)))
-    rates = [split.rates[name] for name in data.shares if split.rates]
     return Dataset(
         _join(train, hashes),
         validation,
-        texts.tokenizer,
+        tokenizer,
         order,
         texts.scans[CORPUS].n_documents,
         digests,
         {
-            name: TrainingText(share, len(train[name]), split.train_bytes[name])
+            name: TrainingText(share, len(train[name]), parts[name].scan().n_bytes)
             for name, share in data.shares.items()
         },
-        split.held_scans[VALIDATION],
+        held_out,
         texts.has_ends,
         test,
         {key: sum(each[key] for each in rates) for key in rates[0]} if rates else {},
@@ -170,16 +162,11 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
 def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS) -> None:
     """Raise ParibusError where `tokens` are fewer than one window."""
     if len(tokens) < data.seq_len + 1:
-        whose = f"corpus '{data.corpus}'" if source == CORPUS else f"source '{source}'"
-        way_out = "use more text or a shorter data.seq_len"
-        if data.deduplicate != "none":
-            whose += f", without what data.deduplicate = '{data.deduplicate}' takes out,"
-            way_out = (
-                "the rest repeats other parts of it; use other text, or data.deduplicate = 'none'"
-            )
+        text = f"corpus '{data.corpus}'" if source == CORPUS else f"source '{source}'"
         raise ParibusError(
-            f"{whose} leaves {len(tokens)} {part} tokens, fewer than one window of "
-            f"seq_len + 1 = {data.seq_len + 1}; {way_out}",
+            f"{text} leaves {len(tokens)} {part} tokens, fewer than one window of seq_len + 1 = "
+            f"{data.seq_len + 1} (data.deduplicate = '{data.deduplicate}'); use more text or a "
+            "shorter data.seq_len",
             code="too_few",
         )
 
@@ -196,13 +183,9 @@ def _require_text(test: Scan, data: Data) -> None:
 
 
 def _join(texts: Mapping[str, Tokens], hashes: Mapping[str, str]) -> Tokens:
-    """Return `texts` as one: in memory where all of them are, else in a file of the cache."""
+    """Return `texts` as one, a file of the cache."""
     parts = list(texts.values())
     if len(parts) == 1:
         return parts[0]
-    if not any(isinstance(part, np.memmap) for part in parts):
-        return np.concatenate(parts)
-    identity = {"joined": list(hashes.values())}
-    return cached_tokens(identity, lambda: chain.from_iterable(map(chunks, parts)), parts[0].dtype)[
-        0
-    ]
+    joined = partial(chain.from_iterable, map(chunks, parts))
+    return cached_tokens({"joined": list(hashes.values())}, joined, parts[0].dtype)[0]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from paribus.engine.data.tokens import Tokens, chunks, windows
-from paribus.engine.setting.bounds import MIXTURE_PARTS
+from paribus.engine.setting.data import MIXTURE_PARTS
 from paribus.errors import ParibusError
 from paribus.rng import stream
 
@@ -235,15 +235,6 @@ def starts_of_step(order: Windows | Mixture, seed: int, t: int, setting: Setting
     batches = range(first // size, -(-end // size))
     starts = np.concatenate([order.starts(seed, k, size) for k in batches])
     return starts[first - batches[0] * size :][: end - first]
-
-
-def step_batch(
-    tokens: Tokens, seed: int, t: int, setting: Setting, order: Windows | Mixture | None = None
-) -> np.ndarray:
-    """Return what step `t` of `seed` learns from: [B, seq_len + 1] token ids, int64. As `batch`."""
-    seq_len = setting.data.seq_len
-    starts = starts_of_step(order or Windows(len(tokens), seq_len), seed, t, setting)
-    return windows(tokens, starts, seq_len + 1).astype(np.int64)
 
 
 def batch(

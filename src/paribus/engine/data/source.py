@@ -8,22 +8,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paribus.digests import digest
-from paribus.engine.data import cache
+from paribus.engine.data.cache import cached_tokens, remembered, signature
 from paribus.engine.data.corpora import SOURCE_KEYS, find_corpus, read_pieces
 from paribus.engine.data.pieces import Piece
 from paribus.engine.data.tokenizer import Tokenizer
-from paribus.engine.data.tokens import Tokens, tokens_digest
+from paribus.engine.data.tokens import Tokens
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-
-SMALL_BYTES = 2 * 2**20
-"""A text of no more UTF-8 bytes is tokenized in memory by everyone who needs it."""
 
 
 @dataclass(frozen=True)
@@ -57,38 +54,22 @@ class Text:
     Attributes:
         identity: whatever decides the text.
         read: reads its pieces.
-        is_small: whether it is read from memory.
     """
 
     identity: dict[str, Any]
     read: Callable[[], Iterable[Piece]]
-    is_small: bool
 
     def scan(self) -> Scan:
         """Go through the text once, unless that was done before."""
-        if self.is_small:
-            return scan(self.read())
-        key = digest({"scan": 4} | self.identity)
-        if known := cache.recall(key):
-            return Scan(**known)
-        result = scan(self.read())
-        cache.keep(key, asdict(result))
-        return result
+        known = remembered({"scan": 4} | self.identity, lambda: asdict(scan(self.read())))
+        return Scan(**known)
 
     def tokens(self, tokenizer: Tokenizer, ends: bool) -> tuple[Tokens, str]:
-        """Return token ids and their digest: in memory where it is small, else from the cache.
-
-        With `ends`, each document is closed by its end-of-document token. Raises ParibusError where
-        the tokenizer does not know a character or loses text.
-        """
-        if self.is_small:
-            empty = np.zeros(0, tokenizer.dtype)
-            ids = np.concatenate([empty, *encoded(self.read(), tokenizer, ends)])
-            return ids, tokens_digest(ids)
+        """Return token ids and their digest. With `ends`, each document is closed by its
+        end-of-document token. Raises ParibusError where the tokenizer loses text."""
         identity = self.identity | {"tokenizer": tokenizer.digest, "ends_of_document": ends}
-        return cache.cached_tokens(
-            identity, lambda: encoded(self.read(), tokenizer, ends), np.dtype(tokenizer.dtype)
-        )
+        dtype = np.dtype(tokenizer.dtype)
+        return cached_tokens(identity, lambda: encoded(self.read(), tokenizer, ends), dtype)
 
     def part(self, start: int, stop: int) -> Text:
         """Return the places `start` to `stop`: each character is one, and each end of a document.
@@ -97,7 +78,7 @@ class Text:
         single text, the end is behind the last place.
         """
         identity = self.identity | {"span": [start, stop]}
-        return Text(identity, lambda: _between(self.read(), start, stop), self.is_small)
+        return Text(identity, lambda: _between(self.read(), start, stop))
 
 
 def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
@@ -116,45 +97,23 @@ def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
 
 
 def read_text(data: Data, folder: Path) -> tuple[Text, Scan]:
-    """Read the text that `data` names; `folder` is where its relative paths start.
+    """Return the text that `data` names; `folder` is where its relative paths start.
 
-    It is read once, unless its files are as they were when it was read before. Raises ParibusError
-    where it cannot be read.
+    It is not gone through if its files are as they were when that was done before. Raises
+    ParibusError where it cannot be read.
     """
-    key, kept = _key(data, folder), list[Piece]()
-    known = cache.recall(key) if key is not None else None
-    if known is not None:
-        result = Scan(**known)
+    corpus, known = find_corpus(data, folder), partial(_scanned, data, folder)
+    if corpus.files is None:  # only reading it can tell
+        result = Scan(**known())
     else:
-        result = scan(_kept_while_small(read_pieces(data, folder), kept))
-        if result.n_bytes > SMALL_BYTES and key is not None and key == _key(data, folder):
-            cache.keep(key, asdict(result))
-    is_small = result.n_bytes <= SMALL_BYTES
-
-    def read() -> Iterable[Piece]:
-        return kept if is_small else _unchanged(data, folder, result)
-
-    return Text({"corpus": result.digest}, read, is_small), result
+        identity = {name: getattr(data, name) for name in ("corpus", *SOURCE_KEYS)}
+        identity |= {"scan": 4, "files": signature(corpus.files(data, folder))}
+        result = Scan(**remembered(identity, known))
+    return Text({"corpus": result.digest}, lambda: _unchanged(data, folder, result)), result
 
 
-def _key(data: Data, folder: Path) -> str | None:
-    """Return what decides the text, as a digest; None where only reading it can tell."""
-    corpus = find_corpus(data, folder)
-    if corpus.files is None:
-        return None
-    files = cache.signature(corpus.files(data, folder))
-    identity = {name: getattr(data, name) for name in ("corpus", *SOURCE_KEYS)}
-    return digest({"scan": 4, "files": files} | identity)
-
-
-def _kept_while_small(pieces: Iterable[Piece], kept: list[Piece]) -> Iterator[Piece]:
-    """Yield `pieces`, which `kept` holds as well as long as they are few."""
-    n_bytes = 0
-    for piece in pieces:
-        n_bytes += len(piece.text)  # at most as many as bytes
-        if n_bytes <= SMALL_BYTES:
-            kept.append(piece)
-        yield piece
+def _scanned(data: Data, folder: Path) -> dict[str, Any]:
+    return asdict(scan(read_pieces(data, folder)))
 
 
 def _unchanged(data: Data, folder: Path, known: Scan) -> Iterator[Piece]:

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from paribus.digests import digest
-from paribus.engine.data import cache
+from paribus.engine.data.cache import remembered
 from paribus.engine.data.duplicates import (
     END,
     Runs,
@@ -107,25 +106,6 @@ def _key_of(data: Data, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Split:
-    """A text in its parts.
-
-    Attributes:
-        train: the text that is trained on, by source, in the order of the study.
-        train_bytes: the UTF-8 bytes of each.
-        held_out: the validation text and, where there is one, the test text.
-        held_scans: what is known of these.
-        rates: of each source, what deduplication took out; empty where nothing was looked for.
-    """
-
-    train: dict[str, Text]
-    train_bytes: dict[str, int]
-    held_out: dict[str, Text]
-    held_scans: dict[str, Scan]
-    rates: dict[str, Rates]
-
-
-@dataclass(frozen=True)
 class Texts:
     """The texts of `data`, each gone through once.
 
@@ -157,7 +137,6 @@ class Texts:
         both = {name: read_text(source, folder) for name, source in sources.items()}
         texts = {name: text for name, (text, _) in both.items()}
         scans = {name: scan for name, (_, scan) in both.items()}
-        require_apart(data, scans)
         known = set().union(*(s.characters for name, s in scans.items() if name != TEST))
         ends = any(scan.n_documents > 1 for scan in scans.values())
         tokenizer = tokenizer_of(data, "".join(sorted(known)), ends, folder)
@@ -186,34 +165,30 @@ class Texts:
             ends = self.scans[name if name in self.scans else CORPUS].n_documents > 1
         return text.tokens(self.tokenizer, ends)
 
-    def split(self) -> Split:
-        """Return every part. Raises ParibusError where one that is held out is trained on."""
-        split = self._in_a_row() if self.data.deduplicate == "none" else self._deduplicated()
-        require_apart(self.data, self.scans | split.held_scans)
-        return split
+    def split(self) -> tuple[dict[str, Text], list[Rates]]:
+        """Return the held-out texts and those trained on, by the name of their source; and what
+        deduplication took out of each source.
 
-    def _in_a_row(self) -> Split:
+        Raises ParibusError where text that is held out is trained on.
+        """
+        is_whole = self.data.deduplicate == "none"
+        parts, rates = (self._in_a_row(), []) if is_whole else self._deduplicated()
+        held_out = {name: parts[name].scan() for name in (VALIDATION, TEST) if name in parts}
+        require_apart(self.data, self.scans | held_out)
+        return parts, rates
+
+    def _in_a_row(self) -> dict[str, Text]:
         data, corpus, places = self.data, self.texts[CORPUS], self.scans[CORPUS].places
         end = int(places * (1 - data.test_fraction))
         begin = int(places * (1 - data.test_fraction - data.validation_fraction))
-        held_out, is_cut = {}, []
-        for name, span in ((VALIDATION, (begin, end)), (TEST, (end, places))):
-            if name in self.texts:
-                held_out[name] = self.texts[name]
-            elif name == VALIDATION or data.test_fraction:
-                held_out[name] = corpus.part(*span)
-                is_cut.append(name)
-        scans = {name: self.scans.get(name) or text.scan() for name, text in held_out.items()}
-        rest = corpus.part(0, begin if VALIDATION in is_cut else end)
-        train = {name: rest if name == CORPUS else self.texts[name] for name in data.shares}
-        sizes = {name: self.scans[name].n_bytes for name in data.shares}
-        if CORPUS in sizes:
-            sizes[CORPUS] -= sum(scans[name].n_bytes for name in is_cut)
-        return Split(train, sizes, held_out, scans, {})
+        parts = {CORPUS: corpus.part(0, end if VALIDATION in self.texts else begin)}
+        parts[VALIDATION] = corpus.part(begin, end)
+        if data.test_fraction:
+            parts[TEST] = corpus.part(end, places)
+        return parts | {name: text for name, text in self.texts.items() if name != CORPUS}
 
-    def _deduplicated(self) -> Split:
+    def _deduplicated(self) -> tuple[dict[str, Text], list[Rates]]:
         data = self.data
-        is_small = all(text.is_small for text in self.texts.values())
         identity = {
             "deduplicate": data.deduplicate,
             "rules": 4,
@@ -224,20 +199,17 @@ class Texts:
 
         def text(source: str, part: str) -> Text:
             key = identity | {"source": source, "part": part}
-            return Text(key, lambda: getattr(self._parts[source], part), is_small)
+            return Text(key, lambda: getattr(self._parts[source], part))
 
-        key = digest(identity | {"what": "rates"})
-        rates: dict[str, Rates] | None = None if is_small else cache.recall(key)
-        if rates is None:
-            rates = {name: parts.rates for name, parts in self._parts.items()}
-            if not is_small:
-                cache.keep(key, rates)
-        has_test = data.test_fraction > 0 or TEST in self.texts
-        held_out = {n: text(CORPUS, n) for n in (VALIDATION, TEST) if n == VALIDATION or has_test}
-        sizes = {n: each["train_bytes"] - each["train_bytes_cut"] for n, each in rates.items()}
-        train = {name: text(name, "train") for name in data.shares}
-        scans = {name: part.scan() for name, part in held_out.items()}
-        return Split(train, sizes, held_out, scans, rates)
+        parts = {name: text(name, "train") for name in data.shares}
+        parts[VALIDATION] = text(CORPUS, VALIDATION)
+        if data.test_fraction or TEST in self.texts:
+            parts[TEST] = text(CORPUS, TEST)
+        rates = remembered(
+            identity | {"what": "rates"},
+            lambda: {name: part.rates for name, part in self._parts.items()},
+        )
+        return parts, [rates[name] for name in data.shares]
 
     @cached_property
     def _parts(self) -> dict[str, Parts]:

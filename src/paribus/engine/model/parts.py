@@ -23,7 +23,7 @@ from torch import nn
 
 from paribus.declared import DECLARED, declared
 from paribus.engine.setting import Setting
-from paribus.engine.setting.architecture import CAUSAL, Model
+from paribus.engine.setting.architecture import Model
 from paribus.errors import blamed
 from paribus.study.choices import no_such
 from paribus.study.importing import load_own
@@ -68,21 +68,10 @@ class ModelConfig(Model):
 
 @dataclass(frozen=True)
 class Part:
-    """A shipped part.
-
-    Attributes:
-        name: Its name in studies.
-        title: A noun for readers.
-        describe: A description that can follow "The model has" or stand in brackets.
-        source: Reference of its definition.
-        module: The class.
-        cached: True for an attention that can read piece by piece with a cache.
-    """
+    """A shipped part: its name in studies, its class, and whether that is an attention that can
+    read piece by piece with a cache."""
 
     name: str
-    title: str
-    describe: str
-    source: str
     module: type[nn.Module]
     cached: bool
 
@@ -90,13 +79,11 @@ class Part:
 M = TypeVar("M", bound=type[nn.Module])
 
 
-def part(
-    name: str, *, title: str, describe: str, source: str = "", cached: bool = False
-) -> Callable[[M], M]:
+def part(name: str, *, cached: bool = False) -> Callable[[M], M]:
     """Declare a class as a shipped part; the class itself is unchanged."""
 
     def declare(module: M) -> M:
-        setattr(module, DECLARED, Part(name, title, describe, source, module, cached))
+        setattr(module, DECLARED, Part(name, module, cached))
         return module
 
     return declare
@@ -136,37 +123,3 @@ def custom_part(model: ModelConfig, site: str, folder: Path) -> Any:
         module = cls(model)
         module.state_dict()  # fails if the class does not call nn.Module.__init__
     return module
-
-
-def describe_parts(model: Model) -> dict[str, dict[str, str]]:
-    """Return name, title, description and source of the parts by site, for records.
-
-    A custom part is described by its import path. A causal attention is not listed.
-    """
-    sites = {  # site -> (kind, name, key in `model.modules`)
-        "embedding norm": ("norms", model.embedding.norm, "embedding"),
-        "positions": ("positions", model.positions.kind, "positions"),
-        "block norm": ("norms", model.norm.kind, "block_norm"),
-        "final norm": ("norms", model.norm.kind, "final_norm"),
-        "attention": ("attentions", model.attention.kind, "attention"),
-        "query and key norm": ("norms", model.attention.qk_norm, "attention"),
-        "mlp": ("mlps", model.mlp.kind, "mlp"),
-    }
-    if model.attention.kind == CAUSAL:
-        del sites["attention"]
-    if model.norm.placement == "post":
-        del sites["final norm"]
-    described = {}
-    for site, (kind, name, key) in sites.items():
-        if getattr(model.modules, key) is not None:
-            continue
-        shipped = find_part(kind, name, site)
-        place = getattr(shipped.module, "stands", None)
-        if getattr(model.modules, str(place), None):
-            continue  # a custom attention or embedding may ignore the study's positions
-        keys = ("name", "title", "describe", "source")
-        described[site] = {key: getattr(shipped, key) for key in keys}
-    for site, path in model.modules.named.items():
-        title = path.partition(":")[2]
-        described[site] = {"name": path, "title": title, "describe": "", "source": ""}
-    return described

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._C._functorch import is_batchedtensor
 
 from paribus.engine.ops.kernels import causal_attention, linear_maps, rowwise
-from paribus.engine.ops.kernels.calling import lower_dtype
+from paribus.engine.ops.kernels.calling import product_dtype
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -30,7 +30,7 @@ ACTIVATIONS = {
 def linear(x: Tensor, weight_MD: Tensor, bias_M: Tensor | None = None) -> Tensor:
     """Return x [..., D] times the weight, plus the bias: [..., M]."""
     if linear_maps.supports(x, weight_MD, bias_M):
-        return linear_maps._Linear.apply(x, weight_MD, bias_M, lower_dtype() or torch.float32)
+        return linear_maps._Linear.apply(x, weight_MD, bias_M, product_dtype())
     return F.linear(x, weight_MD, bias_M)
 
 
@@ -49,7 +49,7 @@ def norm(
     cast_output: the result only enters products, so it may have the dtype of autocast.
     """
     if x.shape[-1:] == (width,) and rowwise.supports_norm(x, gain_D, bias_D):
-        dtype = (lower_dtype() if cast_output else None) or x.dtype
+        dtype = product_dtype() if cast_output else x.dtype
         return rowwise._Norm.apply(x, gain_D, bias_D, eps, centred, dtype)
     if centred:
         return F.layer_norm(x, (width,), gain_D, bias_D, eps)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from paribus.engine.ops.kernels import causal_attention, linear_maps, rowwise
-from paribus.engine.ops.kernels.calling import can_read, lower_dtype
+from paribus.engine.ops.kernels.calling import can_read, product_dtype
 
 Tensors = tuple[Any, ...]
 
@@ -29,8 +29,8 @@ class BlockShape(NamedTuple):
 
     n_head: int
     activation: int
-    eps: tuple[float, float]
-    centred: tuple[bool, bool]
+    eps: tuple[float, ...]
+    centred: tuple[bool, ...]
 
 
 def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -42,18 +42,16 @@ def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @wraps(forward)
     def call(block: Any, x_BTD: Tensor, cache: Any = None, shared: Any = None) -> Tensor:
-        if cache is None and can_fuse(block, x_BTD.shape[1]):
-            tensors = block_tensors(block)
-            if supports(x_BTD, block.attention.n_head, tensors):
-                norms = block.attention_norm, block.mlp_norm
-                shape = BlockShape(
-                    block.attention.n_head,
-                    rowwise.ACTIVATIONS[block.mlp.kind],
-                    (norms[0].eps, norms[1].eps),
-                    (norms[0].centred, norms[1].centred),
-                )
-                return fused_block(x_BTD, shape, tensors)
-        return forward(block, x_BTD, cache, shared)
+        if cache is not None or not can_fuse(block, x_BTD.shape[1]):
+            return forward(block, x_BTD, cache, shared)
+        norms, attention, mlp = (block.attention_norm, block.mlp_norm), block.attention, block.mlp
+        layers = (norms[0], attention.qkv, attention.out, norms[1], mlp.up, mlp.down)
+        tensors = tuple(x for layer in layers for x in (layer.weight, getattr(layer, "bias", None)))
+        if not supports(x_BTD, attention.n_head, tensors):
+            return forward(block, x_BTD, cache, shared)
+        kinds = tuple(norm.eps for norm in norms), tuple(norm.centred for norm in norms)
+        shape = BlockShape(attention.n_head, rowwise.ACTIVATIONS[mlp.kind], *kinds)
+        return fused_block(x_BTD, shape, tensors)
 
     return call
 
@@ -77,19 +75,8 @@ def can_fuse(block: Any, T: int) -> bool:
     )
 
 
-def block_tensors(block: Any) -> Tensors:
-    """Return weight and bias of each part in the order of their use."""
-    attention, mlp = block.attention, block.mlp
-    layers = (
-        *(block.attention_norm, attention.qkv, attention.out),
-        *(block.mlp_norm, mlp.up, mlp.down),
-    )
-    return tuple(x for layer in layers for x in (layer.weight, getattr(layer, "bias", None)))
-
-
 def supports(x_BTD: Tensor, n_head: int, tensors: Tensors) -> bool:
     """Return True for tensors that `fused_block` computes: plain float32 on a CPU, with kernels."""
-    dtype = lower_dtype() or torch.float32
     return (
         x_BTD.shape[-1] <= causal_attention.MOST_CHANNELS * n_head
         and can_read(x_BTD, *tensors)
@@ -97,13 +84,13 @@ def supports(x_BTD: Tensor, n_head: int, tensors: Tensors) -> bool:
         and x_BTD.is_contiguous()
         and rowwise.supports_norm(x_BTD, *tensors[0:2])
         and rowwise.supports_norm(x_BTD, *tensors[6:8])
-        and linear_maps.multiplies(dtype, x_BTD.shape[-1], len(tensors[8]))
+        and linear_maps.multiplies(product_dtype(), x_BTD.shape[-1], len(tensors[8]))
     )
 
 
 def fused_block(x_BTD: Tensor, shape: BlockShape, tensors: Tensors) -> Tensor:
     """Return [B, T, D], a float32 residual stream after the block."""
-    return _Block.apply(x_BTD, shape, lower_dtype() or torch.float32, *tensors)
+    return _Block.apply(x_BTD, shape, product_dtype(), *tensors)
 
 
 class _Block(torch.autograd.Function):

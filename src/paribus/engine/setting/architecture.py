@@ -9,9 +9,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from paribus.engine.setting.bounds import MOST_MLP_RATIO, Layers, SeqLen, Width
+from paribus.engine.setting.data import SeqLen
 from paribus.errors import ParibusError, nearest
 from paribus.study.base import Seed, Spec
+
+Layers = Annotated[int, Field(gt=0, le=1_000)]  # DeepNet has as many (Wang et al. 2022)
+Width = Annotated[int, Field(gt=0, le=2**16)]
 
 
 class Embedding(Spec):
@@ -83,7 +86,7 @@ class MLP(Spec):
 
     kind: str = "gelu"
     """A file of `paribus/engine/model/mlps/`: gelu, gelu_tanh, relu2, swiglu."""
-    ratio: Annotated[int, Field(gt=0, le=MOST_MLP_RATIO)] = 4
+    ratio: Annotated[int, Field(gt=0, le=64)] = 4
     """The inner width as a multiple of d_model."""
     match_parameters: bool = True
     """Make a gated MLP, which has three matrices, narrower, so that it has as many parameters as an

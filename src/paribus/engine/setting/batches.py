@@ -21,10 +21,10 @@ from pydantic import (
     model_validator,
 )
 
-from paribus.engine.setting.bounds import Batch
 from paribus.explain import explain
 from paribus.study.base import Spec
 
+Batch = Annotated[int, Field(gt=0, le=2**20)]
 Share = Annotated[float, Field(gt=0, le=1)]
 NUMBER = TypeAdapter(Annotated[Batch, Field(strict=True)])
 
@@ -95,30 +95,8 @@ BatchSize = Annotated[
 ]
 
 
-def total_steps(size: int | Ramp, windows: int, unit: int) -> int:
-    """Return the number of steps of a run over `windows` windows."""
-    return len(_ends(size, windows, unit)) if isinstance(size, Ramp) else windows // size
-
-
-def windows_after(size: int | Ramp, windows: int, unit: int, t: int) -> int:
-    """Return the windows trained on after t steps; steps beyond the run have the last size."""
-    if not isinstance(size, Ramp):
-        return t * size
-    ends = _ends(size, windows, unit)
-    if t > len(ends):
-        return windows + (t - len(ends)) * size.to
-    return int(ends[t - 1]) if t else 0
-
-
-def step_with(size: int | Ramp, windows: int, unit: int, target: int) -> int:
-    """Return the number of steps after which at least `target` windows were trained on."""
-    if not isinstance(size, Ramp):
-        return -(-target // size)
-    return int(np.searchsorted(_ends(size, windows, unit), target)) + 1 if target else 0
-
-
 @lru_cache(maxsize=64)
-def _ends(ramp: Ramp, windows: int, unit: int) -> np.ndarray:
+def step_ends(ramp: Ramp, windows: int, unit: int) -> np.ndarray:
     """Return the windows trained on after each step, [steps].
 
     Steps are sorted by size. The remainder is a step of its own, so that the total is `windows`.

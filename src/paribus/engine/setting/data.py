@@ -6,17 +6,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from paribus.engine.setting.bounds import (
-    LEAST_TOKENS,
-    MIXTURE_PARTS,
-    MOST_SOURCES,
-    MOST_VOCABULARY,
-    SeqLen,
-    Tokens,
-)
 from paribus.errors import nearest
 from paribus.study.allowed_text import Name
 from paribus.study.base import Grown, Part
+
+# Upper limits, here and in other sections: far more than one machine can train, and far below what
+# hangs it. They catch a number with a digit too many before anything is built.
+MOST_TOKENS = 10**15
+LEAST_VOCABULARY, MOST_VOCABULARY = 257, 2**20  # of a tokenizer: bytes and the end of a document
+MOST_SOURCES = 100  # of a mixture
+MIXTURE_PARTS = 10_000  # shares of a mixture are multiples of 1 / MIXTURE_PARTS, so they are exact
+
+SeqLen = Annotated[int, Field(gt=0, le=2**20)]
+Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
 
 CORPUS = "corpus"
 """Name of the training part of `data.corpus` in a mixture."""
@@ -64,7 +66,7 @@ class Data(SourceText, Grown):
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
     """`character`, `byte`, `pydoc-512` (byte-pair tokens of the corpus `pydoc`), or the path of a
     byte-level BPE `tokenizer.json`, relative to the study file."""
-    vocab_size: Annotated[int, Field(ge=LEAST_TOKENS, le=MOST_VOCABULARY)] | None = None
+    vocab_size: Annotated[int, Field(ge=LEAST_VOCABULARY, le=MOST_VOCABULARY)] | None = None
     """Size of the BPE tokenizer that is trained on `corpus` if the file does not exist."""
     seq_len: SeqLen = 128
     """Tokens in a window, the context of training."""

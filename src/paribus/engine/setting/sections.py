@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from paribus.engine.setting.bounds import MOST_SHOTS, MOST_TOKENS
+from paribus.engine.setting.data import Tokens
 from paribus.study.base import MOST_ENTRIES, MOST_STEPS, Seed, Spec
 from paribus.study.load import parse_study
 from paribus.study.study import Study
@@ -15,7 +15,7 @@ from paribus.study.study import Study
 Paths = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
 Every = Annotated[int, Field(ge=0, le=MOST_STEPS)]
 CurveEvery = Annotated[Every | Literal["tenth"] | None, AfterValidator(lambda every: every or None)]
-Shots = Annotated[int, Field(ge=0, le=MOST_SHOTS)]
+Shots = Annotated[int, Field(ge=0, le=1_000)]
 
 
 class Probes(Spec):
@@ -43,7 +43,7 @@ class Evaluation(Spec):
     every: CurveEvery = "tenth"
     """Steps between two points of the held-out loss curve, which has a point before the first step
     and after the last; "tenth" is a tenth of the shortest arm's steps. 0 measures no curve."""
-    curve_tokens: Annotated[int, Field(gt=0, le=MOST_TOKENS)] = 2**13
+    curve_tokens: Tokens = 2**13
     """Tokens of the validation text, from its start, that each point is measured on."""
     target: Annotated[float, Field(gt=0)] | None = None
     """A loss in nats per token. Tokens, FLOPs and seconds to reach it are measured in every trial.

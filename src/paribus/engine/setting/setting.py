@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from paribus.engine.setting.architecture import Init, Model
-from paribus.engine.setting.batches import BatchSize, Ramp, step_with, total_steps, windows_after
-from paribus.engine.setting.bounds import Batch, Tokens
-from paribus.engine.setting.data import Data
+from paribus.engine.setting.batches import Batch, BatchSize, Ramp, step_ends
+from paribus.engine.setting.data import Data, Tokens
 from paribus.errors import ParibusError
 from paribus.study.base import MOST_STEPS, Grown, Part, Steps, TrialSetting
 
@@ -327,9 +327,7 @@ class Setting(TrialSetting):
     @property
     def iterations(self) -> int:
         """Steps of a trial."""
-        if not isinstance(self.training.batch_size, Ramp):
-            return self.budget_iterations
-        return total_steps(*self._steps)
+        return self.budget_iterations if self._ends is None else len(self._ends)
 
     @property
     def tokens(self) -> int:
@@ -337,24 +335,32 @@ class Setting(TrialSetting):
         return self.windows * self.data.seq_len
 
     @property
-    def _steps(self) -> tuple[int | Ramp, int, int]:
-        return self.training.batch_size, self.windows, self.training.micro_batch or 1
+    def _ends(self) -> np.ndarray | None:
+        """Windows trained on after each step, if the batch grows."""
+        size, unit = self.training.batch_size, self.training.micro_batch or 1
+        return step_ends(size, self.windows, unit) if isinstance(size, Ramp) else None
 
     def windows_in(self, t: int) -> int:
         """Return the windows of step t."""
         return self.windows_before(t + 1) - self.windows_before(t)
 
     def windows_before(self, t: int) -> int:
-        """Return the windows trained on before step t."""
-        return windows_after(*self._steps, t)
+        """Return the windows trained on before step t; steps beyond the run have the last size."""
+        ends, largest = self._ends, self.training.largest_batch
+        if ends is None or not t:
+            return t * largest
+        beyond = max(t - len(ends), 0)
+        return int(ends[t - beyond - 1]) + beyond * largest
 
     def tokens_before(self, t: int) -> int:
         """Return the tokens trained on before step t."""
         return self.windows_before(t) * self.data.seq_len
 
     def step_with(self, windows: int) -> int:
-        """Return the number of steps after which this many windows were trained on."""
-        return step_with(*self._steps, windows)
+        """Return the number of steps after which at least this many windows were trained on."""
+        if (ends := self._ends) is None:
+            return -(-windows // self.training.largest_batch)
+        return int(np.searchsorted(ends, windows)) + 1 if windows else 0
 
     def place(self, t: int) -> float:
         """Return the position of step t in schedules, which count tokens.
@@ -362,7 +368,7 @@ class Setting(TrialSetting):
         This is t, or with a growing batch the tokens trained on including step t, in steps of the
         last size, minus one.
         """
-        if not isinstance(self.training.batch_size, Ramp):
+        if self._ends is None:
             return t
         return self.windows_before(t + 1) / self.training.largest_batch - 1
 

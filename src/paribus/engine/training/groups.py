@@ -71,25 +71,20 @@ def parameter_groups(
     """
     spec, uses = settings[0].training.optimizer, parameter_uses(model)
     named = _named_optimizers(spec, folder)
-    members: dict[tuple[int, Optimizer], list[str]] = {}
+    members: dict[tuple[int, bool], list[str]] = {}
     for name, parameter in sorted(model.named_parameters(), key=lambda item: role(item[0])):
         matching = (i for i, group in enumerate(spec.groups) if fnmatchcase(name, group.match))
         number, shape = next(matching, MAIN), tuple(parameter.shape)
         optimizer = named[number]
-        takes = optimizer.takes(shape, uses[name])
-        if takes and optimizer.matrices and len(shape) != 2:
+        is_left = not optimizer.takes(shape, uses[name])
+        is_stated = number != MAIN and spec.groups[number].optimizer is not None
+        if (is_left and is_stated) or (optimizer.matrices and not is_left and len(shape) != 2):
             raise ParibusError(
-                f"optimizer '{optimizer.name}' works on matrices but takes '{name}', of shape "
-                f"{shape}; let its takes(shape, use) leave that to '{optimizer.rest}'",
-                code="own_code",
-            )
-        if not takes and number != MAIN and spec.groups[number].optimizer is not None:
-            raise ParibusError(
-                f"{KEY}.groups: '{optimizer.name}' does not train '{name}', of shape {shape}, "
-                f"which '{spec.groups[number].match}' matches; add a group for it before this one",
+                f"{KEY}: '{optimizer.name}' does not train '{name}', of shape {shape}; add a group "
+                f"for it before others, or let its takes(shape, use) leave it to {optimizer.rest}",
                 code="conflict",
             )
-        members.setdefault((number, optimizer if takes else _rest(optimizer)), []).append(name)
+        members.setdefault((number, is_left), []).append(name)
     for i, group in enumerate(spec.groups):
         if not any(number == i for number, _ in members):
             raise ParibusError(
@@ -100,8 +95,8 @@ def parameter_groups(
 
     groups = []
     # In the order of the study; what an optimizer takes comes before what it leaves to another.
-    for number, optimizer in sorted(members, key=lambda key: (key[0], key[1] is not named[key[0]])):
-        names = members[number, optimizer]
+    for (number, is_left), names in sorted(members.items()):
+        optimizer = _rest(named[number]) if is_left else named[number]
         decayed = [name for name in names if is_decayed(uses[name], spec.decay)]
         rates = [_factor_and_decay(each.training.optimizer, number) for each in settings]
         has_schedule = number != MAIN and spec.groups[number].schedule is not None
@@ -128,21 +123,6 @@ def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
     if group.learning_rate is not None:
         return group.learning_rate / spec.learning_rate, decay
     return 1.0 if group.learning_rate_factor is None else group.learning_rate_factor, decay
-
-
-def optimizer_record(groups: Sequence[ParameterGroup], model: nn.Module) -> list[dict[str, Any]]:
-    """Return a trial's record of its optimizers: one entry per group, with all options."""
-    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    return [
-        {
-            "optimizer": group.optimizer.name,
-            "options": group.options.model_dump(mode="json"),
-            "slots": list(group.optimizer.slots),
-            "tensors": len(group.names),
-            "parameters": sum(sizes[name] for name in group.names),
-        }
-        for group in groups
-    ]
 
 
 def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.engine.data import FIRST_DIGEST, Mixture, Tokens, Windows, extend_digest, step_batch
+from paribus.engine.data import FIRST_DIGEST, Dataset, extend_digest, starts_of_step
+from paribus.engine.data.tokens import windows
 from paribus.engine.setting import Setting
 from paribus.engine.training.schedules import Schedules
 from paribus.rng import key
@@ -49,18 +50,13 @@ class Feed:
         self,
         settings: Sequence[Setting],
         seeds: Sequence[int],
-        tokens: Tokens,
+        dataset: Dataset,
         dropouts: Sequence[str],
         device: torch.device,
-        windows: Windows | Mixture | None = None,
         folder: Path | None = None,
     ) -> None:
-        self._setting = settings[0]
-        self._seeds = seeds
-        self._tokens = tokens
-        self._windows = windows
-        self._dropouts = dropouts
-        self._device = device
+        self._setting, self._seeds, self._dataset = settings[0], seeds, dataset
+        self._dropouts, self._device = dropouts, device
         self._schedules = Schedules(settings, folder)
         self.restart([FIRST_DIGEST] * len(seeds))
 
@@ -70,19 +66,19 @@ class Feed:
 
     def at(self, t: int) -> Inputs:
         """Return the inputs of step t; steps must be requested in order."""
-        windows = [
-            step_batch(self._tokens, seed, t, self._setting, order=self._windows)
-            for seed in self._seeds
-        ]
-        pairs = zip(self.digests, windows, strict=True)
-        self.digests = [extend_digest(digest, rows) for digest, rows in pairs]
+        dataset, setting = self._dataset, self._setting
+        batches = []
+        for r, seed in enumerate(self._seeds):
+            starts = starts_of_step(dataset.windows, seed, t, setting)
+            batches.append(windows(dataset.train, starts, setting.data.seq_len + 1))
+            self.digests[r] = extend_digest(self.digests[r], batches[r])
         keys = [
             [key(seed, "dropout", name, t) % 2**63 for seed in self._seeds]
             for name in self._dropouts
         ]
         fields = (
             np.array(t),
-            np.stack(windows).astype(np.int32),
+            np.stack(batches).astype(np.int32),
             *self._schedules.at(t),
             np.array(keys, np.int64).reshape(len(keys), len(self._seeds)),
         )

@@ -97,12 +97,10 @@ class Probing:
         """Return each probe's columns at step t, [R, columns]; NaN if it is not due."""
         view, blocks = None, []
         for probe, shape in zip(self.probes, self._shapes, strict=True):
-            values = None
+            values = torch.full(shape, math.nan, device=done.measured.device)
             if self._is_due(probe, t):
                 view = view or self._view(t, done)
-                values = self._measure(probe, view, shape)
-            if values is None:
-                values = torch.full(shape, math.nan, device=done.measured.device)
+                values = self._measure(probe, view, values)
             blocks.append(values.to(torch.float32).reshape(len(done.measured), -1))
         return blocks
 
@@ -126,29 +124,20 @@ class Probing:
             corrections=self._replicas.corrections(t),
         )
 
-    def _measure(self, probe: Probe, view: StepView, shape: tuple[int, ...]) -> Tensor | None:
-        """Return a probe's values; None if it fails and need not be strict."""
+    def _measure(self, probe: Probe, view: StepView, missing: Tensor) -> Tensor:
+        """Return a probe's values; those that are `missing` if it fails and need not be strict."""
         try:
-            return _require_values(probe.measure(view), shape)
+            values, shape = probe.measure(view), tuple(missing.shape)
+            if not isinstance(values, Tensor) or tuple(values.shape) != shape:
+                raise ValueError(f"it must return a tensor of {shape}: replicas, parts, statistics")
         except ParibusError:
             raise
         except Exception as error:
             if not self._strict:
-                return None
+                return missing
             raise ParibusError(
                 f"probe '{probe.name}' failed: {type(error).__name__}: {error}; fix it, or turn it "
                 f"off with probes.every.{probe.name} = 0",
                 code="own_code",
             ) from error
-
-
-def _require_values(values: object, shape: tuple[int, ...]) -> Tensor:
-    """Return a probe's values if they have the declared shape."""
-    if not isinstance(values, Tensor) or tuple(values.shape) != shape:
-        returned = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(
-            f"it returned {returned}, not a tensor of shape {shape}: replicas, parts, statistics"
-        )
-    if values.is_complex():
-        raise TypeError(f"it returned complex numbers ({values.dtype})")
-    return values
+        return values

@@ -24,7 +24,7 @@ from paribus.engine.observation import capture
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting, rows_of
 from paribus.engine.training.averages import Averaging, find_average
-from paribus.engine.training.groups import optimizer_record, parameter_groups
+from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.losses.cross_entropy import PLAIN
 from paribus.engine.training.prefetch import Inputs
@@ -71,7 +71,6 @@ class Replicas:
         initial_records: Each replica's record of its initial parameters.
         shapes: Shapes of `arrays`, by name.
         slots: {optimizer slot: {parameter name: [R, ...]}}.
-        optimizer_record: Optimizer of every parameter group, with its options.
         loss: The training loss.
         auxiliaries: Names of the auxiliary losses of the model's parts.
     """
@@ -118,7 +117,6 @@ class Replicas:
         self._micro_batch = min(training.micro_batch or rows, rows)
 
         self._groups = parameter_groups(settings, self.model, folder)
-        self.optimizer_record = optimizer_record(self._groups, self.model)
         parameters = dict(self.model.named_parameters())
         # Parameters that are updated together are adjacent.
         self._shapes = {n: parameters[n].shape for group in self._groups for n in group.names}

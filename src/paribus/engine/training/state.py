@@ -5,14 +5,12 @@ Axes: R replicas, C columns, K steps of a block, t steps so far.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from paribus.errors import ParibusError
 
 BLOCK = 16  # steps whose measurements are fetched from a device together
 # Prefixes in the names of `ReplicaState.arrays`, beside the slots of optimizers.
@@ -43,20 +41,6 @@ class ReplicaState:
     def measured(self) -> np.ndarray:
         """Measurements, [t, C]."""
         return self.arrays[MEASURED]
-
-
-def require_shapes(arrays: Mapping[str, np.ndarray], expected: Mapping[str, Sequence[int]]) -> None:
-    """Raise ParibusError if a checkpoint's arrays have other names or shapes than the trainer's."""
-    shapes = {name: array.shape for name, array in arrays.items()}
-    wanted = {name: tuple(shape) for name, shape in expected.items()}
-    if differing := sorted({name for name, _ in shapes.items() ^ wanted.items()}):
-        name = differing[0]
-        raise ParibusError(
-            f"the checkpoint has '{name}' as {shapes.get(name)}, and here it is "
-            f"{wanted.get(name)}: it was written for another model, optimizer or probes; delete it "
-            "and train the trial again",
-            code="different",
-        )
 
 
 class Measured:

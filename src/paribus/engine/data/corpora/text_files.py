@@ -1,12 +1,11 @@
 """Corpora that are files: `text`, `jsonl` and `parquet`, compressed or not, read as streams.
 
-UTF-8 is checked to the byte, and no file is ever whole in memory.
+No file is ever whole in memory.
 """
 
 from __future__ import annotations
 
 import bz2
-import codecs
 import contextlib
 import gzip
 import io
@@ -24,7 +23,7 @@ from paribus.engine.setting import Data
 from paribus.errors import ParibusError, nearest
 from paribus.untrusted_io import CONVERT, TEXT_BYTES, files_below, open_regular
 
-CHUNK_BYTES = 2**22
+CHUNK_CHARACTERS = 2**22
 ROWS = 1024  # of a Parquet file, at a time
 JSON_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 
@@ -83,7 +82,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 def parts_of(path: Path) -> Iterator[str]:
     """Yield the text of a UTF-8 file, part by part, its line endings as they are.
 
-    Raises ParibusError that names the first byte that is not UTF-8, and for JSON lines.
+    Raises ParibusError for other bytes, and for JSON lines.
     """
     inner = path.with_suffix("") if path.suffix in COMPRESSIONS else path
     if inner.suffix in JSON_SUFFIXES:
@@ -91,21 +90,12 @@ def parts_of(path: Path) -> Iterator[str]:
             f"{path} is a file of JSON lines and no plain text; set data.corpus = 'jsonl', and "
             "data.column to the key of the text"
         )
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    begin = 0  # the byte that the decoder's next input starts at
-    with opened(path) as file:
-        chunk = b"-"
-        while chunk:
-            chunk = file.read(CHUNK_BYTES)
-            n_waiting = len(decoder.getstate()[0])
-            try:
-                text = decoder.decode(chunk, final=not chunk)
-            except UnicodeDecodeError as error:
-                at = begin - n_waiting + error.start
-                raise ParibusError(f"{path} is not UTF-8 text (byte {at}); {CONVERT}") from None
-            begin += len(chunk)
-            if text:
-                yield text
+    with opened(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:  # type: ignore[arg-type]
+        try:
+            while part := text.read(CHUNK_CHARACTERS):
+                yield part
+        except UnicodeDecodeError:
+            raise ParibusError(f"{path} is not UTF-8 text; {CONVERT}") from None
 
 
 @corpus("text", reads=("path",), files=corpus_files)

@@ -25,7 +25,6 @@ from paribus.engine.execution.trial.evaluation import (
 )
 from paribus.engine.execution.trial.suite import suite_folder
 from paribus.engine.machine.environment import environment, free_unused
-from paribus.engine.model import describe_parts
 from paribus.engine.training import DRAWINGS, ReplicaState, Trainer, auxiliary_drawing
 from paribus.results import TrialFolder
 from paribus.study import Study, measuring_record, own_digests
@@ -79,7 +78,6 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
         "arm": folder.arm,
         "seed": folder.seed,
         "setting": setting.model_dump(mode="json"),
-        "parts": describe_parts(setting.model),
         "own_modules": own_digests(setting, study.folder),
         **measuring_record(study),
         "metrics": {name: metric.about for name, metric in metrics.items()},
@@ -91,7 +89,6 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
         "iterations": state.t,
         "tokens": setting.tokens_before(state.t),
         "flops": flops_record(setting, dataset.vocab_size, study.folder),
-        "optimizer": trainer.replicas.optimizer_record,
         "batch_digest": state.batch_digest,
         "tasks": tasks.about if tasks else {},
         "causality": causality,

@@ -18,15 +18,9 @@ from paribus.engine.model.parts import ModelConfig, find_part, part
 from paribus.engine.ops import functional as ops
 
 
-@part(
-    "causal",
-    title="causal self-attention",
-    describe="scaled products of queries and keys, a head at a time",
-    source="Vaswani et al. 2017",
-    cached=True,
-)
+@part("causal", cached=True)
 class Attention(nn.Module):
-    """Multi-head self-attention: x_BTD -> [B, T, D].
+    """Multi-head self-attention: x_BTD -> [B, T, D] (Vaswani et al. 2017).
 
     With G < H heads of keys and values, each serves H / G heads of queries (Ainslie et al. 2023).
     `turn` are the study's positions if their place is the attention.

@@ -9,14 +9,9 @@ from paribus.engine.model.parts import ModelConfig, part
 from paribus.engine.ops import functional as ops
 
 
-@part(
-    "swiglu",
-    title="SwiGLU",
-    describe="a linear layer gated by the SiLU of another",
-    source="Shazeer 2020",
-)
+@part("swiglu")
 class SwiGLU(nn.Module):
-    """(SiLU(x W_gate) * x W_up) W_down: x_BTD -> [B, T, D]."""
+    """(SiLU(x W_gate) * x W_up) W_down: x_BTD -> [B, T, D] (Shazeer 2020)."""
 
     residual_projections = ("down",)
 

@@ -33,40 +33,25 @@ class Ungated(nn.Module):
         return self.down(self.activation(self.up(x_BTD)))
 
 
-@part(
-    "gelu",
-    title="GELU",
-    describe="the exact Gaussian error linear unit",
-    source="Hendrycks & Gimpel 2016",
-)
+@part("gelu")
 class GELU(Ungated):
-    """GELU(x W_up) W_down."""
+    """GELU(x W_up) W_down (Hendrycks & Gimpel 2016)."""
 
     fuses = True
     kind = "gelu"
 
 
-@part(
-    "gelu_tanh",
-    title="GELU (tanh approximation)",
-    describe="GELU by its tanh approximation, GPT-2's own",
-    source="Hendrycks & Gimpel 2016",
-)
+@part("gelu_tanh")
 class TanhGELU(Ungated):
-    """GELU(x W_up) W_down, its tanh approximated."""
+    """GELU(x W_up) W_down, its tanh approximated (Hendrycks & Gimpel 2016)."""
 
     fuses = True
     kind = "gelu_tanh"
 
 
-@part(
-    "relu2",
-    title="squared ReLU",
-    describe="the square of the rectified linear unit",
-    source="So et al. 2021",
-)
+@part("relu2")
 class SquaredReLU(Ungated):
-    """relu(x W_up)^2 W_down."""
+    """relu(x W_up)^2 W_down (So et al. 2021)."""
 
     fuses = True
     kind = "relu2"

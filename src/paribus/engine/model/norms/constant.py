@@ -11,7 +11,7 @@ from paribus.engine.model.parts import ModelConfig, part
 from paribus.errors import ParibusError
 
 
-@part("none", title="no norm", describe="x as it is")
+@part("none")
 class NoNorm(nn.Identity):
     """x."""
 
@@ -19,11 +19,7 @@ class NoNorm(nn.Identity):
         super().__init__()
 
 
-@part(
-    "fixed_scale",
-    title="fixed scale",
-    describe="the constant that gives embeddings the norm of LayerNorm at initialization",
-)
+@part("fixed_scale")
 class FixedScale(nn.Module):
     """x * c, with the constant c that gives initial embeddings the norm sqrt(D)."""
 

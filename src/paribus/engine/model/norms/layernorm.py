@@ -10,14 +10,9 @@ from paribus.engine.ops import functional as ops
 EPS = 1e-5
 
 
-@part(
-    "layernorm",
-    title="LayerNorm",
-    describe="centring, then a division by the standard deviation, with a learned gain",
-    source="Ba et al. 2016",
-)
+@part("layernorm")
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(var + eps) * gain + bias."""
+    """(x - mean) / sqrt(var + eps) * gain + bias (Ba et al. 2016)."""
 
     fuses = True
     centred = True
@@ -33,7 +28,7 @@ class LayerNorm(nn.LayerNorm):
         return ops.norm(input, self.width, *parameters, self.eps, centred=True, cast_output=cast)
 
 
-@part("center", title="centring", describe="centring and nothing else")
+@part("center")
 class Center(nn.Module):
     """x - mean(x)."""
 

@@ -10,14 +10,9 @@ from paribus.engine.ops import functional as ops
 EPS = 1e-6
 
 
-@part(
-    "rmsnorm",
-    title="RMSNorm",
-    describe="a division by the root mean square, with a learned gain",
-    source="Zhang & Sennrich 2019",
-)
+@part("rmsnorm")
 class RMSNorm(nn.RMSNorm):
-    """x / sqrt(mean(x^2) + eps) * gain, without a bias."""
+    """x / sqrt(mean(x^2) + eps) * gain, without a bias (Zhang & Sennrich 2019)."""
 
     fuses = True
     centred = False
@@ -34,14 +29,9 @@ class RMSNorm(nn.RMSNorm):
         return ops.norm(x, self.width, self.weight, None, self.eps, centred=False, cast_output=cast)
 
 
-@part(
-    "rms_free",
-    title="parameter-free RMSNorm",
-    describe="a division by the root mean square, without a gain",
-    source="Zhang & Sennrich 2019",
-)
+@part("rms_free")
 class ParameterFreeRMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps)."""
+    """x / sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019)."""
 
     cast_output = False
 

@@ -8,14 +8,9 @@ from paribus.engine.model.layers import Table
 from paribus.engine.model.parts import ModelConfig, part
 
 
-@part(
-    "learned",
-    title="learned absolute positions",
-    describe="a learned vector for each position, added to the token embeddings",
-    source="Radford et al. 2019",
-)
+@part("learned")
 class LearnedPositions(Table):
-    """positions_T -> rows of the table, [T, D]."""
+    """positions_T -> rows of the table, [T, D] (Radford et al. 2019)."""
 
     stands = "embedding"
 
@@ -23,14 +18,9 @@ class LearnedPositions(Table):
         super().__init__(model.seq_len, model.d_model)
 
 
-@part(
-    "none",
-    title="no position encoding",
-    describe="nothing but the causal mask, which tells the order indirectly",
-    source="Haviv et al. 2022; Kazemnejad et al. 2023",
-)
+@part("none")
 class NoPositions(nn.Module):
-    """No positions; never called."""
+    """No positions; never called (Haviv et al. 2022; Kazemnejad et al. 2023)."""
 
     stands = "nowhere"
 

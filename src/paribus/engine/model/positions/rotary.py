@@ -11,17 +11,12 @@ from torch import Tensor, nn
 from paribus.engine.model.parts import ModelConfig, part
 
 
-@part(
-    "rotary",
-    title="rotary positions",
-    describe="queries and keys turned by angles proportional to their position",
-    source="Su et al. 2021",
-)
+@part("rotary")
 class RotaryPositions(nn.Module):
     """Rotates channels i and i + K/2 of a query or key at position p by p theta^(-2i/K).
 
-    The pairs are those of Llama's weights in Hugging Face's format. A score then depends on the
-    distance of two tokens, not on their positions.
+    Su et al. 2021. The pairs are those of Llama's weights in Hugging Face's format. A score then
+    depends on the distance of two tokens, not on their positions.
     """
 
     stands = "attention"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import CDLL
+from ctypes import CDLL, Array, c_int64
 from functools import cache
 
 import torch
@@ -47,12 +47,16 @@ def can_read(*tensors: Tensor | None) -> bool:
     )
 
 
-def lower_dtype() -> torch.dtype | None:
-    """Return bfloat16 inside autocast to it, else None."""
-    if not torch.is_autocast_enabled("cpu"):
-        return None
-    dtype = torch.get_autocast_dtype("cpu")
-    return dtype if dtype == torch.bfloat16 else None
+def product_dtype() -> torch.dtype:
+    """Return the dtype of products here: bfloat16 inside autocast to it, else float32."""
+    is_lower = torch.is_autocast_enabled("cpu")
+    is_lower = is_lower and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return torch.bfloat16 if is_lower else torch.float32
+
+
+def int64s(*numbers: int) -> Array[c_int64]:
+    """Return numbers, such as addresses, sizes and strides, as the kernels read them."""
+    return (c_int64 * len(numbers))(*numbers)
 
 
 def address(x: Tensor | None) -> int | None:

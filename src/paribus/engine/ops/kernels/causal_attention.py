@@ -6,18 +6,13 @@ Axes: B sequences, H heads, T positions, P = 3 H heads of a projection, K channe
 # pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from paribus.engine.ops.kernels.calling import (
-    can_read,
-    kernels,
-)
-from paribus.engine.ops.kernels.compiling import AttentionArray, AttentionSizes
+from paribus.engine.ops.kernels.calling import can_read, int64s, kernels
 
 MOST_CHANNELS = 128
 
@@ -45,11 +40,6 @@ def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return y, logsumexp_BHT
 
 
-def backward(logsumexp_BHT: Tensor, *tensors: Tensor) -> None:
-    """Write the gradients of q, k and v, given dy, q, k, v, y and the three to write."""
-    _call("backward", logsumexp_BHT, *tensors)
-
-
 def split(qkv_BTPK: Tensor) -> tuple[Tensor, ...]:
     """Return views of queries, keys and values, [B, H, T, K] each."""
     return qkv_BTPK.transpose(1, 2).chunk(3, dim=1)
@@ -60,7 +50,7 @@ def projection_gradient(dy: Tensor, qkv: Tensor, y: Tensor, logsumexp_BHT: Tenso
     B, H, T, K = y.shape
     dy = dy.to(qkv.dtype).contiguous().view(B, T, H, K).transpose(1, 2)
     dqkv = torch.empty_like(qkv)
-    backward(logsumexp_BHT, dy, *split(qkv), y, *split(dqkv))
+    _call("backward", logsumexp_BHT, dy, *split(qkv), y, *split(dqkv))
     return dqkv
 
 
@@ -81,7 +71,7 @@ class _CausalAttention(torch.autograd.Function):
         dy = _with_contiguous_channels(grad_outputs[0].to(q.dtype))
         B, H, T, K = q.shape
         gradients = [q.new_empty(B, T, H, K).transpose(1, 2) for _ in range(3)]
-        backward(logsumexp_BHT, dy, q, *tensors, *gradients)
+        _call("backward", logsumexp_BHT, dy, q, *tensors, *gradients)
         return tuple(gradients)
 
 
@@ -90,8 +80,7 @@ def _with_contiguous_channels(x: Tensor) -> Tensor:
 
 
 def _call(name: str, logsumexp_BHT: Tensor, *tensors: Tensor) -> None:
-    arrays = (AttentionArray(x.data_ptr(), *x.stride()[:3]) for x in tensors)
-    pointers = (AttentionArray * len(tensors))(*arrays)
-    sizes = ctypes.byref(AttentionSizes(*tensors[0].shape))
-    function = getattr(kernels(), f"attention_{name}")
-    function(pointers, logsumexp_BHT.data_ptr(), sizes, tensors[0].dtype == torch.bfloat16)
+    """Call "forward" with q, k, v and y, or "backward" with dy, q, k, v, y and three gradients."""
+    arrays = int64s(*(n for x in tensors for n in (x.data_ptr(), *x.stride()[:3])))
+    sizes, is_lower = int64s(*tensors[0].shape), tensors[0].dtype == torch.bfloat16
+    getattr(kernels(), f"attention_{name}")(arrays, logsumexp_BHT.data_ptr(), sizes, is_lower)

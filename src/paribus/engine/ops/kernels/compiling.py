@@ -14,9 +14,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from ctypes import Structure, c_bool, c_float, c_int, c_int64, c_void_p
+from ctypes import c_bool, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from paribus.digests import digest
 from paribus.errors import ParibusError
@@ -30,27 +31,6 @@ COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-march=native", "-fno-math-errno")
 WIDE = {"x86_64": ("-mprefer-vector-width=512",)}
 LIMIT_SECONDS = 300  # about 15 s on an idle core
-
-
-class AttentionArray(Structure):
-    """An array [B, H, T, K] with a contiguous last axis: its address and strides."""
-
-    _fields_ = (
-        ("data", c_void_p),
-        *((name, c_int64) for name in ("sequence", "head", "position")),
-    )
-
-
-class AttentionSizes(Structure):
-    """B sequences, H heads, T positions and K channels of a head."""
-
-    _fields_ = tuple((name, c_int64) for name in "BHTK")
-
-
-class ProductSizes(Structure):
-    """N rows, K inputs and M outputs."""
-
-    _fields_ = tuple((name, c_int64) for name in "NKM")
 
 
 _ATTENTION = (*(c_void_p,) * 3, c_bool)
@@ -80,14 +60,9 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
 _problem = ""  # why `library` found none
 
 
-class _NoLibraryError(Exception):
-    """There is no usable library; the message says why."""
-
-
-def shortcoming() -> str | None:
-    """Return the reason why "auto" means "off" here; None if it does not."""
-    if library() is not None or os.environ.get(SWITCH, "auto") != "auto":
-        return None
+def shortcoming() -> str:
+    """Return the reason why "auto" means "off" here; empty if it does not."""
+    library()
     return _problem
 
 
@@ -112,11 +87,9 @@ def library() -> Path | None:
         return None
     try:
         return _compiled()
-    except _NoLibraryError as error:
+    except ParibusError as error:
         if setting == "on":
-            raise ParibusError(
-                f"{SWITCH} is on, but {error}; set it to auto or off", code="not_installed"
-            ) from None
+            raise
         _problem = str(error)
         return None
 
@@ -155,14 +128,14 @@ def _compiled() -> Path:
             output = Path(temporary) / path.name
             _run(compiler[0], *flags, *map(str, sources), "-o", str(output))
             if not output.is_file() or not _loads(output):
-                raise _NoLibraryError(f"{compiler[0]} made no library that loads from {folder}")
+                raise _no_library(f"{compiler[0]} made no library that loads from {folder}")
             # In a process of its own, which a faulty library may end.
-            module = f"{__name__.rpartition('.')[0]}.self_check"
-            _run(sys.executable, "-m", module, str(output), PYTHONPATH=os.pathsep.join(sys.path))
+            check = str(Path(__file__).with_name("self_check.py"))
+            _run(sys.executable, check, str(output), PYTHONPATH=os.pathsep.join(sys.path))
             output.chmod(0o600)
             output.replace(path)
     except OSError as error:  # such as a full disk or a read-only cache
-        raise _NoLibraryError(f"{folder} cannot hold the library: {error}") from None
+        raise _no_library(f"{folder} cannot hold the library: {error}") from None
     return path
 
 
@@ -172,28 +145,29 @@ def _compiler() -> list[str]:
         return [command] if shutil.which(command) else command.split()
     if path := next(filter(None, map(shutil.which, COMPILERS)), None):
         return [path]
-    raise _NoLibraryError("there is no C++ compiler")
+    raise _no_library("there is no C++ compiler")
 
 
 def _run(*command: str, **environment: str) -> str:
-    """Run a command and return its output. Raises _NoLibraryError."""
+    """Run a command and return its output. Raises ParibusError."""
+    options: dict[str, Any] = {"encoding": "utf-8", "errors": "replace", "timeout": LIMIT_SECONDS}
     try:
         process = subprocess.run(
-            command,
-            env=os.environ | environment,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=LIMIT_SECONDS,
-            check=False,
+            command, env=os.environ | environment, capture_output=True, check=False, **options
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _NoLibraryError(f"{command[0]} does not run: {error}") from None
+        raise _no_library(f"{command[0]} does not run: {error}") from None
     if process.returncode:
         lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
         errors = [line for line in lines if "error" in line.lower()]
-        raise _NoLibraryError(f"{command[0]} failed: {(errors or lines)[0]}")
+        raise _no_library(f"{command[0]} failed: {(errors or lines)[0]}")
     return process.stdout
+
+
+def _no_library(problem: str) -> ParibusError:
+    return ParibusError(
+        f"{problem}; install g++ or clang++, or set {SWITCH}=off", code="not_installed"
+    )
 
 
 def _loads(path: Path) -> bool:

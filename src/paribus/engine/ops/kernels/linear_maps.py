@@ -10,7 +10,6 @@ Axes: N rows, K inputs, M outputs. Arguments are contiguous; weights and biases 
 # pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
@@ -21,10 +20,10 @@ from paribus.engine.ops.kernels.calling import (
     address,
     can_read,
     has_kernels,
+    int64s,
     kernels,
-    lower_dtype,
+    product_dtype,
 )
-from paribus.engine.ops.kernels.compiling import ProductSizes
 
 
 def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
@@ -34,7 +33,7 @@ def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
         torch.is_grad_enabled()  # else autocast rounds each weight once for many calls
         and can_read(x, *parameters)
         and all(parameter.dtype == torch.float32 for parameter in parameters)
-        and (lower_dtype() or torch.float32) in (x.dtype, torch.bfloat16)
+        and product_dtype() in (x.dtype, torch.bfloat16)
         and x.numel() > 0
     )
 
@@ -166,12 +165,12 @@ def column_products(dy_NM: Tensor, x_NK: Tensor, *, has_bias: bool) -> tuple[Ten
     (M, K), is_lower = (dy_NM.shape[1], x_NK.shape[1]), x_NK.dtype == torch.bfloat16
     dweight_MK = x_NK.new_empty(M, K, dtype=torch.float32)
     dbias_M = dweight_MK.new_empty(M) if has_bias else None
-    sizes = ctypes.byref(ProductSizes(len(x_NK), K, M))
+    sizes = int64s(len(x_NK), K, M)
     kernels().products_columns(is_lower, sizes, *map(address, (dy_NM, x_NK, dweight_MK, dbias_M)))
     return dweight_MK, dbias_M
 
 
 def _call(name: str, x_NK: Tensor, M: int, *arguments: object) -> None:
     """Call a product of the rows x_NK with M outputs."""
-    function, sizes = getattr(kernels(), f"products_{name}"), ProductSizes(*x_NK.shape, M)
-    function(x_NK.dtype == torch.bfloat16, ctypes.byref(sizes), address(x_NK), *arguments)
+    sizes, is_lower = int64s(*x_NK.shape, M), x_NK.dtype == torch.bfloat16
+    getattr(kernels(), f"products_{name}")(is_lower, sizes, address(x_NK), *arguments)

@@ -6,38 +6,27 @@ Axes: N rows of D numbers; for AdamW, R replicas of N numbers.
 # pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
-from ctypes import c_double, c_int64, c_void_p
+from ctypes import c_double
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from paribus.engine.ops.kernels.calling import (
-    address,
-    can_read,
-    kernels,
-)
+from paribus.engine.ops.kernels.calling import address, can_read, int64s, kernels
 
 ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu2": 2}
 
 
 def supports_norm(x: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> bool:
     """Return True for tensors that `Norm` computes: float32 on a CPU, with parameters [D]."""
+    parameters = [parameter for parameter in (gain_D, bias_D) if parameter is not None]
     return (
-        x.dtype == torch.float32
+        all(tensor.dtype == torch.float32 for tensor in (x, *parameters))
+        and all(p.shape == x.shape[-1:] and p.is_contiguous() for p in parameters)
         and x.ndim > 0
-        and can_read(x, gain_D, bias_D)
         and x.numel() > 0
-        and all(
-            parameter is None
-            or (
-                parameter.dtype == torch.float32
-                and parameter.shape == x.shape[-1:]
-                and parameter.is_contiguous()
-            )
-            for parameter in (gain_D, bias_D)
-        )
+        and can_read(x, *parameters)
     )
 
 
@@ -67,8 +56,8 @@ def adamw_step(
             row = tuple(x[r : r + 1] for x in rows_RN)
             adamw_step(row, rate_1[None], t[r, 0], betas, eps)
         return
-    pointers = (c_void_p * 4)(*(x.data_ptr() for x in rows_RN))
-    strides = (c_int64 * 4)(*(x.stride(0) for x in rows_RN))
+    pointers = int64s(*(x.data_ptr() for x in rows_RN))
+    strides = int64s(*(x.stride(0) for x in rows_RN))
     rates_R = rates_R1.expand(len(rows_RN[0]), 1).contiguous()
     times = (rates_R.data_ptr(), t.data_ptr(), (c_double * 2)(*betas), eps)
     kernels().adamw_step(pointers, strides, *times, *rows_RN[0].shape)
@@ -176,6 +165,5 @@ class _Gated(torch.autograd.Function):
 
 
 def _call_gated(name: str, *tensors: Tensor) -> None:
-    x = tensors[0]
-    pointers = (c_void_p * len(tensors))(*map(address, tensors))
+    x, pointers = tensors[0], int64s(*(tensor.data_ptr() for tensor in tensors))
     getattr(kernels(), f"gated_{name}")(pointers, x.numel(), x.dtype == torch.bfloat16)

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from paribus.engine.rows import Rows
 from paribus.engine.setting import setting
-from paribus.errors import ParibusError
 from paribus.study.choices import Decorated, Options, find_declared, read_options
 
 __all__ = ["Average", "Averaging", "Options", "Taken", "average", "find_average"]
@@ -85,12 +84,6 @@ class Averaging:
     def __init__(self, choice: tuple[Average, Options], steps: int, weights: Rows) -> None:
         self._average, self._options = choice
         self._steps, n = steps, self._average.copies(self._options)
-        if not isinstance(n, int) or n < 0:
-            raise ParibusError(
-                f"{KEY}: average '{self._average.name}' declares {n!r} copies; it must be an "
-                "integer of at least 0",
-                code="own_code",
-            )
         # The hyphen keeps these apart from the slots of optimizers, which are identifiers.
         self.kept = {f"average-{i}": weights.like(torch.zeros_like(weights.flat)) for i in range(n)}
 
@@ -101,17 +94,10 @@ class Averaging:
 
     @torch.no_grad()
     def evaluated(self, done: int, weights: Rows) -> Rows:
-        """Return the weights to evaluate after this many steps. Raises ParibusError."""
+        """Return the weights to evaluate after this many steps."""
         mean = self._average.give(self._taken(done, weights)) if done else None
         if mean is None:
             return weights
-        if not isinstance(mean, Tensor) or mean.shape != weights.flat.shape:
-            shape = list(mean.shape) if isinstance(mean, Tensor) else type(mean).__name__
-            raise ParibusError(
-                f"{KEY}: average '{self._average.name}' returned {shape}; it must return a tensor "
-                f"like the weights, {list(weights.flat.shape)}, or None",
-                code="own_code",
-            )
         return weights.like(mean)
 
     def _taken(self, done: int, weights: Rows) -> Taken:

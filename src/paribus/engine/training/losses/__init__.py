@@ -61,11 +61,10 @@ class TrainingLoss:
         """Return the loss of every target, [R, B, T]. Raises ParibusError for another shape."""
         extra = {"shared": shared} if self.takes_shared else {}
         values = self.declared.function(logits_RBTV, targets_RBT, self.options, **extra)
-        if not isinstance(values, Tensor) or values.shape != targets_RBT.shape:
-            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        if values.shape != targets_RBT.shape:
             raise ParibusError(
-                f"loss '{self.declared.name}' returned {shape}; it must return one number per "
-                f"target, a tensor of shape {tuple(targets_RBT.shape)}",
+                f"loss '{self.declared.name}' returned {tuple(values.shape)}; it must return one "
+                f"number per target, a tensor of shape {tuple(targets_RBT.shape)}",
                 code="own_code",
             )
         return values

@@ -34,7 +34,6 @@ __all__ = [
 
 PACKAGE = "paribus.engine.training.schedules"
 DECAY, MOMENTUM = "weight_decay_fraction", "momentum_fraction"  # columns of `training.schedules`
-MOST_TRIED = 20_000  # steps; this takes a fraction of a second
 
 
 class Moment(NamedTuple):
@@ -161,11 +160,3 @@ class Schedules:
         rows = [[each.value(peak, place) for peak in peaks] for each, peaks in self._all]
         values_SR = np.array(rows, np.float32)
         return values_SR[0], values_SR[1:]
-
-    @classmethod
-    def require(cls, setting: Setting, folder: Path | None) -> None:
-        """Raise ParibusError for a schedule that fails at some step of a run."""
-        schedules = cls([setting], folder)
-        n = min(setting.iterations, MOST_TRIED)
-        for t in np.unique(np.linspace(0, setting.iterations - 1, n).astype(int)).tolist():
-            schedules.at(t)
