@@ -2,9 +2,11 @@
 
 import pytest
 
-from paribus.engine.tasks import build_suite
+from paribus.engine.tasks import write_suite
+
+N_ITEMS = 80
 
 
 @pytest.fixture(scope="session")
-def suite(dataset):
-    return build_suite(dataset, seed=0, window=128)
+def suite(dataset, tmp_path_factory):
+    return write_suite(tmp_path_factory.mktemp("tasks") / "suite", dataset, 0, 128, n_items=N_ITEMS)

@@ -13,7 +13,7 @@ from torch import nn
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Setting
-from paribus.engine.tasks import build_suite, write_suite
+from paribus.engine.tasks import write_suite
 from paribus.rng import stream
 from paribus.study import load_study
 from paribus.study.study import override
@@ -31,9 +31,7 @@ def quiet_harness(caplog):
 
 @pytest.fixture(scope="session")
 def suite(dataset, tmp_path_factory):
-    return write_suite(
-        tmp_path_factory.mktemp("suite"), build_suite(dataset, 0, SEQ_LEN, n_items=24)
-    )
+    return write_suite(tmp_path_factory.mktemp("suite"), dataset, 0, SEQ_LEN, n_items=24)
 
 
 @pytest.fixture

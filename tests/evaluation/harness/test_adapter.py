@@ -1,6 +1,5 @@
 """The adapter as the harness uses it: against naive passes, and in awkward cases."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ from paribus.engine.data import CharacterTokenizer
 from paribus.engine.evaluation.harness.adapter import ParibusLM
 from paribus.engine.model import GPT
 from paribus.rng import stream
-
-from ...tools import refused
 
 SEQ_LEN = 16
 TEXT = "abcdefgh ?\n"
@@ -58,14 +55,11 @@ def test_an_empty_context_is_a_document_end(model, tokenizer):
 def test_a_long_context_loses_its_beginning_and_is_counted(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
     lm.loglikelihood([request("a" * 15, "bc")])  # 17 tokens: the last one is not read
-    assert not lm.unread["truncated"]
+    assert not lm.truncated
     text = "abcdefgh abcdefgh abcdefgh"
     given = lm.loglikelihood([request(text, "de"), request("abc", "d")])
-    assert lm.unread["truncated"] == {("some_task", 7)}
-    assert (
-        given[0]
-        == ParibusLM(model, TOKENIZER, SEQ_LEN).loglikelihood([request(text[-15:], "de")])[0]
-    )
+    assert lm.truncated == {(text, "de")}
+    assert given[0] == lm.loglikelihood([request(text[-15:], "de")])[0]
 
 
 def test_a_long_choice_is_read_window_by_window(model):
@@ -80,23 +74,10 @@ def test_a_long_choice_is_read_window_by_window(model):
     ((given, greedy),) = lm.loglikelihood([request("ab", choice)])
     assert given == pytest.approx(expected, abs=2e-4)
     assert not greedy
-    assert lm.unread["truncated"] == {("some_task", 7)}
 
 
-def test_unknown_characters_are_skipped_and_counted(model):
+def test_unknown_characters_are_replaced_or_left_out(model):
     lm = ParibusLM(model, TOKENIZER, SEQ_LEN)
-    known, unknown = lm.loglikelihood([request("a", "b"), request("ä", "b")])
-    assert math.isfinite(known[0])
-    assert math.isnan(unknown[0])
-    assert lm.unread["skipped"] == {("some_task", 7)}
-
-
-def test_unknown_characters_are_replaced_and_counted(model):
-    lm = ParibusLM(model, TOKENIZER, SEQ_LEN, unknown="replace")
     assert lm.loglikelihood([request("aä", "éb")]) == lm.loglikelihood([request("a?", "?b")])
-    assert lm.unread["replaced"] == {("some_task", 7)}
-    with refused("unsupported") as error:
-        ParibusLM(model, CharacterTokenizer.of(["a"]), SEQ_LEN, unknown="replace").loglikelihood(
-            [request("aä", "a")]
-        )
-    assert error.value.code == "unsupported"
+    lm = ParibusLM(model, CharacterTokenizer.of(["ab"]), SEQ_LEN)
+    assert lm.loglikelihood([request("aä", "éb")]) == lm.loglikelihood([request("a", "b")])

@@ -16,7 +16,7 @@ import pyarrow as pa
 from paribus.digests import digest
 from paribus.engine.execution.start import read_data
 from paribus.engine.execution.trial.suite import FOLDER, make_suite
-from paribus.engine.tasks import SHOTS, WrittenSuite, read_suite
+from paribus.engine.tasks import SHOTS, Suite, read_suite
 from paribus.errors import ParibusError, require_positive
 from paribus.results import Results, ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
@@ -128,7 +128,7 @@ def _places(results: Results, out: Path) -> list[TrialFolder]:
     return [TrialFolder(out / "trials" / t.arm / f"seed-{t.seed}", t.arm, t.seed) for t in trials]
 
 
-def _suite(study: Study, folder: ResultsFolder) -> WrittenSuite:
+def _suite(study: Study, folder: ResultsFolder) -> Suite:
     """Return the suite of the study; it is made now if the study has no tasks."""
     place = folder.path / FOLDER
     if not (place / "suite.json").is_file():

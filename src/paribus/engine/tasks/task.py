@@ -164,15 +164,6 @@ class Question:
     wrong: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Item:
-    """A question with its choices in the order in which they are shown."""
-
-    context: str
-    choices: tuple[str, ...]
-    answer: int
-
-
 # (text, random stream, characters of context and choice together) -> questions, in random order
 Generate = Callable[[HeldOut, np.random.Generator, int], Iterator[Question]]
 
@@ -194,6 +185,12 @@ class Task:
     n_choices: int
     length: int = SHORT
     version: int = 1
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(NAME, self.name):
+            raise ValueError(
+                f"a task cannot be named {self.name!r}; take up to 64 letters, digits, '_' and '-'"
+            )
 
     @property
     def chance(self) -> float:

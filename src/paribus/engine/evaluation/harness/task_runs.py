@@ -15,23 +15,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from paribus.engine.evaluation.causality import seeded
 from paribus.engine.evaluation.harness.outcome import ITEMS, UNREAD, TaskResults
-from paribus.engine.tasks import WrittenSuite
+from paribus.engine.tasks import Suite, configuration
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
     from torch import nn
 
     from paribus.engine.data import Tokenizer
-    from paribus.engine.evaluation.harness.adapter import Unknown
 
-
+Unknown = Literal["skip", "replace"]
 # The harness's own seed of solved examples, so that anybody's lm_eval draws the same ones.
 EXAMPLES_SEED = 1234
 
@@ -73,7 +72,8 @@ def run_tasks(
 ) -> TaskResults:
     """Run `tasks`, the harness's objects by name, with each of the numbers of `shots` that `fits`.
 
-    `n_items` are the first of every task; None is all. See `ParibusLM` for `unknown`.
+    `n_items` are the first of every task; None is all. Items with characters `unknown` to the
+    tokenizer have no row ("skip"), or are read with others in their place.
     """
     from lm_eval.evaluator import evaluate
 
@@ -87,20 +87,18 @@ def run_tasks(
         for task in chosen.values():
             task.set_config("num_fewshot", n_shots)
             task.set_fewshot_seed(EXAMPLES_SEED)
-        lm = ParibusLM(model, tokenizer, seq_len, unknown=unknown)
+        lm = ParibusLM(model, tokenizer, seq_len)
         results: Any = evaluate(lm, {"tasks": chosen}, limit=n_items, bootstrap_iters=0)
-        for kind, items in lm.unread.items():
-            unread[kind].update(name for name, _ in items)
         for name, task in chosen.items():
-            samples = [
-                sample
-                for sample in results["samples"][name]
-                if (name, sample["doc_id"]) not in lm.unread["skipped"]
-            ]
-            rows += [
-                {"task": name, "shots": n_shots} | item_row(sample, find_answer(task, sample))
-                for sample in samples
-            ]
+            for sample in results["samples"][name]:
+                requests = set(sample["arguments"])
+                if any(tokenizer.unknown_in("".join(texts)) for texts in requests):
+                    unread["skipped" if unknown == "skip" else "replaced"][name] += 1
+                    if unknown == "skip":
+                        continue
+                unread["truncated"][name] += not requests.isdisjoint(lm.truncated)
+                row = item_row(sample, find_answer(task, sample))
+                rows.append({"task": name, "shots": n_shots} | row)
     choices: dict[str, list[int]] = {name: [] for name, _ in offered}
     for row in rows:
         choices[row["task"]].append(len(row["loglikelihood"]))
@@ -112,7 +110,7 @@ def run_tasks(
         },
         not_offered=tuple(left_out),
         pins={"package": "lm_eval", "version": metadata.version("lm_eval")},
-        unread={kind: dict(sorted(counts.items())) for kind, counts in unread.items()},
+        unread={kind: dict(sorted((+counts).items())) for kind, counts in unread.items()},
     )
 
 
@@ -170,7 +168,7 @@ def evaluate_tasks(
     model: nn.Module,
     tokenizer: Tokenizer,
     seq_len: int,
-    suite: WrittenSuite,
+    suite: Suite,
     *,
     tasks: Sequence[str] | None = None,
     shots: Sequence[int] = (0,),
@@ -182,17 +180,12 @@ def evaluate_tasks(
     Args:
         shots: solved examples before each item. A number that does not fit before every item of a
             task is not run for that task, and told in `not_offered`.
-        n_items: the first so many items of every task; None is all.
+        n_items: the first so many items of every task, or as many as it has; None is all.
 
     The global random states of Python, NumPy and PyTorch are what they were afterwards. Raises
-    ParibusError for an unknown task, more items than there are, and where no task can be run.
+    ParibusError for an unknown task, and where no task can be run.
     """
     wanted = suite.find(tasks)
-    for name, task in wanted.items():
-        if n_items is not None and n_items > task.n_items:
-            raise ParibusError(
-                f"{n_items} items of task '{name}' cannot be run; it has {task.n_items}"
-            )
     with undisturbed():
         built = {name: _harness_task(suite, name) for name in wanted}
         results = run_tasks(
@@ -213,7 +206,7 @@ def evaluate_tasks(
 _built: dict[tuple[str, str], Any] = {}
 
 
-def _harness_task(suite: WrittenSuite, name: str) -> Any:
+def _harness_task(suite: Suite, name: str) -> Any:
     """Return the harness's task object. Built once a process: the trials of a study share it."""
     key = (suite.digest, name)
     if key not in _built:
@@ -222,6 +215,7 @@ def _harness_task(suite: WrittenSuite, name: str) -> Any:
 
         rows = suite.rows(name).items()
         splits = {split: datasets.Dataset.from_list(of_split) for split, of_split in rows}
-        reads = {"task": name, "custom_dataset": lambda **_: splits}
-        _built[key] = ConfigurableTask(config=suite.configuration(name) | reads)
+        keys = configuration(name, suite.tasks[name].version, suite.delimiter)
+        keys |= {"task": name, "custom_dataset": lambda **_: splits}
+        _built[key] = ConfigurableTask(config=keys)
     return _built[key]

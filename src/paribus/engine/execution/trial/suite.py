@@ -11,7 +11,6 @@ from paribus.engine.data import Dataset
 from paribus.engine.setting import Data
 from paribus.engine.tasks import (
     STANDARD_FILE,
-    build_suite,
     own_tasks,
     read_suite,
     registered_tasks,
@@ -80,7 +79,8 @@ def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> N
         for setting in map(study.setting, study.arms)
         if setting.data != study.data
     ]
-    suite = build_suite(
+    write_suite(
+        place,
         datasets[study.data],
         study.tasks.seed,
         min(study.setting(arm).data.seq_len for arm in study.arms),
@@ -88,7 +88,6 @@ def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> N
         own=own_tasks(study.tasks.own, study.folder),
         readers=readers,
     )
-    write_suite(place, suite)
 
 
 def suite_folder(study: Study, folder: ResultsFolder) -> Path | None:

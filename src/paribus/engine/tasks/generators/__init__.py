@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cache
-from itertools import starmap
 from pathlib import Path
 
-import numpy as np
-
 from paribus.declared import declared
-from paribus.engine.tasks.task import NAME, HeldOut, Question, Task
-from paribus.errors import ParibusError, blamed
+from paribus.engine.tasks.task import Task
 from paribus.study.choices import load_new, no_such
 
 
@@ -39,34 +33,6 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
 def own_tasks(paths: Sequence[str], folder: Path) -> tuple[Task, ...]:
     """Return the tasks at these import paths; file paths are relative to `folder`.
 
-    Raises ParibusError for a path that names no task and for a name that is taken or cannot be that
-    of a file; and, while questions are drawn, where the task fails or gives what is not a question.
+    Raises ParibusError for a path that names no task and for a name that is taken.
     """
-    own = tuple(load_new(paths, "tasks.own", "task", Task, folder, all_tasks()))
-    for path, task in zip(paths, own, strict=True):
-        if not re.fullmatch(NAME, task.name):
-            raise ParibusError(
-                f"tasks.own = '{path}': a task cannot be named {task.name!r}; take up to 64 "
-                "letters, digits, '_' and '-'"
-            )
-    return tuple(starmap(_guarded, zip(own, paths, strict=True)))
-
-
-def _guarded(task: Task, path: str) -> Task:
-    def generate(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-        with blamed(f"tasks.own = '{path}' fails"):
-            for question in task.generate(held_out, rng, length):
-                choices = (question.right, *question.wrong)
-                sizes = {len(choice) for choice in choices}
-                if len(choices) != task.n_choices or len(sizes) != 1 or 0 in sizes:
-                    raise ValueError(
-                        f"a question has choices of {sorted(map(len, choices))} characters: give "
-                        f"{task.n_choices} of one length"
-                    )
-                if len(question.context) + max(sizes) > length:
-                    raise ValueError(
-                        f"context and choice together have more than {length} characters"
-                    )
-                yield question
-
-    return replace(task, generate=generate)
+    return tuple(load_new(paths, "tasks.own", "task", Task, folder, all_tasks()))
