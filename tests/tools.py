@@ -36,6 +36,16 @@ def disabled_kernels() -> Any:
     return patch("paribus.engine.ops.kernels.calling.loaded", lambda: None)
 
 
+def as_rows(tensors: dict[str, Any]) -> Any:
+    """Return `Rows` with a copy of {name: [R, *shape]}."""
+    import torch
+
+    from paribus.engine.rows import Rows
+
+    flat = torch.cat([tensor.flatten(1) for tensor in tensors.values()], dim=1)
+    return Rows(flat, {name: tensor.shape[1:] for name, tensor in tensors.items()})
+
+
 def verb(*arguments: object) -> tuple[int, str, str]:
     """Return the exit code, standard output and standard error of a command, at 80 columns."""
     with (

@@ -78,7 +78,7 @@ def test_a_plan_by_hand():
     assert cost.arms["baseline"].flops == per_trial
     hours = per_trial / (989.4e12 * 0.4) / 3600
     assert hours == pytest.approx(318.4, rel=1e-3)
-    assert cost.trials == 10 and cost.tokens == 10 * 50_000_297_984
+    assert cost.tokens == 10 * 50_000_297_984
     assert cost.device_hours == pytest.approx(10 * hours, rel=1e-4)
     # Eight at once on eight devices each, then the last two.
     assert cost.hours == pytest.approx(2 * hours / 8, rel=1e-4)
@@ -103,7 +103,6 @@ def test_tuning_is_of_each_arm():
     grid = {"training.optimizer.learning_rate": [1e-4, 2e-4]}
     cost = cost_at(load_study(table | {"tuning": {"seeds": [11, 12], "grid": grid}}), 989.4)
     each = sum(arm.flops for arm in cost.arms.values())
-    assert cost.tuning_trials == 12
     assert cost.flops == pytest.approx((5 + 4) * each)
 
 

@@ -17,6 +17,8 @@ from paribus.engine.probes.reduce import quantiles as quantiles_of
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 
+from ..tools import as_rows
+
 SETTING = Setting.model_validate(
     {
         "data": {"seq_len": 3},
@@ -48,11 +50,11 @@ def view(**what: Any) -> StepView:
     }
     given["outputs"] = {}
     given["corrections"] = {slot: {} for slot in what.get("slots", {})}
-    what["slots"] = {slot: Rows.of(kept) for slot, kept in what.get("slots", {}).items()}
+    what["slots"] = {slot: as_rows(kept) for slot, kept in what.get("slots", {}).items()}
     for name in ("weights", "gradients", "updates"):
         given[name] = Rows(torch.zeros(2, 0), {})
         if name in what:
-            what[name] = Rows.of(what[name])
+            what[name] = as_rows(what[name])
     return StepView(**(given | what))
 
 

@@ -1,5 +1,6 @@
 """The example of muP: coordinates stay as wide models train, and grow without it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ def coordinates():
     """{arm: [parts] after some steps}, the mean over two seeds."""
     study = load_study(str(STUDY))
     dataset = load_dataset(study.data, study.folder)
-    (probe,) = (one.at(1) for one in study_probes(study) if one.name == "coordinates")
+    (probe,) = (replace(one, every=1) for one in study_probes(study) if one.name == "coordinates")
     found = {}
     for arm in study.arms:
         trainer = Trainer(study.setting(arm), [1, 2], dataset, folder=study.folder, probes=[probe])

@@ -22,6 +22,8 @@ from paribus.engine.training.optimizers.muon import A, B, C, orthogonalised
 from paribus.engine.training.stacked_optimizer import StackedOptimizer
 from paribus.study.choices import read_options
 
+from ..tools import as_rows
+
 STEPS = 8
 DECAY = 0.3
 # Two decayed matrices of one shape, one of another, and a bias that is not decayed.
@@ -52,10 +54,10 @@ def group(name: str, names: Sequence[str], rates: Sequence[float], **options: An
 def ours(groups: list[ParameterGroup], rates: Sequence[float]) -> tuple[Rows, StackedOptimizer]:
     """Weights after STEPS steps."""
     R = len(rates)
-    weights = Rows.of(numbers(R, 0))
+    weights = as_rows(numbers(R, 0))
     stacked = StackedOptimizer(groups, weights)
     for t in range(STEPS):
-        grads = Rows.of(numbers(R, 1 + t)).flat
+        grads = as_rows(numbers(R, 1 + t)).flat
         stacked.update(grads, torch.tensor(rates)[:, None], torch.tensor(t))
         stacked.afterwards(t)
     return weights, stacked
@@ -175,11 +177,11 @@ SQUARE = {"a": (6, 6), "b": (6, 6), "c": (3, 8), "bias": (5,)}
 def test_schedule_free_is_its_authors_package(R: int) -> None:
     schedulefree = pytest.importorskip("schedulefree")
     options = {"betas": (0.9, 0.99), "r": 0.5}
-    weights = Rows.of(numbers(R, 0))
+    weights = as_rows(numbers(R, 0))
     stacked = StackedOptimizer([group("schedule_free", list(SHAPES), RATES[R], **options)], weights)
     for t in range(STEPS):
         rates = torch.tensor(RATES[R])[:, None] * min((t + 1) / 3, 1)
-        stacked.update(Rows.of(numbers(R, 1 + t)).flat, rates, torch.tensor(t))
+        stacked.update(as_rows(numbers(R, 1 + t)).flat, rates, torch.tensor(t))
     for r, rate in enumerate(RATES[R]):
         named = {n: x[r].clone().requires_grad_() for n, x in numbers(R, 0).items()}
         matrices = [x for n, x in named.items() if n != "bias"]
@@ -251,10 +253,10 @@ def test_a_replica_without_a_rate_stays_and_rows_do_not_meet(name: str) -> None:
     rates = [0.0, 0.02, 0.01]
 
     def trained(wild: bool) -> Rows:
-        weights = Rows.of({n: x for n, x in numbers(3, 0).items() if n in names})
+        weights = as_rows({n: x for n, x in numbers(3, 0).items() if n in names})
         stacked = StackedOptimizer([group(name, names, rates)], weights)
         for t in range(4):
-            grads = Rows.of({n: x for n, x in numbers(3, 1 + t).items() if n in names}).flat
+            grads = as_rows({n: x for n, x in numbers(3, 1 + t).items() if n in names}).flat
             grads[0] = 0.0  # as the trainer gives them
             stacked.update(grads, torch.tensor(rates)[:, None], torch.tensor(t))
             for rows in stacked.slots.values() if wild else ():

@@ -1,6 +1,7 @@
 """Optimizers, parameter groups, losses and micro-batches as a study names them, in a trainer."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,7 @@ def test_micro_batches_match_the_whole_batch(R, size, trainer_of):
     """With dropout and every probe. Sums of float32 in another order: 1e-5 after 4 steps."""
     seeds = list(range(1, R + 1))
     overrides = {"training.dropout": 0.2, "training.loss.z_loss": 1e-3}
-    probes = [probe.at(1) for probe in PROBES]
+    probes = [replace(probe, every=1) for probe in PROBES]
     whole = trainer_of(seeds, overrides, probes=probes)
     parts = trainer_of(seeds, overrides | {"training.micro_batch": size}, probes=probes)
     np.testing.assert_allclose(train(parts, 4), train(whole, 4), rtol=1e-4, atol=1e-6)

@@ -8,7 +8,6 @@ import torch
 import transformers
 
 from paribus.engine.model import build_model, parameter_uses
-from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 from paribus.engine.setting.setting import Schedule, Training
 from paribus.engine.training import Scheduled, clip_factors, is_decayed
@@ -19,7 +18,7 @@ from paribus.engine.training.stacked_optimizer import StackedOptimizer
 from paribus.study import load_study
 from paribus.study.choices import read_options
 
-from ..tools import refused
+from ..tools import as_rows, refused
 
 
 def rates(schedule: Schedule, iterations: int) -> list[float]:
@@ -138,14 +137,14 @@ final_fraction = 0.0
         ParameterGroup(sgd, options, ("a",), 1, (1.0,), (0.2,)),
         ParameterGroup(sgd, options, ("b",), 1, (5.0,), (0.2,), "learning_rate_0"),
     ]
-    weights = Rows.of({n: p.detach()[None].clone() for n, p in model.items()})
+    weights = as_rows({n: p.detach()[None].clone() for n, p in model.items()})
     ours = StackedOptimizer(groups, weights, scheduled_columns(training))
     theirs = torch.optim.SGD([{"params": [p]} for p in model.values()], lr=1.0)
     generator = torch.Generator().manual_seed(0)
     for t in range(6):
         grads = {n: torch.randn(3, 4, generator=generator) for n in "ab"}
         rates_R, scheduled_SR = (torch.from_numpy(x) for x in schedules.at(t))
-        flat = Rows.of({n: g[None].clone() for n, g in grads.items()}).flat
+        flat = as_rows({n: g[None].clone() for n, g in grads.items()}).flat
         ours.update(flat, rates_R[:, None], torch.tensor(t), scheduled_SR[..., None])
         ramp = min((t + 1) / 4, 1.0)
         line = 0.5 * (t + 1) / 2 if t < 2 else 0.5 * (1 - 0.9 * (t - 1) / 4)

@@ -119,9 +119,9 @@ def costs(study: Study, cost: Cost | None) -> Table:
     if rate is None or cost.hours is None or cost.device_hours is None:
         values["time"] = "not measured, a step here takes long: --tflops X plans for a device"
     else:
-        device = "worker" if rate.step else "device"
-        if rate.step:
-            values["one step, measured"] = f"{_amount(rate.step.seconds * 1e3)} ms"
+        device = "worker" if rate.step_seconds else "device"
+        if rate.step_seconds:
+            values["one step, measured"] = f"{_amount(rate.step_seconds * 1e3)} ms"
         values |= {
             f"FLOPs per second, a {device}": f"{rate.flops_per_second:.4g}",
             "device-hours": _amount(cost.device_hours),

@@ -1,8 +1,8 @@
 """Cost of a study: parameters, FLOPs, memory, time, device-hours and price.
 
 FLOPs and memory follow from formulas, which name their source; parameters are counted in the model,
-built without values. The time comes from a rate in FLOPs per second,
-which `execution/start.py` measures, or which the user states together with a utilisation.
+built without values. The time comes from a rate in FLOPs per second, which `execution/start.py`
+measures, or which the user states.
 
 Axes: L layers, D channels, T window, V vocabulary, W inner width of an MLP.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from paribus.engine.format import DOWNLOADED
@@ -91,40 +92,26 @@ class ArmCost:
     """Cost of a trial of an arm; `memory` in bytes is None for user-defined parts."""
 
     tokens: int
-    iterations: int
     parameters: int
     flops: int
     memory: int | None
 
 
 @dataclass(frozen=True)
-class StepTime:
-    """A measured training step of the baseline.
-
-    Attributes:
-        seconds: the median of a few steps of a stack.
-        stack: trials side by side in the stack.
-    """
-
-    seconds: float
-    stack: int
-
-
-@dataclass(frozen=True)
 class Rate:
-    """Training speed of one device, stated or measured.
+    """Training speed of one device.
 
     Attributes:
         flops_per_second: the achieved rate, not the peak.
         places: devices, or workers on them, that train at the same time.
         devices_per_trial: how many of them one trial takes.
-        step: what the rate was measured with; None if it was stated.
+        step_seconds: the measured training step of a stack of the baseline; None if it was stated.
     """
 
     flops_per_second: float
     places: int = 1
     devices_per_trial: int = 1
-    step: StepTime | None = None
+    step_seconds: float | None = None
 
 
 def stated_rate(
@@ -157,8 +144,6 @@ class Cost:
     """
 
     arms: dict[str, ArmCost]
-    trials: int
-    tuning_trials: int
     tokens: int
     flops: int
     vocabulary: int
@@ -186,27 +171,22 @@ def study_cost(
     if price is not None and not 0 <= price < math.inf:
         raise ParibusError(f"--price {price:g} is not a price of a device-hour; give 0 or more")
     arms = {arm: _arm_cost(study, arm, vocabularies[arm]) for arm in study.arms}
-    trials = [(arms[arm], arms[arm].tokens) for arm, _ in study.trials]
-    tuning: list[tuple[ArmCost, int]] = []
+    # Those that tune are all trained before the others.
+    phases = [[(arm, arms[arm].tokens) for arm, _ in study.trials]]
     if study.tuning is not None:
         tuned = tuning_study(study)
-        tuning = [(arms[arm_of(name)], tuned.setting(name).tokens) for name, _ in tuned.trials]
-    phases = [
-        [round(arm.flops / arm.tokens * tokens) for arm, tokens in phase]
-        for phase in (tuning, trials)
-    ]
-    flops, device_hours, hours = sum(map(sum, phases)), None, None
+        phases += [[(arm_of(name), tuned.setting(name).tokens) for name, _ in tuned.trials]]
+    flops = [[arms[arm].flops / arms[arm].tokens * n for arm, n in phase] for phase in phases]
+    total, device_hours, hours = round(sum(map(sum, flops))), None, None
     if rate is not None:
-        device_hours = flops / rate.flops_per_second / 3600
+        per_hour = 3600 * rate.flops_per_second
         at_once, speed = rate.places // rate.devices_per_trial, rate.devices_per_trial
-        rounds = (math.ceil(len(phase) / at_once) * max(phase) for phase in phases if phase)
-        hours = sum(rounds) / rate.flops_per_second / speed / 3600
+        rounds = (math.ceil(len(phase) / at_once) * max(phase) for phase in flops if phase)
+        device_hours, hours = total / per_hour, sum(rounds) / per_hour / speed
     return Cost(
         arms=arms,
-        trials=len(trials),
-        tuning_trials=len(tuning),
-        tokens=sum(tokens for _, tokens in (*tuning, *trials)),
-        flops=flops,
+        tokens=sum(n for phase in phases for _, n in phase),
+        flops=total,
         vocabulary=max(size or ASSUMED_VOCABULARY for size in vocabularies.values()),
         vocabulary_is_assumed=None in vocabularies.values(),
         rate=rate,
@@ -217,15 +197,14 @@ def study_cost(
 
 
 def _arm_cost(study: Study, arm: str, vocab_size: int | None) -> ArmCost:
-    setting: Setting = study.setting(arm)
-    V, resources, needed = vocab_size or ASSUMED_VOCABULARY, study.resources, None
+    setting, resources, memory = study.setting(arm), study.resources, None
+    V = vocab_size or ASSUMED_VOCABULARY
     parameters, flops = model_size(setting, V, study.folder)
     if has_formula(setting):
-        devices, checkpointing = resources.devices, resources.checkpoint_activations
-        needed = trial_bytes(setting, V, devices=devices, checkpointing=checkpointing)
-    if flops is None:
-        flops = 6 * parameters  # each is used once
-    return ArmCost(setting.tokens, setting.iterations, parameters, flops * setting.tokens, needed)
+        checkpointing = resources.checkpoint_activations
+        memory = trial_bytes(setting, V, devices=resources.devices, checkpointing=checkpointing)
+    per_token = 6 * parameters if flops is None else flops  # each is used once
+    return ArmCost(setting.tokens, parameters, per_token * setting.tokens, memory)
 
 
 def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, int | None]:
@@ -253,23 +232,22 @@ def flops_record(setting: Setting, vocab_size: int, folder: Path) -> dict[str, i
 def vocabularies_of(study: Study) -> dict[str, int | None]:
     """Read the vocabulary size of every arm's tokenizer; None if that would need a download, a
     missing file or a user-defined corpus."""
-    data_of = {arm: study.setting(arm).data for arm in study.arms}
-    known = {data: _vocabulary(data, study) for data in dict.fromkeys(data_of.values())}
-    return {arm: known[data] for arm, data in data_of.items()}
+    known = cache(partial(_vocabulary, folder=study.folder))
+    return {arm: known(study.setting(arm).data) for arm in study.arms}
 
 
-def _vocabulary(data: Data, study: Study) -> int | None:
+def _vocabulary(data: Data, folder: Path) -> int | None:
     from paribus.engine.data.split import Texts
     from paribus.engine.data.tokenizer import tokenizer_of
 
-    if data.tokenizer_file is not None and not (study.folder / data.tokenizer_file).exists():
+    if data.tokenizer_file is not None and not (folder / data.tokenizer_file).exists():
         return data.vocab_size
-    sources = [data, *map(data.for_source, data.other_sources)]
+    corpora = [source.corpus for source in (data, *map(data.for_source, data.other_sources))]
     try:
         if data.tokenizer != "character":
-            return tokenizer_of(data, "", False, study.folder).vocab_size
-        if any(source.corpus in DOWNLOADED or ":" in source.corpus for source in sources):
+            return tokenizer_of(data, "", False, folder).vocab_size
+        if any(corpus in DOWNLOADED or ":" in corpus for corpus in corpora):
             return None
-        return Texts.read(data, study.folder).tokenizer.vocab_size
+        return Texts.read(data, folder).tokenizer.vocab_size
     except (ParibusError, OSError):
         return None

@@ -35,7 +35,8 @@ class StepView:
         outputs: {module path: [R, ...]} outputs of the probe's modules.
         weights: {parameter name: [R, ...]} before the update.
         gradients: Gradients of the mean loss before clipping, by parameter name.
-        updates: Weights after the update minus before; empty unless the probe declares `updates`.
+        updates: Weights after the update minus before; empty unless a probe that is due declares
+            `updates`.
         slots: {slot: {parameter name: [R, ...]}} state of the optimizer after the step, such as
             AdamW's `exp_avg` and `exp_avg_sq`, without bias correction.
         corrections: {slot: {parameter name: number}} divisors of bias correction.
@@ -174,28 +175,28 @@ class Probe:
 
     def columns(self, setting: Setting, slots: Sequence[str] = ()) -> list[Column]:
         """Return its columns in the order of a flattened [P, S], given the optimizer's slots."""
-        parts = self._parts(setting, slots)
+        parts, statistics = self._axes(setting, slots)
         return [
             Column(self.name, part, statistic, self.unit)
             for part in (("all",) if parts is None else parts)
-            for statistic in self.statistics or ("value",)
+            for statistic in statistics or ("value",)
         ]
 
     def shape(self, setting: Setting, R: int, slots: Sequence[str] = ()) -> tuple[int, ...]:
         """Return the shape that `measure` must give."""
-        parts = self._parts(setting, slots)
-        return (R, *(len(labels) for labels in (parts, self.statistics) if labels is not None))
+        axes = self._axes(setting, slots)
+        return (R, *(len(labels) for labels in axes if labels is not None))
 
-    def _parts(self, setting: Setting, slots: Sequence[str]) -> Labels | None:
-        """Return the labels of P. Raises ParibusError for invalid ones of a function."""
+    def _axes(self, setting: Setting, slots: Sequence[str]) -> tuple[Labels | None, Labels | None]:
+        """Return the labels of P and of S. Raises ParibusError for invalid ones of a function."""
         parts = self.parts
         if callable(parts):
             with blamed(f"probe '{self.name}': its parts(setting) failed"):
                 parts = parts(setting)
                 require_labels("parts", parts)
-        if not self.by_slot:
-            return parts
-        return tuple(" ".join((slot, part)) for slot in slots for part in parts or ("all",))
+        if self.by_slot:
+            parts = tuple(" ".join((slot, part)) for slot in slots for part in parts or ("all",))
+        return parts, self.statistics
 
     def paths(self, setting: Setting) -> Labels:
         """Return `modules` with the paths of all blocks."""
@@ -205,14 +206,6 @@ class Probe:
             for path in self.modules
             for block in (blocks if EVERY_BLOCK in path else [""])
         )
-
-    def is_due(self, t: int, iterations: int) -> bool:
-        """Return True if it is measured at step t."""
-        return t % self.every == 0 or t == iterations - 1
-
-    def at(self, every: int) -> Probe:
-        """Return a copy with another interval."""
-        return replace(self, every=every)
 
 
 def has_modules(probe: Probe, model: nn.Module, setting: Setting) -> bool:

@@ -23,12 +23,6 @@ class Rows(Mapping[str, Tensor]):
             self._starts[name] = start
             start += shape.numel()
 
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Rows:
-        """Copy {name: [R, *shape]}."""
-        flat = torch.cat([tensor.flatten(1) for tensor in tensors.values()], dim=1)
-        return cls(flat, {name: tensor.shape[1:] for name, tensor in tensors.items()})
-
     def __getitem__(self, name: str) -> Tensor:
         start, shape = self._starts[name], self._shapes[name]
         return self.flat[:, start : start + shape.numel()].view(-1, *shape)
@@ -54,18 +48,6 @@ class Rows(Mapping[str, Tensor]):
     def clone(self) -> Rows:
         """Return a copy."""
         return self.like(self.flat.clone())
-
-    def minus(self, rows: Rows) -> Rows:
-        """Return the differences to `rows`, by name."""
-        return self.like(self.flat - rows.flat)
-
-    def none(self) -> Rows:
-        """Return rows without parameters, for the same replicas."""
-        return Rows(self.flat[:, :0], {})
-
-    def full(self, shape: Sequence[int], value: float) -> Tensor:
-        """Return [R, *shape] filled with a value, with dtype and device of the rows."""
-        return self.flat.new_full((len(self.flat), *shape), value)
 
     def place(self, names: Sequence[str]) -> slice:
         """Return the slice of a row that holds `names`, which are adjacent and in this order."""

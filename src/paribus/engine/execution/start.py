@@ -7,7 +7,7 @@ from typing import Any
 
 from paribus.decision import find_rule
 from paribus.digests import digest
-from paribus.engine.cost import Cost, Rate, StepTime, is_large, model_size, study_cost
+from paribus.engine.cost import Cost, Rate, is_large, model_size, study_cost
 from paribus.engine.data import Dataset, describe_data, load_dataset
 from paribus.engine.data.tokenizer import train_missing
 from paribus.engine.execution.trial.stacks import default_size, plan_stacks
@@ -180,9 +180,7 @@ def estimate(
     tasks = [
         Task(f"step.{k}", "step", "while a step was timed", "", arguments) for k in range(n_workers)
     ]
-    steps = [StepTime(**step) for step in ask(study, Path(), tasks, workers=n_workers, **place)]
-    slowest = max(steps, key=lambda step: step.seconds)
-    baseline = cost.arms[study.baseline]
-    flops = slowest.stack * baseline.flops / setting.budget_iterations
-    rate = Rate(flops / slowest.seconds, n_workers, step=slowest)
+    slowest = max(ask(study, Path(), tasks, workers=n_workers, **place))
+    flops = size * cost.arms[study.baseline].flops / setting.budget_iterations
+    rate = Rate(flops / slowest, n_workers, step_seconds=slowest)
     return study_cost(study, vocabularies, rate=rate, price=price)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +111,7 @@ def _execute(task: Task, context: Context) -> Any:
             by_shapes = large and device.type == "cpu"
             return check_arm(study, arm, dataset, device, stack, graphs=graphs, by_shapes=by_shapes)
         case "step":
-            return asdict(step_time(study, arm, dataset, device, stack))
+            return step_time(study, arm, dataset, device, stack)
         case "heldout":
             trial = (arm, arguments["seed"])
             return evaluate_heldout_part(study, results, dataset, device, trial)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
 import torch
 
-from paribus.engine.cost import StepTime
 from paribus.engine.data import Dataset
 from paribus.engine.probes import study_probes
 from paribus.engine.setting import Setting
@@ -76,10 +75,10 @@ def warm_up(action: Callable[[], object], device: torch.device) -> None:
 
 def step_time(
     study: Study, arm: str, dataset: Dataset, device: torch.device, stack_size: int
-) -> StepTime:
-    """Measure a training step of `stack_size` replicas of `arm`, after it has warmed up."""
+) -> float:
+    """Return the seconds of a step of `stack_size` replicas of `arm`, once it has warmed up."""
     stack = build_stack(study, study.setting(arm), range(stack_size), dataset, device)
     stack.go_to(stack.setting.iterations - 1)  # the batch is at its largest
     warm_up(stack.step, device)
     seconds = [timed(stack.step, device)[1] for _ in range(TIMED_STEPS)]
-    return StepTime(float(np.median(seconds)), stack_size)
+    return statistics.median(seconds)

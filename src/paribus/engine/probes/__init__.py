@@ -60,4 +60,5 @@ def known_probes(study: Study) -> list[Probe]:
         if name not in probes:
             hint = nearest(name, probes)
             raise ParibusError(f"probes.every.{name}: no such probe: {hint}", code="unknown")
-    return [probe.at(study.probes.every.get(name, probe.every)) for name, probe in probes.items()]
+    every = study.probes.every
+    return [replace(probe, every=every.get(name, probe.every)) for name, probe in probes.items()]

@@ -63,7 +63,7 @@ def group_norms(rows: Rows) -> Tensor:
 
 def absent(rows: Rows, *shape: int) -> Tensor:
     """Return [R, *shape] of NaN, for a value that does not exist."""
-    return rows.full(shape, torch.nan)
+    return rows.flat.new_full((len(rows.flat), *shape), torch.nan)
 
 
 def quantiles(values: Tensor) -> Tensor:

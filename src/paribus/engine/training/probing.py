@@ -88,29 +88,32 @@ class Probing:
 
     def kind(self, t: int) -> Kind:
         """Return the variant of step t."""
-        due = [probe for probe in self.probes if self._is_due(probe, t)]
+        due = self._due(t)
         tapped = {path for probe in due for path in probe.paths(self._setting)}
         return Kind(tuple(sorted(tapped)), seen=bool(due))
 
     @torch.no_grad()
     def measure(self, t: int, done: Done) -> list[Tensor]:
         """Return each probe's columns at step t, [R, columns]; NaN if it is not due."""
-        view, blocks = None, []
+        due, blocks = self._due(t), []
+        view = self._view(t, done, due) if due else None
         for probe, shape in zip(self.probes, self._shapes, strict=True):
             values = torch.full(shape, math.nan, device=done.measured.device)
-            if self._is_due(probe, t):
-                view = view or self._view(t, done)
+            if view and probe in due:
                 values = self._measure(probe, view, values)
             blocks.append(values.to(torch.float32).reshape(len(done.measured), -1))
         return blocks
 
-    def _is_due(self, probe: Probe, t: int) -> bool:
-        return probe.is_due(t, self._setting.iterations)
+    def _due(self, t: int) -> list[Probe]:
+        is_last = t == self._setting.iterations - 1
+        return [probe for probe in self.probes if t % probe.every == 0 or is_last]
 
-    def _view(self, t: int, done: Done) -> StepView:
+    def _view(self, t: int, done: Done, due: Sequence[Probe]) -> StepView:
         """Build the view of the step just made, for the probes that are due."""
-        needs_updates = any(p.updates for p in self.probes if self._is_due(p, t))
-        updates = self._replicas.weights.minus(done.before) if needs_updates else done.before.none()
+        needs_updates = any(probe.updates for probe in due)
+        weights, updates = self._replicas.weights, Rows(done.before.flat[:, :0], {})
+        if needs_updates:
+            updates = weights.like(weights.flat - done.before.flat)
         return StepView(
             setting=self._setting,
             t=t,
