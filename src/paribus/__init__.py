@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from paribus.declared import PROVIDED
-from paribus.version import VERSION
+from paribus.schema import VERSION
 
 if TYPE_CHECKING:
     from paribus.analysis import analyse as analyse

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from typing import Any, TypeGuard
+from typing import Any
 
 RELATIVE = 1e-9  # of a number, or of the SD, the mean or the width of the interval beside it
 LEAST = 1e-12  # of what is 0 but for rounding
@@ -29,23 +29,21 @@ def differences(
         words: keys of texts, which are not compared.
         size: the largest mean, SD or width of an interval in the tables around.
     """
-    if isinstance(stated, dict) and isinstance(fresh, dict):
-        size = _size(fresh) or size
-        for name in sorted(stated.keys() | fresh.keys()):
+    before, after = _members(stated), _members(fresh)
+    if (
+        before is not None
+        and after is not None
+        and isinstance(stated, dict) is isinstance(fresh, dict)
+    ):
+        size = _size(after) or size
+        for name in sorted(before.keys() | after.keys()):
             inner = f"{key}.{name}" if key else str(name)
-            if name not in stated or name not in fresh:
+            if name not in before or name not in after:
                 yield inner
-            elif not (name in words and _is_text(stated[name]) and _is_text(fresh[name])):
-                yield from differences(stated[name], fresh[name], words, key=inner, size=size)
-    elif isinstance(stated, list | tuple) and isinstance(fresh, list | tuple):
-        if len(stated) != len(fresh):
-            yield key
-            return
-        for i, (before, after) in enumerate(zip(stated, fresh, strict=True)):
-            inner = f"{key}.{i}" if key else str(i)
-            yield from differences(before, after, words, key=inner, size=size)
-    elif _is_number(stated) and _is_number(fresh) and float in (type(stated), type(fresh)):
-        if not abs(stated - fresh) <= max(RELATIVE * max(abs(stated), abs(fresh), size), LEAST):
+            elif not (name in words and _is_text(before[name]) and _is_text(after[name])):
+                yield from differences(before[name], after[name], words, key=inner, size=size)
+    elif float in (type(stated), type(fresh)) and _is_number(stated) and _is_number(fresh):
+        if abs(stated - fresh) > max(RELATIVE * max(abs(stated), abs(fresh), size), LEAST):
             yield key
     elif type(stated) is not type(fresh) or stated != fresh:  # two integers are counts
         yield key
@@ -56,21 +54,26 @@ def agree(stated: Any, fresh: Any) -> bool:
     return not any(True for _ in differences(stated, fresh))
 
 
-def _size(table: dict[str, Any]) -> float:
+def _members(value: Any) -> dict[Any, Any] | None:
+    """Return the members of a table or list by key or place; None of any other value."""
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    return value if isinstance(value, dict) else None
+
+
+def _size(table: dict[Any, Any]) -> float:
     """Return the largest of the mean, the SD and the width of the interval of a table."""
-    sizes = [abs(table[key]) for key in ("mean", "sd") if _is_number(table.get(key))]
-    if _is_number(table.get("low")) and _is_number(table.get("high")):
-        sizes.append(table["high"] - table["low"])
-    return float(max(sizes, default=0))
+    numbers = {key: value for key, value in table.items() if _is_number(value)}
+    width = numbers["high"] - numbers["low"] if {"low", "high"} <= numbers.keys() else 0
+    return float(max(abs(numbers.get("mean", 0)), abs(numbers.get("sd", 0)), width))
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_INTEGER
+def _is_number(value: Any) -> bool:
+    if type(value) is int:  # true is none
+        return abs(value) < MOST_INTEGER
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _is_text(value: Any) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_text, value)))
+    members = _members(value)
+    return isinstance(value, str) if members is None else all(map(_is_text, members.values()))

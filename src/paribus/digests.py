@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import math
@@ -57,23 +56,19 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
 
     An empty table is one without keys: what is in the other one differs, and not the table too.
     """
-    flat_before, flat_after = (
+    flat, other = (
         {key: value for key, value in flatten(tree).items() if value != {}}
         for tree in (before, after)
     )
-    return {
-        key: (flat_before.get(key), flat_after.get(key))
-        for key in sorted(flat_before.keys() | flat_after.keys())
-        if flat_before.get(key) != flat_after.get(key)
-    }
+    keys = sorted(flat.keys() | other.keys())
+    return {key: (flat.get(key), other.get(key)) for key in keys if flat.get(key) != other.get(key)}
 
 
 # What trains and measures; what reads, analyses and reports may improve under a finished study.
-ROOMS = ("data", "evaluation", "model", "ops", "probes", "tasks", "training")
 TRAINS_AND_MEASURES = (
-    *(f"engine/{room}" for room in ROOMS),
-    *("engine/execution/trial", "engine/machine/steps.py", "engine/observation.py"),
-    *("engine/rows.py", "rng.py"),
+    *(f"engine/{room}" for room in ("data", "evaluation", "model", "ops", "probes", "tasks")),
+    *("engine/training", "engine/execution/trial", "engine/machine/steps.py"),
+    *("engine/observation.py", "engine/rows.py", "rng.py"),
 )
 
 
@@ -81,8 +76,7 @@ TRAINS_AND_MEASURES = (
 def package_digest() -> str:
     """Return SHA-256 over the installed source that trains and measures, by name of the file.
 
-    The version alone says little: a checkout is edited, and keeps it. Docstrings, comments and
-    blank lines are left out, so that better words do not make a study another one.
+    The version alone says little: a checkout is edited, and keeps it.
     """
     root = Path(__file__).parent
     total = hashlib.sha256()
@@ -90,21 +84,6 @@ def package_digest() -> str:
         files = sorted((root / part).rglob("*")) if (root / part).is_dir() else [root / part]
         for file in files:
             if file.suffix in (".py", ".cpp", ".h"):
-                text = file.read_text("utf-8")
-                code = digest(_code(text) if file.suffix == ".py" else text)
-                total.update(f"{file.relative_to(root).as_posix()} {code}\n".encode())
+                content = hashlib.sha256(file.read_bytes()).hexdigest()
+                total.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
     return total.hexdigest()
-
-
-def _code(source: str) -> str:
-    """Return source without comments, docstrings, and texts under the fields of a class."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            kept = [line for line in node.body if not _is_text(line)]
-            node.body = kept or [ast.Pass()]
-    return ast.unparse(tree)
-
-
-def _is_text(line: ast.stmt) -> bool:
-    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)

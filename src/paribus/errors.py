@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import io
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -14,10 +13,6 @@ LONGEST_WORD = 200
 LONGEST_MESSAGE = 1200
 MOST_MEANT = 6  # names that a suggestion has
 MOST_KNOWN = 30  # names that an error lists
-# Categories of characters that change what a terminal shows, or that it cannot show: control,
-# format (bidirectional ones too), halves of pairs, private, no character, separators of lines.
-UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-
 
 # Each code says which kind of mistake an error is about. Tests and programs compare codes; the text
 # is for people and may change.
@@ -92,10 +87,7 @@ def one_line(text: str) -> str:
     messages that are too long lose their middle.
     """
     words = " ".join(_cut(word, LONGEST_WORD) for word in text.split())
-    safe = (
-        c.encode("unicode_escape").decode() if unicodedata.category(c) in UNSAFE else c
-        for c in words
-    )
+    safe = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
     return _cut("".join(safe), LONGEST_MESSAGE)
 
 
@@ -109,8 +101,7 @@ def _cut(text: str, limit: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to an error about an unknown `name`.
 
-    Gives the names that begin with it, or the nearest where one is near, else the known names, the
-    first MOST_KNOWN of them.
+    Gives the names that begin with it, or the nearest one, or else the first MOST_KNOWN names.
     """
     names = sorted(known)
     begun = [known_name for known_name in names if name and known_name.startswith(name)]

@@ -49,21 +49,20 @@ def explain(
     return "; ".join(texts[:MOST_SHOWN]) + rest
 
 
-def _rule(problem: Any) -> str:
-    message = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return TYPES.get(problem["type"]) or str(message)
-
-
 def _text(
     place: tuple[Any, ...], problems: list[Any], model: type[BaseModel], also: Sequence[str]
 ) -> str:
-    problem = problems[0]
+    """Return what is wrong at one place."""
     location = [str(part) for part in place]
     if place and isinstance(place[0], int):  # of a dataclass, by its place
         location[0] = f"argument {place[0] + 1}"
-    key, value, kind = ".".join(location), problem["input"], problem["type"]
-    *rules, last = dict.fromkeys(map(_rule, problems))
-    rule = f"{', '.join(rules)} or {last}" if rules else last
+    key, value, kind = ".".join(location), problems[0]["input"], problems[0]["type"]
+    rules = [
+        TYPES.get(problem["type"])
+        or problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+        for problem in problems
+    ]
+    rule = " or ".join(dict.fromkeys(rules))
     if kind in UNKNOWN_KEY:
         known = _keys_at(model, location[:-1])
         known += also if len(location) == 1 else ()
@@ -72,26 +71,15 @@ def _text(
         return f"unknown key '{key.removesuffix('.[key]')}': it must be {rule}"
     if kind == "missing":
         return f"'{key}' is missing; it must be given"
-    if kind == "value_error" and not rules:
-        message = str(problem["ctx"]["error"])
-        return f"{key}: {message}" if key else message
+    if (kind == "value_error" and len(problems) == 1) or not key:
+        return f"{key}: {rule}" if key else rule
     if kind in ("too_long", "string_too_long"):
-        limit = problem["ctx"]["max_length"]
-        entries = "entries" if kind == "too_long" else "characters"
-        return f"{key} has {len(value):,} {entries} and may have {limit:,}; shorten it"
+        limit = problems[0]["ctx"]["max_length"]
+        return f"{key} has {len(value):,} entries or characters and may have {limit:,}; shorten it"
     # 'model.positions = "rotary"' means its kind, and `decision = "superiority"` its rule.
     meant = [option for option in ("kind", "name", "rule") if option in _keys_at(model, location)]
     way_out = f"; did you mean {key}.{meant[0]}?" if kind == "model_type" and meant else ""
     return f"{key} = {value!r} must be {rule}{way_out}"
-
-
-def _keys_at(model: Any, path: list[str]) -> list[str]:
-    for part in path:
-        fields = _model_in(model).model_fields
-        if part in fields:
-            model = fields[part].annotation
-        # else: a key of a table or an index of a list, whose type is what the field holds
-    return sorted(field.alias or name for name, field in _model_in(model).model_fields.items())
 
 
 def likely(key: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
@@ -107,6 +95,15 @@ def likely(key: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
     text = nearest(name, known)
     is_value = "options" in known and not text.startswith("did")
     return f"{text}; values of a part's own go into '{options}'" if is_value else text
+
+
+def _keys_at(model: Any, path: list[str]) -> list[str]:
+    for part in path:
+        fields = _model_in(model).model_fields
+        if part in fields:
+            model = fields[part].annotation
+        # else: a key of a table or an index of a list, whose type is what the field holds
+    return sorted(field.alias or name for name, field in _model_in(model).model_fields.items())
 
 
 def _all_keys(model: type[BaseModel]) -> list[str]:

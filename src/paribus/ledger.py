@@ -11,8 +11,9 @@ share bytes with it.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,22 +24,22 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from paribus.errors import ParibusError
 from paribus.explain import explain
 from paribus.files import data_folder
-from paribus.json_lines import Entry, JsonLines
 from paribus.metric import Line, Words
+from paribus.untrusted_io import read_bytes
 
 VARIABLE = "PARIBUS_LEDGER"
+WAY_OUT = f"restore it, or name another ledger in {VARIABLE}"
+MOST_BYTES = 2**30
+LOCK_SECONDS = 30.0  # a writer holds the lock for milliseconds
 _is_on: ContextVar[bool] = ContextVar("is_on", default=True)
+DATA = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Place = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Utc = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00$")]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
-
-
-class TextPart(_Model):
+class TextPart(BaseModel):
     """A held-out part of a text.
 
     Attributes:
@@ -49,6 +50,7 @@ class TextPart(_Model):
             start of None is unknown.
     """
 
+    model_config = DATA
     role: Literal["validation", "test"]
     digest: Digest
     corpus: Literal[""] | Digest = ""
@@ -57,7 +59,7 @@ class TextPart(_Model):
     stop: Place | None = None
 
 
-class Event(_Model):
+class Event(BaseModel):
     """An entry of the ledger.
 
     Attributes:
@@ -67,6 +69,7 @@ class Event(_Model):
         text: of an opening: the text on which scores were about to be seen.
     """
 
+    model_config = DATA
     schema_version: Literal[1] = 1
     kind: Literal["registration", "opening"]
     time: Utc
@@ -131,18 +134,18 @@ def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> l
 
     The study whose registration is `own` is excluded.
     """
-    openings: dict[str, list[Event]] = {}
+    openings: dict[str, list[tuple[Event, bool]]] = {}
     for event in events:
         text = event.text
         if text and event.registration != own and any(overlap(text, part) for part in parts):
-            openings.setdefault(event.registration, []).append(event)
+            openings.setdefault(event.registration, []).append((event, text.role == "test"))
     all_uses = [
         Use(
             registration,
-            opened[0].study,
-            time=min(event.time for event in opened),
-            is_test=any(event.text is not None and event.text.role == "test" for event in opened),
-            tests=max(event.tests for event in opened),
+            opened[0][0].study,
+            time=min(event.time for event, _ in opened),
+            is_test=any(is_test for _, is_test in opened),
+            tests=max(event.tests for event, _ in opened),
         )
         for registration, opened in openings.items()
     ]
@@ -160,25 +163,69 @@ def ledger_path() -> Path | None:
     return Path(stated) if stated else None
 
 
-def ledger_file(path: Path) -> JsonLines:
-    """Return the file of a ledger."""
-    return JsonLines(path, f"restore it, or name another ledger in {VARIABLE}")
-
-
 def events_in(path: Path) -> list[Event]:
     """Return the events of the ledger at `path`, in its order. Raises ParibusError."""
-    return as_events(ledger_file(path).read(), path)
+    return _events(_lines(path), path)
 
 
-def as_events(entries: list[Entry], path: Path) -> list[Event]:
-    """Return entries of the ledger at `path` as events. Raises ParibusError."""
+@contextlib.contextmanager
+def appending(path: Path) -> Iterator[tuple[list[Event], Callable[[Event], None]]]:
+    """Lock a ledger; yield its events and a function that appends one and syncs it to disk."""
+    from filelock import FileLock  # imports asyncio
+
+    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS)
+    with _errors_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Path(lock.lock_file).touch()  # FileLock would wait for a file that cannot be created
+        lock.acquire()
+    try:
+        content = _lines(path)
+        end = len(content)
+
+        def append(event: Event) -> None:
+            nonlocal end
+            line = json.dumps(event.entry, sort_keys=True, separators=(",", ":")) + "\n"
+            with _errors_named(path), path.open("ab") as file:
+                file.truncate(end)  # what a killed writer left
+                end += file.write(line.encode())
+                file.flush()
+                os.fsync(file.fileno())
+
+        yield _events(content, path), append
+    finally:
+        lock.release()
+
+
+def _lines(path: Path) -> bytes:
+    """Return the whole lines of a ledger; without the half one of a killed writer."""
+    content = read_bytes(path, MOST_BYTES) if os.path.lexists(path) else b""
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _events(content: bytes, path: Path) -> list[Event]:
     events = []
-    for number, entry in enumerate(entries, start=1):
+    for number, line in enumerate(content.splitlines(), start=1):
         try:
-            events.append(Event.model_validate(entry))
+            events.append(Event.model_validate_json(line))
         except ValidationError as error:
-            raise ParibusError(f"{path}, line {number}: {explain(error, Event)}") from None
+            raise ParibusError(
+                f"{path}, line {number}: {explain(error, Event)}; {WAY_OUT}", code="unreadable"
+            ) from None
     return events
+
+
+@contextlib.contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise ParibusError(
+            f"another process has kept {path} locked for {LOCK_SECONDS:g} s; wait for it",
+            code="in_use",
+        ) from None
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ParibusError(f"cannot write {path}: {reason}; {WAY_OUT}", code="system") from None
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The schema number that every record carries.
+"""The version of paribus, and the schema number that every record carries.
 
 Whoever adds, renames or removes a key of a record raises `SCHEMA` by one. A record with another
 number is refused: there has been no release, so there are no old records to read.
@@ -10,6 +10,7 @@ from typing import Any
 
 from paribus.errors import ParibusError
 
+VERSION = "0.1.0"
 SCHEMA = 10
 KEY = "schema_version"
 

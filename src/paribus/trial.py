@@ -156,52 +156,6 @@ def _array_bytes(array):
     return f"{array.dtype}{list(array.shape)}".encode() + numpy.ascontiguousarray(array).tobytes()
 
 
-def _hugging_face():
-    from transformers import TrainerCallback
-
-    class HuggingFaceCallback(TrainerCallback):
-        """Report a `transformers.Trainer` to paribus: `callbacks=[HuggingFaceCallback()]`.
-
-        Initial values and every training batch by digest, and what is logged; the last evaluation
-        is the result, under its names (`eval_loss`).
-        """
-
-        _hook = None
-
-        def on_train_begin(self, args, state, control, model=None, **kwargs):
-            if active and model is not None:
-                initial(model)
-                self._hook = model.register_forward_pre_hook(_see, with_kwargs=True)
-
-        def on_log(self, args, state, control, logs=None, **kwargs):
-            log(state.global_step, **_scalars(logs or {}))
-
-        def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-            report(state.global_step, **_scalars(metrics or {}))
-
-        def on_train_end(self, args, state, control, **kwargs):
-            if self._hook is not None:
-                self._hook.remove()
-
-    return HuggingFaceCallback
-
-
-def _see(module, args, kwargs):
-    """See a batch, before a model does."""
-    if module.training:
-        batch(*args, {name: kwargs[name] for name in ("input_ids", "labels") if name in kwargs})
-
-
-def _scalars(values):
-    """Return the numbers among what a library logs, tensors of one element included."""
-    numbers = {}
-    for name, value in values.items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if is_number or getattr(value, "ndim", None) == 0:
-            numbers[name] = float(value)
-    return numbers
-
-
 SALT = 1_000_003  # between the seeds of two trials: more than ranks add
 
 
@@ -217,25 +171,20 @@ def _seeded(function):
 def main(words):
     """Run a Python program, `-m module ...` or `file.py ...`, with the seed of this trial."""
     import importlib.util
-    import random
     import runpy
 
     if not words or words == ["-m"]:
         sys.exit("usage: python -m paribus.trial [-m MODULE | PROGRAM.py] ARGUMENTS")
-    random.seed = _seeded(random.seed)
-    random.seed(0)
-    if importlib.util.find_spec("numpy"):
-        import numpy
-
-        numpy.random.seed = _seeded(numpy.random.seed)
-        numpy.random.seed(0)
-    if importlib.util.find_spec("torch"):
-        import torch
-
-        torch.manual_seed = torch.random.manual_seed = _seeded(torch.manual_seed)
-        torch.cuda.manual_seed = _seeded(torch.cuda.manual_seed)
-        torch.cuda.manual_seed_all = _seeded(torch.cuda.manual_seed_all)
-        torch.manual_seed(0)
+    seeders = [("random", "seed"), ("numpy.random", "seed"), ("torch", "manual_seed")]
+    seeders += [("torch.random", "manual_seed"), ("torch.cuda", "manual_seed")]
+    seeders += [("torch.cuda", "manual_seed_all")]
+    for module, name in seeders:
+        if importlib.util.find_spec(module.partition(".")[0]):
+            owner = importlib.import_module(module)
+            setattr(owner, name, _seeded(getattr(owner, name)))
+    for module, name in seeders[:3]:
+        if module in sys.modules:
+            getattr(sys.modules[module], name)(0)
     is_module = words[0] == "-m"
     sys.argv = words[1:] if is_module else words
     if is_module:
@@ -244,14 +193,6 @@ def main(words):
     else:
         sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
         runpy.run_path(words[0], run_name="__main__")
-
-
-def __getattr__(name):
-    """Return the callback; its library is imported then, and kept."""
-    if name != "HuggingFaceCallback":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = callback = _hugging_face()
-    return callback
 
 
 if __name__ == "__main__":

@@ -21,9 +21,8 @@ from paribus.ledger import (
     Event,
     TextPart,
     Use,
-    as_events,
+    appending,
     is_recording,
-    ledger_file,
     ledger_path,
     uses,
 )
@@ -112,11 +111,11 @@ def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
     if path is None or not is_recording():
         return
     try:
-        with ledger_file(path).appending() as (entries, append):
-            recorded = {event.key for event in as_events(entries, path)}
+        with appending(path) as (events, append):
+            recorded = {event.key for event in events}
             for event in events_of(folder, now=utc_now(), is_begun=is_begun):
                 if event.key not in recorded:
-                    append(event.entry)
+                    append(event)
     except ParibusError as error:
         _warn(str(error))
 
@@ -130,8 +129,8 @@ def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder
     parts = parts_of(study, wanted, "test")
     if parts and records_of(study).forbids_reuse(study, wanted):
         own = registration_id(folder) if read_registration(folder) else ""
-        with _forbidden(), ledger_file(_required()).appending() as (entries, _):
-            _refuse_reuse(uses(as_events(entries, _required()), parts, own), parts)
+        with _forbidden(), appending(_required()) as (events, _):
+            _refuse_reuse(uses(events, parts, own), parts)
 
 
 def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, Any]:
@@ -165,8 +164,7 @@ def _open(
     parts, tests = parts_of(study, registered, "test"), primary_tests(study, registered)
     opening = partial(Event, kind="opening", time=time, study=study.name, tests=tests)
     own_openings = [opening(registration=own, text=part) for part in parts]
-    with ledger_file(path).appending() as (entries, append):
-        events = as_events(entries, path)
+    with appending(path) as (events, append):
         keys = [event.key for event in events]
         # A run that was killed after it had opened the text asks again.
         earlier = [keys.index(event.key) for event in own_openings if event.key in keys]
@@ -175,7 +173,7 @@ def _open(
             _refuse_reuse(before, parts)
         for event in own_openings:
             if event.key not in keys:
-                append(event.entry)
+                append(event)
     testing = [use.tests for use in before if use.tests] + [tests]
     reuse = Reuse(
         recorded=True,

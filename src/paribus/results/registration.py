@@ -28,6 +28,7 @@ from paribus.results.records import Registration, distinct, records_of
 from paribus.results.software import package_differences
 from paribus.results.store import ResultsFolder
 from paribus.rng import key
+from paribus.schema import VERSION
 from paribus.study import (
     MEASURING,
     Study,
@@ -41,7 +42,6 @@ from paribus.study import (
 from paribus.study.custom_code import SOURCES, own_files, source_name
 from paribus.study.importing import EXAMPLES
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
-from paribus.version import VERSION
 
 _LOG = logging.getLogger("paribus")
 WORDS = "words"  # that only describe the study: the registered ones are shown

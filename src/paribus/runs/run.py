@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -30,8 +31,8 @@ from paribus.runs.queue import Order, Queue, Task
 from paribus.runs.records import find_trainer
 from paribus.runs.runners import TrainerRunner
 from paribus.runs.trackers import Trackers, load_trackers
-from paribus.search_path import own_folders
 from paribus.study import Study, require_trust, tuning_study
+from paribus.study.importing import OWN_FOLDERS
 from paribus.study.study import substance
 from paribus.study.trainer import COMMAND, RUNS, STACKED
 
@@ -248,7 +249,7 @@ def _order(
         settings=settings,
         executor={"backend": backend.name, "options": backend.options.model_dump(mode="json")},
         cwd=os.getcwd(),
-        search=own_folders(),
+        search=[path for path in OWN_FOLDERS if path in sys.path],
         stages=stages,
     )
 

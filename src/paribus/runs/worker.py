@@ -39,7 +39,7 @@ from paribus.errors import ParibusError, print_any_character
 from paribus.runs import processes
 from paribus.runs.processes import Left
 from paribus.runs.queue import STALE_SECONDS, Context, Order, Queue, Task
-from paribus.search_path import add_own_folder
+from paribus.study.importing import add_own_folder
 
 if TYPE_CHECKING:
     from paribus.runs.advance import Runner

@@ -19,10 +19,18 @@ from pydantic import ValidationError
 
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
-from paribus.search_path import add_own_folder
 from paribus.untrusted_io import is_regular
 
 EXAMPLES = Path(__file__).resolve().with_name("examples")  # studies that ship, and their code
+OWN_FOLDERS: list[str] = []  # of custom code, which this process added to `sys.path`
+
+
+def add_own_folder(folder: Path) -> None:
+    """Let modules in `folder` be imported, behind everything that is installed."""
+    path = str(folder.resolve())
+    if path not in sys.path:
+        sys.path.append(path)
+        OWN_FOLDERS.append(path)
 
 
 def load_own(

@@ -31,7 +31,7 @@ from paribus.runs.advance import study_of
 from paribus.runs.processes import Left, ending, tie_to
 from paribus.runs.queue import Context, Task
 from paribus.runs.worker import DIED, DONE, IGNORED, LEFT, STOPPING, Reporting
-from paribus.search_path import add_own_folder
+from paribus.study.importing import add_own_folder
 
 if TYPE_CHECKING:
     import torch

@@ -80,7 +80,7 @@ class EngineRunner(Runner):
         importlib.import_module("paribus.engine.execution.tasks")
         for name in ("scipy.interpolate", "scipy.optimize"):  # of a trial's evaluation
             importlib.import_module(name)
-        package_digest()  # known to every child: half a second of each
+        package_digest()  # known to every child
 
     def slots(self) -> int:
         """Return one child per core of a CPU or per GPU; fewer if a trial takes several devices.

@@ -26,8 +26,8 @@ from paribus.errors import ParibusError
 from paribus.files import write_bytes
 from paribus.runs.processes import tail
 from paribus.runs.queue import Queue
-from paribus.search_path import shared_folders
 from paribus.study.choices import Options
+from paribus.study.importing import OWN_FOLDERS
 from paribus.untrusted_io import is_regular, read_json
 
 Count = Annotated[int, Field(ge=1)]
@@ -195,11 +195,11 @@ class Backend(ABC):
     def _submit(self) -> None:
         token = self._queue.read_order().token
         name = f"paribus-{token}-{len(self.submissions) + 1}"
-        path = os.pathsep.join(shared_folders())
+        shared = [path or os.getcwd() for path in sys.path if path not in OWN_FOLDERS]
         # -P: the current folder may be a stranger's, and is searched only if this process does.
         worker = [
             "/usr/bin/env",
-            f"PYTHONPATH={path}",
+            f"PYTHONPATH={os.pathsep.join(shared)}",
             sys.executable,
             "-P",
             "-m",
