@@ -44,19 +44,19 @@ def make_folder(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code"),
     [
-        (make_pipe, "named pipe"),
-        (make_device, "device"),
-        (make_folder, "folder"),
-        (lambda path: path, "not exist"),
-        (lambda path: f"{path}\0", "null byte"),
-        (lambda path: path.with_name("n" * 300), "File name"),
-        (lambda path: f"{path}\udcff\ud800", "not text"),
+        (make_pipe, "unreadable"),
+        (make_device, "unreadable"),
+        (make_folder, "unreadable"),
+        (lambda path: path, "missing"),
+        (lambda path: f"{path}\0", "value"),
+        (lambda path: path.with_name("n" * 300), "unreadable"),
+        (lambda path: f"{path}\udcff\ud800", "value"),
     ],
 )
-def test_regular_files_alone(make, message, tmp_path):
-    with at_once(), pytest.raises(ParibusError, match=message):
+def test_regular_files_alone(make, code, tmp_path):
+    with at_once(), refused(code):
         read_bytes(make(tmp_path / "it"), 100)
 
 
@@ -128,7 +128,7 @@ def test_no_record_hangs(name, small_study, fabricate):
     record = results.finished[0].path / name
     record.unlink()
     make_pipe(record)
-    with at_once(), pytest.raises(ParibusError, match=r"named pipe|missing"):
+    with at_once(), pytest.raises(ParibusError):
         _ = load_results(results.path).timing
 
 
@@ -151,7 +151,7 @@ def test_a_corpus_is_every_visible_file_of_its_folder(tmp_path):
     (tmp_path / "link").symlink_to(folder)  # the folder itself may be one
     assert len(list(files_below(tmp_path / "link"))) == 3
     make_pipe(folder / "pipe")
-    with at_once(), refused("unreadable", match="named pipe"):
+    with at_once(), refused("unreadable"):
         load_dataset(Data(corpus="text", path="corpus"), tmp_path)
 
 

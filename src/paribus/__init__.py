@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from paribus.declared import PROVIDED
+from paribus.declared import PROVIDED, homes, load_name
 from paribus.schema import VERSION
 
 if TYPE_CHECKING:
@@ -37,26 +37,8 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-# Where each public name lives; nothing is loaded before it is asked for.
-_HOMES = {
-    name: module
-    for module, names in {
-        "paribus.analysis": "analyse detectable",
-        "paribus.decision": "decide",
-        "paribus.engine.execution.start": "estimate",
-        "paribus.engine.execution.evaluate": "evaluate",
-        "paribus.engine.export": "export_trial",
-        "paribus.errors": "ParibusError",
-        "paribus.report.page": "write_report",
-        "paribus.results": "extend load_results",
-        "paribus.study": "Study load_study shipped_studies",
-        "paribus.runs": "register run",
-        "paribus.readers.judge": "judge",
-        "paribus.verification": "verify",
-    }.items()
-    for name in names.split()
-}
-
+_HOMES = homes(__file__)  # nothing is loaded before it is asked for
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 # What lower layers ask higher ones for, by name: so none of them imports a layer above it.
 PROVIDED.update(
     format={
@@ -86,8 +68,6 @@ PROVIDED.update(
     },
 )
 
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
-
 
 def __dir__() -> list[str]:
     """Return the public names, though nothing of them has been loaded yet."""
@@ -97,6 +77,4 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name == "figures":
         return importlib.import_module("paribus.figures")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'paribus' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return load_name(name, __name__, _HOMES)

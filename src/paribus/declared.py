@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 
@@ -43,3 +45,21 @@ def declared(package: str, kind: type[T]) -> dict[str, T]:
 def provided(kind: str, name: str) -> Any:
     """Return what is listed in `PROVIDED`; it is imported now."""
     return pkgutil.resolve_name(PROVIDED[kind][name])
+
+
+def homes(file: str) -> dict[str, str]:
+    """Return the module of each name that `file` imports for type checkers alone, by the name.
+
+    So names that are loaded when they are asked for are listed once.
+    """
+    tree = ast.parse(Path(file).read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = (line for line in block.body if isinstance(line, ast.ImportFrom))
+    return {alias.name: str(line.module) for line in imports for alias in line.names}
+
+
+def load_name(name: str, module: str, homes: dict[str, str]) -> Any:
+    """Return what `module` calls `name`. Raises AttributeError if it calls nothing so."""
+    if name not in homes:
+        raise AttributeError(f"module '{module}' has no attribute '{name}'")
+    return getattr(importlib.import_module(homes[name]), name)

@@ -75,7 +75,8 @@ def _text(
         return f"{key}: {rule}" if key else rule
     if kind in ("too_long", "string_too_long"):
         limit = problems[0]["ctx"]["max_length"]
-        return f"{key} has {len(value):,} entries or characters and may have {limit:,}; shorten it"
+        entries = "entries" if kind == "too_long" else "characters"
+        return f"{key} has {len(value):,} {entries} and may have {limit:,}; shorten it"
     # 'model.positions = "rotary"' means its kind, and `decision = "superiority"` its rule.
     meant = [option for option in ("kind", "name", "rule") if option in _keys_at(model, location)]
     way_out = f"; did you mean {key}.{meant[0]}?" if kind == "model_type" and meant else ""

@@ -7,8 +7,9 @@ Each name is loaded when it is asked for; those of the engine need `pip install 
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from paribus.declared import homes, load_name
 
 if TYPE_CHECKING:
     from paribus.decision import Row as Row
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from paribus.engine.tasks import Question as Question
     from paribus.engine.tasks import task as task
     from paribus.engine.training import Moment as Moment
-    from paribus.engine.training import Options as Options
     from paribus.engine.training import Taken as Taken
     from paribus.engine.training import Update as Update
     from paribus.engine.training import average as average
@@ -44,33 +44,13 @@ if TYPE_CHECKING:
     from paribus.readers import Source as Source
     from paribus.readers import reader as reader
     from paribus.study import Study as Study
+    from paribus.study.choices import Options as Options
     from paribus.study.trainer import Declaration as Declaration
     from paribus.study.trainer import TestText as TestText
     from paribus.study.trainer import Trainer as Trainer
     from paribus.study.trainer import TrialRecord as TrialRecord
 
-_HOMES = {
-    name: module
-    for module, names in {
-        "paribus.decision": "Row Rule",
-        "paribus.drawing": "Drawing",
-        "paribus.engine.data": "corpus",
-        "paribus.engine.evaluation": "Predictions measure",
-        "paribus.engine.model": (
-            "Attention Dropout KeyValueCache ModelConfig Seen Shared part study_positions"
-        ),
-        "paribus.engine.probes": "StepView probe",
-        "paribus.engine.tasks": "HeldOut Question task",
-        "paribus.engine.training": "Moment Taken Update average loss optimizer schedule",
-        "paribus.metric": "ItemSums Metric",
-        "paribus.readers": "Run Source reader",
-        "paribus.study": "Study",
-        "paribus.study.choices": "Options",
-        "paribus.study.trainer": "Declaration TestText Trainer TrialRecord",
-    }.items()
-    for name in names.split()
-}
-
+_HOMES = homes(__file__)
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
@@ -80,6 +60,4 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'paribus.extend' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return load_name(name, __name__, _HOMES)

@@ -28,20 +28,20 @@ def cache_folder() -> Path:
 
     All that lies there can be made again.
     """
-    if own := os.environ.get("PARIBUS_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "paribus"
+    own = os.environ.get("PARIBUS_CACHE")
+    return Path(own) if own else _user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def data_folder() -> Path:
     """$XDG_DATA_HOME/paribus, else ~/.local/share/paribus: what cannot be made again lies there."""
-    return Path(os.environ.get("XDG_DATA_HOME") or _home() / ".local" / "share") / "paribus"
+    return _user_folder("XDG_DATA_HOME", ".local/share")
 
 
-def _home() -> Path:
-    """Return the user's home; without one, a path that nobody can write to."""
+def _user_folder(variable: str, below_home: str) -> Path:
+    """Return a folder of the user's; without a home, a path that nobody can write to."""
     home = os.path.expanduser("~")
-    return Path(home if os.path.isabs(home) else os.devnull)
+    default = Path(home if os.path.isabs(home) else os.devnull, below_home)
+    return Path(os.environ.get(variable) or default) / "paribus"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -52,18 +52,17 @@ def write_bytes(path: Path, content: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 _store(file, content)
-                _sync(path, handle)
+            _sync(Path(partial))
             os.chmod(partial, 0o644)  # mkstemp's 0600 would hide results from colleagues
             os.replace(partial, path)
         except BaseException:
             Path(partial).unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        _sync(path.parent)
 
 
 def _store(file: BinaryIO, content: bytes) -> None:
     file.write(content)
-    file.flush()
 
 
 @contextlib.contextmanager
@@ -80,10 +79,10 @@ def whole_folder(path: Path) -> Iterator[Path]:
         yield partial
         with _errors_named(path):
             os.chmod(partial, 0o755)
-            for folder in [partial, *(p for p in partial.rglob("*") if p.is_dir())]:
-                _sync_folder(folder)
+            for folder, _, _ in os.walk(partial):
+                _sync(Path(folder))
             os.replace(partial, path)
-            _sync_folder(path.parent)
+            _sync(path.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -106,14 +105,10 @@ def remove_folder(path: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove what killed processes have left half-written in `folder` and below."""
-    for parent, folders, names in os.walk(folder):
-        for name in [*folders, *names]:
-            path = Path(parent, name)
-            if not (name.startswith(".") and name.endswith(PART)) or path.is_symlink():
-                continue
-            with contextlib.suppress(OSError):  # not ours to remove
+    for path in list(folder.rglob(f".*{PART}")):
+        if not path.is_symlink():
+            with contextlib.suppress(OSError):  # not ours to remove, or gone with a folder above
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        folders[:] = [name for name in folders if not name.endswith(PART)]
 
 
 def file_digest(path: Path) -> str:
@@ -122,19 +117,13 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync(path: Path, handle: int) -> None:
-    """Bring a file or folder to the disk, unless it is temporary anyway."""
-    if not path.absolute().is_relative_to(tempfile.gettempdir()):
-        os.fsync(handle)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can."""
-    if os.name != "posix":
+def _sync(path: Path) -> None:
+    """Bring a file or the names in a folder to the disk, unless they are temporary anyway."""
+    if path.absolute().is_relative_to(tempfile.gettempdir()):
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
-        _sync(folder, handle)
+        os.fsync(handle)
     except OSError as error:
         if error.errno != errno.EINVAL:  # a file system that has no such thing
             raise

@@ -11,10 +11,8 @@ import json
 import math
 import os
 import stat
-import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -35,8 +33,6 @@ LOG_BYTES = 64 * 1024 * MIB  # of somebody else's training, read in pieces
 TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
 
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
-KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
-KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 class MalformedError(ParibusError):
@@ -55,17 +51,12 @@ def regular_path(path: str | os.PathLike[str], limit: int, *, missing: str = "")
         raise ParibusError(
             missing or f"{name} does not exist; correct the path", code="missing"
         ) from None
-    except ValueError as error:
-        if isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8":
-            raise  # not the path is at fault, but this system's names of files
-        raise ParibusError(f"the path '{name}' is not text: {error}; correct the path") from None
     except OSError as error:
-        raise ParibusError(f"cannot read {name}: {error.strerror}", code="unreadable") from None
+        raise _unreadable(name, error) from None
+    except ValueError as error:  # a null byte, half of a character
+        raise ParibusError(f"the path '{name}' is not text: {error}; correct the path") from None
     if not stat.S_ISREG(status.st_mode):
-        noun = KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
-        raise ParibusError(
-            f"{name} is {noun} and not a file; give the path of a regular file", code="unreadable"
-        )
+        raise ParibusError(f"{name} is not a file; give the path of a file", code="unreadable")
     if status.st_size > limit:
         raise ParibusError(
             f"{name} has {status.st_size:,} bytes, and a file of its kind may have {limit:,}; "
@@ -81,7 +72,11 @@ def open_regular(path: str | os.PathLike[str], limit: int, *, missing: str = "")
     try:
         return open(name, "rb")
     except OSError as error:
-        raise ParibusError(f"cannot read {name}: {error.strerror}", code="unreadable") from None
+        raise _unreadable(name, error) from None
+
+
+def _unreadable(name: str, error: OSError) -> ParibusError:
+    return ParibusError(f"cannot read {name}: {error.strerror}", code="unreadable")
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
@@ -92,10 +87,7 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
 def read_bytes(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> bytes:
     """Return the content of a regular file of at most `limit` bytes. Raises ParibusError."""
     with open_regular(path, limit, missing=missing) as file:
-        try:
-            return file.read()
-        except OSError as error:
-            raise ParibusError(f"cannot read {path}: {error.strerror}", code="unreadable") from None
+        return file.read()
 
 
 def read_text(
@@ -118,10 +110,8 @@ def parse_json(
     Without `finite`, NaN and infinities are numbers, as Python's own json writes them of losses.
     Raises MalformedError for what is not JSON, and ParibusError for what is too deep.
     """
-    with _errors_named(where, "JSON", way_out):
-        if not finite:
-            return json.loads(text)
-        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    checks: dict[str, Any] = {"parse_constant": _finite, "parse_float": _finite} if finite else {}
+    return _parsed(lambda: json.loads(text, **checks), where, "JSON", way_out)
 
 
 def _finite(number: str) -> float:
@@ -136,19 +126,15 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 
     Raises MalformedError for what is not TOML, and ParibusError for what is too deep.
     """
-    with _errors_named(where, "TOML", "correct it"):
-        return tomllib.loads(text)
+    return _parsed(lambda: tomllib.loads(text), where, "TOML", "correct it")
 
 
-@contextmanager
-def _errors_named(where: str, language: str, way_out: str) -> Iterator[None]:
+def _parsed(parse: Callable[[], Any], where: str, language: str, way_out: str) -> Any:
     try:
-        yield
+        return parse()
     except RecursionError:
-        raise ParibusError(
-            f"{where} has lists or tables too deep inside one another; is it the right file?",
-            code="unreadable",
-        ) from None
+        problem = "has lists or tables too deep inside one another; is it the right file?"
+        raise ParibusError(f"{where} {problem}", code="unreadable") from None
     except ValueError as error:
         raise MalformedError(
             f"{where} is not valid {language} ({error}); {way_out}", code="unreadable"
