@@ -33,7 +33,6 @@ def judge(
     item: str = "",
     metric: str = "",
     value: str = "",
-    new_items: bool = False,
     at_step: float | None = None,
     target: float | None = None,
     crashed: Literal["data", "exclude"] = "data",
@@ -65,7 +64,6 @@ def judge(
         item: The column of items, where a run has a row for each question.
         metric: The column of the score's name, in a table with a row for each.
         value: The column of its value there.
-        new_items: Claim it of new questions or documents, too.
         at_step: The step at which scores are read; by default the last.
         target: Compare what runs need to come to this value of the score, too.
         crashed: Whether a run without a finite score is a result, or is left out.
@@ -106,7 +104,6 @@ def judge(
         target=target,
         resolution=resolution,
         alpha=alpha,
-        new_items=new_items,
         name=results.name if results else "judged",
         **options,
     )

@@ -27,7 +27,7 @@ import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
-from paribus.readers.port import Run, Value
+from paribus.readers.port import Run, Value, is_number
 
 MOST_VALUES = 4  # of a fact, and arms, that a message names
 LEAST_EQUAL = 3  # values; fewer may be equal by chance
@@ -51,19 +51,15 @@ Finding = tuple[str, str]  # a code and a sentence about the runs, for cautions 
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of the runs.
-
-    Attributes:
-        name: as the files have it.
-        kind: setting, environment, evaluation, seed, identifier, time or other.
-        values: by arm, its different values, in the order of the runs.
-        conclusion: equal, varies, defines, confounded, incomparable, sweep or curve.
-    """
+    """A fact of the runs, by the name that the files give it."""
 
     name: str
     kind: str
+    """setting, environment, evaluation, seed, identifier, time or other"""
     values: dict[str, list[Value]]
+    """by arm, its different values, in the order of the runs"""
     conclusion: str
+    """equal, varies, defines, confounded, incomparable, sweep or curve"""
 
 
 def split_words(name: str) -> set[str]:
@@ -104,13 +100,8 @@ def find_seed(runs: Sequence[Run], name: str) -> str:
 
 
 def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list[Fact]:
-    """Return the facts of the runs with what follows from each.
-
-    Args:
-        arms: the runs that are compared, by arm.
-        known: names of scores and of columns whose meaning is stated; they are no facts.
-        is_replicated: whether seeds tell the runs of every arm apart.
-    """
+    """Return the facts of the runs, less the columns whose meaning is `known`, with what follows
+    from each. `is_replicated` says that seeds tell the runs of every arm apart."""
     facts, every = [], list(chain(*arms.values()))
     are_rows = not is_replicated and not any(run.curves for run in every)
     names = dict.fromkeys(name for run in every for name in run.facts)
@@ -169,19 +160,10 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
     Raises ParibusError for a sweep, and for scores that cannot be compared.
     """
     by_conclusion: dict[str, list[Fact]] = {}
+    every = list(chain(*arms.values()))
     for fact in facts:
         by_conclusion.setdefault(fact.conclusion, []).append(fact)
-        if fact.conclusion == "incomparable":
-            _refuse_incomparable(fact, arms, score)
-        elif fact.conclusion == "sweep":
-            _refuse_sweep(fact, arms)
-        elif fact.conclusion == "curve":
-            raise ParibusError(
-                f"there is a row for each '{fact.name}', as of a curve or of items: name it as the "
-                f"column of steps (--step {fact.name}) or of items (--item {fact.name}); if each "
-                "row is a run, name the column of seeds (--seed)",
-                code="ambiguous",
-            )
+        _refuse_unequal(fact, arms, score)
     defines = by_conclusion.get("defines", [])
     if TRAINING_LOSS.fullmatch(score):
         _refuse_multiplied(arms, defines, score)
@@ -194,15 +176,11 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
         yield "confounded", f"{text} The change may come from either."
     if defines:
         yield "arms_differ", f"Arms differ in {some([fact.name for fact in defines], 6)}."
-    every = list(chain(*arms.values()))
     for name in sorted(WORDS["start"]):
         starts = {run.facts.get(name) for run in every}
         if len(every) > 1 and len(starts) == 1 and not starts & {None, 0.0, ""}:
-            text = (
-                f"All runs start from one checkpoint ({name} {_as_text(starts.pop())}): the spread "
-                "of seeds leaves out what came before it."
-            )
-            yield "one_start", text
+            text = f"All runs start from one checkpoint ({name} {_as_text(starts.pop())}): the"
+            yield "one_start", f"{text} spread of seeds leaves out what came before it."
     if zeroed := [run for run in every if run.facts.get("zeroed") == score]:
         text = (
             f"{plural(len(zeroed), 'run')} logged a {score} of 0 beside a gradient norm of NaN, "
@@ -212,62 +190,60 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
         yield "nan_as_zero", text
 
 
-def _refuse_incomparable(fact: Fact, arms: Arms, score: str) -> None:
-    if fact.name.startswith(OF_TASK) and fact.name.partition("/")[2] != score.rpartition("/")[0]:
-        return  # of another task than the score is of
-    first, *rest = [run for run in chain(*arms.values()) if fact.name in run.facts]
-    other = next(run for run in rest if run.facts[fact.name] != first.facts[fact.name])
-    values = [_as_text(run.facts[fact.name]) for run in (first, other)]
-    raise ParibusError(
-        f"runs of {score} were not evaluated alike: {fact.name} is {values[0]} in {first.source} "
-        f"and {values[1]} in {other.source}; evaluate them alike, or judge those that were with "
-        f"--where '{fact.name}={values[0]}'",
-        code="incomparable",
-    )
-
-
-def _refuse_sweep(fact: Fact, arms: Arms) -> None:
-    arm, values = max(fact.values.items(), key=lambda item: len(item[1]))
-    shown = some([_as_text(value) for value in values], MOST_VALUES)
-    raise ParibusError(
-        f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {fact.name} ({shown}), and are no "
-        f"replicates; judge one value with --where '{fact.name}={_as_text(values[0])}', the best "
-        f"run of each seed with --best-of '{fact.name}'; if it numbers replicates, name it with "
-        f"--seed '{fact.name}', and if it is an outcome, as a further --score '{fact.name}'",
-        code="incomparable",
-    )
+def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
+    """Raise ParibusError for a fact by which runs cannot be compared, with the ways on."""
+    name, code, why = fact.name, "incomparable", ""
+    if fact.conclusion == "curve":
+        code = "ambiguous"
+        why = (
+            f"there is a row for each '{name}', as of a curve or of items: name it with --step "
+            f"{name} or --item {name}; if each row is a run, name the column of seeds (--seed)"
+        )
+    elif fact.conclusion == "sweep":
+        arm, values = max(fact.values.items(), key=lambda item: len(item[1]))
+        shown = some([_as_text(value) for value in values], MOST_VALUES)
+        why = (
+            f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {name} ({shown}), and are no "
+            f"replicates; judge one value (--where '{name}={_as_text(values[0])}'), or the best of "
+            f"each seed (--best-of '{name}'); if it numbers replicates, --seed '{name}', and if it "
+            f"is an outcome, a further --score '{name}'"
+        )
+    elif fact.conclusion == "incomparable":
+        if name.startswith(OF_TASK) and name.partition("/")[2] != score.rpartition("/")[0]:
+            return  # of another task than the score is of
+        first, *rest = [run for run in chain(*arms.values()) if name in run.facts]
+        other = next(run for run in rest if run.facts[name] != first.facts[name])
+        values = [_as_text(run.facts[name]) for run in (first, other)]
+        why = (
+            f"runs of {score} were not evaluated alike: {name} is {values[0]} in {first.source} "
+            f"and {values[1]} in {other.source}; evaluate them alike, or judge those that were "
+            f"with --where '{name}={values[0]}'"
+        )
+    if why:
+        raise ParibusError(why, code=code)
 
 
 def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
-    """Raise ParibusError if a training loss seems to be summed over accumulated batches.
-
-    The sign is a loss that is a whole multiple of the evaluation loss in one arm only, or a loss
-    that is equal in the arms once it is divided by the number of accumulated batches."""
+    """Raise ParibusError if a training loss seems to be summed over accumulated batches: it is a
+    whole multiple of the evaluation loss in one arm only, or equal in the arms once it is divided
+    by the number of batches."""
     losses = {arm: _middle(runs, score) for arm, runs in arms.items()}
-    evaluated = {
-        arm: _middle(
-            runs, *filter(EVALUATED.match, dict.fromkeys(chain(*(r.scores for r in runs))))
-        )
-        for arm, runs in arms.items()
-    }
-    ratios = [loss / evaluated[arm] for arm, loss in losses.items() if loss and evaluated[arm]]
+    ratios = []
+    for arm, runs in arms.items():
+        evaluated = _middle(runs, *{n for run in runs for n in run.scores if EVALUATED.match(n)})
+        ratios += [losses[arm] / evaluated] if losses[arm] and evaluated else []
     is_whole = any(round(ratio) > 1 and abs(ratio / round(ratio) - 1) < 0.15 for ratio in ratios)
     is_summed = is_whole and min(ratios) < 1.4
     for fact in defines:
-        if ACCUMULATION.fullmatch(re.split(r"[./]", fact.name)[-1].lower()):
-            parts = [
-                losses[arm] / own[0]
-                for arm, own in fact.values.items()
-                if own and isinstance(own[0], float) and own[0]
-            ]
-            is_summed |= len(parts) > 1 and 0 < max(parts) < 1.2 * min(parts)
+        numbers = {arm: own[0] for arm, own in fact.values.items() if own and is_number(own[0])}
+        parts = [losses[arm] / number for arm, number in numbers.items() if number]
+        is_accumulation = ACCUMULATION.fullmatch(re.split(r"[./]", fact.name)[-1].lower())
+        is_equal = len(parts) > 1 and 0 < max(parts) < 1.2 * min(parts)
+        is_summed |= bool(is_accumulation and is_equal)
     if is_summed:
-        raise ParibusError(
-            f"{score} differs between arms by a whole factor, as does its ratio to the evaluation "
-            "loss or to the accumulated batches: it may be summed over accumulated batches; judge "
-            "by the evaluation loss, or divide it",
-            code="incomparable",
-        )
+        why = f"{score} differs between arms by a whole factor, as if summed over accumulated"
+        why += " batches; judge by the evaluation loss, or divide it"
+        raise ParibusError(why, code="incomparable")
 
 
 def _middle(runs: Iterable[Run], *names: str) -> float:
@@ -284,6 +260,7 @@ def _as_text(value: Value | None) -> str:
 def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Finding]:
     """Yield what the curves of `score` show of runs that are compared, by arm."""
     every = list(chain(*arms.values()))
+    n_runs = plural(len(every), "run")
     values = {
         arm: Counter(run.scores[score] for run in runs if _is_fine(run.scores.get(score, math.nan)))
         for arm, runs in arms.items()
@@ -293,54 +270,54 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         # By chance about as many values are in both arms as are in one of them again.
         repeats = sum(own.total() - len(own) for own in (values[first], values[second]))
         if len(equal) >= max(LEAST_EQUAL, MORE_EQUAL * repeats):
-            text = (
-                f"{first} and {second} have {len(equal)} values of {score} in common, such as "
-                f"{equal[0]:g}: did the change take effect?"
-            )
-            yield "equal_arms", text
+            text = f"{first} and {second} have {len(equal)} values of {score} in common, such as"
+            yield "equal_arms", f"{text} {equal[0]:g}: did the change take effect?"
             break
     repeated = []
     for run in every:
         if len(curve := run.curves.get(score, ())):
             step = curve[-1, 0] if at_step is None else at_step
             n = len(set(map(repr, curve[curve[:, 0] == step, 1].tolist())))
-            repeated += [(run.source, step, n)] if n > 1 else []
+            repeated += [f"{run.source} with {n} at step {step:g}"] if n > 1 else []
     if repeated:
-        source, step, n = repeated[0]
         text = (
-            f"{len(repeated)} of {plural(len(every), 'run')} have several values of {score} at the "
-            f"step that counts, such as {source} with {n} at step {step:g}: the last in the file "
-            "is taken. Do steps begin again in each epoch or after a restart, are rows of several "
-            "kinds, or is the best checkpoint evaluated at the end?"
+            f"{len(repeated)} of {n_runs} have several values of {score} at the step that counts, "
+            f"such as {repeated[0]}: the last in the file is taken. Do steps begin again in each "
+            "epoch or after a restart, are rows of several kinds, or is the best checkpoint "
+            "evaluated at the end?"
         )
         yield "repeated_steps", text
     # Tables are warned about when they are read.
     if cut := [run for run in every if "cut" in run.facts and not run.is_row]:
-        text = f"{len(cut)} of {plural(len(every), 'run')} are of logs that are cut, such as"
-        yield "cut", f"{text} {cut[0].source} ({cut[0].facts['cut']})."
-    ends = _different_ends(arms, score) if at_step is None else {}
-    if ends:
-        spans = [(arm, min(own), max(own)) for arm, own in ends.items()]
-        each = [f"{arm} {low:,g}" + f" to {high:,g}" * bool(high > low) for arm, low, high in spans]
-        shown = ", ".join(each[:MOST_VALUES]) + " ..." * (len(each) > MOST_VALUES)
-        text = (
-            f"Scores are those of the last step logged, which differs: {shown}. A history that was "
-            "sampled lacks its end: export all of it, or state --at-step."
-        )
-        yield "other_lengths", text
-
-
-def _different_ends(arms: Arms, score: str) -> dict[str, list[Any]]:
-    """Return by arm where the scores, or else the runs, ended, if at different steps."""
+        text = f"{len(cut)} of {n_runs} are of logs that are cut, such as {cut[0].source}"
+        yield "cut", f"{text} ({cut[0].facts['cut']})."
+    if at_step is not None:
+        return
+    ends = [(run, *(run.facts.get(k) for k in ("steps", "planned_steps"))) for run in every]
+    if early := [(r, a, b) for r, a, b in ends if is_number(a) and is_number(b) and a < b]:
+        run, end, planned = early[0]
+        text = f"{len(early)} of {n_runs} stopped before the last step that was planned, such as"
+        yield "stopped_early", f"{text} {run.source} at {end:,g} of {planned:,g}."
     for name in (score, ""):  # of runs without its curve, where they ended
-        ends: dict[str, list[Any]] = {}
-        for arm, run in ((arm, run) for arm, runs in arms.items() for run in runs):
-            end = run.curves[name][-1, 0] if name in run.curves else run.facts.get("steps")
-            if end is not None:
-                ends.setdefault(arm, []).append(end)
-        if len(set().union(*ends.values())) > 1:
-            return ends
-    return {}
+        spans = {arm: _ends_of(runs, name) for arm, runs in arms.items()}
+        if len(set().union(*spans.values())) > 1:
+            text = "; ".join(
+                f"{arm} {min(own):,g}" + f" to {max(own):,g}" * (len({*own}) > 1)
+                for arm, own in list(spans.items())[:MOST_VALUES]
+                if own
+            )
+            text = f"Scores are those of the last step logged, which differs: {text}. A history"
+            text += " that was sampled lacks its end: export all of it, or state --at-step."
+            yield "other_lengths", text
+            break
+
+
+def _ends_of(runs: Iterable[Run], name: str) -> list[Any]:
+    """Return at which steps a score, or else the runs, ended."""
+    last = [
+        run.curves[name][-1, 0] if name in run.curves else run.facts.get("steps") for run in runs
+    ]
+    return [step for step in last if step is not None]
 
 
 def _is_fine(value: float) -> bool:

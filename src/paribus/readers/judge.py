@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, p_value, plural, some
+from paribus.readers.facts import values_of
 from paribus.readers.port import Run, cell_text
 from paribus.readers.read import Reading
 from paribus.readers.runs import judge_runs, spent_by
@@ -92,7 +94,6 @@ def make_study(
     pair: bool | str | None = None,
     resolution: float | None = None,
     alpha: float = 0.05,
-    new_items: bool = False,
     name: str = "judged",
     **options: Any,
 ) -> tuple[Study, Reading, Selection]:
@@ -112,7 +113,6 @@ def make_study(
             card states; or the column by whose values runs are paired instead.
         resolution: the smallest difference that the first score can show.
         alpha: the chance of a false claim, over all arms.
-        new_items: whether the claim is about new items as well, such as documents or questions.
         name: of the study.
         options: `reader`, and the keys of `[runs]`: the columns `arm`, `seed`, `step`, `item`,
             `metric` and `value` (the arm of files may be "folder" or "name" too), `at_step`,
@@ -126,37 +126,27 @@ def make_study(
     _require_arms(by_label, section.arm)
     baseline = _find_baseline(None if baseline is None else cell_text(baseline), by_label)
     stated = [better] if isinstance(better, str) else list(better or [])
-    stated += [None] * (len(scores) - len(stated))
-    directions = [own or direction(score) for score, own in zip(scores, stated, strict=True)]
+    directions = {s: d or direction(s) for s, d in zip_longest(scores, stated) if s}
     first = scores[0]
-    selection = select_runs(by_label, section, scores, lower=directions[0] == "lower")
-    if empty := [label for label, runs in selection.runs.items() if not runs]:
+    selection = select_runs(by_label, section, scores, lower=directions[first] == "lower")
+    by_label = selection.runs
+    if empty := [label for label, runs in by_label.items() if not runs]:
         raise ParibusError(
             f"arm '{empty[0]}' has no run with a {first} that did not crash: an empty cell is a "
             "missing score; write NaN for a run that diverged, or remove the arm",
             code="too_few",
         )
-    by_label = selection.runs
-    runs = [run for own in by_label.values() for run in own]
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
-    specs: dict[str, dict[str, Any]] = {}
-    for score, side in zip(scores, directions, strict=True):
-        sds = []
-        for own in by_label.values():
-            values = [score_of(run, score, section.at_step) for run in own if score in run.scores]
-            finite = [value for value in values if math.isfinite(value)]
-            sds += [np.std(finite, ddof=1)] if len(finite) > 1 else []
-        spread = float(np.median(sds)) if sds else None
-        specs[score] = {"better": side, "digits": digits_of(spread)}
+    specs = {
+        score: {"better": side, "digits": digits_of(_spread(by_label, score, section.at_step))}
+        for score, side in directions.items()
+    }
     if resolution is not None:
         specs[first]["resolution"] = float(resolution)
+    runs = [run for own in by_label.values() for run in own]
     items = runs[0].items.get(first, {}).keys()
     if items and all(run.items.get(first, {}).keys() == items for run in runs):
         specs[first]["by_item"] = True
-    elif new_items:
-        raise ParibusError(
-            f"--new-items takes a {first} that is the mean of the same items; name --item"
-        )
     endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
     if margin is not None:
         endpoints[0]["margin"] = margin
@@ -165,19 +155,17 @@ def make_study(
         budgets = [f"{budget}{TO_TARGET}" for budget in BUDGETS]
         budgets = [name for name in budgets if all(len(spent_by(r, first, name)) for r in runs)]
         if not budgets:
-            raise ParibusError(
-                f"--target takes a curve of '{first}'; name --step, the column of steps"
-            )
+            why = f"--target takes a curve of '{first}'; name --step, the column of steps"
+            raise ParibusError(why)
         endpoints += [{"metric": budget} for budget in budgets]
-    called, arms = {label: label_as_name(label) for label in by_label}, {}
+    called = {label: label_as_name(label) for label in by_label}
     if len(set(called.values())) < len(called):
         raise ParibusError(f"arms {list(called)} are called alike; give each a name of its own")
+    arms = {}
     for label in sorted(by_label, key=lambda label: label != baseline):
-        settings: dict[str, Any] = {"runs.label": label}
-        if without[label]:
-            settings["runs.without"] = without[label]
+        without_runs = {"runs.without": without[label]} if without[label] else {}
         title = {} if called[label] == label else {"title": label}
-        arms[called[label]] = {"set": settings} | title
+        arms[called[label]] = {"set": {"runs.label": label} | without_runs} | title
     treatments = [called[label] for label in by_label if label != baseline]
     study = load_study(
         {
@@ -191,12 +179,22 @@ def make_study(
             "inference": {
                 "test": "paired_t" if pair else "welch_t",
                 "alpha": alpha,
-                "target": "new items" if new_items else "this item set",
+                "target": "this item set",
             },
             "runs": section.model_dump(mode="json", exclude_defaults=True) | {"scores": specs},
         }
     )
     return study, reading, selection
+
+
+def _spread(by_label: Mapping[str, Sequence[Run]], score: str, at_step: float | None) -> float:
+    """Return the median of the arms' SDs; 0 where none has two finite scores."""
+    sds = []
+    for runs in by_label.values():
+        values = [score_of(run, score, at_step) for run in runs if score in run.scores]
+        finite = [value for value in values if math.isfinite(value)]
+        sds += [np.std(finite, ddof=1)] if len(finite) > 1 else []
+    return float(np.median(sds)) if sds else 0.0
 
 
 def read_data(
@@ -221,7 +219,7 @@ def read_data(
     if all(isinstance(path, str | os.PathLike) for path in listed):
         reading = read_runs(map(os.fspath, listed), stated, scores, reader)
     else:
-        reading = Reading(runs=_table_runs(data, stated, scores))
+        reading = Reading(runs=runs_of(_as_arrow(data), stated, scores, "the table"))
     if not reading.runs:
         reasons = [why for _, why in reading.refused]
         reasons += [f"{path}: {why}" for path, why in reading.skipped]
@@ -230,26 +228,22 @@ def read_data(
     return reading, stated, group_by_arm(reading.runs, stated)
 
 
-def _table_runs(data: Any, section: RunsSection, scores: Sequence[str]) -> list[Run]:
-    """Return the runs of a table of pandas, polars or Arrow, or of a dict of columns.
-
-    Raises ParibusError where it is not a table.
-    """
+def _as_arrow(data: Any) -> Any:
+    """Return a table of pandas, polars or Arrow, or a dict of columns, as one of Arrow. Raises
+    ParibusError where it is not a table."""
     import pyarrow as pa
 
     try:
         if isinstance(data, Mapping):
-            table = pa.table({str(name): list(values) for name, values in data.items()})
-        elif hasattr(data, "iloc"):  # of pandas, whose NaN Arrow would read as an empty cell
-            table = pa.table({str(n): pa.array(data[n], from_pandas=False) for n in data.columns})
-        else:
-            table = pa.table(data)
+            return pa.table({str(name): list(values) for name, values in data.items()})
+        if hasattr(data, "iloc"):  # of pandas, whose NaN Arrow would read as an empty cell
+            return pa.table({str(n): pa.array(data[n], from_pandas=False) for n in data.columns})
+        return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ParibusError(
             "expected a table of pandas, polars or Arrow, a dict of columns, or paths; got "
             f"{type(data).__name__}: {str(error).splitlines()[0]}"
         ) from None
-    return runs_of(table, section, scores, "the table")
 
 
 def default_score(runs: Sequence[Run]) -> str:
@@ -283,20 +277,17 @@ def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) 
 
 def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
     """Raise ParibusError where runs are not told apart as arms."""
-    ways = "with --arm COLUMN, --arm-from folder, or files as label=PATTERN"
-    if nameless := by_label.get(""):
-        run = nameless[0]
-        raise ParibusError(
-            f"nothing called '{arm}' names the arm of {run.source}: {nearest(arm, run.facts)}; say "
-            f"what does {ways}",
-            code="ambiguous",
-        )
-    if len(by_label) == 1:
-        raise ParibusError(
-            f"all runs belong to one arm, '{next(iter(by_label))}': say what distinguishes arms "
-            f"{ways}, or compare this one with a number by --bar",
-            code="ambiguous",
-        )
+    if len(by_label) > 1 and "" not in by_label:
+        return
+    label, runs = min(by_label.items())
+    why = f"all runs belong to one arm, '{label}', which --bar would judge"
+    if not label:
+        why = f"nothing called '{arm}' names the arm of {runs[0].source}"
+        why += f": {nearest(arm, runs[0].facts)}" if arm != "arm" else ""
+    names = dict.fromkeys(name for run in runs for name in run.facts)
+    column = next((n for n in names if 1 < len(values_of(runs, n)) <= len(runs) / 2), "COLUMN")
+    ways = f"say what does: --arm {column}, --arm-from folder, or files as label=PATTERN"
+    raise ParibusError(f"{why}; {ways}", code="ambiguous")
 
 
 def label_as_name(label: str) -> str:
@@ -312,20 +303,20 @@ def _find_seeds(
     Runs are numbered where their seeds are no whole numbers: those that are no pairs in their
     order, and pairs by what they share, such as the name of a text.
     """
-    words = [{seed_of(run, section) for run in runs} for runs in by_label.values()]
-    every = sorted(set().union(*words), key=lambda word: (len(word), word))
+    words = {seed_of(run, section) for runs in by_label.values() for run in runs}
+    every = sorted(words, key=lambda word: (len(word), word))
     if not all(w.isdecimal() and str(int(w)) == w and int(w) < 2**63 for w in every):
         if pair and ("" in every or section.seed == "seed"):
-            raise ParibusError(
-                f"'{every[0]}' in '{section.seed}' is not a whole number, by which runs can be "
-                "paired; name another column with --pair, or leave --pair out"
+            why = (
+                f"'{every[0]}' in '{section.seed}' is not a whole number, by which runs are paired"
             )
+            raise ParibusError(f"{why}; name another column with --pair, or leave --pair out")
         for runs in by_label.values():
             for place, run in enumerate(runs):
-                if pair:
-                    run.facts["pair"] = seed_of(run, section)
-                    place = every.index(str(run.facts["pair"]))
-                run.facts[section.seed] = run.facts["seed"] = place + 1.0
+                shared = seed_of(run, section)
+                run.facts |= {"pair": shared} if pair else {}
+                number = every.index(shared) if pair else place
+                run.facts[section.seed] = run.facts["seed"] = number + 1.0
     own = {label: {int(seed_of(run, section)) for run in runs} for label, runs in by_label.items()}
     seeds = sorted(set().union(*own.values()))
     return seeds, {label: [seed for seed in seeds if seed not in own[label]] for label in own}
@@ -349,7 +340,7 @@ def direction(score: str) -> Better:
     )
 
 
-def digits_of(spread: float | None) -> int:
+def digits_of(spread: float) -> int:
     """Return the decimal places that show two digits of a spread; four where it is not known."""
     if not spread or not math.isfinite(spread):
         return 4
@@ -369,32 +360,33 @@ def compare_with_bar(
         raise ParibusError(f"the bar {bar} and the score of at least one run must be finite")
     n, (mean, sd) = len(finite), mean_and_sd(finite)
     gains = finite - bar if better == "higher" else bar - finite
-    against = {"bar": bar, "better": better, "n": n, "diverged": len(values) - n, "mean": mean}
-    against |= {"sd": None, "low": None, "high": None, "p": None, "word": "DESCRIPTIVE"}
-    against["passed"] = int((gains > 0).sum())
-    if n > 1:
-        test = paired_t(finite)
-        interval = test.interval(1 - alpha)
-        against |= {"sd": sd, "low": interval.low, "high": interval.high}
-        if n >= DESCRIPTIVE_BELOW and sd:
-            against["p"] = p = test.p_value(bar)
-            word = "BETTER" if gains.mean() > 0 else "WORSE"
-            is_lost = word == "BETTER" and n < len(values)
-            against["word"] = "UNRESOLVED" if p > alpha or is_lost else word
-    return against
+    test = paired_t(finite) if n > 1 else None
+    interval = test.interval(1 - alpha) if test else None
+    p = test.p_value(bar) if test and n >= DESCRIPTIVE_BELOW and sd else None
+    word = "DESCRIPTIVE"
+    if p is not None:
+        word = "BETTER" if gains.mean() > 0 else "WORSE"
+        if p > alpha or (word == "BETTER" and n < len(values)):
+            word = "UNRESOLVED"
+    return {
+        **{"bar": bar, "better": better, "n": n, "diverged": len(values) - n, "mean": mean},
+        **{"sd": sd if test else None, "p": p, "word": word, "passed": int((gains > 0).sum())},
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+    }
 
 
 def describe_bar(score: str, against: Mapping[str, Any]) -> list[str]:
     """Return the card of a comparison with a bar."""
-    digits = digits_of(against["sd"]) + 1
+    digits = digits_of(against["sd"] or 0.0) + 1
     mean, sd, low, high = (fixed(against[key], digits) for key in ("mean", "sd", "low", "high"))
-    n, p = against["n"], against["p"]
+    n, p, bar, lost = against["n"], against["p"], f"{against['bar']:g}", against["diverged"]
     span = f" [{low}, {high}]" if n > 1 else ""
     p_text = "" if p is None else f", p {p_value(p)}"
-    lost = f"; {against['diverged']} diverged" if against["diverged"] else ""
+    diverged = f"; {lost} diverged" if lost else ""
     return [
-        f"{score} against {against['bar']:g}, {against['better']} is better",
+        f"{score} against {bar}, {against['better']} is better",
         f"  {against['word']}  {mean}{span}  n {n}, SD {sd}{p_text}",
-        f"The mean with its 95% interval, and p of a t test against {against['bar']:g}.",
-        f"{against['passed']} of {plural(n + against['diverged'], 'run')} passed it{lost}.",
+        f"The mean with its 95% interval, and p of a t test against {bar}.",
+        f"{against['passed']} of {plural(n + lost, 'run')} passed it{diverged}.",
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from paribus.errors import ParibusError, nearest
-from paribus.readers import evaluations, lines, tables, tensorboard, trackers
+from paribus.readers import evaluations, lines, tables, trackers
 from paribus.readers.port import Reader, Run, SkippedError, Source, seed_in
 from paribus.study.choices import find_declared
 from paribus.study.runs import RunsSection
@@ -115,7 +115,7 @@ def _is_copy(longer: Run, run: Run) -> bool:
 @cache
 def shipped_readers() -> dict[str, Reader]:
     """Return the readers in this folder and the forms that `forms/` declares, by name."""
-    modules = (evaluations, tables, tensorboard, trackers)
+    modules = (evaluations, tables, trackers)
     readers = [value for module in modules for value in vars(module).values()]
     readers += [lines.make_reader(lines.load_form(p)) for p in sorted(lines.FORMS.glob("*.toml"))]
     return {reader.name: reader for reader in readers if isinstance(reader, Reader)}

@@ -16,7 +16,7 @@ import pyarrow as pa
 from paribus.errors import ParibusError
 from paribus.numbers import plural
 from paribus.readers.facts import check_values
-from paribus.readers.port import Run
+from paribus.readers.port import Run, is_number
 from paribus.readers.read import Reading, files_at
 from paribus.readers.select import (
     Selection,
@@ -199,12 +199,9 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
         for run in known:
             first, own = (each.items.get(name, {}).keys() for each in (known[0], run))
             if differ := first ^ own:
-                raise ParibusError(
-                    f"{run.source} has other items of {name} than {known[0].source}, such as "
-                    f"'{min(differ)}' ({len(own)} and {len(first)}); compare runs on the same "
-                    "items",
-                    code="incomparable",
-                )
+                why = f"{run.source} has other items of {name} than {known[0].source}, such as"
+                why += f" '{min(differ)}' ({len(own)} and {len(first)}); compare the same items"
+                raise ParibusError(why, code="incomparable")
 
 
 def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) -> TrialRecord:
@@ -216,7 +213,6 @@ def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) ->
         for name in section.scores
     }
     scores |= {name: spent for name, (spent, _) in needed.items()}
-    censored = [name for name, (_, is_above) in needed.items() if is_above]
     items = {
         name: [value for _, value in sorted(run.items[name].items())]
         for name, score in section.scores.items()
@@ -227,19 +223,18 @@ def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) ->
         n = len(run.curves[name])
         chosen = np.linspace(0, n - 1, min(n, MOST_POINTS)).round().astype(int)
         curves[name] = [tuple(point) for point in run.curves[name][chosen].tolist()]
+    told = {name: v for name, v in run.facts.items() if isinstance(v, str) or math.isfinite(v)}
+    facts: dict[str, Any] = {**told, "source": run.source}
+    if censored := [name for name, (_, is_above) in needed.items() if is_above]:
+        facts["censored"] = censored
     seconds = run.facts.get("train_seconds")
-    facts: dict[str, Any] = {
-        name: value
-        for name, value in run.facts.items()
-        if isinstance(value, str) or math.isfinite(value)
-    }
-    kept = {"censored": censored} if censored else {}
+    is_timed = is_number(seconds) and 0 < seconds < math.inf
     return TrialRecord(
         scores=scores,
         items=items,
         curves=curves,
-        seconds=seconds if isinstance(seconds, float) and 0 < seconds < math.inf else None,
-        about={"facts": facts | {"source": run.source} | kept},
+        seconds=seconds if is_timed else None,
+        about={"facts": facts},
     )
 
 
@@ -268,20 +263,18 @@ def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[
     for name in (metric for metric in study.metrics if metric.endswith(TO_TARGET)):
         spent = [spent_by(run, score, name) for run in runs]
         budget = float(min((own[-1] for own in spent if len(own)), default=math.nan))
-        needed[name] = []
-        for run, own in zip(runs, spent, strict=True):
-            at = math.nan
-            if len(own) and target is not None:
-                values = sign * run.curves[score][:, 1]
-                curve = LossCurve(own, own, None, None, values, 1)
-                at = curve.spent_at(sign * target, "tokens")
-            needed[name].append((min(at, budget), at > budget))
+        at = [math.nan] * len(runs)
+        for place, own in enumerate(spent):
+            if len(own):
+                curve = LossCurve(own, own, None, None, sign * runs[place].curves[score][:, 1], 1)
+                at[place] = curve.spent_at(sign * (target or 0.0), "tokens")
+        needed[name] = [(min(own, budget), own > budget) for own in at]
     return needed
 
 
 @dataclass(frozen=True)
 class MemoryTrial(TrialFolder):
-    """A trial's records in memory: nothing is written."""
+    """A trial's records in memory: nothing is written, and nothing is sealed."""
 
     records: dict[str, Any] = field(default_factory=dict)
     is_finished = True
@@ -306,9 +299,7 @@ class MemoryTrial(TrialFolder):
         """Return the table `name`; an empty one where it was not kept."""
         empty = pa.table({key: pa.nulls(0, pa.float64()) for key in COLUMNS[name]})
         table = self.records.get(name, empty)
-        return table.select(
-            [key for key in columns or table.column_names if key in table.schema.names]
-        )
+        return table.select([key for key in table.column_names if key in (columns or [key])])
 
     def finish(self, names: Sequence[str] = ()) -> None:
         """Seal nothing."""
@@ -352,19 +343,15 @@ def judge_runs(
 
 def _require_same_files(folder: ResultsFolder, before: RunsRecord, reading: Reading | None) -> None:
     """Raise ParibusError where the files are not those that were judged."""
-    why, code = changed(folder), "changed"
-    if not why and reading is not None and before.sha256:
-        current = digests(reading.paths, folder.path).items()
-        other = [name for name, sha256 in current if sha256 not in before.sha256.values()]
-        if other:
-            path, code = os.path.relpath(folder.path / other[0]), "different"
+    why = changed(folder)
+    current = digests(reading.paths, folder.path) if reading else {}
+    for name, sha256 in current.items() if before.sha256 else ():
+        if not why and sha256 not in before.sha256.values():
+            path = os.path.relpath(folder.path / name)
             why = f"{folder.path} holds a verdict that did not include {path}"
     if why:
-        raise ParibusError(
-            f"{why}; restore what was judged, or judge what there is now into another folder with "
-            "--results",
-            code=code,
-        )
+        way_out = "restore what was judged, or judge what there is now into another folder"
+        raise ParibusError(f"{why}; {way_out} with --results", code="changed")
 
 
 def _judge_in_memory(study: Study, folder: ResultsFolder, runner: TrainerRunner) -> Results:

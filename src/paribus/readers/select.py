@@ -17,7 +17,16 @@ import numpy as np
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
 from paribus.readers.facts import Arms, Fact, Finding, check_facts, find_seed, list_facts, values_of
-from paribus.readers.port import FROM_PATH, NOT_FINISHED, Run, as_number, cell_text, split_seed
+from paribus.readers.port import (
+    FROM_PATH,
+    NOT_FINISHED,
+    Run,
+    Value,
+    as_number,
+    cell_text,
+    is_number,
+    split_seed,
+)
 from paribus.readers.read import Reading, read, split_label
 from paribus.study.runs import RunsSection
 
@@ -40,14 +49,8 @@ ENDS = ("steps", "epoch", "Epoch")  # facts of where runs ended
 
 @dataclass
 class Selection:
-    """The runs that count, by arm label.
-
-    Attributes:
-        runs: by label.
-        excluded: by label, how many runs that failed were left out.
-        facts: what the runs say besides their scores.
-        findings: what a reader must know of the choice and of the facts.
-    """
+    """The runs that count, by arm label; how many that failed were left out; the facts of the runs,
+    and what a reader must know of them and of the choice."""
 
     runs: dict[str, list[Run]]
     excluded: dict[str, int]
@@ -83,10 +86,9 @@ def join_label(home: Path, path: str) -> str:
 
 def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Run]]:
     """Return the runs that `section.where` keeps, by arm label; runs without a label are under
-    "".
+    "". A seed that is nested in the configuration becomes the fact `seed`.
 
-    A seed that is nested in the configuration becomes the fact `seed`. Raises ParibusError where
-    one arm has two names that differ in case, space or encoding alone, for a row that sums up
+    Raises ParibusError for two names that differ in case or space alone, for a row that sums up
     others, and for a condition that no run meets.
     """
     if (nested := find_seed(runs, section.seed)) != section.seed:
@@ -104,13 +106,13 @@ def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Ru
                 why = f"a row is called '{name}' and is not a run; leave such rows out"
                 raise ParibusError(why, code="incomparable")
         by_label.setdefault(arm_of(run, section), []).append(run)
-    spelt = {label.strip().casefold(): label for label in by_label}
-    if odd := [label for label in by_label if spelt[label.strip().casefold()] != label]:
-        twin = spelt[odd[0].strip().casefold()]
-        raise ParibusError(
-            f"arms '{odd[0]}' and '{twin}' differ in case or space alone; give one arm one name",
-            code="ambiguous",
-        )
+    spelt: dict[str, str] = {}
+    for label in by_label:
+        if (twin := spelt.setdefault(label.strip().casefold(), label)) != label:
+            why = (
+                f"arms '{twin}' and '{label}' differ in case or space alone; give one arm one name"
+            )
+            raise ParibusError(why, code="ambiguous")
     return by_label
 
 
@@ -120,17 +122,19 @@ def _meet_conditions(runs: Sequence[Run], conditions: Sequence[str]) -> list[Run
         name, equals, value = condition.partition("=")
         if not equals:
             raise ParibusError(f"where: '{condition}' is not a condition; write it as lr=0.01")
-        if not (values := sorted(map(cell_text, values_of(kept, name)))):
-            raise _unknown_fact("where", name, runs)
+        values = sorted(map(cell_text, _require_fact("where", name, kept)))
         kept = [run for run in kept if run.facts.get(name) in {value, as_number(value)}]
         if not kept:
             raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
     return kept
 
 
-def _unknown_fact(key: str, name: str, runs: Iterable[Run]) -> ParibusError:
+def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
+    """Return the values of a fact that the option `key` names. Raises ParibusError."""
+    if values := values_of(runs, name):
+        return values
     known = {fact for run in runs for fact in run.facts}
-    return ParibusError(f"{key}: no run has '{name}': {nearest(name, known)}")
+    raise ParibusError(f"{key}: no run has '{name}': {nearest(name, known)}")
 
 
 def arm_of(run: Run, section: RunsSection) -> str:
@@ -159,12 +163,13 @@ def select_runs(
     *,
     lower: bool,
 ) -> Selection:
-    """Return the runs that count in a comparison by `scores`, of which the first decides.
+    """Return the runs that count in a comparison by `scores`, of which the first decides; `lower`
+    says that lower values of it are better.
 
     Runs whose table has no score are left out, runs that failed are data or left out as `section`
-    states, and of a sweep the best run of each seed is taken where it states so. `lower` says that
-    lower values of the first score are better. Raises ParibusError for runs that have not finished
-    or have no score at the stated step, and for facts by which they cannot be compared.
+    states, and of a sweep the best run of each seed is taken where it states so. Raises
+    ParibusError for runs that have not finished or have no score at the stated step, and for facts
+    by which they cannot be compared.
     """
     score, findings = scores[0], list[Finding]()
     known = {name for run in chain(*by_label.values()) for name in run.scores}
@@ -178,47 +183,39 @@ def select_runs(
 
     missing = _pick(by_label, is_missing)
     if any(missing.values()):
-        text = (
-            f"{_count(missing, by_label)} excluded: no {score} in {_name(missing, 3)} (an empty "
-            "cell is a missing score; write NaN for a run that diverged)."
-        )
+        text = f"{_count(missing, by_label)} excluded: no {score} in {_name(missing, 3)} (an empty"
+        text += " cell is a missing score; write NaN for a run that diverged)."
         findings.append(("no_score", text))
     arms = _pick(by_label, lambda run: not is_missing(run))
     bare = _pick(arms, lambda run: not seed_of(run, section))
     bare = {arm: runs for arm, runs in bare.items() if 0 < len(runs) < len(arms[arm])}
     if bare:
-        text = (
-            f"{_count(bare, arms)} have no seed, and the others do: are they rows that sum up "
-            "others? each counts."
-        )
-        findings.append(("no_seed", text))
-    if section.at_step is not None:
-        for name in scores:
-            _require_at_step(arms, name, section.at_step)
+        text = f"{_count(bare, arms)} have no seed, and the others do: are they rows that sum up"
+        findings.append(("no_seed", f"{text} others? each counts."))
+    for name in scores if section.at_step is not None else ():
+        _require_at_step(arms, name, section.at_step or 0.0)
     kept = _drop_failed(arms, score, section, findings)
     excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
     if section.best_of:
         kept = _take_best(kept, score, section, lower=lower)
         text = (
-            f"The best {section.best_of} was chosen by the score itself, for each seed: both arms "
-            "look better than they are, and the error of choosing is in no interval."
+            f"The best {section.best_of} was chosen by the score itself, for each seed: both arms"
         )
+        text += " look better than they are, and the error of choosing is in no interval."
         findings.append(("chosen_by_score", text))
-    facts = []
-    if all(kept.values()):
-        facts = facts_of_runs(kept, section, scores)
-        findings += check_facts(kept, facts, score)
+    facts = facts_of_runs(kept, section, scores) if all(kept.values()) else []
+    findings += check_facts(kept, facts, score)
     for arm, runs in kept.items():
         seeds = Counter(filter(None, (seed_of(run, section) for run in runs)))
-        seed, n = next(iter(seeds.most_common(1)), ("", 0))
-        if n > 1:
+        for seed, n in seeds.most_common(1):
             twins = {arm: [run for run in runs if seed_of(run, section) == seed]}
-            raise ParibusError(
-                f"arm '{arm}' has {n} runs with seed {seed} ({_name(twins, 2)}); remove "
-                "the duplicates, or name the column that distinguishes the rows: --seed, --step "
-                "(training steps) or --item (evaluation items)",
-                code="ambiguous",
-            )
+            if n > 1:
+                raise ParibusError(
+                    f"arm '{arm}' has {n} runs with seed {seed} ({_name(twins, 2)}); remove the "
+                    "duplicates, or name what tells the rows apart: --seed, --step (of training) "
+                    "or --item (of an evaluation)",
+                    code="ambiguous",
+                )
     return Selection(kept, excluded, facts, findings)
 
 
@@ -240,32 +237,29 @@ def _state(run: Run) -> str:
     return str(run.facts.get(NOT_FINISHED, ""))
 
 
-def facts_of_runs(
-    arms: Mapping[str, Sequence[Run]], section: RunsSection, scores: Iterable[str]
-) -> list[Fact]:
+def facts_of_runs(arms: Arms, section: RunsSection, scores: Iterable[str]) -> list[Fact]:
     """Return the facts of the runs that are compared, with what follows from each."""
     seeds = [[seed_of(run, section) for run in runs] for runs in arms.values()]
     is_replicated = all(own == [""] or len({*own} - {""}) == len(own) for own in seeds)
-    stated = {condition.partition("=")[0] for condition in section.where}
-    stated |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
-    known = {name for run in chain(*arms.values()) for name in run.scores}
-    return list_facts(arms, known | stated | {*scores} - {""}, is_replicated=is_replicated)
+    known = {condition.partition("=")[0] for condition in section.where}
+    known |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
+    known |= {name for run in chain(*arms.values()) for name in run.scores}
+    return list_facts(arms, known.union(scores) - {""}, is_replicated=is_replicated)
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
-    """Return a run's score: the last one, or that of `at_step`; NaN if it diverged or crashed
-    before, and None if it has none there although it has not diverged.
+    """Return a run's score: the last one, or that of `at_step`; NaN if it diverged before, and None
+    if it has none there although it has not diverged.
 
     Raises ParibusError if the run has no such score.
     """
     if at_step is not None and name in run.scores:
         last, value = run.curves.get(name, [(math.inf, 0.0)])[-1]
-        is_lost = last < at_step and ("crashed" in run.facts or not math.isfinite(value))
         at = run.at(name, at_step)
-        return math.nan if at is None and is_lost else at
+        return math.nan if at is None and last < at_step and not math.isfinite(value) else at
     if name in run.scores:
         return run.scores[name]
-    if not run.is_row and (not run.scores or run.facts.keys() & {"crashed", "cut"}):
+    if not run.is_row and (not run.scores or "cut" in run.facts):
         return math.nan  # a log that ends before its first value
     known = nearest(name, run.scores) if run.scores else "it has none"
     raise ParibusError(f"{run.source} has no score '{name}': {known}")
@@ -297,45 +291,45 @@ def _drop_failed(
     the section states that a budget stopped it. Raises ParibusError for any other.
     """
     every = list(chain(*arms.values()))
-    finished = [run.facts.get("steps") for run in every if not _state(run)]
-    last = max((step for step in finished if isinstance(step, float)), default=math.inf)
+    ends = [run.facts.get("steps") for run in every if not _state(run)]
+    last = max(filter(is_number, ends), default=math.inf)
+    is_ok = section.stopped_early == "ok"
 
     def is_finite(run: Run) -> bool:
         return math.isfinite(score_of(run, score, section.at_step))
 
     def is_stopped(run: Run) -> bool:
-        is_stated, end = section.at_step is not None and score in run.curves, run.facts.get("steps")
-        is_short = not is_stated and not (isinstance(end, float) and end >= last)
-        return is_finite(run) and bool(_state(run) and (is_short or FAILED.search(_state(run))))
-
-    stopped, is_ok = _pick(arms, is_stopped), section.stopped_early == "ok"
+        if not _state(run) or score not in run.scores:
+            return bool(_state(run))
+        end = run.facts.get("steps")
+        is_there = section.at_step is not None and score in run.curves
+        is_there |= is_number(end) and end >= last
+        return is_finite(run) and (not is_there or bool(FAILED.search(_state(run))))
 
     def is_early(run: Run) -> bool:
-        return bool(_state(run)) and (score not in run.scores or (not is_ok and is_stopped(run)))
+        return is_stopped(run) and not (is_ok and score in run.scores)
 
     if section.crashed == "exclude":
-        return _pick(arms, lambda run: is_finite(run) and not is_early(run))
-    where = ""
-    for name in ENDS:
-        at = [value for value in values_of(every, name) if isinstance(value, float)]
-        if len(at) > 1 and not where:
-            where = f", at {name} {min(at):g} to {max(at):g}"
-
-    def tell(part: Arms) -> str:
-        states = list(map(_state, chain(*part.values())))
-        named = some([*dict.fromkeys(states)])
-        return f"{len(states)} of {plural(len(every), 'run')} are {named}"
-
-    early = _pick(arms, is_early)
-    if any(early.values()):
-        raise ParibusError(
-            f"{tell(early)}{where}: {_name(early, MOST_SHOWN)}; exclude them with --crashed "
-            "exclude, wait for them to finish, or pass --stopped-early ok if a budget common to "
-            "all runs stopped them; write NaN as the score of a run that diverged",
-            code="unfinished",
-        )
-    if is_ok and any(stopped.values()):
-        text = f"{tell(stopped)}, and count as stated: their budget stopped them{where}."
+        return _pick(arms, lambda run: not is_early(run) and is_finite(run))
+    stopped, early = _pick(arms, is_stopped), _pick(arms, is_early)
+    if any(stopped.values()):
+        states = list(map(_state, chain(*(early if any(early.values()) else stopped).values())))
+        text = f"{len(states)} of {plural(len(every), 'run')} are {some([*dict.fromkeys(states)])}"
+        for name in ENDS:
+            at = list(filter(is_number, values_of(every, name)))
+            if len(at) > 1:
+                where = f", at {name} {min(at):g} to {max(at):g}"
+                break
+        else:
+            where = ""
+        if any(early.values()):
+            raise ParibusError(
+                f"{text}{where}: {_name(early, MOST_SHOWN)}; exclude them with --crashed exclude, "
+                "wait for them to finish, or pass --stopped-early ok if a budget common to all "
+                "runs stopped them; write NaN as the score of a run that diverged",
+                code="unfinished",
+            )
+        text += f", and count as stated: their budget stopped them{where}."
         if not all(own for arm, own in stopped.items() if arms[arm]):
             of_arms = some([arm for arm, own in stopped.items() if own])
             text += f" All are of {of_arms}: does the change make runs slower, or fail?"
@@ -346,14 +340,11 @@ def _drop_failed(
 def _take_best(
     arms: Arms, score: str, section: RunsSection, *, lower: bool
 ) -> dict[str, list[Run]]:
-    """Return of each arm and seed the run with the best finite score over a fact.
-
-    Raises ParibusError if arms have different numbers of values to choose from.
-    """
+    """Return of each arm and seed the run with the best finite score over a fact. Raises
+    ParibusError if arms have different numbers of values to choose from."""
     name = section.best_of
+    _require_fact("best_of", name, list(chain(*arms.values())))
     sizes = {arm: len(values_of(runs, name)) for arm, runs in arms.items()}
-    if not any(sizes.values()):
-        raise _unknown_fact("best_of", name, chain(*arms.values()))
     if len({*sizes.values()}) > 1:
         each = ", ".join(f"{n} in {label}" for label, n in sizes.items())
         why = f"best_of: arms have different numbers of {name} to choose from: {each}"

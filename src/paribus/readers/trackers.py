@@ -1,14 +1,17 @@
-"""What trainers and trackers keep: the Hugging Face Trainer's state, mlruns of MLflow, trackio, and
-charts of Weights & Biases and TensorBoard as CSV."""
+"""What trainers and trackers keep: the Hugging Face Trainer's state, mlruns of MLflow, trackio,
+TensorBoard's events, and charts of Weights & Biases and TensorBoard as CSV."""
 
 from __future__ import annotations
 
 import math
 import re
 import sqlite3
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError
@@ -24,14 +27,22 @@ from paribus.readers.port import (
     reader,
     split_seed,
 )
-from paribus.readers.tables import read_table
-from paribus.untrusted_io import MIB, is_regular, read_text, regular_path
+from paribus.readers.tables import numbers_of, read_table
+from paribus.untrusted_io import (
+    LOG_BYTES,
+    MIB,
+    is_regular,
+    open_regular,
+    read_text,
+    regular_path,
+)
 
 # What is logged beside scores, by the end of its name.
 COSTS = ("runtime", "per_second", "learning_rate", "total_flos", "epoch", "step")
 STATUS = {"1": "running", "2": "scheduled", "4": "failed", "5": "killed"}  # 3: finished
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as trackio writes them
-MOST = 64 * MIB  # of a metric or a parameter of MLflow
+MOST = 64 * MIB  # of a file of MLflow, or a record of TensorBoard
+TENSORS = {1: "<f", 2: "<d"}  # content of DT_FLOAT, DT_DOUBLE
 BETWEEN, LEAST, LARGEST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
 TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
 
@@ -152,25 +163,21 @@ def wandb_chart(source: Source) -> Iterator[Run]:
         if names.count(column) > 1:
             raise ParibusError(f"two runs are called '{column}'; export the table of runs")
         name, _, metric = column.rpartition(BETWEEN)
-        if not (rows := _log(run := Run(), metric, data, names[0], column)):
+        curve, rows = _curve(data, names[0], column)
+        if not len(rows):
             continue
         if data.column(column + LEAST)[rows[-1]] != data.column(column + LARGEST)[rows[-1]]:
             why = f"'{column}' ends with a mean over runs or steps; export the table of runs"
             raise ParibusError(why, code="incomparable")
-        runs.setdefault(name, Run(facts=_facts(name))).curves |= run.curves
+        runs.setdefault(name, Run(facts=_facts(name))).curves[metric] = curve
     yield from runs.values()
 
 
-def _log(run: Run, metric: str, data: Any, step: str, column: str) -> list[int]:
-    """Log a column of numbers by step; returns its rows that have a number."""
-    rows = []
-    steps, values = data.column(step).to_pylist(), data.column(column).to_pylist()
-    points = zip(map(as_number, steps), map(as_number, values), strict=True)
-    for row, (at, value) in enumerate(points):
-        if at is not None and value is not None:
-            run.log(metric, at, value)
-            rows.append(row)
-    return rows
+def _curve(data: Any, step: str, column: str) -> tuple[np.ndarray, list[int]]:
+    """Return steps and values of a column of numbers, and the rows that have some."""
+    (steps, _), (values, missing) = (numbers_of(data, name, name) for name in (step, column))
+    rows = np.flatnonzero(~missing & np.isfinite(steps))
+    return np.stack([steps[rows], values[rows]], axis=1), rows.tolist()
 
 
 def _facts(name: str) -> dict[str, str | float]:
@@ -187,6 +194,91 @@ def tensorboard_csv(source: Source) -> Iterator[Run]:
     """Yield the run of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
     match = TAGGED.fullmatch(source.name)
     tag = "Value" if match is None or "Value" in source.scores else match["tag"]
-    run = Run(facts=_facts(match["run"]) if match else {})
-    if _log(run, tag, read_table(source, whole_lines=True), "Step", "Value"):
+    curve, rows = _curve(read_table(source, whole_lines=True), "Step", "Value")
+    if rows:
+        yield Run(curves={tag: curve}, facts=_facts(match["run"]) if match else {})
+
+
+@reader(
+    "tensorboard",
+    says="event files, the scalars of a folder",
+    detects=lambda source: "tfevents" in source.name,
+)
+def tensorboard(source: Source) -> Iterator[Run]:
+    """Yield the run of a folder; its other event files are read with the first of them.
+
+    Of an event field 2 is the step, and field 1 of its summary, field 5, a value with a tag.
+    """
+    own, run = Path(source.path), Run()
+    files = sorted(filter(is_regular, own.parent.glob("*tfevents*")))
+    if files and own.name != files[0].name:
+        raise SkippedError(f"read with {files[0].name}")
+    for file in files or [own]:
+        for record in _records(file, run):
+            event = _fields(record)
+            step = event.get(2, [0])[-1]
+            step = float(step - 2**64 if step >= 2**63 else step)
+            for value in (v for summary in event.get(5, []) for v in _fields(summary).get(1, [])):
+                parts = _fields(value)
+                scalar = b"".join(parts.get(2, []))
+                scalars = [*struct.unpack("<f", scalar)] if scalar else _tensor(parts.get(8, []))
+                if len(scalars) == 1 and 1 in parts:
+                    run.log(parts[1][-1].decode(), step, scalars[0])
+    if run.curves:
         yield run
+
+
+def _records(path: Path, run: Run) -> Iterator[bytes]:
+    """Yield the records of a TFRecord file: each is its length, a checksum, its content, and
+    another checksum; these are left unread.
+
+    A file that ends in a record, of a run that was killed, is read up to there.
+    """
+    with open_regular(path, LOG_BYTES) as file:
+        while header := file.read(12):
+            length = int.from_bytes(header[:8], "little")
+            if len(header) == 12 and length > MOST:
+                raise ParibusError(f"{path} has a record of {length:,} bytes; is it damaged?")
+            content = file.read(length + 4) if len(header) == 12 else b""
+            if len(header) < 12 or len(content) < length + 4:
+                run.facts["cut"] = f"{path.name} ends within a record"
+                return
+            yield content[:-4]
+
+
+def _tensor(messages: list[bytes]) -> list[float]:
+    """Return the values of a tensor, as version 2 of the summaries writes it: of floats, doubles,
+    or the bytes of either."""
+    tensor = _fields(b"".join(messages))
+    for number, form in ((5, "<f"), (6, "<d"), (4, TENSORS.get(tensor.get(1, [0])[-1], "x"))):
+        if content := b"".join(tensor.get(number, [])):
+            return [value for (value,) in struct.iter_unpack(form, content)] if form != "x" else []
+    return []
+
+
+def _fields(message: bytes) -> dict[int, list[Any]]:
+    """Return the fields of a message of protocol buffers by number: whole numbers, or bytes."""
+    fields: dict[int, list[Any]] = {}
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        if key & 7 == 0:
+            value, at = _varint(message, at)
+        else:
+            size, at = _varint(message, at) if key & 7 == 2 else ({1: 8, 5: 4}[key & 7], at)
+            value, at = message[at : at + size], at + size
+        if at > len(message):
+            raise ValueError("a field is cut")
+        fields.setdefault(key >> 3, []).append(value)
+    return fields
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """Return a whole number of seven bits a byte, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = message[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return number, at
