@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paribus.engine.setting import OF_FLOAT16, Data, Evaluation, LossScale, Probes, Setting, Tasks
+from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Setting, Tasks
 from paribus.engine.setting.architecture import PRESET, preset_values
 from paribus.engine.setting.sections import curve_steps
 from paribus.engine.setting.setting import Average, Schedule
@@ -30,13 +30,6 @@ FIXED = {
     "model.preset": "several keys; name each",
 }
 TUNABLE = ("training.", "model.")
-MOST_POINTS = 10_000  # of the curve of one trial
-# Keys of `data` that define the held-out text, and those of the text that it may be cut from.
-HELD_OUT = (
-    *("validation_fraction", "validation_path", "validation_tokens"),
-    *("test_fraction", "test_path"),
-)
-CORPUS_KEYS = ("corpus", "path", "column", "name", "subset", "split", "revision", "deduplicate")
 WHOLE_SCHEDULE = {key: getattr(Schedule(), key) for key in Schedule.model_fields}
 
 
@@ -131,6 +124,12 @@ class StackedFormat(StudyFormat):
 
     def validate(self, study: Study) -> None:
         """Raise ParibusError if the arms of a study cannot be compared or tuned."""
+        if study.evaluation.target is not None and study.evaluation.every is None:
+            raise ParibusError(
+                f"evaluation.target = {study.evaluation.target:g} needs a curve that reaches it; "
+                "set evaluation.every, the steps between two points",
+                code="missing",
+            )
         for arm, spec in study.arms.items():
             if self.alternatives.keys() <= spec.set.keys():
                 raise ParibusError(
@@ -144,10 +143,9 @@ class StackedFormat(StudyFormat):
                     "all arms; set it outside of the arms"
                 )
             setting: Setting = study.setting(arm)
-            _require_curve(study.evaluation, arm, setting.budget_iterations)
             reference = study.reference(arm)
             if reference is not None:
-                _require_same_budget(arm, setting, reference, study.setting(reference))
+                _require_comparable(arm, setting, reference, study.setting(reference))
 
     def tuning_problem(self, key: str) -> str:
         """Return why a key cannot be tuned; empty if it can."""
@@ -203,7 +201,11 @@ class StackedFormat(StudyFormat):
         )
 
 
-def _require_same_budget(arm: str, ours: Setting, reference: str, theirs: Setting) -> None:
+def _require_comparable(arm: str, ours: Setting, reference: str, theirs: Setting) -> None:
+    """Raise ParibusError if two arms have other budgets, or are evaluated on other tokens.
+
+    That their held-out text has the same bytes is seen when it is read.
+    """
     if ours.training.budget != theirs.training.budget:
         raise ParibusError(
             f"arm '{arm}' has a budget in {ours.training.budget} and '{reference}' one "
@@ -216,52 +218,11 @@ def _require_same_budget(arm: str, ours: Setting, reference: str, theirs: Settin
             f"{theirs.tokens}; budgets must match exactly: state training.tokens for both, "
             "or training.budget = 'bytes' or 'flops'"
         )
-    _require_shared_text(arm, ours.data, reference, theirs.data)
-
-
-def _require_curve(evaluation: Evaluation, arm: str, iterations: int) -> None:
-    """Raise ParibusError if an arm cannot have the curve of `evaluation`."""
-    every = evaluation.every
-    if every is None and evaluation.target is not None:
+    n_tokens = {ours.data.validation_tokens, theirs.data.validation_tokens}
+    if n_tokens != {None} and (len(n_tokens) > 1 or ours.data.tokenizer != theirs.data.tokenizer):
         raise ParibusError(
-            f"evaluation.target = {evaluation.target:g} needs a curve that reaches it; set "
-            "evaluation.every, the steps between two points",
-            code="missing",
-        )
-    if isinstance(every, int) and not 1 <= iterations // every <= MOST_POINTS:
-        raise ParibusError(
-            f"evaluation.every = {every} of the {iterations:,} iterations of arm '{arm}' gives "
-            f"{iterations // every:,} points; set a number for 1 to {MOST_POINTS:,}"
-        )
-
-
-def _require_shared_text(arm: str, ours: Data, reference: str, theirs: Data) -> None:
-    """Raise ParibusError if two arms cannot share their held-out text.
-
-    Arms may read other text, mixtures, orders or tokenizers, but must be evaluated on the same
-    bytes, which are compared before a study is registered.
-    """
-    arms = f"arms '{arm}' and '{reference}'"
-    for key in HELD_OUT:
-        if getattr(ours, key) != getattr(theirs, key):
-            raise ParibusError(
-                f"{arms} hold out other text: data.{key} is {getattr(ours, key)!r} and "
-                f"{getattr(theirs, key)!r}; set it for all arms alike",
-                code="incomparable",
-            )
-    differing = [key for key in CORPUS_KEYS if getattr(ours, key) != getattr(theirs, key)]
-    cut = {"validation_path": ours.validation_path is None, "test_path": ours.test_fraction > 0}
-    for key in (key for key, is_cut in cut.items() if differing and is_cut):
-        raise ParibusError(
-            f"{arms} differ in data.{differing[0]}, and their held-out text is the last part of "
-            f"that corpus; set data.{key} to a text that all arms share, or let arms differ in "
-            "data.mixture only",
-            code="incomparable",
-        )
-    if ours.tokenizer != theirs.tokenizer and ours.validation_tokens is not None:
-        raise ParibusError(
-            f"{arms} have other tokenizers, of which {ours.validation_tokens} tokens are other "
-            "text; remove data.validation_tokens and hold out less text",
+            f"arms '{arm}' and '{reference}' are evaluated on other text: data.validation_tokens "
+            "must be one number for all arms, and of one tokenizer; remove it and hold out less",
             code="incomparable",
         )
 

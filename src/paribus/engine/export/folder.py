@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import safetensors.numpy
+from tokenizers import AddedToken, decoders, models
+from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from paribus.engine.data import Dataset, load_dataset
+from paribus.engine.data import STAND_INS, CharacterTokenizer, Tokenizer
+from paribus.engine.data.split import Texts
+from paribus.engine.data.tokenizer import END_OF_DOCUMENT, BpeTokenizer
 from paribus.engine.export.hugging_face import (
     hugging_face_model,
     is_gpt2,
     is_llama,
     remote_code,
 )
-from paribus.engine.export.tokenizer_json import tokenizer_config, tokenizer_json
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
@@ -57,41 +61,37 @@ def export_trial(
         trust: Run the custom code that the results folder names, if any.
 
     Returns `out`. Its logits are those of our own model up to float32 rounding. Raises ParibusError
-    for an unknown or unfinished trial, changed records, another text or source, and an `out` that
-    is not empty.
+    for an unknown or unfinished trial, changed records, another vocabulary or source, and an `out`
+    that is not empty.
     """
     loaded, out = load_results(results, trust=trust), Path(out)
     trial = _trial(loaded, arm, seed)
     require_stacked(loaded.study, "exporting a model")
     setting = loaded.study.setting(arm)
     require_trust(loaded.study)  # a corpus may be custom code
-    if out.exists() and not out.is_dir():
-        raise ParibusError(f"{out} is a file; choose another folder", code="exists")
-    if out.is_dir() and any(out.iterdir()):
-        raise ParibusError(f"{out} is not empty; choose another folder", code="exists")
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise ParibusError(f"{out} is not an empty folder; choose another", code="exists")
     text, kept = loaded.study.data.path, loaded.study.folder
     if folder is None:
         folder = Path.cwd() if text is not None and not (kept / text).exists() else kept
-    dataset = _dataset(loaded, trial, setting, Path(folder))
+    tokenizer = _tokenizer(loaded, trial, setting, Path(folder))
     is_plain = is_gpt2(setting) or is_llama(setting)
     record = loaded.trials[trial.arm, trial.seed]
     code = {} if is_plain else remote_code(setting, Path(folder), trial.label, record)
-    weights = trial.read_weights(step)
-    readme = _readme(loaded, trial, step)
+    config, tensors = hugging_face_model(setting, tokenizer.vocab_size, trial.read_weights(step))
+    # Set also without such a token: the default may be a token of another vocabulary.
+    end = tokenizer.end_of_document
+    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), end)
+    contents = code | {
+        "model.safetensors": safetensors.numpy.save(tensors, metadata={"format": "pt"}),
+        "tokenizer.json": tokenizer_json(tokenizer),
+        "README.md": _readme(loaded, trial, step, is_plain=is_plain).encode(),
+    }
     with whole_folder(out) as partial:
-        config, tensors = hugging_face_model(setting, dataset.vocab_size, weights)
-        # Set also without such a token: the default may be a token of another vocabulary.
-        end = dataset.tokenizer.end_of_document
-        special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), end)
         write_plain_json(partial / "config.json", config | special)
         write_plain_json(partial / "generation_config.json", special)
-        tokenizer = tokenizer_config(dataset.tokenizer, setting.data.seq_len)
-        write_plain_json(partial / "tokenizer_config.json", tokenizer)
-        contents = code | {
-            "model.safetensors": safetensors.numpy.save(tensors, metadata={"format": "pt"}),
-            "tokenizer.json": tokenizer_json(dataset.tokenizer),
-            "README.md": readme.encode(),
-        }
+        about = tokenizer_config(tokenizer, setting.data.seq_len)
+        write_plain_json(partial / "tokenizer_config.json", about)
         for name, content in contents.items():
             write_bytes(partial / name, content)
     return out
@@ -114,8 +114,8 @@ def _trial(results: Results, arm: str, seed: int) -> TrialFolder:
     )
 
 
-def _dataset(results: Results, trial: TrialFolder, setting: Setting, folder: Path) -> Dataset:
-    """Return the text of the trial, whose vocabulary is not in the records."""
+def _tokenizer(results: Results, trial: TrialFolder, setting: Setting, folder: Path) -> Tokenizer:
+    """Return the tokenizer of the trial, whose vocabulary is not in the records."""
     path = setting.data.path
     if path is not None and not (folder / path).exists():
         raise ParibusError(
@@ -123,24 +123,56 @@ def _dataset(results: Results, trial: TrialFolder, setting: Setting, folder: Pat
             "--folder",
             code="missing",
         )
-    dataset = load_dataset(setting.data, folder)
-    recorded = results.trials[trial.arm, trial.seed]["data"]["digests"]
-    for name, digest in dataset.digests.items():
-        if recorded.get(name) != digest:
-            raise ParibusError(
-                f"the {name} of '{path or setting.data.corpus}' has the digest {digest[:12]}, but "
-                f"trial {trial.label} was trained on {str(recorded.get(name))[:12]}; restore the "
-                "text",
-                code="changed",
-            )
-    return dataset
+    tokenizer = Texts.read(setting.data, folder).tokenizer
+    recorded = results.trials[trial.arm, trial.seed]["data"]["digests"]["vocabulary"]
+    if tokenizer.digest != recorded:
+        raise ParibusError(
+            f"the vocabulary of '{path or setting.data.corpus}' has the digest "
+            f"{tokenizer.digest[:12]}, but trial {trial.label} was trained on {recorded[:12]}; "
+            "restore the text",
+            code="changed",
+        )
+    return tokenizer
 
 
-def _readme(results: Results, trial: TrialFolder, step: int | None) -> str:
+def tokenizer_json(tokenizer: Tokenizer) -> bytes:
+    """Return the content of tokenizer.json: equal ids for equal text, decoding restores the text.
+
+    A BPE tokenizer has one already. That of characters is a BPE model without merges. A character
+    outside the vocabulary is replaced as in our tasks (`ParibusLM`), or left out without a
+    stand-in. The text of the end-of-document token is read as that token.
+    """
+    if isinstance(tokenizer, BpeTokenizer):
+        return tokenizer.content
+    assert isinstance(tokenizer, CharacterTokenizer)
+    vocabulary = {text: number for number, text in enumerate(tokenizer.vocabulary)}
+    stand_in = next((text for text in STAND_INS if text in tokenizer.characters), None)
+    fast = HuggingFaceTokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=stand_in))
+    fast.decoder = decoders.Fuse()  # the default puts spaces between tokens
+    if tokenizer.end_of_document is not None:
+        fast.add_special_tokens([AddedToken(END_OF_DOCUMENT, normalized=False)])
+    return fast.to_str(pretty=True).encode()
+
+
+def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
+    """Return the content of tokenizer_config.json.
+
+    Only the end of a document is a special token, because decoding drops special tokens.
+    """
+    end = tokenizer.end_of_document
+    special = None if end is None else tokenizer.vocabulary[end]
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": seq_len,
+        "clean_up_tokenization_spaces": False,
+        **dict.fromkeys(("bos_token", "eos_token", "pad_token"), special),
+        "unk_token": None,
+    }
+
+
+def _readme(results: Results, trial: TrialFolder, step: int | None, *, is_plain: bool) -> str:
     """Return what the folder says of itself: which trial it is, and how to load it."""
     study, record = results.study, results.trials[trial.arm, trial.seed]
-    setting = study.setting(trial.arm)
-    is_plain = is_gpt2(setting) or is_llama(setting)
     loss = trial.read_json("evaluation.json")["validation_loss"]
     facts = {
         "study": f"{study.name}: {study.question or study.title or ''}",
