@@ -12,7 +12,7 @@ from torch import nn
 
 from paribus.engine.data import TOKEN_CLASSES
 from paribus.engine.evaluation import TEMPERATURES, Predictions, all_measures, predict
-from paribus.engine.evaluation.text_parts import BINS, equal_width, gap_sum, tally
+from paribus.engine.evaluation.measures import BINS, equal_width, gap_sum, tally
 
 from .conftest import rows_of
 

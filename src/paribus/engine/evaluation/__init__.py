@@ -6,12 +6,12 @@ from paribus.engine.evaluation.heldout import (
 )
 from paribus.engine.evaluation.measures import (
     Measure,
+    Row,
     all_measures,
     measure,
     own_measures,
 )
 from paribus.engine.evaluation.predictions import TEMPERATURES, Predictions, predict
-from paribus.engine.evaluation.text_parts import Row
 
 __all__ = [
     "TEMPERATURES",

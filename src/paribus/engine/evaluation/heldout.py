@@ -13,7 +13,7 @@ from torch import nn
 
 from paribus.engine.data import Dataset, Tokens
 from paribus.engine.evaluation.blocks import SUMS, Blocks, Division
-from paribus.engine.evaluation.measures import Measure, all_measures
+from paribus.engine.evaluation.measures import Measure, Row, all_measures
 from paribus.engine.evaluation.predictions import (
     Precision,
     kept_generators,
@@ -22,7 +22,6 @@ from paribus.engine.evaluation.predictions import (
     token_losses,
     windows_per_batch,
 )
-from paribus.engine.evaluation.text_parts import Row
 from paribus.errors import ParibusError
 
 

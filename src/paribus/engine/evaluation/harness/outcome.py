@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from paribus.engine.evaluation.text_parts import equal_width, gap_sum, tally
+from paribus.engine.evaluation.measures import equal_width, gap_sum, tally
 from paribus.metric import QUESTIONS, Metric
 
 

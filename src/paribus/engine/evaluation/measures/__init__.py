@@ -19,9 +19,64 @@ import numpy as np
 from paribus.declared import declared
 from paribus.drawing import Drawing
 from paribus.engine.evaluation.predictions import Predictions
-from paribus.engine.evaluation.text_parts import Parts, Row, whole
 from paribus.metric import Better, ItemSums, Metric, readable
 from paribus.study.choices import load_new
+
+BINS = 15  # of confidence, as Guo et al. 2017
+# From `seq_len` to the names of a family of parts, in the order of their rows. A part that no token
+# belongs to has no row, so that nothing is ever divided by zero.
+Parts = Callable[[int], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a measure.
+
+    `value` is `total` / `count` where the measure is a ratio of sums; other measures have no total
+    and no count. The name of the `measure` and its `unit` are filled in once it is checked.
+    """
+
+    part: str
+    value: float
+    total: float | None = None
+    count: int | None = None
+    measure: str = ""
+    unit: str = ""
+
+    @classmethod
+    def ratio(cls, part: str, total: float, count: int) -> Row:
+        """total / count of a part that has tokens (count > 0), with both."""
+        return cls(part, float(total) / int(count), float(total), int(count))
+
+
+def whole(seq_len: int) -> tuple[str, ...]:
+    """Name the one part that has all tokens."""
+    return ("all",)
+
+
+def equal_width(confidence: np.ndarray) -> np.ndarray:
+    """Return [N] the bin of each confidence, from 0: (0, 1/15], ..., (14/15, 1].
+
+    The bins of Guo et al. 2017. NaN, which a broken model gives, goes to the first.
+    """
+    index = np.ceil(confidence.astype(np.float64) * BINS) - 1
+    return np.clip(np.nan_to_num(index), 0, BINS - 1).astype(np.int64)
+
+
+def tally(index: np.ndarray, confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Return [3, BINS] float64: by bin the tokens, the sum of their confidences, and their hits."""
+    weights = (None, confidence, correct)
+    return np.stack([np.bincount(index, w, minlength=BINS).astype(np.float64) for w in weights])
+
+
+def gap_sum(tally: np.ndarray) -> float:
+    """sum_bins |hits - summed confidence|; over the tokens, the expected calibration error.
+
+    Guo et al. 2017, equation 3: the mean of |accuracy - confidence|, weighted by tokens.
+    """
+    _, confidence, hits = tally
+    return float(np.abs(hits - confidence).sum())
+
 
 # What a chunk gives: an array of one shape for every chunk of a text, or what NumPy makes one of.
 Sum = Callable[[Predictions], Any]

@@ -9,24 +9,20 @@ import numpy as np
 
 from paribus.drawing import Drawing
 from paribus.engine.data import TOKEN_CLASSES
-from paribus.engine.evaluation.measures import measure
-from paribus.engine.evaluation.predictions import Predictions
-from paribus.engine.evaluation.text_parts import (
-    BREAKDOWN,
-    CONTEXT_STEP,
+from paribus.engine.evaluation.measures import (
+    BINS,
     Row,
-    breakdown,
-    confidence_bins,
-    contexts,
     equal_width,
     gap_sum,
-    grouped,
+    measure,
     tally,
-    temperatures,
+    whole,
 )
+from paribus.engine.evaluation.predictions import TEMPERATURES, Predictions
 from paribus.metric import ItemSums
 
 LOSS = "loss (nats/token)"
+CONTEXT_STEP = 8  # tokens
 drawing = partial(Drawing, section="evaluation")
 by_temperature = partial(
     drawing,
@@ -38,6 +34,62 @@ by_temperature = partial(
 )
 
 
+# The families of parts.
+
+
+def token_classes(seq_len: int) -> tuple[str, ...]:
+    """Return the class of the predicted token."""
+    return TOKEN_CLASSES
+
+
+def positions(seq_len: int) -> tuple[str, ...]:
+    """Return the place in the window: "position 5" is predicted from 5 tokens."""
+    return tuple(f"position {p}" for p in range(1, seq_len + 1))
+
+
+def contexts(seq_len: int) -> tuple[str, ...]:
+    """Lengths of context, 8, 16, ... and seq_len, each with those since the one before it."""
+    ends = [*range(CONTEXT_STEP, seq_len, CONTEXT_STEP), seq_len]
+    return tuple(f"context {end}" for end in ends)
+
+
+def confidence_bins(seq_len: int) -> tuple[str, ...]:
+    """Bins of confidence, of equal width, from the least confident."""
+    return tuple(f"bin {b}" for b in range(1, BINS + 1))
+
+
+def temperatures(seq_len: int) -> tuple[str, ...]:
+    """Softmax temperatures."""
+    return tuple(f"T={temperature:.3g}" for temperature in TEMPERATURES)
+
+
+BREAKDOWN = (whole, token_classes, positions)
+
+
+def breakdown(
+    predictions: Predictions, totals: np.ndarray, counts: np.ndarray | None = None
+) -> np.ndarray:
+    """Return [parts, 2] `totals` [N] and `counts` [N] (1 each by default) of BREAKDOWN's parts."""
+    families = (
+        (1, np.zeros(len(predictions), np.int64)),
+        (len(TOKEN_CLASSES), predictions.token_class),
+        (predictions.seq_len, predictions.position),
+    )
+    return np.concatenate([grouped(n, index, totals, counts) for n, index in families])
+
+
+def grouped(
+    n: int, index: np.ndarray, totals: np.ndarray, counts: np.ndarray | None = None
+) -> np.ndarray:
+    """Return [n, 2] the sums of `totals` and `counts` (1 each by default) by `index` [N]."""
+    # bincount adds up in float64, which holds whole numbers of characters exactly.
+    total = np.bincount(index, totals, minlength=n)
+    return np.stack([total, np.bincount(index, counts, minlength=n)], axis=1)
+
+
+# The measures.
+
+
 @measure(
     "validation_accuracy",
     better="higher",
@@ -47,7 +99,6 @@ by_temperature = partial(
     unit="share",
     source="top-1 accuracy: hits over predictions",
     parts=BREAKDOWN,
-    drawings=(),
 )
 def validation_accuracy(predictions: Predictions) -> np.ndarray:
     """Return hits over tokens."""
@@ -63,7 +114,6 @@ def validation_accuracy(predictions: Predictions) -> np.ndarray:
     items=ItemSums("loss_sum_nats", "characters", 1 / math.log(2)),
     source="Shannon 1951; per character of the text, as Graves 2013",
     parts=BREAKDOWN,
-    drawings=(),
 )
 def bits_per_character(predictions: Predictions) -> np.ndarray:
     """Return the summed loss in bits over the characters that the predicted tokens stand for.
@@ -83,7 +133,6 @@ def bits_per_character(predictions: Predictions) -> np.ndarray:
     unit="",
     items=ItemSums("brier_sum", "predicted"),
     source="Brier 1950, Verification of forecasts expressed in terms of probability",
-    drawings=(),
 )
 def brier_score(predictions: Predictions) -> tuple[float, int]:
     """Return the mean of sum_k (p_k - y_k)^2: 0 is perfect, 2 certain and wrong."""
@@ -95,7 +144,6 @@ def brier_score(predictions: Predictions) -> tuple[float, int]:
     better="lower",
     unit="share",
     source="Guo et al. 2017 (arXiv 1706.04599), equation 3: 15 bins of equal width",
-    drawings=(),
     finish=lambda bins, seq_len: [Row.ratio("all", gap_sum(bins), int(bins[0].sum()))],
 )
 def calibration_error(predictions: Predictions) -> np.ndarray:
@@ -174,7 +222,6 @@ def _exp(x: float) -> float:
     source="Jelinek, Mercer, Bahl & Baker 1977",
     parts=BREAKDOWN,
     finish=_exponentials,
-    drawings=(),
 )
 def validation_perplexity(predictions: Predictions) -> np.ndarray:
     """exp(loss) of the same part; infinite beyond the range of a float. No ratio of sums."""
@@ -194,7 +241,6 @@ def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
     unit="share",
     source=RELIABILITY,
     parts=(confidence_bins,),
-    drawings=(),
 )
 def reliability_confidence(predictions: Predictions) -> np.ndarray:
     """Return the mean of the highest probabilities in the bin."""
