@@ -58,7 +58,6 @@ def test_positions_windows_classes_and_characters_by_hand(predicted):
     arrays = {"token_classes": np.array([0, 3, 4]), "characters": np.array([1, 2, 0])}
     seen = predicted(np.zeros((3, 3)), [0, 1, 2, 0, 1, 1, 0, 2], 3, **arrays)
     assert seen.position.tolist() == [0, 1, 2, 0, 1, 2, 0]
-    assert seen.window.tolist() == [0, 0, 0, 1, 1, 1, 2]
     assert seen.token_class.tolist() == [3, 4, 0, 3, 3, 0, 4]
     assert seen.characters.tolist() == [2, 0, 1, 2, 2, 1, 0]
 
@@ -125,47 +124,26 @@ def test_nan_is_never_a_hit(predicted):
     assert np.isnan(seen.loss_nats).all()
 
 
-def test_a_long_text_is_swept_in_part(predicted, monkeypatch):
-    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16)
+def test_some_tokens_of_a_long_text_are_swept_whatever_the_batches(predicted, monkeypatch):
     table, tokens = random_case(11, 16 * 90 + 5)
     whole = predicted(table, tokens, 16)
     assert whole.swept.all()
     monkeypatch.setattr(predictions, "SWEEP_TOKENS", 16 * 31)
     some = predicted(table, tokens, 16)
+    assert (some.swept == (np.arange(len(some)) % 3 == 0)).all()
     for column in ("loss_nats", "confidence", "brier"):
         np.testing.assert_allclose(getattr(some, column), getattr(whole, column), atol=2e-6)
     assert (some.correct == whole.correct).all()
-    assert (some.swept == (some.window % 3 == 0)).all()
     for column in ("losses_at", "confidences_at"):
         assert (getattr(some, column) == getattr(whole, column)[:, some.swept]).all()
-    (rows,) = (m for m in all_measures() if m.name == "temperature_loss")
-    at_one = rows_of(rows, some)[TEMPERATURES.index(1.0)]
+    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16 * 8)
+    again = predicted(table, tokens, 16)
+    for column in (*COLUMNS, "swept"):
+        assert getattr(again, column).tobytes() == getattr(some, column).tobytes()
+    (measure,) = (m for m in all_measures() if m.name == "temperature_loss")
+    at_one = rows_of(measure, some)[TEMPERATURES.index(1.0)]
     assert at_one.count == some.swept.sum()
     assert at_one.value == pytest.approx(some.loss_nats[some.swept].mean(dtype="float64"))
-
-
-@pytest.mark.parametrize("n", [1, 15, 16 * 90 + 5, 16 * 96, 16 * 89 + 15])
-@pytest.mark.parametrize("limit", [None, 16 * 11 * 20, 16 * 11 * 4])
-def test_an_accelerator_sweeps_the_same_tokens(bigram, monkeypatch, n, limit):
-    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16 * 8)
-    monkeypatch.setattr(predictions, "SWEEP_TOKENS", 16 * 31)
-    monkeypatch.setattr(predictions, "BATCH_LOGITS", limit or 2**28)
-    table, tokens = random_case(11, n + 1)
-    knows = {"token_classes": np.zeros(11), "characters": np.ones(11)}
-    (small,) = predict(bigram(table), tokens, 16, **knows)
-    run = predictions.windows_per_batch(16, 11, torch.device("cpu"))
-    stride = -(-n // (16 * 31))
-    whole = n // 16  # windows; what is left of the text has a number of its own
-    number = np.where(small.window < whole, small.window // run, -(-whole // run))
-    assert (small.swept == (number % stride == 0)).all()
-    batch = predictions.windows_per_batch(16, 11, torch.device("meta"))
-    assert batch == (2**15 // 16 if limit is None else limit // (16 * 11))
-
-    sizes = iter([batch, run])  # of the batches, then of a run of windows
-    monkeypatch.setattr(predictions, "windows_per_batch", lambda *_: next(sizes))
-    (large,) = predict(bigram(table), tokens, 16, **knows)
-    for column in (*COLUMNS, "swept"):
-        assert getattr(large, column).tobytes() == getattr(small, column).tobytes()
 
 
 def test_the_first_of_equally_probable_tokens_is_the_guess(predicted):
@@ -182,7 +160,7 @@ def test_chunks_are_the_text(bigram, monkeypatch):
     monkeypatch.setattr(predictions, "CHUNK_TOKENS", 100)
     chunks = list(predict(bigram(table), tokens, 16, **knows))
     assert [len(chunk) for chunk in chunks] == [128] * 5 + [21]
-    for column in (*COLUMNS, "position", "window"):
+    for column in (*COLUMNS, "position"):
         parts = np.concatenate([getattr(chunk, column) for chunk in chunks], axis=-1)
         assert parts.tobytes() == getattr(whole, column).tobytes()
 

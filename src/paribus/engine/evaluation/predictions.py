@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from paribus.engine.data import Tokens
 from paribus.errors import ParibusError
 
-Columns = dict[str, np.ndarray]  # of `Predictions`, by name
 Precision = Literal["float32", "bfloat16"]
 
 # Of a batch: what keeps activations near a core, or an accelerator busy. Larger activations are
@@ -34,11 +33,12 @@ BATCH_LOGITS = 2**28  # at most, unless one window has more: 1 GiB of float32
 # Logits worked on at once: what a core's cache holds, and what keeps an accelerator busy.
 CPU_LOGITS, ACCELERATOR_LOGITS = 2**17, 2**24
 CHUNK_TOKENS = 2**16  # after so many, measures add up what was predicted
-# At most so many tokens are predicted at all temperatures: a share of a percent is no news there.
+
+# Of more tokens, some at even distances are predicted at all temperatures: a share of a percent is
+# no news there.
 SWEEP_TOKENS = 2**14
 
 # A sum of weights at the inverse temperature k / 4 is a product of two of their powers 1, 2 and 4.
-POWERS = (1, 2, 4)
 PRODUCTS = {2: (0, 0), 3: (0, 1), 4: (1, 1), 5: (0, 2), 6: (1, 2), 8: (2, 2)}
 TEMPERATURES = tuple(4 / k for k in sorted(PRODUCTS, reverse=True))
 """0.5, 0.67, 0.8, 1, 1.33 and 2: evenly spaced inverses, but for one."""
@@ -62,8 +62,7 @@ class Predictions:
         token: [N] the id of the token.
         token_class: [N] int8, index into `engine.data.TOKEN_CLASSES` of the predicted token.
         characters: [N] uint16, how many characters it stands for.
-        swept: [N] bool, whether it was predicted at all temperatures: of a text of more than
-            SWEEP_TOKENS tokens, runs of windows at even distances are, on any device the same.
+        swept: [N] bool, whether it was predicted at all temperatures.
         losses_at, confidences_at: [K, swept tokens] float32, the loss and the confidence that every
             temperature T of `TEMPERATURES` would give, logits / T in place of logits.
     """
@@ -89,11 +88,6 @@ class Predictions:
         """[N] the place in the window, from 0: position p is predicted from p + 1 tokens."""
         return (self.start + np.arange(len(self))) % self.seq_len
 
-    @property
-    def window(self) -> np.ndarray:
-        """[N] the window that the token was predicted in, from 0."""
-        return (self.start + np.arange(len(self))) // self.seq_len
-
 
 def predict(
     model: nn.Module,
@@ -117,35 +111,27 @@ def predict(
             f"{len(tokens)} held-out tokens leave nothing to predict; give a text of at least 2",
             code="too_few",
         )
-    device, start = next(model.parameters()).device, 0
+    device, start, every = next(model.parameters()).device, 0, -(-(len(tokens) - 1) // SWEEP_TOKENS)
     windows = windows_per_batch(seq_len, len(token_classes), device)
     classes_V, characters_V = token_classes.astype(np.int8), characters.astype(np.uint16)
-    batches = _with_sweep(tokens, seq_len, windows, len(token_classes))
+    batches = text_batches(tokens, seq_len, windows)
     with evaluating(model):
         while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
+            parts, place = [], start
             with products_in(precision, device):
-                parts = [columns for batch in group for columns in _read(model, *batch)]
-            values_made = {
+                for inputs_WT, targets_WT in group:
+                    swept_N = np.arange(place, place + targets_WT.size) % every == 0
+                    parts.append(_scores(model, inputs_WT, targets_WT, swept_N))
+                    place += targets_WT.size
+            columns = {
                 name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]
             }
-            values_made["token_class"] = classes_V[values_made["token"]]
-            values_made["characters"] = characters_V[values_made["token"]]
-            for column in values_made.values():
+            columns["token_class"] = classes_V[columns["token"]]
+            columns["characters"] = characters_V[columns["token"]]
+            for column in columns.values():
                 column.setflags(write=False)  # measures share them: none may write to them
-            yield Predictions(seq_len, start, **values_made)
-            start += len(values_made["token"])
-
-
-def _read(
-    model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray, swept_W: np.ndarray
-) -> Iterator[Columns]:
-    """Yield the columns of each run of windows that are swept, or not."""
-    device = next(model.parameters()).device
-    logits_WTV = model(torch.from_numpy(inputs_WT).to(device))
-    edges = [0, *(np.flatnonzero(np.diff(swept_W)) + 1), len(swept_W)]
-    for start, end in pairwise(edges):
-        with torch.autocast(device.type, enabled=False):
-            yield _scores(logits_WTV[start:end], targets_WT[start:end], bool(swept_W[start]))
+            yield Predictions(seq_len, start, **columns)
+            start = place
 
 
 def kept_generators(device: torch.device) -> AbstractContextManager[None]:
@@ -168,23 +154,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
-
-
-def _with_sweep(
-    tokens: Tokens, seq_len: int, windows: int, vocab_size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield `text_batches`, and [W] which windows are swept: at even distances on any device.
-
-    Runs of them are, each of as many windows as a CPU reads at once.
-    """
-    run = windows_per_batch(seq_len, vocab_size, torch.device("cpu"))
-    every, begun = -(-(len(tokens) - 1) // SWEEP_TOKENS), 0
-    for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
-        n, T = inputs_WT.shape
-        if seq_len > T:  # what is left after the last whole window begins a run
-            begun = -(-begun // run) * run
-        yield inputs_WT, targets_WT, np.arange(begun, begun + n) // run % every == 0
-        begun += n
 
 
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:
@@ -226,66 +195,66 @@ def token_losses(model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray
     return losses_N.cpu().numpy()
 
 
-def _scores(logits_WTV: Tensor, targets_WT: np.ndarray, is_swept: bool) -> Columns:
+def _scores(
+    model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray, swept_N: np.ndarray
+) -> dict[str, np.ndarray]:
     """Return the columns of windows, on the host."""
-    logits_NV, ids = logits_WTV.flatten(0, 1), targets_WT.ravel()
-    targets_N = torch.from_numpy(ids).to(logits_NV.device)
-    size = CPU_LOGITS if logits_NV.device.type == "cpu" else ACCELERATOR_LOGITS
-    N, V = logits_NV.shape
-    rows = min(max(1, size // V), N)
-    space = logits_NV.new_empty((rows, len(POWERS), V) if is_swept else 0, dtype=torch.float32)
+    device = next(model.parameters()).device
+    logits_NV = model(torch.from_numpy(inputs_WT).to(device)).flatten(0, 1)
+    targets_N = torch.from_numpy(targets_WT).to(device).flatten()
+    size = CPU_LOGITS if device.type == "cpu" else ACCELERATOR_LOGITS
+    rows = max(1, size // logits_NV.shape[1])
+    blocks = [x_N.split(rows) for x_N in (logits_NV, targets_N, torch.from_numpy(swept_N))]
     parts = []
-    for logits, targets in zip(logits_NV.split(rows), targets_N.split(rows), strict=True):
-        logits = logits.float()
-        top = logits.amax(dim=-1)
-        target = logits.gather(-1, targets[:, None])[:, 0] - top
-        hits = target == 0
-        tied = hits.nonzero()[:, 0]  # with the highest: right where it is the first of these
-        hits[tied] = logits[tied].argmax(dim=-1) == targets[tied]
-        loss, *numbers = (
-            _swept(logits, top, target, space[: len(top)]) if is_swept else _plain(logits, target)
-        )
-        parts.append((loss, hits, *numbers))
-    names = ("loss_nats", "correct", "confidence", "brier", "losses_at", "confidences_at")
-    none = np.empty((len(TEMPERATURES), 0), np.float32)
-    columns = {"token": ids, "swept": np.full(N, is_swept)}
-    columns |= {"losses_at": none, "confidences_at": none}
+    with torch.autocast(device.type, enabled=False):
+        for logits, targets, swept in zip(*blocks, strict=True):
+            logits, chosen = logits.float(), swept.nonzero()[:, 0].to(device)
+            top = logits.amax(dim=-1)
+            target = logits.gather(-1, targets[:, None])[:, 0] - top
+            hits = target == 0
+            tied = hits.nonzero()[:, 0]  # with the highest: right where it is the first of these
+            hits[tied] = logits[tied].argmax(dim=-1) == targets[tied]
+            numbers = _plain(logits, target)
+            losses, confidences, brier = _swept(logits[chosen], top[chosen], target[chosen])
+            at_one = TEMPERATURES.index(1.0)
+            for column, of_chosen in zip(
+                numbers, (losses[at_one], confidences[at_one], brier), strict=True
+            ):
+                column[chosen] = of_chosen
+            parts.append((hits, *numbers, losses, confidences))
+    names = ("correct", "loss_nats", "confidence", "brier", "losses_at", "confidences_at")
     joined = (torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True))
-    return columns | dict(zip(names, joined, strict=False))
+    columns = dict(zip(names, joined, strict=True))
+    return columns | {"token": targets_WT.ravel(), "swept": swept_N}
 
 
-def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, ...]:
+def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return [N] losses, confidences, Brier scores; `target_N` is relative to the top logit."""
     p_NV = torch.softmax(logits_NV, dim=-1)
     confidence_N = p_NV.amax(dim=-1)
     squares_N = p_NV.square_().sum(dim=-1)
-    return -confidence_N.log() - target_N, confidence_N, _brier(squares_N, confidence_N, target_N)
+    loss_N = -confidence_N.log() - target_N
+    return loss_N, confidence_N, _brier(squares_N, confidence_N, target_N)
 
 
-def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor, space: Tensor) -> tuple[Tensor, ...]:
-    """Return the same, then [K, N] losses and confidences by temperature.
+def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return [K, N] losses and confidences by temperature, and [N] Brier scores.
 
     One exponential per logit, w = exp((logit - highest) / 4), and its powers 2 and 4. The sum of
     weights at the inverse temperature k / 4 is the inner product of two powers that multiply to
-    w^k: one small matrix product per token gives them all. `space` is [N, 3, V], written over.
+    w^k: one small matrix product per token gives them all.
     """
-    shifted_NV = torch.sub(logits_NV, top_N[:, None]).clamp_(min=LOWEST_LOGIT)
-    torch.mul(shifted_NV, 0.25, out=space[:, 0])
-    space[:, 0].exp_()
-    for k in range(1, len(POWERS)):
-        torch.mul(space[:, k - 1], space[:, k - 1], out=space[:, k])
-    sums = torch.bmm(space, space.transpose(1, 2))  # [N, 3, 3]
-    losses, confidences = [], []
-    for k in sorted(PRODUCTS, reverse=True):
-        sum_N = sums[:, *PRODUCTS[k]]
-        losses.append(sum_N.log() - target_N * (k / 4))
-        # The most probable token has weight 1, so that the sum is the inverse of its probability.
-        confidences.append(1 / sum_N)
-    at_one = TEMPERATURES.index(1.0)
-    loss_N, confidence_N = losses[at_one], confidences[at_one]
-    squares_N = sums[:, *PRODUCTS[8]] * confidence_N.square()
-    brier_N = _brier(squares_N, confidence_N, target_N)
-    return loss_N, confidence_N, brier_N, *map(torch.stack, (losses, confidences))
+    w_NV = torch.sub(logits_NV, top_N[:, None]).clamp_(min=LOWEST_LOGIT).mul_(0.25).exp_()
+    square_NV = w_NV * w_NV
+    powers = torch.stack([w_NV, square_NV, square_NV * square_NV], dim=1)
+    products = torch.bmm(powers, powers.transpose(1, 2))  # [N, 3, 3]
+    sums = {k: products[:, *place] for k, place in PRODUCTS.items()}
+    inverses = sorted(PRODUCTS, reverse=True)
+    losses = torch.stack([sums[k].log() - target_N * (k / 4) for k in inverses])
+    # The most probable token has weight 1, so that the sum is the inverse of its probability.
+    confidences = torch.stack([1 / sums[k] for k in inverses])
+    confidence_N = confidences[TEMPERATURES.index(1.0)]
+    return losses, confidences, _brier(sums[8] * confidence_N.square(), confidence_N, target_N)
 
 
 def _brier(squares_N: Tensor, confidence_N: Tensor, target_N: Tensor) -> Tensor:
