@@ -66,18 +66,18 @@ def test_json_lines_are_documents(suffix, tmp_path):
     assert read(tmp_path, corpus="jsonl", path=".", column="body") == [*DOCUMENTS, "x"]
 
 
-KINDS = [*(pa.string(), pa.large_string(), pa.string_view()), pa.dictionary(pa.int8(), pa.string())]
-
-
-@pytest.mark.parametrize("codec", ["none", "gzip", "zstd", "snappy"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("codec", "kind"),
+    [
+        ("none", pa.string()),
+        ("gzip", pa.large_string()),
+        ("zstd", pa.dictionary(pa.int8(), pa.string())),
+    ],
+)
 def test_a_column_of_parquet(codec, kind, tmp_path):
     table = pa.table({"n": [1, 2, 3], "text": pa.array(DOCUMENTS, kind)})
-    try:
-        pq.write_table(table, tmp_path / "a.parquet", compression=codec)
-    except pa.ArrowNotImplementedError:
-        pytest.skip(f"this pyarrow writes no {kind}")
-    pq.write_table(table, tmp_path / "b.parquet", compression=codec)
+    for name in ("a", "b"):
+        pq.write_table(table, tmp_path / f"{name}.parquet", compression=codec)
     assert read(tmp_path, corpus="parquet", path=".") == DOCUMENTS * 2
     pieces = list(read_pieces(Data(corpus="parquet", path="a.parquet"), tmp_path))
     assert [(piece.document, piece.is_last) for piece in pieces] == [(i, True) for i in range(3)]
@@ -94,31 +94,22 @@ def test_a_column_of_parquet_is_the_one_of_that_name(tmp_path):
 def write_bad(folder: Path) -> None:
     for i in range(2):
         (folder / f"{i}.txt").write_text("good text\n" * 9)
-    (folder / "2.txt").write_bytes("é".encode() * 3_000_000 + b"ab\xffcd")
+    (folder / "2.txt").write_bytes("é".encode() * 30_000 + b"ab\xffcd")
     lines = [json_lines([f"line {i}"]).decode() for i in range(5)]
     (folder / "column.jsonl").write_text("".join([*lines, '{"txt": "x"}\n']))
-    (folder / "list.jsonl").write_text("".join([*lines, "[1]\n"]))
     (folder / "number.jsonl").write_text("".join([*lines, '{"text": 3}\n']))
-    (folder / "null.jsonl").write_text("".join([*lines, '{"text": null}\n']))
-    (folder / "half.jsonl").write_text("".join([*lines, '{"text": "x\n']))
     (folder / "latin.jsonl").write_bytes("".join(lines).encode() + b'{"text": "\xe9"}\n')
     (folder / "nested.jsonl").write_text("[" * 100_000 + "\n")
     pq.write_table(pa.table({"text": DOCUMENTS}), folder / "a.parquet")
-    pq.write_table(pa.table({"text": [*DOCUMENTS, None]}), folder / "null.parquet")
     (folder / "cut.parquet").write_bytes((folder / "a.parquet").read_bytes()[:-20])
     twice = pa.Table.from_arrays([pa.array(DOCUMENTS)] * 2, names=["text", "text"])
     pq.write_table(twice, folder / "twice.parquet")
     content = (folder / "a.parquet").read_bytes()
-    (folder / "packed.parquet.gz").write_bytes(gzip.compress(content))
     (folder / "bits.parquet").write_bytes(content[:8] + b"\xff" * 30 + content[38:])
     whole = gzip.compress(b"text " * 1000)
     (folder / "cut.gz").write_bytes(whole[: len(whole) // 2])
-    for suffix in COMPRESS:
-        (folder / f"no{suffix or '.txt'}").write_bytes(b"no such thing, but text")
-    write_odd(folder)
-
-
-def write_odd(folder: Path) -> None:
+    for suffix in (".gz", ".zst"):
+        (folder / f"no{suffix}").write_bytes(b"no such thing, but text")
     (folder / "empty").mkdir()
 
 
@@ -138,11 +129,7 @@ def write_odd(folder: Path) -> None:
         ("parquet", "0.txt", r"0\.txt"),
         ("parquet", "cut.parquet", r"cut\.parquet"),
         ("parquet", "twice.parquet", "'text'"),
-        (
-            "parquet",
-            "bits.parquet",
-            r"bits\.parquet",
-        ),
+        ("parquet", "bits.parquet", r"bits\.parquet"),
     ],
 )
 def test_bad_files_are_one_line(corpus, path, message, tmp_path):

@@ -64,22 +64,14 @@ def test_shakespeare_is_checked(monkeypatch, tmp_path):
         load_dataset(Data(corpus="shakespeare"), HERE)
 
 
-def test_no_network_leaves_nothing(monkeypatch, tmp_path):
-    monkeypatch.delenv("PARIBUS_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(
-        published, "SHAKESPEARE_URL", "http://127.0.0.1:9/none"
-    )  # nothing listens there
-    with refused("value", match="PARIBUS_DATA=<folder>"):
-        load_dataset(Data(corpus="shakespeare"), HERE)
-    assert not list(tmp_path.rglob("*.txt*"))
-
-
 def test_a_download_is_cached_and_checked(monkeypatch, tmp_path):
     source = tmp_path / "source.txt"
     source.write_text("To be, or not to be")
     monkeypatch.delenv("PARIBUS_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(published, "SHAKESPEARE_URL", "http://127.0.0.1:9/none")  # nobody listens
+    with refused("value", match="PARIBUS_DATA=<folder>"):
+        published.shakespeare.read(Data(), HERE)
     monkeypatch.setattr(published, "SHAKESPEARE_URL", source.as_uri())
     with refused("value", match="SHA-256"):
         published.shakespeare.read(Data(), HERE)
@@ -148,14 +140,6 @@ def test_batches_reach_every_window_evenly():
     assert chi_square < 37.7  # the 0.1% point of 15 degrees of freedom
 
 
-def test_the_split_is_contiguous(small_study):
-    study = small_study()
-    data = load_dataset(study.data, study.folder)
-    text = (study.folder / "text.txt").read_text()
-    assert data.tokenizer.decode(np.concatenate([data.train, data.validation])) == text
-    assert len(data.train) == int(len(text) * 0.9)
-
-
 # Token classes: characters of any script, and BPE tokens by their decoded text.
 
 
@@ -163,21 +147,13 @@ def test_the_split_is_contiguous(small_study):
     ("text", "expected"),
     [
         ("a", "alphabetic"),
-        ("ß", "alphabetic"),
         ("語", "alphabetic"),
         ("7", "numeric"),
-        ("½", "numeric"),
         (".", "punctuation"),
-        ("€", "punctuation"),
-        ("_", "punctuation"),
         ("\n", "whitespace"),
-        ("\u00a0", "whitespace"),
         (" the", "alphabetic"),
-        (" 42", "numeric"),
         ("4th", "alphabetic"),
         (" ,", "punctuation"),
-        ("\n\n  ", "whitespace"),
-        ("", "punctuation"),
         ("\ufffd", "punctuation"),
     ],
 )

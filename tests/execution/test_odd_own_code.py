@@ -77,11 +77,6 @@ OPTIMIZERS = {
     ),
     "a name that ships": ('"adamw"', "plain(update)", "is named 'adamw', as one that ships"),
     "weights for a slot": ('"mine", slots=("weights",)', "", r"slots = \('weights',\)"),
-    "vectors as matrices": (
-        '"mine", matrices=True, takes=lambda shape, use: not use.table',
-        "plain(update)",
-        r"'mine' .* takes '[\w.]+', of shape \(\d+,\)",
-    ),
     "corrections of nothing": (
         '"mine", slots=("m",), corrections=lambda options, t: {"n": 1.0}',
         "plain(update)",

@@ -77,7 +77,7 @@ def test_no_step_waits(stack_of, monkeypatch):
     monkeypatch.setattr(stack._feed, "_to_device", on_meta)
     with NoCopiesFromTheHost():
         stack.step()
-        stack.go_to(24)
+        stack.t = 24
         for _ in range(3):
             stack.step()
         for copies in (lambda x: x.new_tensor([1.0]), lambda x: torch.ones(2).to(x.device)):
@@ -152,7 +152,7 @@ def test_replayed_steps_are_steps(more, stack_of):
     graphed._graphs = Graphs(replaying(log))
     for t in (0, 1, 2, 24, 25, 26, 27):
         for stack in (plain, graphed):
-            stack.go_to(t)
+            stack.t = t
             stack.step()
     assert state(graphed) == state(plain)
     # Two kinds of steps: with the attention's queries and keys (every 25) and without. The first

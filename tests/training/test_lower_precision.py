@@ -95,7 +95,7 @@ def test_skips_keep_bits(setting_of, small_dataset, more):
     stack.restore([overflows, before[1]])
     stack.step()
     after = [stack.state(r) for r in (0, 1)]
-    for name in stack.replicas.shapes:
+    for name in stack.replicas.arrays(0):
         same = [
             a.arrays[name].tobytes() == b.arrays[name].tobytes()
             for a, b in zip(before, after, strict=True)

@@ -107,7 +107,7 @@ def training_turn(
     stack = Trainer(
         setting, study.seeds[:1], dataset, folder=study.folder, device=device, graphs=graphs
     )
-    stack.go_to(setting.iterations - 1)  # the batch is at its largest
+    stack.t = setting.iterations - 1  # the batch is at its largest
     stack.step()
     if device.type == "cuda":
         n_held = torch.cuda.max_memory_allocated(device) - before
@@ -122,7 +122,7 @@ def training_turn(
         windows = 0
         for part in range(PARTS):  # in the middle of each, so that all batch sizes count
             t = int((part + 0.5) / PARTS * setting.iterations)
-            stack.go_to(t)
+            stack.t = t
             windows += setting.windows_in(t)
             stack.step()
         return windows * setting.data.seq_len

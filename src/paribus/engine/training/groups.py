@@ -2,7 +2,7 @@
 
 A study names one optimizer. `training.optimizer.groups` may give parameters matching a pattern
 another optimizer, learning rate or weight decay. An optimizer that does not take a parameter, such
-as Muon for a bias, leaves it to its `rest`.
+as Muon for a bias, leaves it to AdamW.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from paribus.errors import ParibusError
 from paribus.study.choices import read_options
 
 KEY = "training.optimizer"
+REST = "adamw"  # trains what other optimizers do not take
 MAIN = -1  # the number of the parameters that no group matches
 
 
@@ -78,10 +79,10 @@ def parameter_groups(
         optimizer = named[number]
         is_left = not optimizer.takes(shape, uses[name])
         is_stated = number != MAIN and spec.groups[number].optimizer is not None
-        if (is_left and is_stated) or (optimizer.matrices and not is_left and len(shape) != 2):
+        if is_left and is_stated:
             raise ParibusError(
-                f"{KEY}: '{optimizer.name}' does not train '{name}', of shape {shape}; add a group "
-                f"for it before others, or let its takes(shape, use) leave it to {optimizer.rest}",
+                f"{KEY}.groups: '{optimizer.name}' does not train '{name}', of shape {shape}, "
+                f"which '{spec.groups[number].match}' matches; add a group for it before this one",
                 code="conflict",
             )
         members.setdefault((number, is_left), []).append(name)
@@ -96,7 +97,7 @@ def parameter_groups(
     groups = []
     # In the order of the study; what an optimizer takes comes before what it leaves to another.
     for (number, is_left), names in sorted(members.items()):
-        optimizer = _rest(named[number]) if is_left else named[number]
+        optimizer = find_optimizer(REST, KEY, None) if is_left else named[number]
         decayed = [name for name in names if is_decayed(uses[name], spec.decay)]
         rates = [_factor_and_decay(each.training.optimizer, number) for each in settings]
         has_schedule = number != MAIN and spec.groups[number].schedule is not None
@@ -130,9 +131,10 @@ def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
 
     Raises ParibusError for an unknown optimizer.
     """
-    named = list(_named_optimizers(training.optimizer, folder).values())
-    rests = [_rest(optimizer) for optimizer in named if optimizer.takes is not takes_all]
-    return tuple(dict.fromkeys(slot for optimizer in named + rests for slot in optimizer.slots))
+    optimizers = list(_named_optimizers(training.optimizer, folder).values())
+    if any(optimizer.takes is not takes_all for optimizer in optimizers):
+        optimizers.append(find_optimizer(REST, KEY, None))
+    return tuple(dict.fromkeys(slot for optimizer in optimizers for slot in optimizer.slots))
 
 
 def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Optimizer]:
@@ -144,18 +146,6 @@ def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Opt
     for number, optimizer in named.items():
         _options(spec, named, number, optimizer)
     return named
-
-
-def _rest(optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer of the parameters that `optimizer` does not take."""
-    rest = find_optimizer(optimizer.rest, f"rest of '{optimizer.name}'", None)
-    if rest.takes is not takes_all:
-        raise ParibusError(
-            f"optimizer '{optimizer.name}' leaves parameters to '{rest.name}', which does not take "
-            "all parameters either; set its rest to one that does, such as 'adamw'",
-            code="own_code",
-        )
-    return rest
 
 
 def _options(

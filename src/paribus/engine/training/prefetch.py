@@ -58,11 +58,7 @@ class Feed:
         self._setting, self._seeds, self._dataset = settings[0], seeds, dataset
         self._dropouts, self._device = dropouts, device
         self._schedules = Schedules(settings, folder)
-        self.restart([FIRST_DIGEST] * len(seeds))
-
-    def restart(self, digests: Sequence[str]) -> None:
-        """Continue with the running digests of the batches so far."""
-        self.digests = list(digests)
+        self.digests = [FIRST_DIGEST] * len(seeds)
 
     def at(self, t: int) -> Inputs:
         """Return the inputs of step t; steps must be requested in order."""

@@ -69,7 +69,6 @@ class Replicas:
     Attributes:
         model: The module; its weights are meaningless for R > 1.
         initial_records: Each replica's record of its initial parameters.
-        shapes: Shapes of `arrays`, by name.
         slots: {optimizer slot: {parameter name: [R, ...]}}.
         loss: The training loss.
         auxiliaries: Names of the auxiliary losses of the model's parts.
@@ -137,11 +136,6 @@ class Replicas:
         self._rows = {WEIGHTS: self.weights, **self.slots}
         if self._averaging:
             self._rows |= self._averaging.kept
-        self.shapes = {
-            f"{kind}/{name}": tuple(values.shape[1:])
-            for kind, rows in self._rows.items()
-            for name, values in rows.items()
-        }
 
     def _require_compatible(self, devices: int, checkpointing: bool) -> None:
         """Raise ParibusError for settings that the parts of the model do not allow."""
@@ -345,10 +339,11 @@ class Replicas:
 
     @torch.no_grad()
     def load(self, replica: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set some or all of a replica's `arrays`."""
+        """Set those of a replica's `arrays` that are among these."""
         for name, values in arrays.items():
             kind, _, parameter = name.partition("/")
-            self._rows[kind][parameter][replica].copy_(torch.from_numpy(values))
+            if kind in self._rows:
+                self._rows[kind][parameter][replica].copy_(torch.from_numpy(values))
 
 
 def recompute_blocks(model: nn.Module) -> None:

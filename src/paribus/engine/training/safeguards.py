@@ -69,12 +69,7 @@ class LossScaling:
     Attributes:
         scales: [R] float32.
         skipped: [R] int64, number of skipped steps.
-        shapes: Shapes of `arrays`, by name.
     """
-
-    shapes: Mapping[str, tuple[int, ...]] = {
-        f"{SCALE}/{name}": () for name in ("scale", "finite_steps", "skipped_steps")
-    }
 
     def __init__(self, spec: LossScale, n_replicas: int, device: torch.device) -> None:
         self._interval = spec.growth_interval
@@ -115,4 +110,8 @@ class LossScaling:
 
     @property
     def _tensors(self) -> dict[str, Tensor]:
-        return dict(zip(self.shapes, (self.scales, self._finite, self.skipped), strict=True))
+        return {
+            f"{SCALE}/scale": self.scales,
+            f"{SCALE}/finite_steps": self._finite,
+            f"{SCALE}/skipped_steps": self.skipped,
+        }

@@ -74,12 +74,12 @@ class StackedOptimizer:
         optimizer, weights = group.optimizer, self._weights
 
         def key(name: str) -> tuple[bool, object]:
-            shape = weights[name].shape if optimizer.sees_shapes else None
+            shape = weights[name].shape if optimizer.whole_parameters else None
             return optimizer.decay == "own" and name in group.decayed, shape
 
         def view(rows: Rows, names: tuple[str, ...]) -> Tensor:
             flat = rows.flat[:, rows.place(names)]
-            if not optimizer.sees_shapes:
+            if not optimizer.whole_parameters:
                 return flat
             return flat.view(-1, len(names), *rows[names[0]].shape[1:])
 
@@ -116,7 +116,7 @@ class StackedOptimizer:
                     grads_RN[:, place].addcmul_(decayed, decays_R1)
                 else:
                     decayed.mul_(1 - own_rates_R1 * decays_R1)
-            momentum = getattr(group.options, optimizer.momentum, 0.0)
+            momentum = getattr(group.options, "momentum", 0.0)
             if MOMENTUM in scheduled:
                 momentum = scheduled[MOMENTUM] * momentum
             for run in runs:

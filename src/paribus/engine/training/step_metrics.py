@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paribus.drawing import Drawing
-from paribus.engine.setting import OF_FLOAT16
+from paribus.engine.setting import OF_FLOAT16, Ramp, Training
+from paribus.engine.training.schedules import scheduled_columns
 from paribus.metric import Metric
 
 METRICS = (
@@ -47,20 +48,15 @@ def auxiliary_drawing(name: str) -> Drawing:
 
 
 def step_columns(
-    learns_cross_entropy: bool,
-    *,
-    scales_loss: bool,
-    scheduled: Iterable[str],
-    auxiliaries: Iterable[str] = (),
-    grows: bool = False,
+    training: Training, auxiliaries: Iterable[str], *, is_plain: bool
 ) -> dict[str, str]:
     """Return {column: unit} of every step's measurements, in order; probes add theirs."""
-    columns = dict(COLUMNS)
-    if not learns_cross_entropy:
+    columns, names = dict(COLUMNS), tuple(auxiliaries)
+    if names or not is_plain:
         columns[OBJECTIVE.name] = OBJECTIVE.unit
-    if scales_loss:
+    if training.precision == "float16":
         columns |= {metric.name: metric.unit or "1" for metric in LOSS_SCALING}
-    columns |= dict.fromkeys(scheduled, "1")
-    if grows:
+    columns |= dict.fromkeys(scheduled_columns(training), "1")
+    if isinstance(training.batch_size, Ramp):
         columns[BATCH_SIZE] = "windows"
-    return columns | {f"{AUXILIARY}{name}": "nats" for name in auxiliaries}
+    return columns | {f"{AUXILIARY}{name}": "nats" for name in names}

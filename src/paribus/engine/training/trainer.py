@@ -27,7 +27,7 @@ from torch import Tensor
 
 from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
-from paribus.engine.setting import Ramp, Setting
+from paribus.engine.setting import Setting
 from paribus.engine.training.graphs import Graphs, cuda_recorder
 from paribus.engine.training.prefetch import Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
@@ -81,8 +81,7 @@ class Trainer:
         self.settings = _one_per_seed(setting, self.seeds)
         self.setting = self.settings[0]
         self.device = torch.device(device)
-        self.ranks, self.devices = ranks, devices
-        self.t = 0
+        self.ranks, self.t = ranks, 0
         R, training = len(self.seeds), self.setting.training
         self.replicas = Replicas(
             self.settings,
@@ -102,21 +101,12 @@ class Trainer:
         if training.precision == "float16":
             self._scaling = LossScaling(training.loss_scale, R, self.device)
         self.columns = step_columns(
-            self.replicas.loss.is_plain and not self.replicas.auxiliaries,
-            scales_loss=self._scaling is not None,
-            scheduled=scheduled_columns(training),
-            auxiliaries=self.replicas.auxiliaries,
-            grows=isinstance(training.batch_size, Ramp),
+            training, self.replicas.auxiliaries, is_plain=self.replicas.loss.is_plain
         )
         self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
         self._feed = Feed(
-            self.settings,
-            self.seeds,
-            dataset,
-            self.replicas.dropouts,
-            self.device,
-            folder,
+            self.settings, self.seeds, dataset, self.replicas.dropouts, self.device, folder
         )
         records = self.device.type == "cuda" and graphs and ranks is None
         self._graphs = Graphs(cuda_recorder() if records else None)
@@ -217,16 +207,12 @@ class Trainer:
         """Resume from states of one step, one per seed in the order of the seeds."""
         self.t = states[0].t
         for r, state in enumerate(states):
-            self.replicas.load(r, {name: state.arrays[name] for name in self.replicas.shapes})
+            self.replicas.load(r, state.arrays)
             self._divergence.restore(r, state.diverged_at)
             if self._scaling:
                 self._scaling.load(r, state.arrays)
-        self._feed.restart([state.batch_digest for state in states])
+        self._feed.digests = [state.batch_digest for state in states]
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
-
-    def go_to(self, t: int) -> None:
-        """Continue at step t with the present weights, to time or measure its steps."""
-        self.t = t
 
 
 def _one_per_seed(

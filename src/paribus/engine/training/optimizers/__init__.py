@@ -33,7 +33,7 @@ class Update:
     Do not read values on the host (`.item()`, `if tensor`): on a GPU, steps are recorded.
 
     Attributes:
-        weights: [R, N]; or [R, K, *shape] for an optimizer of whole parameters or of matrices.
+        weights: [R, N]; or [R, K, *shape] for an optimizer of whole parameters.
             Already decayed, unless `decay` is "own".
         gradients: Same shape, clipped; zero for a replica that does not move because it diverged,
             or because its step overflowed in float16.
@@ -44,8 +44,8 @@ class Update:
         t: The step from 0, int64 []. In float16, where steps may be skipped, the number of steps
             that each replica has made, in the shape of `rates`.
         options: Options of the optimizer.
-        momentum: The option named by `momentum`, or a tensor in the shape of `rates` if it is
-            scheduled; 0 without such an option.
+        momentum: The option of that name, times `training.schedules.momentum`: a number, or a
+            tensor in the shape of `rates`; 0 without such an option.
         decay: Weight decay in the shape of `rates` if `decay` is "own"; else 0, as for parameters
             that do not decay.
     """
@@ -107,10 +107,7 @@ class Optimizer(Decorated):
             Hutter 2019); "coupled" adds decay x weights to the gradient (L2 regularization); "own"
             passes `Update.decay` to the step.
         whole_parameters: Receive parameters as [R, K, *shape], K of one shape, instead of rows.
-        matrices: Receive only matrices, [R, K, n, m].
-        takes: (shape, use) -> whether it trains a parameter.
-        rest: The optimizer of the parameters that it does not take.
-        momentum: The option that `training.schedules.momentum` multiplies; "" for none.
+        takes: (shape, use) -> whether it trains a parameter; AdamW trains the others.
         corrections: (options, t) -> {slot: its divisor at step t}, for probes.
         evaluated: (weights, slots, options) -> the weights to evaluate, keep and export, if they
             are not the trained ones.
@@ -122,10 +119,7 @@ class Optimizer(Decorated):
     study_keys: tuple[str, ...] = ()
     decay: Literal["decoupled", "coupled", "own"] = "decoupled"
     whole_parameters: bool = False
-    matrices: bool = False
     takes: Takes = takes_all
-    rest: str = "adamw"
-    momentum: str = ""
     corrections: Corrections = no_corrections
     evaluated: Evaluated | None = None
     afterwards: Afterwards | None = None
@@ -137,15 +131,6 @@ class Optimizer(Decorated):
                 f"optimizer '{self.name}': slots = {self.slots!r} must be a tuple of names such as "
                 f"('momentum_buffer',), or a mapping to shapes; {', '.join(RESERVED)} are reserved"
             )
-        if self.momentum and self.momentum not in self.options.model_fields:
-            raise ValueError(
-                f"optimizer '{self.name}': momentum = '{self.momentum}' is not one of its options"
-            )
-
-    @property
-    def sees_shapes(self) -> bool:
-        """True if it receives parameters in their shape."""
-        return self.whole_parameters or self.matrices
 
     def slot_shape(self, slot: str, shape: Shape, options: Any) -> Shape | None:
         """Return the shape of a parameter's slot; None if it has none."""

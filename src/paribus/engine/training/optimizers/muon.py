@@ -47,10 +47,8 @@ def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
     "muon",
     slots=("momentum_buffer",),
     options=MuonOptions,
-    matrices=True,
+    whole_parameters=True,
     takes=is_hidden_matrix,
-    rest="adamw",
-    momentum="momentum",
     source="Jordan et al. 2024",
 )
 def muon(update: Update) -> None:

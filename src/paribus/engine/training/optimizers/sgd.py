@@ -29,7 +29,6 @@ class SGDOptions(Options):
     slots=("momentum_buffer",),
     options=SGDOptions,
     decay="coupled",
-    momentum="momentum",
     source="Sutskever et al. 2013",
 )
 def sgd(update: Update) -> None:

@@ -86,7 +86,7 @@ def keep_basis(slots: Slots, options: Any, t: int) -> None:
         "right_basis": _right,
     },
     options=SOAPOptions,
-    matrices=True,
+    whole_parameters=True,
     takes=is_matrix,
     afterwards=keep_basis,
     source="Vyas et al. 2024",
