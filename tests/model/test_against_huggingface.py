@@ -15,12 +15,10 @@ from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Data, Model, Setting, Training
 
 # n_layer, n_head, d_model, seq_len, vocab_size
-GPT2 = [(1, 1, 8, 5, 11), (2, 4, 32, 16, 65), (3, 2, 24, 33, 104), (8, 8, 128, 128, 65)]
+GPT2 = [(1, 1, 8, 5, 11), (3, 2, 24, 33, 104)]
 # n_layer, n_head, d_model, seq_len, vocab_size, n_kv_head, matched, theta
 LLAMA = [
-    (1, 2, 8, 5, 11, 1, True, 10_000.0),
     (2, 4, 32, 16, 65, 2, False, 10_000.0),
-    (3, 3, 24, 33, 104, 3, True, 500.0),
     (2, 8, 128, 128, 65, 2, True, 500_000.0),
 ]
 # Ids of their own vocabularies do not exist in these small ones; a padding id has no gradient.
@@ -92,7 +90,7 @@ def test_logits_and_gradients_equal_those_of_hugging_face(shape):
 
 
 def test_bfloat16_stays_as_close_to_float32_as_gpt2_under_autocast():
-    shape = GPT2[1]
+    shape = (2, 4, 32, 16, 65)
     ours, theirs, _ = twins(shape)
     tokens, targets = tokens_and_targets(shape)
 

@@ -24,7 +24,6 @@ class Part(nn.Identity):
     def __init__(self, model):
         super().__init__()
 
-
 class Wide(Part):
     def forward(self, x, *more):
         return x.repeat(1, 1, 2)
@@ -54,6 +53,12 @@ class Peeks(Attention):
     def _mixed(self, q, k, v, start):
         return F.scaled_dot_product_attention(q, k, v, is_causal=start == 0)
 
+class Misspelt(Breaks):
+    residual_projections = ("down",)
+
+class NotATuple(Breaks):
+    undecayed = "inner"
+
 class Frozen(Breaks):
     def __init__(self, model):
         super().__init__(model)
@@ -67,7 +72,14 @@ class Unsure(Part):
     def init_parameter(self, name, shape, rng):
         return rng.standard_normal(shape) * float("nan")
 
+class WrongShape(Unsure):
+    def init_parameter(self, name, shape, rng):
+        return [1.0, 2.0]
 
+class Random(Part):
+    def __init__(self, model):
+        super().__init__(model)
+        self.places = nn.Parameter(torch.randn(3))
 '''
 
 
@@ -75,11 +87,9 @@ class Unsure(Part):
 def study_of(small_study: Maker, tmp_path: Path) -> Maker:
     (tmp_path / "ideas.py").write_text(PARTS)
 
-    def make(site: str, name: str, **more: object) -> Study:
+    def make(site: str, name: str) -> Study:
         own = {f"model.modules.{site}": f"ideas.py:{name}"}
-        return small_study(
-            own | {k.replace("__", "."): v for k, v in more.items()}, arms={"a": {}}, baseline="a"
-        )
+        return small_study(own, arms={"a": {}}, baseline="a")
 
     return make
 
@@ -93,6 +103,10 @@ def study_of(small_study: Maker, tmp_path: Path) -> Maker:
         ("embedding", "NoTokens", "`tokens`"),
         ("positions", "TurnsAhead", "= 'ideas.py:TurnsAhead'"),
         ("attention", "Peeks", "'ideas.py:Peeks'"),
+        ("mlp", "Misspelt", "names 'down'"),
+        ("mlp", "NotATuple", "a tuple"),
+        ("final_norm", "WrongShape", r"shape \(3,\) for 'final_norm.places'"),
+        ("mlp", "Random", "places'"),
         ("mlp", "Frozen", "'blocks.0.mlp.inner.weight'"),
         ("mlp", "Unsure", "init_parameter .*finite .*'blocks.0.mlp.places'"),
     ],

@@ -12,7 +12,7 @@ def masked(p: float, key: int, n: int = 200_000) -> torch.Tensor:
     return layer(torch.ones(n))
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("p", [0.1, 0.9])
 def test_the_share_dropped_and_the_scale_of_the_rest(p):
     out = masked(p, key=1234567)
     dropped = (out == 0).double().mean().item()

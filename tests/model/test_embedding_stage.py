@@ -73,10 +73,10 @@ def test_tokens_alone_are_normalised_before_positions_are_added(norm):
     np.testing.assert_allclose(found, FORMULAS[norm](tokens) + positions, rtol=2e-5, atol=2e-6)
 
 
-def test_a_fixed_scale_matches_layernorm_s_norm_at_initialisation():
-    scaled = np.linalg.norm(stage("fixed_scale")[0], axis=-1).mean()
+@pytest.mark.parametrize(
+    ("norm_at", "init"),
+    [("sum", {}), ("sum", {"token_std": 1.0, "position_std": 0.0}), ("tokens", {})],
+)
+def test_a_fixed_scale_matches_layernorm_s_norm_at_initialisation(norm_at, init):
+    scaled = np.linalg.norm(stage("fixed_scale", norm_at, **init)[0], axis=-1).mean()
     assert scaled == pytest.approx(math.sqrt(D), rel=0.03)
-    unit = np.linalg.norm(stage("fixed_scale", token_std=1.0, position_std=0.0)[0], axis=-1).mean()
-    assert unit == pytest.approx(math.sqrt(D), rel=0.03)
-    tokens = np.linalg.norm(stage("fixed_scale", "tokens")[0], axis=-1).mean()
-    assert tokens == pytest.approx(math.sqrt(D), rel=0.03)

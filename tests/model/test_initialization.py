@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.engine.model import build_model, initial_parameters, require_initializers
+from paribus.engine.model import build_model, initial_parameters
 from paribus.engine.model.initialization import InitialParameter
 from paribus.study import Study, load_study, own_digests
 
 from ..conftest import Maker
-from ..tools import refused
 
 
 def drawn(study: Study, arm: str, seed: int) -> dict[str, InitialParameter]:
@@ -66,9 +65,6 @@ class ScaledNorm(nn.Module):
     def forward(self, x):
         return x * self.weight * self.temperature
 
-class WrongShape(ScaledNorm):
-    def init_parameter(self, name, shape, rng):
-        return [1.0, 2.0]
 '''
 
 
@@ -91,23 +87,3 @@ def test_an_own_module_initialises_what_it_names(small_study, tmp_path):
     assert base[name].value.tobytes() == initial[name].value.tobytes()
     digests = own_digests(study.setting("own"), study.folder)
     assert digests.keys() == {"block_norm"}
-
-
-def test_random_parameters_need_an_initializer(small_study, tmp_path):
-    code = OWN.replace("torch.full((), 0.5)", "torch.randn(())")
-    (tmp_path / "random.py").write_text(code)
-    changed = {"model.modules.block_norm": "random.py:ScaledNorm"}
-    study = small_study(arms={"baseline": {}, "own": {"set": changed}})
-    setting = study.setting("own")
-    models = [build_model(setting, 50, study.folder, constructor_seed=s) for s in (0, 1)]
-    with refused("own_code", match="temperature'"):
-        require_initializers(models[0], models[1], setting)
-    quiet = own(small_study, tmp_path, block_norm="ideas.py:ScaledNorm").setting("own")
-    models = [build_model(quiet, 50, study.folder, constructor_seed=s) for s in (0, 1)]
-    require_initializers(models[0], models[1], quiet)
-
-
-def test_an_init_of_the_wrong_shape_is_named(small_study, tmp_path):
-    study = own(small_study, tmp_path, final_norm="ideas.py:WrongShape")
-    with refused("own_code", match=r"shape \(16,\) for 'final_norm.weight'"):
-        drawn(study, "own", 1)

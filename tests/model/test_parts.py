@@ -53,7 +53,7 @@ def test_cached_pieces_give_all_logits(setting_of, name):
     assert model.can_cache
     whole = model(tokens)
     assert whole.std() > 1e-3
-    for pieces in ([1] * T, [5, 1, 1, 9], [1, 15], [8, 8]):
+    for pieces in ([1] * T, [5, 1, 1, 9]):
         cache = KeyValueCache(n_layer=2, room=T)
         read = [model(piece, cache) for piece in tokens.split(pieces, dim=1)]
         torch.testing.assert_close(torch.cat(read, dim=1), whole, rtol=1e-4, atol=1e-5)
@@ -145,8 +145,7 @@ def test_rotary_scores_depend_on_distance_alone():
     assert (score(5, 2) - score(5, 3)).abs().max() > 0.01
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(("d_model", "ratio"), [(128, 4), (32, 3), (48, 1)])
+@pytest.mark.parametrize(("d_model", "ratio", "bias"), [(128, 4, True), (48, 1, False)])
 def test_matched_gates_have_as_many_parameters(d_model, ratio, bias):
     def size(kind: str, matched: bool = True) -> int:
         mlp = {"kind": kind, "ratio": ratio, "match_parameters": matched}
@@ -163,10 +162,7 @@ def test_matched_gates_have_as_many_parameters(d_model, ratio, bias):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            {"model.attention.n_kv_head": 3},
-            "attention.n_kv_head =",
-        ),
+        ({"model.attention.n_kv_head": 3}, "attention.n_kv_head ="),
         ({"model.positions.kind": "rotary", "model.d_model": 18}, "a head has 9"),
         ({"model.preset": "lama"}, "'llama'"),
     ],

@@ -8,8 +8,6 @@ from paribus.engine.model import build_model, initial_parameters, parameter_uses
 from paribus.engine.training import is_decayed
 from paribus.study import Study
 
-from ..tools import refused
-
 IDEAS = '''
 import torch
 from torch import nn
@@ -29,12 +27,6 @@ class Declared(Silent):
 
 class Nowhere(Silent):
     residual_projections = ()
-
-class Misspelt(Silent):
-    residual_projections = ("w22",)
-
-class NotATuple(Silent):
-    residual_projections = "w2"
 
 class Whitening(nn.Module):
     undecayed = ("mixing",)
@@ -71,16 +63,6 @@ def test_stream_writes_declared(study_of, name, std):
     assert initial.std == std
     assert initial.value.std() == pytest.approx(std, rel=0.06)
     assert parameter_uses(model)[LAST].residual == (std == RESIDUAL_STD)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("Misspelt", "names 'w22'"), ("NotATuple", "a tuple")],
-)
-def test_odd_declarations(study_of, name, message):
-    study = study_of(name)
-    with refused("own_code", match=message):
-        parameter_uses(build_model(study.setting("own"), 50, study.folder))
 
 
 def test_decay_follows_declarations(study_of):

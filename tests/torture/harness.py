@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -35,7 +35,6 @@ ORPHAN_SECONDS = 10  # a busy machine takes its time to reap
 RECORDS = ("trials/", "tasks/", "study.json", "data.json", "registration.json")
 WRITES = {
     "run": RECORDS,
-    "train": RECORDS,
     "register": RECORDS,
     "evaluate": ("evaluations/",),
     "report": ("report.html", "report.pdf", "tables/", "analysis.json", "verdict.json"),
@@ -43,14 +42,11 @@ WRITES = {
 }
 ARGUMENTS = {
     "run": ("run", "study.toml", "--results", "r", "--workers", "1", "--device", "cpu"),
-    "train": ("train", "study.toml"),
     "register": ("register", "study.toml", "--results", "r", "--device", "cpu"),
     "evaluate": ("evaluate", "r", "--fewshot", "0", "--items", "4"),
     "report": ("report", "r"),
     "export": ("export", "r", "out", "--trial", "layernorm/seed-2"),
 }
-# How these two are told to train two replicas side by side.
-SIZES = {"run": ("--stack", "2"), "train": ("2",)}
 
 
 def new_study(folder: Path, text: Path, study: str = STUDY) -> Path:
@@ -117,32 +113,22 @@ def alive(session: int) -> list[int]:
     return found
 
 
-@dataclass
-class Counts:
-    """What happened, for README.md here."""
-
-    kills: dict[str, int] = field(default_factory=dict)
-    finished_first: int = 0
-    other_stack: int = 0
-    folders: int = 0
-
-
 def kill_and_go_on(
-    folder: Path, verb: str, reference: Undisturbed, kills: int, rng: random.Random, counts: Counts
-) -> None:
+    folder: Path, verb: str, reference: Undisturbed, kills: int, rng: random.Random
+) -> int:
     """Kill `verb` in `folder` at random moments, `kills` times; then let it end.
 
-    Only the command is killed, by SIGKILL; its workers have to notice.
+    Only the command is killed, by SIGKILL; its workers have to notice. Returns the kills made.
     """
+    made = 0
     for _ in range(kills):
-        process = start(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
+        process = start(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng))
         try:
             _, said = process.communicate(timeout=rng.uniform(0.02, reference.seconds[verb]))
-            counts.finished_first += 1
         except subprocess.TimeoutExpired:
             process.kill()
             _, said = process.communicate()
-            counts.kills[verb] = counts.kills.get(verb, 0) + 1
+            made += 1
         else:
             assert process.returncode == 0, said
         _require_quiet(said)
@@ -152,11 +138,11 @@ def kill_and_go_on(
             time.sleep(0.05)
         if verb == "export" and (folder / "out").exists():
             # Whole before it could be killed; no export is written to what has something in it.
-            return
-    arguments = (*ARGUMENTS[verb], *_stack(folder, verb, rng, counts))
-    code, said = finish(folder, *arguments)
+            return made
+    code, said = finish(folder, *ARGUMENTS[verb], *_stack(folder, verb, rng))
     assert code == 0, said
     _require_quiet(said)
+    return made
 
 
 def _require_quiet(said: str) -> None:
@@ -164,16 +150,13 @@ def _require_quiet(said: str) -> None:
     assert "cannot be used" not in said and "Traceback" not in said, said
 
 
-def _stack(folder: Path, verb: str, rng: random.Random, counts: Counts) -> Sequence[str]:
+def _stack(folder: Path, verb: str, rng: random.Random) -> Sequence[str]:
     """Two side by side; where something is begun, any other number must not matter."""
-    if verb not in SIZES:
+    if verb != "run":
         return ()
     results = folder / "r"
     begun = bool(begun_stacks(results)) or any(results.glob("trials/*/*/manifest.json"))
-    if begun and rng.random() < 0.5:
-        counts.other_stack += 1
-        return (*SIZES[verb][:-1], rng.choice(["1", "3"]))
-    return SIZES[verb]
+    return ("--stack", rng.choice(["1", "2", "2", "3"]) if begun else "2")
 
 
 @dataclass(frozen=True)
@@ -185,13 +168,9 @@ class Undisturbed:
     writes: dict[str, dict[str, bytes]]
     seconds: dict[str, float]
 
-    def finish(self, folder: Path, verb: str, *options: str) -> tuple[int, str]:
-        """`finish` of a verb with its arguments."""
-        return finish(folder, *options, *ARGUMENTS[verb], *SIZES.get(verb, ()))
-
     def copy_for(self, verb: str, folder: Path) -> Path:
         """A folder in which `verb` has its work still to do."""
-        if verb in ("run", "train", "register"):
+        if verb in ("run", "register"):
             return new_study(folder, self.text)
         shutil.copytree(self.folder, folder)
         for path in _paths(folder, verb):
@@ -212,10 +191,9 @@ def undisturbed(folder: Path, verbs: Sequence[str]) -> Undisturbed:
     whole = Undisturbed(folder, text, {}, {})
     whole.copy_for("run", folder)
     for verb in verbs:
-        alone = verb == "register" or (verb == "train" and "run" in verbs)
-        at = whole.copy_for(verb, folder.with_name(f"{verb} alone")) if alone else folder
+        at = whole.copy_for(verb, folder.with_name("alone")) if verb == "register" else folder
         began = time.monotonic()
-        code, said = whole.finish(at, verb)
+        code, said = finish(at, *ARGUMENTS[verb], *(("--stack", "2") if verb == "run" else ()))
         assert code == 0, said
         whole.seconds[verb] = time.monotonic() - began
         whole.writes[verb] = written(at, verb)

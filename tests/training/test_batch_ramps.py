@@ -43,7 +43,7 @@ def test_sizes_by_hand():
     assert sizes(setting_of(8, 3)) == [8, 8, 8]
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     first=st.integers(1, 20),
     more=st.integers(1, 40),
