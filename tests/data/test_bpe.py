@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from paribus.engine.data import load_dataset, read_corpus
+from paribus.engine.data import load_dataset
+from paribus.engine.data.corpora import read_pieces
 from paribus.engine.data.pieces import cut, pieces
 from paribus.engine.data.source import encoded
 from paribus.engine.data.tokenizer import BpeTokenizer, tokenizer_of, train_tokenizer
@@ -114,7 +115,7 @@ def test_a_text_that_spells_the_end_is_text(ours: BpeTokenizer) -> None:
 
 
 def test_pieces_have_the_tokens_of_the_whole_text(tmp_path: Path) -> None:
-    text = "".join(read_corpus(Data(corpus="pydoc"), tmp_path))[:60_000]
+    text = "".join(piece.text for piece in read_pieces(Data(corpus="pydoc"), tmp_path))[:60_000]
     ours = BpeTokenizer.read(save(train(text, size=600), tmp_path))
     parts = [ours.encode(piece) for piece in cut([text], 500)]
     assert len(parts) > 50

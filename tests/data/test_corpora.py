@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.data import load_dataset, read_corpus
+from paribus.engine.data import load_dataset
 from paribus.engine.data import pieces as pieces_module
 from paribus.engine.data.corpora import published, read_pieces
-from paribus.engine.data.pieces import cut, pieces
+from paribus.engine.data.pieces import cut, documents, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 
@@ -47,7 +47,7 @@ def json_lines(documents: list[str], key: str = "text") -> bytes:
 
 
 def read(folder: Path, **data: object) -> list[str]:
-    return list(read_corpus(Data(**data), folder))
+    return list(documents(read_pieces(Data(**data), folder)))
 
 
 @each_compression

@@ -83,15 +83,6 @@ def test_a_download_is_cached_and_checked(monkeypatch, tmp_path):
     assert published.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
 
 
-def test_pydoc_is_documents_of_english():
-    data = load_dataset(Data(corpus="pydoc"), HERE)
-    assert data.n_documents > 50
-    assert data.tokenizer.end_of_document is not None
-    ends = int((data.train == data.tokenizer.end_of_document).sum())
-    ends += int((data.validation == data.tokenizer.end_of_document).sum())
-    assert ends == data.n_documents
-
-
 def test_text_reads_a_file_or_a_folder_in_order(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "1.txt").write_bytes(b"second\r\n" * 40)

@@ -1,15 +1,11 @@
 """The tables of a corpus: by hand on a small one, and what they show of the shipped ones."""
 
-import os
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from paribus.engine.data import describe_data, load_dataset
 from paribus.engine.setting import Data
-
-HERE = Path()
 
 
 def sentence(seed: int, n: int = 120) -> str:
@@ -53,12 +49,3 @@ def test_a_corpus_by_hand(tmp_path):
     # passage that the second document has too, with its blank line.
     leakage = {"validation_tokens": 424, "in_training": 60 + 1 + 121 + 119 + 2}
     assert table["leakage"] == leakage
-
-
-def test_shakespeare_has_no_duplicates():
-    if "PARIBUS_DATA" not in os.environ:
-        pytest.skip("PARIBUS_DATA does not name a folder with the text")
-    data = Data(corpus="shakespeare")
-    table = describe_data(load_dataset(data, HERE))
-    assert table["duplicates"]["passage"]["near"] == 0
-    assert table["leakage"] == {"validation_tokens": 111_540, "in_training": 0}

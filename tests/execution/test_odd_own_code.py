@@ -153,7 +153,7 @@ def test_impossible_losses_are_named(says, body, words):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("torch.zeros(len(step.tokens), dtype=torch.complex64)", "complex numbers"),
+        ("torch.zeros(len(step.tokens), dtype=torch.complex64)", "real numbers"),
         (
             'step.weights["blocks.0.mlp.up.weight"].mean().expand(len(step.tokens))',
             r"other bits \(measured\).*ideas.py:mine.*mixes replicas",

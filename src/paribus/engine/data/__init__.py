@@ -1,7 +1,6 @@
 """Corpora, tokenizers, splits, batches as a function of (seed, t), and tables of them."""
 
 from paribus.engine.data.corpora import corpus as corpus
-from paribus.engine.data.corpora import read_corpus as read_corpus
 from paribus.engine.data.dataset import Dataset as Dataset
 from paribus.engine.data.dataset import load_dataset as load_dataset
 from paribus.engine.data.describe import consumption as consumption

@@ -138,7 +138,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
         _require_text(test.text, data)
         digests["test"] = test.text.digest
     order: Windows | Mixture = next(iter(windows.values()))
-    if data.is_mixed:
+    if data.mixture:
         edges = np.cumsum([0, *map(len, train.values())]).tolist()
         order = Mixture(windows, data.mixture, dict(zip(windows, edges, strict=False)))
     return Dataset(

@@ -152,12 +152,7 @@ def adamw_step(
 ) -> None:
     """Write weights -= rate (m / c1) / (sqrt(v / c2) + eps) in place, as torch.optim.AdamW.
 
-    Args:
-        rows_RN: Weights, gradients, first and second moments; all but gradients are written.
-        rates_R1: float32 learning rates.
-        t: The step from 0, int64 [] or [R, 1].
-        betas: Decay rates of the moments.
-        eps: Added to the root of the second moment.
+    rows_RN: weights, gradients, first and second moments; t: the step from 0, int64 [] or [R, 1].
     """
     if rowwise.supports_adamw(*rows_RN):
         rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)

@@ -139,11 +139,6 @@ class Data(SourceText, Grown):
         return tuple(name for name in self.sources if name in self.shares)
 
     @property
-    def is_mixed(self) -> bool:
-        """True for a mixture of sources."""
-        return bool(self.mixture)
-
-    @property
     def shares(self) -> dict[str, float]:
         """Shares of training windows by source."""
         return self.mixture or {CORPUS: 1.0}

@@ -252,15 +252,11 @@ class Setting(TrialSetting):
                     f"{key}.warmup = {schedule.warmup} exceeds the run's "
                     f"{self.budget_iterations} iterations; use a smaller warmup"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _kept_steps_exist(self) -> Self:
-        keep = self.training.keep
-        if max(keep, default=0) > self.iterations:
+        last = max(training.keep, default=0)
+        if last > self.iterations:
             raise ValueError(
-                f"training.keep = {max(keep)} is after the last of {self.iterations} steps; name "
-                "steps of the run"
+                f"training.keep = {last} is after the last of {self.iterations} steps; name steps "
+                "of the run"
             )
         return self
 

@@ -131,8 +131,10 @@ class Probing:
         """Return a probe's values; those that are `missing` if it fails and need not be strict."""
         try:
             values, shape = probe.measure(view), tuple(missing.shape)
-            if not isinstance(values, Tensor) or tuple(values.shape) != shape:
-                raise ValueError(f"it must return a tensor of {shape}: replicas, parts, statistics")
+            if tuple(values.shape) != shape or values.is_complex():
+                raise ValueError(
+                    f"it must return real numbers {shape}: replicas, parts, statistics"
+                )
         except ParibusError:
             raise
         except Exception as error:

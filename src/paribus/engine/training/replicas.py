@@ -6,7 +6,7 @@ Axes: R replicas, N parameters of one replica, B batch, T time, V vocabulary, A 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
 from paribus.engine.observation import capture
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting, rows_of
-from paribus.engine.training.averages import Averaging, find_average
+from paribus.engine.training.averages import find_average
 from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.losses.cross_entropy import PLAIN
@@ -103,7 +103,6 @@ class Replicas:
         self.dropouts = tuple(self._dropouts)
         self.loss = find_loss(training.loss, folder)
         self.auxiliaries = self.model.auxiliaries
-        self._uses_shared = bool(self.auxiliaries) or self.loss.takes_shared
         self._auxiliary_weights = training.loss.auxiliary
         self._require_compatible(devices, checkpointing)
         # Shipped parts call `ops` themselves.
@@ -131,8 +130,8 @@ class Replicas:
         self._leaves = self._make_leaves(parameters)
         self._optimizer = StackedOptimizer(self._groups, self.weights, scheduled_columns(training))
         self.slots = self._optimizer.slots
-        average = find_average(training.average, folder)
-        self._averaging = average and Averaging(average, setting.iterations, self.weights)
+        steps = setting.iterations
+        self._averaging = find_average(training.average, steps, self.weights, folder)
         self._rows = {WEIGHTS: self.weights, **self.slots}
         if self._averaging:
             self._rows |= self._averaging.kept
@@ -146,7 +145,7 @@ class Replicas:
                     f"{nearest(name, self.auxiliaries)}",
                     code="unknown",
                 )
-        if devices > 1 and self._uses_shared:
+        if devices > 1 and (self.auxiliaries or self.loss.takes_shared):
             raise ParibusError(
                 "auxiliary losses need all rows of a batch, and resources.devices_per_trial = "
                 f"{devices} splits it; remove the key",
@@ -211,7 +210,7 @@ class Replicas:
                     inputs.dropout_keys, windows[..., :-1].contiguous(), tapped
                 )
                 losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:], seen)
-                if seen is not None and self.auxiliaries:
+                if seen.auxiliary:
                     weights = self._auxiliary_weights
                     terms = [weights.get(n, 1.0) * x for n, x in seen.auxiliary.items()]
                     objectives_R = objectives_R + torch.stack(terms).sum(0)
@@ -249,41 +248,37 @@ class Replicas:
 
     def _forward(
         self, dropout_keys: Tensor, tokens_RBT: Tensor, tapped: Sequence[str]
-    ) -> tuple[Tensor, dict[str, Tensor], Seen | None]:
+    ) -> tuple[Tensor, dict[str, Tensor], Seen]:
         """Return (logits [R, B, T, V], tapped outputs, what a loss sees besides)."""
         lower = self._lower
         keys = dict(zip(self._dropouts, dropout_keys.unbind(), strict=True))
+
+        def forward(
+            model: Callable[..., Tensor], tokens_BT: Tensor
+        ) -> tuple[Tensor, dict[str, Tensor], Seen]:
+            shared = Shared(self.auxiliaries)
+            with capture(self.model, tapped) as outputs:
+                logits_BTV = model(tokens_BT, shared=shared)
+            return logits_BTV, outputs, shared.seen()
+
+        def mapped(
+            state: dict[str, Tensor], tokens_BT: Tensor
+        ) -> tuple[Tensor, dict[str, Tensor], Seen]:
+            def model(*args: Any, **kwargs: Any) -> Tensor:
+                return torch.func.functional_call(self.model, state, args, kwargs)
+
+            return forward(model, tokens_BT)
+
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
             if self._R == 1:
                 for name, key_R in keys.items():
                     self._dropouts[name].key = key_R[0]
-                with capture(self.model, tapped) as captured:
-                    logits_BTV, seen = self._call(self.model, tokens_RBT[0])
-                outputs = {path: output[None] for path, output in captured.items()}
-                return logits_BTV[None], outputs, seen and seen.stacked()
-
-            def forward(
-                state: dict[str, Tensor], tokens_BT: Tensor
-            ) -> tuple[Tensor, dict[str, Tensor], list[Seen]]:
-                def model(*args: Any, **kwargs: Any) -> Tensor:
-                    return torch.func.functional_call(self.model, state, args, kwargs)
-
-                with capture(self.model, tapped) as outputs:
-                    logits_BTV, seen = self._call(model, tokens_BT)
-                return logits_BTV, outputs, [] if seen is None else [seen]
-
+                logits_BTV, outputs, seen = forward(self.model, tokens_RBT[0])
+                return logits_BTV[None], {p: x[None] for p, x in outputs.items()}, seen.stacked()
             state = dict(zip(self._shapes, self._leaves, strict=True)) | self._buffers
             state |= {f"{name}.key": key_R for name, key_R in keys.items()}
             with SideBySide(lower):
-                logits_RBTV, outputs, seen = torch.func.vmap(forward)(state, tokens_RBT)
-                return logits_RBTV, outputs, seen[0] if seen else None
-
-    def _call(self, model: Any, tokens_BT: Tensor) -> tuple[Tensor, Seen | None]:
-        if not self._uses_shared:
-            return model(tokens_BT), None
-        shared = Shared(self.auxiliaries)
-        logits_BTV = model(tokens_BT, shared=shared)
-        return logits_BTV, shared.seen()
+                return torch.func.vmap(mapped)(state, tokens_RBT)
 
     def _own_rows(self, n: int) -> slice:
         """Return the rows of a batch of `n` that this process computes."""

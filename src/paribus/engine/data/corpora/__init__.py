@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.declared import declared
-from paribus.engine.data.pieces import Document, Piece, documents, pieces
+from paribus.engine.data.pieces import Document, Piece, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import require_declared
@@ -121,11 +121,6 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
         yield piece
     if is_empty:
         raise ParibusError(f"corpus '{data.corpus}' is empty; give it some text", code="missing")
-
-
-def read_corpus(data: Data, folder: Path) -> Iterator[str]:
-    """Yield the documents of the corpus that `data` names, each whole; at least one, none empty."""
-    return documents(read_pieces(data, folder))
 
 
 def _texts(texts: Iterable[Document], name: str) -> Iterator[Document]:

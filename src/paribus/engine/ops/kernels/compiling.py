@@ -46,7 +46,6 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "activation_backward": (*(c_void_p,) * 3, c_int64, c_bool),
     "gated_forward": _GATED,
     "gated_backward": _GATED,
-    "sums_columns": (c_void_p, c_bool, c_int64, c_int64, c_void_p),
     "adamw_step": (*(c_void_p,) * 5, c_float, c_int64, c_int64),
     "products_pay": (c_bool,),
     "products_rows": (c_bool, *(c_void_p,) * 3, c_bool, *(c_void_p,) * 2),

@@ -1,7 +1,7 @@
 """Linear maps on a CPU, with the row operations before or after a product.
 
 MKL picks an AVX2 kernel for float32 on some processors and repacks; oneDNN's bfloat16 needs casts
-and a dispatch. Products are PyTorch's where ours are not known to be faster (`multiplies`; see
+and a dispatch. Linear maps are PyTorch's where ours are not known to be faster (`multiplies`; see
 benchmarks/README.md).
 
 Axes: N rows, K inputs, M outputs. Arguments are contiguous; weights and biases are float32.
@@ -27,7 +27,7 @@ from paribus.engine.ops.kernels.calling import (
 
 
 def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
-    """Return True for tensors that `Linear` computes."""
+    """Return True for tensors that `Linear` computes, where that is known to be faster."""
     parameters = [weight_MK] if bias_M is None else [weight_MK, bias_M]
     return (
         torch.is_grad_enabled()  # else autocast rounds each weight once for many calls
@@ -35,6 +35,7 @@ def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
         and all(parameter.dtype == torch.float32 for parameter in parameters)
         and product_dtype() in (x.dtype, torch.bfloat16)
         and x.numel() > 0
+        and multiplies(product_dtype(), *weight_MK.shape)
     )
 
 
@@ -49,18 +50,10 @@ class _Linear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype
     ) -> Tensor:
-        x_NK = x.reshape(-1, x.shape[-1]).to(dtype).contiguous()
-        ctx.is_ours = multiplies(dtype, *weight.shape)
-        if ctx.is_ours:  # the kernel rounds the weight itself
-            weight_MK = weight.contiguous()
-            y_NM = times(x_NK, weight_MK, bias, transposed=True)
-        else:
-            weight_MK = weight.to(dtype)
-            columns = weight_MK.t()
-            y_NM = x_NK @ columns if bias is None else torch.addmm(bias.to(dtype), x_NK, columns)
+        x_NK, weight_MK = x.reshape(-1, x.shape[-1]).to(dtype).contiguous(), weight.contiguous()
         ctx.save_for_backward(x_NK, weight_MK)
         ctx.shape, ctx.dtype, ctx.has_bias = x.shape, x.dtype, bias is not None
-        return y_NM.view(*x.shape[:-1], -1)
+        return times(x_NK, weight_MK, bias, transposed=True).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
@@ -69,17 +62,9 @@ class _Linear(torch.autograd.Function):
         dy_NM = grad_outputs[0].reshape(len(x_NK), -1).to(x_NK.dtype).contiguous()
         dx = dweight = dbias = None
         if ctx.needs_input_grad[0]:
-            dx_NK = times(dy_NM, weight_MK) if ctx.is_ours else dy_NM @ weight_MK
-            dx = dx_NK.view(ctx.shape).to(ctx.dtype)
-        learns = any(ctx.needs_input_grad[1:3])
-        if learns and ctx.is_ours:
+            dx = times(dy_NM, weight_MK).view(ctx.shape).to(ctx.dtype)
+        if any(ctx.needs_input_grad[1:3]):
             dweight, dbias = column_products(dy_NM, x_NK, has_bias=ctx.has_bias)
-        elif learns:
-            dweight = (dy_NM.t() @ x_NK).float()
-            if ctx.has_bias:
-                dbias = torch.empty(dy_NM.shape[1])
-                is_lower = dy_NM.dtype == torch.bfloat16
-                kernels().sums_columns(address(dy_NM), is_lower, *dy_NM.shape, address(dbias))
         return dx, dweight, dbias, None
 
 

@@ -65,13 +65,16 @@ class Average(Decorated):
 average = Average
 
 
-def find_average(spec: setting.Average, folder: Path | None) -> tuple[Average, Options] | None:
-    """Return the average that a study names, with its options; None for no average."""
+def find_average(
+    spec: setting.Average, steps: int, weights: Rows, folder: Path | None
+) -> Averaging | None:
+    """Return the average that a study names, for a run of `steps` steps; None for no average."""
     if spec.kind == NONE:
         read_options(Options, spec.options, f"{KEY}.options", NONE)
         return None
     declared = find_declared(spec.kind, Average, f"{KEY}.kind", PACKAGE, folder or Path.cwd())
-    return declared, read_options(declared.options, spec.options, f"{KEY}.options", declared.name)
+    options = read_options(declared.options, spec.options, f"{KEY}.options", declared.name)
+    return Averaging(declared, options, steps, weights)
 
 
 class Averaging:
@@ -81,11 +84,13 @@ class Averaging:
         kept: {name in checkpoints: rows like the weights}.
     """
 
-    def __init__(self, choice: tuple[Average, Options], steps: int, weights: Rows) -> None:
-        self._average, self._options = choice
-        self._steps, n = steps, self._average.copies(self._options)
+    def __init__(self, average: Average, options: Options, steps: int, weights: Rows) -> None:
+        self._average, self._options, self._steps = average, options, steps
         # The hyphen keeps these apart from the slots of optimizers, which are identifiers.
-        self.kept = {f"average-{i}": weights.like(torch.zeros_like(weights.flat)) for i in range(n)}
+        self.kept = {
+            f"average-{i}": weights.like(torch.zeros_like(weights.flat))
+            for i in range(average.copies(options))
+        }
 
     @torch.no_grad()
     def take(self, done: int, weights: Rows) -> None:
