@@ -69,9 +69,6 @@ class NoCopiesFromTheHost(TorchFunctionMode):
 
 def test_no_step_waits(stack_of, monkeypatch):
     """On the device "meta" no tensor has values: whoever needed one, or mixed devices, fails."""
-    monkeypatch.setattr(
-        "paribus.engine.training.state.BLOCK", 100
-    )  # on a GPU blocks are fetched without waiting
     stack = stack_of(device="meta")
     stack.step()  # constants are brought to the device once
     monkeypatch.setattr(stack._feed, "_to_device", on_meta)

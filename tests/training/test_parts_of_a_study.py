@@ -77,15 +77,6 @@ def test_optimizers_learn_resume_and_agree_in_stacks(name, trainer_of):
     assert kinds == {"weights", "measured", *straight.replicas.slots}
 
 
-def test_muon_has_the_matrices_of_the_blocks(trainer_of):
-    trainer = trainer_of([1], {f"{OPTIMIZER}.name": "muon"})
-    slots = trainer.replicas.slots
-    matrices = {n for n, x in trainer.parameters(0).items() if x.ndim == 2 and "embedding" not in n}
-    assert set(slots["momentum_buffer"]) == matrices
-    assert len(matrices) == 2 * 4
-    assert set(slots["exp_avg"]) == trainer.parameters(0).keys() - matrices
-
-
 def test_groups_have_their_own_optimizers(trainer_of):
     """Each group trains its parameters as a trainer that gives them to all parameters does.
 

@@ -10,7 +10,6 @@ from paribus.engine.training.losses import loss as loss
 from paribus.engine.training.optimizers import Optimizer as Optimizer
 from paribus.engine.training.optimizers import Update as Update
 from paribus.engine.training.optimizers import optimizer as optimizer
-from paribus.engine.training.safeguards import clip_factors as clip_factors
 from paribus.engine.training.schedules import Moment as Moment
 from paribus.engine.training.schedules import Scheduled as Scheduled
 from paribus.engine.training.schedules import schedule as schedule

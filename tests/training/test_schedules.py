@@ -1,4 +1,4 @@
-"""Learning rates by hand; clipping against PyTorch's own; what is decayed."""
+"""Schedules by hand, against transformers' and against what PyTorch is given."""
 
 import math
 import tomllib
@@ -7,15 +7,13 @@ import pytest
 import torch
 import transformers
 
-from paribus.engine.model import build_model, parameter_uses
 from paribus.engine.setting import Setting
 from paribus.engine.setting.setting import Schedule, Training
-from paribus.engine.training import Scheduled, clip_factors, is_decayed
+from paribus.engine.training import Scheduled
 from paribus.engine.training.groups import ParameterGroup
 from paribus.engine.training.optimizers import find_optimizer
 from paribus.engine.training.schedules import Schedules, scheduled_columns
 from paribus.engine.training.stacked_optimizer import StackedOptimizer
-from paribus.study import load_study
 from paribus.study.choices import read_options
 
 from ..tools import as_rows, refused
@@ -157,33 +155,3 @@ final_fraction = 0.0
         theirs.step()
     for name, parameter in model.items():
         torch.testing.assert_close(weights[name][0], parameter.detach(), rtol=1e-5, atol=1e-6)
-
-
-def test_clipping_is_pytorch_s():
-    generator = torch.Generator().manual_seed(1)
-    grads = torch.randn(2, 50, generator=generator) * torch.tensor([[0.01], [5.0]])
-    norms = grads.norm(dim=1)
-    ours = grads * clip_factors(norms, 1.0)[:, None]
-    for r in range(2):
-        parameter = torch.nn.Parameter(torch.zeros(50))
-        parameter.grad = grads[r].clone()
-        torch.nn.utils.clip_grad_norm_([parameter], 1.0)
-        torch.testing.assert_close(ours[r], parameter.grad)
-    assert (clip_factors(norms, None) == 1).all()
-
-
-def decayed_names(decay: str, arm: str = "layernorm") -> set[str]:
-    model = build_model(load_study("quickstart").setting(arm), 50, device="meta")
-    return {name for name, use in parameter_uses(model).items() if is_decayed(use, decay)}
-
-
-def test_weight_decay_touches_matrices_alone():
-    matrices = decayed_names("matrices")
-    assert len(matrices) == 2 + 8 * 4
-    assert {"embedding.tokens.weight", "embedding.positions.weight"} <= matrices
-    assert not any(n.endswith("bias") or "norm" in n for n in matrices)
-    assert matrices == decayed_names("matrices", "baseline")
-    assert matrices - decayed_names("linear") == {
-        "embedding.tokens.weight",
-        "embedding.positions.weight",
-    }
