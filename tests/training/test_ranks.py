@@ -146,7 +146,7 @@ def test_variants_on_two_ranks(changes, dataset):
 
 
 def test_recomputed_blocks_change_no_bit(dataset):
-    changed = study({"training.precision": "bfloat16", "training.iterations": 3})
+    changed = study({"training.precision": "bfloat16", "training.iterations": 5})
     states = []
     for checkpointing in (False, True):
         states.append(trained(changed, dataset, checkpointing=checkpointing)["state"])
