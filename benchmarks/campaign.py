@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from paribus.statistics import Lord
-from paribus.statistics.multiplicity import Shares
 
 IDEAS, REAL, SCREEN = 50, 5, 2
 ALPHA, WEALTH = 0.05, 0.025
@@ -61,14 +60,14 @@ def night(rng, nights, effect, real=REAL, ideas=IDEAS):
     return np.where(places, effect, 0.0)
 
 
-def campaign(rng, effects, seeds=5, *, shares: Shares = "power", every=False):
+def campaign(rng, effects, seeds=5, *, every=False):
     """Screen, then confirm; with `every`, what the screen drops takes a place of the rule too."""
     screened = contrasts(rng, effects, SCREEN).mean(2) < 0
     deltas = contrasts(rng, effects, seeds)
     t = deltas.mean(2) / deltas.std(axis=2, ddof=1) * np.sqrt(seeds)
     p = np.where(t < 0, 2 * stats.t.cdf(t, seeds - 1), 1.0)
     kept = np.zeros(effects.shape, bool)
-    rule = Lord(ALPHA, WEALTH, shares)
+    rule = Lord(ALPHA, WEALTH)
     for k, row in enumerate(np.where(screened, p, 1.0)):
         found = []
         for idea in range(len(row)) if every else np.flatnonzero(screened[k]):
@@ -95,7 +94,6 @@ def two_sigma(rng, effects, seeds=5):
 RULES = {
     "campaign, 5 seeds": lambda rng, e: campaign(rng, e, 5),
     "campaign, 10 seeds": lambda rng, e: campaign(rng, e, 10),
-    "... slow sequence": lambda rng, e: campaign(rng, e, 10, shares="slow"),
     "... dropped ones spend too": lambda rng, e: campaign(rng, e, 10, every=True),
     "one seed": one_seed,
     "2 sigma": two_sigma,

@@ -15,15 +15,13 @@ from __future__ import annotations
 import json
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from paribus import load_results, numbers
 from paribus.analysis import Table, analyse
-from paribus.analysis.choice import choice_of
 from paribus.analysis.interactions import weights_of
 from paribus.analysis.items import Items
-from paribus.analysis.tuning import tried_before
+from paribus.analysis.tuning import choice_of, tuned_before
 from paribus.files import write_bytes
 from paribus.results import Results
 from paribus.statistics import Decided, holm, macro_contrast
@@ -45,20 +43,22 @@ class Half:
     def __init__(self, results: Results) -> None:
         self.results = results
         self.table, self.analysis = Table.of(results.judged), analyse(results)
-        self.tried = tried_before(self.table)
+        self.tuned = tuned_before(self.table)
         primary = [one for one in self.analysis.contrasts if one.primary]
         self.seeds = set.intersection(*(set(one.seeds) for one in primary))
 
     def effect(self, arms: list[str], seeds: tuple[int, ...]):
         """Return [seeds, pages] of the baselines and of the arms, each the mean over `arms`, and
         the SD that comes from the choice of their rates."""
-        contrasts = [replace(self.analysis.contrast(arm), seeds=seeds) for arm in arms]
-        cells = [Items(self.table, one).scores() for one in contrasts]
-        base, arm = (sum(cell[side][0] for cell in cells) / len(cells) for side in (0, 1))
+        study, metric = self.analysis.study, self.analysis.metrics[METRIC]
+        pairs = [(study.reference(arm), arm) for arm in arms]
+        scores = [Items(self.table, metric, dict.fromkeys(pair, seeds)).scores() for pair in pairs]
+        by_side = zip(*([own[a][0] for a in own] for own in scores), strict=True)
+        base, arm = (sum(cells) / len(arms) for cells in by_side)
         # Against an arm that is compared with nothing, whose effect is none.
         by_none = Interaction(of=tuple(arms), than=(self.results.study.baseline,))
-        weights = {a: w for a, w in weights_of(self.analysis.study, by_none).items() if w}
-        return base, arm, choice_of(self.table, self.tried, weights, METRIC).error
+        weights = {a: w for a, w in weights_of(study, by_none).items() if w}
+        return base, arm, choice_of(self.table, self.tuned, weights, METRIC).error
 
 
 def change(halves: tuple[Half, Half], arms: list[str]) -> Decided:

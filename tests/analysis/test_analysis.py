@@ -32,11 +32,11 @@ def test_contrasts_are_those_of_the_seed_pairs(small_study, fabricate):
         margin=0.02,
         family=2,
     )
-    assert contrast.paired == expected
+    assert contrast.by_run == expected
     assert contrast.seeds == tuple(SEEDS)
-    assert contrast.paired.mean == pytest.approx(0.08 + 0.3 * np.mean(list(NOISE.values())))
+    assert contrast.by_run.mean == pytest.approx(0.08 + 0.3 * np.mean(list(NOISE.values())))
     least = minimum_detectable_effect(5, alpha=0.05 / 2)  # two contrasts
-    assert contrast.paired.decided.detectable == pytest.approx(least * contrast.paired.sd)
+    assert contrast.by_run.decided.detectable == pytest.approx(least * contrast.by_run.sd)
     summary = analysis.summary("layernorm", "validation_loss")
     assert summary.sd == pytest.approx(np.std([loss("layernorm", s) for s in SEEDS], ddof=1))
     assert analysis.missing == ()
@@ -60,9 +60,9 @@ def test_lost_contrasts_make_no_other_easier(small_study, fabricate):
     analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, skip=gone))
     kept = analysis.contrast("layernorm", "validation_loss")
     lost = analysis.contrast("rmsnorm", "validation_loss")
-    assert lost.paired is None
+    assert lost.by_run is None
     assert lost.why_not == "0 comparable seed pairs; inference needs two"
-    assert kept.holm_p == pytest.approx(min(1.0, 2 * kept.paired.decided.p_value))
+    assert kept.holm_p == pytest.approx(min(1.0, 2 * kept.by_run.decided.p_value))
     assert len(analysis.missing) == 5
 
 
@@ -101,8 +101,8 @@ def test_broken_controls_are_not_analysed(small_study, fabricate):
     analysis = analyse(results)
     assert [c.name for c in analysis.broken("layernorm")] == ["batches"]
     broken = [c for c in analysis.contrasts if c.arm == "layernorm"]
-    assert all(c.paired is None and c.why_not == "controls broken: batches" for c in broken)
-    assert analysis.contrast("rmsnorm", "validation_loss").paired is not None
+    assert all(c.by_run is None and c.why_not == "controls broken: batches" for c in broken)
+    assert analysis.contrast("rmsnorm", "validation_loss").by_run is not None
 
 
 def test_accuracy_is_paired_by_seed_and_window(small_study, fabricate):

@@ -56,18 +56,10 @@ def test_arms_are_judged_at_the_vertex_with_its_error(small_study, tmp_path):
     of_seeds, fit = vertex_error([[fitted[0]], [fitted[1]]], seed=0), lack_of_fit(fitted)
     assert fit > 0 and contrast.choice.lack_of_fit == pytest.approx(fit)
     assert contrast.choice.error == pytest.approx(math.hypot(of_seeds, fit))
-    paired = contrast.paired
-    assert paired is not None and contrast.choice_share is not None
+    paired = contrast.by_run
+    assert paired is not None
     error = paired.sd / math.sqrt(paired.n)
-    half = (contrast.decided.interval.high - contrast.decided.interval.low) / 2
-    wider = math.hypot(error, contrast.choice.error) / error
-    assert contrast.choice_share == pytest.approx(1 - 1 / wider**2)
-    plain = analyse(load_results(results.path)).contrasts[0].paired
-    assert (
-        plain is not None
-        and half > 0
-        and paired.test.full_error == pytest.approx(math.hypot(error, contrast.choice.error))
-    )
+    assert paired.test.full_error == pytest.approx(math.hypot(error, contrast.choice.error))
     assert "choice" not in codes(decide(analysis))
     assert list(tuning_findings(load_results(results.path))) == []
 
@@ -99,7 +91,7 @@ def test_a_fixed_choice_is_said_with_its_size(small_study, tmp_path):
     ]
     error = redrawn_error([(one, one) for one in reversed(scores)], seed=0)
     assert contrast.choice is not None and not contrast.choice.included
-    assert contrast.choice.error == pytest.approx(error) and contrast.choice_error == 0
+    assert contrast.choice.error == pytest.approx(error)
     assert "choice" in codes(decide(analysis))
 
 

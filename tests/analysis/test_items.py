@@ -97,9 +97,9 @@ def asked(made: Results, hits: Callable[[TrialFolder], list[int]], questions: in
 
 def test_one_question_more_in_every_seed_is_the_resolution_of_a_task(make):
     (found,) = asked(make(), lambda t: list(range(20 + (t.arm == "arm"))), 40).tasks
-    assert found.paired.test.resolution == 1 / 40
-    assert found.paired.decided.p_value > 1e-3  # a t of sqrt(6)
-    assert found.paired.decided.p_value == pytest.approx(0.0577, abs=5e-4)
+    assert found.by_run.test.resolution == 1 / 40
+    assert found.by_run.decided.p_value > 1e-3  # a t of sqrt(6)
+    assert found.by_run.decided.p_value == pytest.approx(0.0577, abs=5e-4)
 
 
 LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.001}
@@ -129,7 +129,7 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(make):
     contrast = analysis.contrast("arm", "validation_loss")
     says = contrast.decided
     assert says.test == "crossed_components" and contrast.items_about == "12 documents"
-    assert says.mean == pytest.approx(contrast.paired.mean)
+    assert says.mean == pytest.approx(contrast.by_run.mean)
 
     rng, S = np.random.default_rng(3), len(SEEDS)
     drawn = []
@@ -140,14 +140,14 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(make):
         drawn.append(np.mean([change[s][documents].sum() / size for s in seeds]))
     error = np.std(drawn) * np.sqrt(S / (S - 1))
     # A bootstrap of both counts their interaction three times, so that its error is an upper bound.
-    assert contrast.paired.sd / np.sqrt(S) < contrast.items.crossed.standard_error <= 1.02 * error
+    assert contrast.by_run.sd / np.sqrt(S) < contrast.items.crossed.standard_error <= 1.02 * error
     assert contrast.items.crossed.standard_error == pytest.approx(error, rel=0.2)
     # What decides is what every reader states.
     assert (
         says.p_value
         == contrast.p
         == contrast.items.crossed.p_value()
-        > contrast.paired.decided.p_value
+        > contrast.by_run.decided.p_value
     )
     (verdict,) = verdicts = decide(analysis)
     assert "12 documents" in verdict.target

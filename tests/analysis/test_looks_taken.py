@@ -113,7 +113,7 @@ def test_what_decides_is_the_test_over_all_looks(looked):
     for contrast in contrasts:
         look = contrast.sampling.look
         assert contrast.seeds == looked.study.seeds[: plan.pairs[look - 1]]
-        test = paired_t([pair.delta for pair in contrast.paired.pairs])
+        test = paired_t([pair.delta for pair in contrast.by_run.pairs])
         expected = OneLook(plan, look - 1).decide(lambda _, test=test: test)
         assert contrast.decided.p_value == pytest.approx(expected.p_value())
         assert contrast.decided.interval.low == pytest.approx(expected.interval().low)
@@ -154,7 +154,7 @@ def test_an_endpoint_that_an_early_look_resolved_stays_resolved(small_study, tmp
     assert not analysis.unregistered
     kept = analysis.contrast("layernorm", "validation_loss")
     assert kept.seeds == (1, 2, 3, 4, 5) and kept.significant(0.05) and kept.decided.mean > 0
-    assert kept.sampling.description.startswith("5 of 8 seeds: resolved at look 1 of 3: ")
+    assert (kept.sampling.look, kept.sampling.decision) == (1, "effect")
     shown = looks_table(analysis)
     assert [(row[0], row[3], row[-1]) for row in shown.rows] == [
         ("1", "next-token accuracy (%)", "continue"),
@@ -182,7 +182,7 @@ def test_trials_beyond_a_look_do_not_count_before_it_is_taken(small_study, tmp_p
     study = small_study(arms=ARMS, seeds=LOOKS)
     none = write_results(tmp_path / "r", study, losses({}), skip=study.trials[-1:])
     contrast = analyse(none).contrast("layernorm", "validation_loss")
-    assert contrast.paired is None
+    assert contrast.by_run is None
     assert contrast.why_not == "the first look, at 5 seeds, has not been taken"
     few = write_results(tmp_path / "few", study, losses({}), skip=study.trials[8:])
     assert next_look(Table.of(few)) is None  # the first look lacks trials

@@ -67,7 +67,7 @@ def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(result
         for c in found
     ]
     for contrast, paired in zip(found, expected, strict=True):
-        assert contrast.paired == paired
+        assert contrast.by_run == paired
         assert contrast.chance == CHANCE[contrast.task]
     # The registered target, new questions, decides: seeds and the task's questions are resampled.
     for contrast in found:
@@ -109,7 +109,7 @@ def test_tasks_are_decided_by_seed_means(small_study, fabricate):
     assert found
     for contrast in found:
         assert contrast.items is None
-        assert contrast.decided == contrast.paired.decided
+        assert contrast.decided == contrast.by_run.decided
 
 
 def macro(analysis: Analysis, arm: str):
@@ -125,7 +125,7 @@ def test_macro_accuracy_is_paired_by_seed_and_question(results):
         )
         for t in CHANCE
     ]
-    assert contrast.paired.mean == pytest.approx(np.mean(by_task))
+    assert contrast.by_run.mean == pytest.approx(np.mean(by_task))
     assert contrast.items.decided.mean == pytest.approx(
         np.mean(by_task)
     )  # every task weighs the same

@@ -3,26 +3,22 @@
 import json
 import math
 import shutil
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from paribus.analysis import Point, Table, Tuned, analyse
-from paribus.analysis.tuning import losses_of, sensitivities, tuned_in
+from paribus.analysis import Table, analyse
+from paribus.analysis.tuning import lower_is_better, tuned_in
 from paribus.metric import Metric
 from paribus.results import ResultsFolder, extend, load_results
 from paribus.runs.advance import take_look
-from paribus.statistics import StabilityEvents, best_of
-from paribus.study.tuning_study import candidate_arm
+from paribus.statistics import best_of
 from paribus.verification import verify
 
 from ..build import ARMS, RATE, surface, tables, tune_by, tuned_and_trained, write_results
 from ..conftest import studies_in
-
-DECAY = "training.optimizer.weight_decay"
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +54,7 @@ def test_a_best_value_at_the_edge_is_said(small_study, tmp_path):
 
 
 NAN = math.nan
-
-
 LOSS = Metric("validation_loss", "validation loss", "nats/token", "lower", "evaluation")
-
-
-def points_of(scores: dict[str, Any], seeds: Iterable[int]) -> tuple[Point, ...]:
-    """Return points with scores by candidate and seed, the first candidate of an arm as chosen."""
-    return tuple(
-        Point(arm, row + 1, dict(zip(seeds, by_seed, strict=True)), math.nan, chosen=row == 0)
-        for arm, rows in scores.items()
-        for row, by_seed in enumerate(rows)
-    )
 
 
 @pytest.mark.parametrize(
@@ -83,9 +68,8 @@ def points_of(scores: dict[str, Any], seeds: Iterable[int]) -> tuple[Point, ...]
     ],
 )
 def test_the_best_candidate(scores, better, best):
-    points = points_of({"arm": scores}, range(len(scores[0])))
     metric = replace(LOSS, better=better)
-    assert best_of(losses_of(metric, points)) == best
+    assert best_of(lower_is_better(metric, np.array(scores))) == best
 
 
 def test_where_everything_diverges_that_is_said(small_study, tmp_path):
@@ -103,64 +87,11 @@ def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made):
     # At each arm's best they are equal; at a shared rate the parabolas differ by what they do.
     found = analysis.contrast("layernorm", "validation_loss").decided
     assert found.mean == pytest.approx(0, abs=1e-12)
-    shared = [one for one in analysis.tuned.shared if one.arm == "layernorm"]
-    expected = [0.1 * ((x + 2) ** 2 - (x + 3) ** 2) for x in (-4, -3, -2, -1)]
-    assert [one.mean for one in shared] == pytest.approx(expected)
+    expected = [0.1 * ((x + 2) ** 2 - (x + 3) ** 2) for x in (-4, -1)]
+    assert analysis.tuned.extremes("layernorm", "baseline") == pytest.approx(expected[::-1])
     curve = analysis.tuned.of("baseline")
     assert [point.chosen for point in curve] == [False, True, False, False]
     json.dumps(analysis.to_dict(), allow_nan=False)
-
-
-def test_sensitivity_to_the_learning_rate_is_paired_by_tuning_seed(small_study):
-    """Wortsman et al. 2023: the mean over the rates of min(final, initial) minus the best."""
-    seeds = [101, 102, 103, 104, 105]
-    study = small_study(**tables([1e-3, 1e-2], seeds=seeds))
-    last = {"baseline": (2.0, 9.0), "layernorm": (2.1, 2.3)}
-    scores = {
-        arm: np.array([[of + (s - 100) / 100 for s in seeds] for of in both])
-        for arm, both in last.items()
-    }
-    scores["baseline"][1, 4] = math.nan
-    points = points_of(scores, seeds)
-    tuned = Tuned(LOSS, ({RATE: 1e-3}, {RATE: 1e-2}), points, ())
-
-    def started_at(loss: float) -> dict[tuple[str, int], StabilityEvents]:
-        seen = StabilityEvents(False, None, loss, None, ())
-        return {(candidate_arm(arm, 1), seed): seen for arm in last for seed in seeds}
-
-    baseline, layernorm = sensitivities(study, tuned, started_at(3.0))
-    # Seed 101: baseline ends at 2.01 and 9.01, which counts as the initial 3.
-    assert baseline.values[101] == pytest.approx((2.01 + 3.0) / 2 - 2.01)
-    assert baseline.values[105] == pytest.approx((2.05 + 3.0) / 2 - 2.05)  # diverged: 3 as well
-    assert layernorm.values[102] == pytest.approx((2.12 + 2.32) / 2 - 2.12)
-    assert baseline.paired is None
-    assert layernorm.paired.pairs[0].delta == pytest.approx(0.1 - 0.495)
-    (nothing, _) = sensitivities(study, tuned, started_at(1.0))
-    assert math.isnan(nothing.values[101])
-    # Of two keys it is over the rates with the other as chosen: here what it was without.
-    grid = {RATE: [1e-3, 1e-2], DECAY: [0.0, 0.1]}
-    two = small_study(**tables([], seeds=seeds, grid=grid))
-    several = replace(
-        tuned,
-        candidates=({RATE: 1e-3, DECAY: 0.0}, {RATE: 1e-2, DECAY: 0.0}, {RATE: 1e-2, DECAY: 0.1}),
-        points=points_of({arm: np.vstack([own, [2.9] * 5]) for arm, own in scores.items()}, seeds),
-    )
-    events = started_at(3.0)
-    assert repr(sensitivities(two, several, events)) == repr([baseline, layernorm])
-    # Where no two candidates share the other key, and where that changes the first loss, none.
-    apart = replace(several, candidates=({RATE: 1e-3, DECAY: 0.2}, *several.candidates[1:]))
-    assert sensitivities(two, apart, events) == []
-    grid = {RATE: [1e-3, 1e-2], "model.init.std": [0.01, 0.02]}
-    assert sensitivities(small_study(**tables([], seeds=seeds, grid=grid)), tuned, events) == []
-
-
-def test_a_run_leaves_the_initial_losses(made):
-    found = analyse(made).tuned
-    # Fabricated curves begin at 3; every rate ends below.
-    rates = (1e-4, 1e-3, 1e-2, 1e-1)
-    final = [surface("baseline", rate, 101) for rate in rates]
-    baseline = found.sensitivities[0]
-    assert baseline.values[101] == pytest.approx(sum(final) / 4 - min(final))
 
 
 def test_trials_that_were_left_out_are_no_equal_budget(whole):

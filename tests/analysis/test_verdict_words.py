@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from paribus.analysis import analyse, sampling_of
+from paribus.analysis import analyse
+from paribus.analysis.sampling import sampling_of
 from paribus.analysis.side_effects import budget_state, cost_of
 from paribus.decision import Verdicts, decide, find_rule
 from paribus.decision.reach import dead_rows, why_no_events
@@ -174,7 +175,7 @@ def test_the_target_decides(small_study, fabricate, target):
         answer(trial, -0.15)
     analysis = analyse(load_results(made.path))
     contrast = analysis.contrast("arm", "macro_accuracy")
-    says, paired = contrast.decided, contrast.paired
+    says, paired = contrast.decided, contrast.by_run
     if target == "this item set":
         assert says == paired.decided
         assert says.test == "paired_t"
@@ -210,7 +211,7 @@ def test_no_effect_needs_the_registered_interval(small_study, fabricate):
             answer_alike(trial)
         analysis = analyse(load_results(made.path))
         contrast = analysis.contrast("arm", "macro_accuracy")
-        inside = contrast.paired.decided.equivalence_interval
+        inside = contrast.by_run.decided.equivalence_interval
         assert -0.05 < inside.low < inside.high < 0.05
         says = contrast.decided
         (verdict,) = decide(analysis)

@@ -23,7 +23,7 @@ def row(id, outcome, holds=({},), **more):
 def rule(*rows, **more):
     return Rule(**({"name": "bold", "title": "our bold rule", "rows": rows} | more))
 
-LAST = row("30", "INCONCLUSIVE", open="quality", claims=False)
+LAST = row("30", "INCONCLUSIVE", open="quality")
 BETTER = row("10", "ADOPT", {"quality": "Q+"})
 MINE = %s
 """
@@ -107,9 +107,6 @@ def test_an_edited_rule_is_refused(damage):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ({"outcome": "ADOPT", "claims": False}, "ADOPT claims"),
-        ({"outcome": "IMPROVES", "claims": False}, "IMPROVES claims"),
-        ({"outcome": "DIFFERENT", "claims": False}, "DIFFERENT claims"),
         ({"outcome": "REJECT", "open": "cure"}, "nothing open"),
     ],
 )

@@ -84,9 +84,9 @@ def test_whatever_is_declared_can_be_an_endpoint(measured):
     assert row["quiet/all/max"] == probes["quiet/all/max"].to_pylist()[-1]
 
     analysis = analyse(measured)
-    assert analysis.primary == worst
+    assert analysis.metrics[analysis.study.primary.metric] == worst
     assert analysis.unmeasured == []
-    assert all(contrast.paired for contrast in analysis.contrasts)
+    assert all(contrast.by_run for contrast in analysis.contrasts)
     assert "worst tokens" in str(endpoint_table(analysis))
     assert decide(analysis)[0].row == "1"
 

@@ -131,11 +131,11 @@ def test_float16_is_run_beside_bfloat16_and_compared_where_both_have_it(
     assert math.isnan(scores["other", 3]["skipped_steps"])
     analysis = paribus.analyse(results)
     found = {(c.arm, c.metric): c for c in analysis.contrasts}
-    assert found["layernorm", "skipped_steps"].paired is not None
+    assert found["layernorm", "skipped_steps"].by_run is not None
     for arm in ("other", "other-layernorm"):
         one = found[arm, "skipped_steps"]
         assert one.why_not == "skipped_steps is measured in float16 alone" and not one.counted
-        assert found[arm, "validation_loss"].paired is not None
+        assert found[arm, "validation_loss"].by_run is not None
     left_out = {out.arm for out in analysis.left_out if out.metric == "skipped_steps"}
     assert not left_out & {"other", "other-layernorm"}
     assert {"skipped_steps", "loss_scale"} <= {drawing.column for drawing in results.drawings}

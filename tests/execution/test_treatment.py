@@ -102,11 +102,11 @@ def test_differences_are_declared_and_held_out_bytes_held(results):
 def test_per_token_numbers_are_not_compared_between_tokenizers(results):
     analysis = analyse(results)
     for metric in ("bits_per_byte", "bits_per_character", "macro_accuracy"):
-        assert analysis.contrast("bpe", metric).paired is not None, metric
+        assert analysis.contrast("bpe", metric).by_run is not None, metric
     skipped = analysis.contrast("bpe", "validation_loss")
-    assert skipped.paired is None and not skipped.counted
+    assert skipped.by_run is None and not skipped.counted
     assert skipped.why_not == "of single tokens, and the arms have other tokenizers"
-    assert analysis.contrast("mixed", "validation_loss").paired is not None
+    assert analysis.contrast("mixed", "validation_loss").by_run is not None
     assert decide(analysis)[0].row
 
 

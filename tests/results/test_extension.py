@@ -103,7 +103,7 @@ def test_stages_are_combined_with_the_weights_that_were_registered(first, small_
     analysis = analyse(both)
     assert not analysis.unregistered and not analysis.late_seeds
     contrast = analysis.contrast("layernorm", "validation_loss")
-    deltas = np.array([pair.delta for pair in contrast.paired.pairs])
+    deltas = np.array([pair.delta for pair in contrast.by_run.pairs])
     expected = Stages(5, stage_weights(0.5)).decide(lambda part: paired_t(deltas[part]))
     assert contrast.decided.p_value == pytest.approx(expected.p_value())
     assert contrast.decided.interval.low == pytest.approx(expected.interval().low)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from paribus.statistics import PairedContrast, paired_contrast, paired_t
+from paribus.statistics import RunContrast, paired_contrast, paired_t
 
 SCORES = np.array([3.10, 3.14, 3.09, 3.12, 3.11])
 NEAR_TIES = [
@@ -15,7 +15,7 @@ NEAR_TIES = [
 ]
 
 
-def contrast(deltas: list[float], **options) -> PairedContrast:
+def contrast(deltas: list[float], **options) -> RunContrast:
     return paired_contrast(SCORES, SCORES + deltas, seed=0, **options)
 
 

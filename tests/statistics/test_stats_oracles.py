@@ -16,7 +16,6 @@ from paribus.statistics import (
     required_pairs,
     sign_flip,
 )
-from paribus.statistics.contrast import correlation
 from paribus.statistics.power import noncentral_t_cdf
 
 from .paired_power import paired_power
@@ -34,15 +33,13 @@ def random_arms(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(rng.normal(size=n), rng.normal(0.5, 1.5, size=n)) for n in sizes]
 
 
-def test_paired_t_and_correlation_match_scipy():
+def test_paired_t_matches_scipy():
     for baseline, treatment in random_arms(200):
         ours, theirs = paired_t(treatment - baseline), scipy.stats.ttest_rel(treatment, baseline)
         assert ours.statistic() == pytest.approx(theirs.statistic, rel=1e-12)
         assert ours.p_value() == pytest.approx(theirs.pvalue, rel=1e-10)
         interval, reference = ours.interval(0.9), theirs.confidence_interval(0.9)
         assert (interval.low, interval.high) == pytest.approx((reference.low, reference.high))
-        reference = scipy.stats.pearsonr(baseline, treatment)[0]
-        assert correlation(baseline, treatment) == pytest.approx(reference, rel=1e-12)
 
 
 def test_sign_flip_matches_scipy_permutation_test():
@@ -113,7 +110,6 @@ def test_statsmodels_agrees():
         p_value = ttost_paired(treatment, baseline, -margin, margin)[0]
         ours = tost(treatment - baseline, margin)
         assert ours.equivalence_p == pytest.approx(p_value, rel=1e-9)
-        assert ours.equivalent == (p_value < 0.05)
         p_values = rng.uniform(size=baseline.size) ** 3
         reference = np.asarray(multipletests(p_values, method="holm")[1], dtype=float)
         np.testing.assert_allclose(holm(p_values), reference)

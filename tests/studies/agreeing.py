@@ -20,7 +20,7 @@ def disagreements(results: Path, analysis: dict[str, Any]) -> Iterator[str]:
         arm, reference, metric = one["arm"], one["reference"], one["metric"]
         if references[arm] != reference:
             yield f"{arm} is compared with {reference}"
-        if metric in ("validation_loss", "macro_accuracy") and "pairs" in (one["by_run"] or {}):
+        if metric in ("validation_loss", "macro_accuracy") and (one["by_run"] or {}).get("pairs"):
             yield from _contrast(records, one)
     for one in analysis["stabilities"]:
         both, before, after, neither = records.event_counts(one["arm"], one["reference"])

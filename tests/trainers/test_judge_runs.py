@@ -86,7 +86,7 @@ def test_sleep_is_rs_to_all_printed_digits(tmp_path, capsys):
     assert said["p"] == pytest.approx(0.07939, abs=5e-6)
     assert (said["low"], said["high"]) == pytest.approx((-3.3654832, 0.2054832), abs=5e-8)
     assert said["word"] == "UNRESOLVED" and said["n"] == 10
-    contrast = judge(table(one=DRUG_1, two=DRUG_2), baseline="two").analysis.contrasts[0].unpaired
+    contrast = judge(table(one=DRUG_1, two=DRUG_2), baseline="two").analysis.contrasts[0].by_run
     assert contrast is not None
     found = contrast.test.statistic(), contrast.df
     assert found == pytest.approx((-1.8608, 17.776), abs=5e-4)
@@ -97,7 +97,7 @@ def test_maize_is_fishers_paired():
     verdicts = judge(
         table(cross=CROSS, self=SELF), baseline="self", better="higher", pair=True, margin=1.0
     )
-    contrast = verdicts.analysis.contrasts[0].paired
+    contrast = verdicts.analysis.contrasts[0].by_run
     assert contrast is not None and contrast.test.df == 14
     assert contrast.test.statistic() == pytest.approx(2.148, abs=5e-4)
     assert verdicts[0].p == pytest.approx(0.0497, abs=5e-5)
@@ -135,8 +135,8 @@ def test_means_over_other_items_are_not_compared():
 
 def test_welchs_example_has_arms_of_two_sizes():
     verdicts = judge(table(base=LARGE, small=SMALL), margin=1.0)
-    contrast = verdicts.analysis.contrasts[0].unpaired
-    assert contrast is not None and (contrast.n_baseline, contrast.n_treatment) == (20, 10)
+    contrast = verdicts.analysis.contrasts[0].by_run
+    assert contrast is not None and contrast.runs == (20, 10)
     assert contrast.test.statistic() == pytest.approx(-2.22, abs=5e-3)
     assert contrast.df == pytest.approx(24.5, abs=5e-2)
     assert verdicts[0].p == pytest.approx(0.036, abs=5e-4)

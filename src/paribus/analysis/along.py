@@ -7,19 +7,14 @@ same loss" is about this schedule and no other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from paribus.analysis.table import Table
 from paribus.results.curves import AXES, ROUNDING, Axis, LossCurve, speedup
-from paribus.statistics import (
-    CurveContrast,
-    Result,
-    StatisticsError,
-    curve_contrast,
-    paired_t,
-)
+from paribus.statistics import CurveContrast, Result, curve_contrast, paired_t
 
 Pairs = list[tuple[LossCurve, LossCurve]]
 
@@ -40,86 +35,58 @@ class Along(Result):
 
     Attributes:
         axis: the budget.
-        seeds: of the pairs.
-        spent: the points: those of the reference, up to the smallest budget of any trial.
+        spent: the points: those of the reference, up to the smallest budget of any trial, at which
+            the loss of every trial is finite.
         contrast: arm minus reference there, in nats per token, seed by seed, and where it is 0.
         speedup: at the loss that both of a pair reach: how many times the budget the reference
-            took. None where no pair has one.
-        left_out: how many points are not compared, as the loss of some trial is not finite there.
-            Such a point is above any loss, so that speed-ups lose no pair by it.
+            took. None for fewer than two such pairs. A loss that is not finite is above any other,
+            so that no pair is lost by it.
     """
 
     arm: str
     reference: str
     axis: Axis
-    seeds: tuple[int, ...]
     spent: tuple[float, ...]
     contrast: CurveContrast
     speedup: Ratio | None
-    left_out: int
 
 
-def along(table: Table) -> list[Along]:
+def along(table: Table) -> Iterator[Along]:
     """Every contrast along every budget that is known; none where no curve was measured.
 
     Seeds are those that the contrast can use; arms of other tokenizers, and such with a broken
     control, are not compared.
     """
     study, curves = table.results.study, table.results.trial_curves
-    curves_along: list[Along] = []
-    for arm, reference in study.contrasts:
-        if table.broken(arm) or not study.share_tokens(arm, reference):
+    for pair in study.contrasts:
+        if table.broken(pair[0]) or not study.share_tokens(*pair):
             continue
-        seeds = [
-            seed
-            for seed in table.sampling(arm).seeds
-            if all((name, seed) in curves for name in (arm, reference))
-            and not any(table.why_diverged(name, seed) for name in (arm, reference))
+        pairs = [
+            (curves[pair[0], seed], curves[pair[1], seed])
+            for seed in table.sampling(pair[0]).seeds
+            if all((arm, seed) in curves and not table.why_diverged(arm, seed) for arm in pair)
         ]
-        if len(seeds) < 2:
-            continue
-        pairs = [(curves[arm, seed], curves[reference, seed]) for seed in seeds]
-        for axis in AXES:
-            contrast = _along(table, (arm, reference), axis, seeds, pairs)
-            curves_along += [contrast] if contrast is not None else []
-    return curves_along
+        for axis in AXES if len(pairs) > 1 else ():
+            budgets = [curve.along(axis) for curves_of_pair in pairs for curve in curves_of_pair]
+            known = [spent for spent in budgets if spent is not None]
+            if len(known) == len(budgets):
+                yield from _along(pair, axis, pairs, known, study.inference.alpha)
 
 
 def _along(
-    table: Table, arms: tuple[str, str], axis: Axis, seeds: list[int], pairs: Pairs
-) -> Along | None:
-    budgets = [curve.along(axis) for pair in pairs for curve in pair]
-    known = [spent for spent in budgets if spent is not None]
-    if len(known) < len(budgets):
-        return None
-    alpha = table.results.study.inference.alpha
-    spent = _points(known[1], min(float(budget[-1]) for budget in known))
+    arms: tuple[str, str], axis: Axis, pairs: Pairs, budgets: list[np.ndarray], alpha: float
+) -> Iterator[Along]:
+    end = min(float(budget[-1]) for budget in budgets)
+    inside = budgets[1][budgets[1] < end * (1 - ROUNDING)]
+    spent = np.append(inside, end)
     deltas = np.array([a.loss_at(spent, axis) - b.loss_at(spent, axis) for a, b in pairs])
     kept = np.isfinite(deltas).all(axis=0)
     if not kept.any():
-        return None
-    speedups = [speedup(a, b, axis) for a, b in pairs]
-    return Along(
-        *arms,
-        axis,
-        tuple(seeds),
-        tuple(spent[kept].tolist()),
-        curve_contrast(spent[kept], deltas[:, kept], alpha=alpha),
-        _ratio(np.log([s for s in speedups if s > 0]), alpha),
-        int((~kept).sum()),
-    )
-
-
-def _points(of_reference: np.ndarray, end: float) -> np.ndarray:
-    """Return the points of a reference up to `end`, which is one itself."""
-    inside = of_reference[of_reference < end * (1 - ROUNDING)]
-    return np.append(inside, end)
-
-
-def _ratio(logs: np.ndarray, alpha: float) -> Ratio | None:
-    try:
+        return
+    logs, ratio = np.log([s for a, b in pairs if (s := speedup(a, b, axis)) > 0]), None
+    if logs.size > 1:
         test = paired_t(logs)
-    except StatisticsError:  # fewer than two pairs
-        return None
-    interval = test.interval(1 - alpha)
-    return Ratio(test.n, test.mean, interval.low, interval.high)
+        interval = test.interval(1 - alpha)
+        ratio = Ratio(test.n, test.mean, interval.low, interval.high)
+    contrast = curve_contrast(spent[kept], deltas[:, kept], alpha=alpha)
+    yield Along(*arms, axis, tuple(spent[kept].tolist()), contrast, ratio)

@@ -8,7 +8,6 @@ inside their margins, that they are no worse, and the secondary endpoints.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from paribus.analysis.along import along
 from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
@@ -17,7 +16,7 @@ from paribus.analysis.looks import why_not_these_looks
 from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import sensitivities, tuned_before, why_not_these_values
+from paribus.analysis.tuning import tuned_before, why_not_these_values
 from paribus.errors import ParibusError
 from paribus.results import (
     Results,
@@ -41,9 +40,6 @@ def analyse(results: Results) -> Analysis:
     folder, results = ResultsFolder(results.path), results.standing
     table = Table.of(results.judged)
     study, tuned = results.study, tuned_before(table)
-    if tuned is not None and table.tuning is not None:
-        rates = sensitivities(study, tuned, table.tuning.events)
-        tuned = replace(tuned, sensitivities=tuple(rates))
     is_earlier = bool(results.later_stage)
     unregistered = why_unregistered(folder, study, results.trials, earlier=is_earlier)
     if results.looks:  # taken at the validation text, and the verdict may be of the test part

@@ -1,7 +1,8 @@
-"""One contrast of one endpoint or task, tested as the study registered it.
+"""Differences between arms, tested as the study registered it.
 
-A pair that cannot be compared is left out by name, never in silence; a contrast whose controls are
-broken is not analysed. Looks and the analysis ask the same.
+A difference is a weighted sum over arms: of a contrast, the arm minus its reference; of an
+interaction, effects minus effects. A pair that cannot be compared is left out by name, never in
+silence; a contrast whose controls are broken is not analysed. Looks and the analysis ask the same.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from paribus.analysis.choice import choice_of
 from paribus.analysis.items import (
     Items,
     Scores,
@@ -23,22 +23,13 @@ from paribus.analysis.items import (
     share_step,
     task_accuracy,
 )
-from paribus.analysis.sampling import infer, registered
+from paribus.analysis.sampling import Sampling, infer, registered
 from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, TaskContrast, Tested
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import Tuned
+from paribus.analysis.tuning import Tuned, choice_of
 from paribus.numbers import plural
 from paribus.results.curves import Needed, needed, target_axis
-from paribus.statistics import (
-    MacroContrast,
-    PairedContrast,
-    TTest,
-    UnpairedContrast,
-    decided,
-    holm,
-    macro_contrast,
-    paired_contrast,
-)
+from paribus.statistics import TTest, decided, holm, macro_contrast
 from paribus.study import Endpoint, Study
 from paribus.study.trainer import RUNS, STACKED
 
@@ -61,7 +52,7 @@ def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
     What could not be tested counts as p = 1, so that losing one never makes the others easier. One
     of fewer than five pairs counts too, and has no adjusted p: it is only described.
     """
-    raw, adjusted_p = [tested.p_values for tested in family], [dict[str, float]() for _ in family]
+    raw, adjusted_p = [d.p_values for d in family], [dict[str, float]() for _ in family]
     for name in dict.fromkeys(name for p_values in raw for name in p_values):
         places = [place for place, p_values in enumerate(raw) if name in p_values]
         known = [raw[place][name] for place in places]
@@ -69,10 +60,8 @@ def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
         for place, p in zip(places, adjusted_here, strict=False):
             adjusted_p[place][name] = p
     return [
-        replace(tested, **p)
-        if tested.decided is not None and not tested.decided.descriptive_only
-        else tested
-        for tested, p in zip(family, adjusted_p, strict=True)
+        d if d.decided is None or d.decided.descriptive_only else replace(d, **p)
+        for d, p in zip(family, adjusted_p, strict=True)
     ]
 
 
@@ -93,24 +82,80 @@ def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
 
     A test that could not have rejected at this number of pairs is shown, and is not a disagreement.
     """
-    checks: list[list[Check]] = [[] for _ in family]
-    for name in dict.fromkeys(name for c in family for name in c.others):
-        adjusted_p = holm_of(c.others[name][0] if name in c.others else None for c in family)
-        for c, p, own in zip(family, adjusted_p, checks, strict=True):
-            if name not in c.others:
-                continue
-            raw, floor = c.others[name]
+    others = [_other_p(c) for c in family]
+    names = dict.fromkeys(name for own in others for name in own)
+    adjusted_p = {name: holm_of(own.get(name, (None,))[0] for own in others) for name in names}
+    checked = []
+    for place, (c, own) in enumerate(zip(family, others, strict=True)):
+        checks = []
+        for name, (raw, floor) in own.items():
+            p = adjusted_p[name][place]
             is_able = c.tested and floor * len(family) <= alpha
             disagrees = is_able and (p <= alpha) != c.significant(alpha)
-            own.append(Check(name, raw, p if c.tested else None, disagrees))
-    return [replace(c, checks=tuple(own)) for c, own in zip(family, checks, strict=True)]
+            checks.append(Check(name, raw, p if c.tested else None, disagrees))
+        checked.append(replace(c, checks=tuple(checks)))
+    return checked
 
 
-def of_items(study: Study, sides: tuple[Scores, Scores], keywords: dict[str, Any]) -> MacroContrast:
-    """Return the inference over seeds, or runs, and items: from scores by task, [seeds, items]."""
-    return macro_contrast(
-        *sides, crossed=study.inference.crossed if study.is_paired else "welch", **keywords
-    )
+def _other_p(c: Contrast) -> dict[str, tuple[float, float]]:
+    """Return p by the tests that did not decide, and the least p that each could have given."""
+    if c.by_run is None or c.items is None:
+        return c.by_run.others if c.by_run else {}
+    t = "paired t" if c.by_run.pairs else "Welch's t"
+    return {f"{t} on these items alone": (c.by_run.decided.p_value, 0.0)}
+
+
+def tested(
+    difference: T,
+    table: Table,
+    weights: Mapping[str, float],
+    values: Mapping[str, Sequence[float]],
+    *,
+    sampled: Sampling,
+    family: int,
+    resolution: float | None,
+    scores: Mapping[str, Scores],
+) -> T:
+    """Return a difference with what its registered test says.
+
+    Args:
+        weights: of each arm; references have negative ones.
+        values: scores by arm as they are compared: of seeds that all have or, where runs are no
+            pairs, of all its runs.
+        family: hypotheses that are tested together.
+        resolution: of a score, where known, as `paired_contrast` has it.
+        scores: of each arm by task, [seeds, items], if the claim is about new items; else empty.
+    """
+    study, choice = table.results.study, difference.choice
+    asked = registered(study) | {"margin": difference.margin, "family": family}
+    asked["resolution"] = resolution
+    if study.is_paired:
+        asked["design"] = sampled.design(difference.seeds)
+        asked["choice"] = choice.error if choice and choice.included else 0.0
+    by_run = infer(study, *_sides(weights, values), **asked)
+    items = None
+    if scores:
+        tasks = zip(*scores.values(), strict=True)
+        sides = [_sides(weights, dict(zip(scores, task, strict=True))) for task in tasks]
+        baseline, treatment = zip(*sides, strict=True)
+        crossed = study.inference.crossed if study.is_paired else "welch"
+        items = macro_contrast(baseline, treatment, crossed=crossed, **asked)
+    return replace(difference, by_run=by_run, items=items)
+
+
+def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return weighted sums of scores over arms of negative and of positive weight, whose
+    difference, second minus first, is what is asked."""
+    return [
+        np.sum([abs(w) * np.asarray(scores[arm]) for arm, w in weights.items() if w * sign > 0], 0)
+        for sign in (-1, 1)
+    ]
+
+
+def last_decimal(scores: Sequence[float]) -> float:
+    """Return the step of the last decimal that some score was printed with; at most 1."""
+    exponents = [int(Decimal(f"{score:.15g}").normalize().as_tuple().exponent) for score in scores]
+    return 10.0 ** min(0, *exponents)
 
 
 def task_contrasts(table: Table) -> list[TaskContrast]:
@@ -121,9 +166,8 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
     study, accuracy = table.results.study, task_accuracy(table.results)
     rows = table.results.tasks.select(["task", "chance"]).to_pylist() if accuracy else []
     chances = {row["task"]: row["chance"] for row in rows}
-    family = len(study.contrasts) * len(chances)
-    contrasts = []
-    for arm, reference in study.contrasts:
+    family, contrasts = len(study.contrasts) * len(chances), []
+    for arm, reference in study.contrasts if chances else ():
         if table.broken(arm):
             continue
         sampled, arms = table.sampling(arm), (reference, arm)
@@ -132,29 +176,32 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
             seeds = tuple(s for s in usable if all((a, s, task) in accuracy for a in arms))
             if not seeds:
                 continue
-            theirs, ours = ([accuracy[a, s, task] for s in seeds] for a in arms)
+            values = {a: [accuracy[a, s, task] for s in seeds] for a in arms}
+            baseline, treatment = (float(np.mean(values[a])) for a in arms)
             contrast = TaskContrast(
                 arm=arm,
                 reference=reference,
                 task=task,
                 chance=chance,
                 seeds=seeds,
-                baseline=float(np.mean(theirs)),
-                treatment=float(np.mean(ours)),
+                baseline=baseline,
+                treatment=treatment,
                 why_not=sampled.why_not(seeds),
             )
             if not contrast.why_not:
-                keywords = registered(study) | {
-                    "family": family,
-                    "resolution": 1 / questions_asked(table, arm, seeds[0], task),
-                    "design": sampled.design(seeds),
-                }
-                contrast = replace(contrast, by_run=paired_contrast(theirs, ours, **keywords))
-                baseline, treatment = (question_scores(table, a, seeds, task) for a in arms)
-                are_shared = [t.shape for t in baseline] == [t.shape for t in treatment]
-                if study.inference.claims_new_questions and baseline and are_shared:
-                    items = of_items(study, (baseline, treatment), keywords)
-                    contrast = replace(contrast, items=items)
+                scores = {a: question_scores(table, a, seeds, task) for a in arms}
+                theirs, ours = ([part.shape for part in scores[a]] for a in arms)
+                is_claim = study.inference.claims_new_questions and theirs and theirs == ours
+                contrast = tested(
+                    contrast,
+                    table,
+                    {reference: -1.0, arm: 1.0},
+                    values,
+                    sampled=sampled,
+                    family=family,
+                    resolution=1 / questions_asked(table, arm, seeds[0], task),
+                    scores=scores if is_claim else {},
+                )
             contrasts.append(contrast)
     return with_holm(contrasts, family)
 
@@ -166,17 +213,18 @@ def contrast_of(
 
     `tuned` are the tuning trials behind the table (`tuned_before`).
     """
-    study, metric = table.results.study, endpoint.metric
+    study, metric, arms = table.results.study, endpoint.metric, (reference, arm)
     declared, sampled = table.results.metrics[metric], table.sampling(arm, metric)
-    ours, theirs = (table.usable(name, metric, sampled.seeds) for name in (arm, reference))
+    values = {name: table.usable(name, metric, sampled.seeds) for name in arms}
     if declared.of_pair:
-        theirs = dict.fromkeys(theirs, 1.0)
-    both = ours.keys() & theirs.keys() if study.is_paired else ours.keys() | theirs.keys()
-    seeds = tuple(seed for seed in sampled.seeds if seed in both)
+        values[reference] = dict.fromkeys(values[reference], 1.0)
+    both = set.intersection if study.is_paired else set.union
+    compared = both(*map(set, values.values()))
+    seeds = tuple(seed for seed in sampled.seeds if seed in compared)
     left_out = [
         LeftOut(arm, reference, metric, seed, "; ".join(why))
         for seed in sampled.seeds
-        if (why := list(_why_left_out(table, (reference, arm), seed, metric)))
+        if (why := _why_left_out(table, arms, seed, metric))
     ]
     incomparable = _why_incomparable(table, arm, reference, metric)
     if broken := table.broken(arm):
@@ -188,12 +236,12 @@ def contrast_of(
     elif study.is_paired:
         why_not = sampled.why_not(seeds)
     else:
-        why_not = _too_few(arm, ours) or _too_few(reference, theirs)
-    why_not = why_not or _equal_runs(table, metric, {reference: theirs, arm: ours})
+        why_not = _too_few(arm, values[arm]) or _too_few(reference, values[reference])
+    why_not = why_not or _equal_runs(table, metric, values)
     censored = _never(table, arm, metric), _never(table, reference, metric)
     if crossings := _to_target(table, arm, reference, metric, seeds):
-        ours = ours | {seed: crossing.restricted[0] for seed, crossing in crossings.items()}
-        theirs = theirs | {seed: crossing.restricted[1] for seed, crossing in crossings.items()}
+        for seed, crossing in crossings.items():
+            values[arm][seed], values[reference][seed] = crossing.restricted
         never = [(math.isinf(c.ours), math.isinf(c.theirs)) for c in crossings.values()]
         censored = sum(our for our, _ in never), sum(their for _, their in never)
     smallest, margin = endpoint.smallest_effect, endpoint.margin
@@ -211,77 +259,54 @@ def contrast_of(
         sampling=sampled,
         censored=censored,
     )
-    if not why_not:
-        choice = choice_of(table, tuned, {reference: -1.0, arm: 1.0}, metric)
-        contrast = replace(contrast, choice=choice)
-        contrast = replace(contrast, by_run=_infer(table, contrast, endpoint, theirs, ours))
-        contrast = _with_items(table, contrast, endpoint)
-        counting = _counting_diverged(table, contrast, endpoint)
-        contrast = replace(contrast, counting_diverged=counting)
+    if why_not:
+        return contrast, left_out
+    seeds_of = {name: seeds if study.is_paired else tuple(own) for name, own in values.items()}
+    items = Items(table, declared, seeds_of)
+    scores, why_not = {}, ""
+    if study.inference.claims_new_items(declared):
+        scores = items.scores()
+        if isinstance(scores, str):
+            scores, why_not = {}, scores
+    choice = choice_of(table, tuned, {reference: -1.0, arm: 1.0}, metric)
+    contrast = replace(contrast, choice=choice, items_why_not=why_not)
+    contrast = _tested(table, contrast, endpoint, values, scores)
+    sampled_items = items.text(contrast.items.n_items) if contrast.items else ""
+    contrast = replace(
+        contrast,
+        items_about=sampled_items,
+        target=items.target(sampled_items),
+        counting_diverged=_counting_diverged(table, contrast, endpoint),
+    )
     return contrast, left_out
 
 
-def _infer(
-    table: Table, contrast: Contrast, endpoint: Endpoint, theirs: BySeed, ours: BySeed
-) -> PairedContrast | UnpairedContrast:
-    """Return the registered inference over the seeds of a contrast; over all runs of both arms,
-    where they are no pairs."""
-    study, compared = table.results.study, contrast.declared.compared
-    keywords = _keywords(table, contrast, endpoint)
-    if study.trainer == RUNS and contrast.declared.scale == "linear":
-        # Scores of other programs are as they were printed.
-        scores = [*theirs.values(), *ours.values()]
-        keywords["resolution"] = keywords["resolution"] or last_decimal(scores)
-    if not study.is_paired:
-        sides = ([compared(value) for value in arm.values()] for arm in (theirs, ours))
-    else:
-        sides = ([compared(arm[seed]) for seed in contrast.seeds] for arm in (theirs, ours))
-    return infer(study, *sides, **keywords)
-
-
-def last_decimal(scores: Sequence[float]) -> float:
-    """Return the step of the last decimal that some score was printed with; at most 1."""
-    exponents = [int(Decimal(f"{score:.15g}").normalize().as_tuple().exponent) for score in scores]
-    return 10.0 ** min(0, *exponents)
-
-
-def _keywords(table: Table, contrast: Contrast, endpoint: Endpoint) -> dict[str, Any]:
-    """Return what a contrast is tested by."""
-    study, metric = table.results.study, contrast.metric
-    keywords = registered(study) | {
-        "margin": contrast.margin,
-        "family": _family_size(table, endpoint),
-        "resolution": share_step(table, metric),
+def _tested(
+    table: Table,
+    contrast: Contrast,
+    endpoint: Endpoint,
+    values: Mapping[str, BySeed],
+    scores: Mapping[str, Scores],
+) -> Contrast:
+    """Return a contrast with what its test says of these values, by seed."""
+    study, metric = table.results.study, contrast.declared
+    compared = {
+        arm: [metric.compared(own[seed]) for seed in (contrast.seeds if study.is_paired else own)]
+        for arm, own in values.items()
     }
-    if study.is_paired:
-        design = table.sampling(contrast.arm, metric).design(contrast.seeds)
-        keywords |= {"design": design, "choice": contrast.choice_error}
-    return keywords
-
-
-def _with_items(table: Table, contrast: Contrast, endpoint: Endpoint) -> Contrast:
-    """Return the contrast with what items add to it. It is paired by seed and by item where claims
-    are about new items: that then decides.
-
-    Items are questions of tasks, documents of the held-out text, or contiguous blocks of its
-    windows. Where the arms do not share them, or the metric is not their mean, `items_why_not`
-    says so.
-    """
-    study, items = table.results.study, Items(table, contrast)
-    macro, why_not = None, ""
-    if study.inference.claims_new_items(contrast.declared):
-        scores = items.scores()
-        if isinstance(scores, str):
-            why_not = scores
-        else:
-            macro = of_items(study, scores, _keywords(table, contrast, endpoint))
-    sampled = items.text(macro.n_items) if macro else ""
-    return replace(
+    resolution = share_step(table, metric.name)
+    if resolution is None and study.trainer == RUNS and metric.scale == "linear":
+        # Scores of other programs are as they were printed.
+        resolution = last_decimal([score for own in compared.values() for score in own])
+    return tested(
         contrast,
-        items=macro,
-        items_about=sampled,
-        items_why_not=why_not,
-        target=items.target(sampled),
+        table,
+        {contrast.reference: -1.0, contrast.arm: 1.0},
+        compared,
+        sampled=table.sampling(contrast.arm, metric.name),
+        family=_family_size(table, endpoint),
+        resolution=resolution,
+        scores=scores,
     )
 
 
@@ -295,34 +320,37 @@ def _counting_diverged(table: Table, contrast: Contrast, endpoint: Endpoint) -> 
     diverged run outweighs any gain, and a gain of 5 SD is found in a third of studies.
     """
     metric, arms = contrast.declared, (contrast.reference, contrast.arm)
+    if not endpoint.primary or metric.of_pair or target_axis(metric.name) is not None:
+        return None
     is_paired, sampled = table.results.study.is_paired, table.sampling(contrast.arm, metric.name)
     seeds = sampled.seeds
     if is_paired:  # a run without a partner is in no pair
         seeds = tuple(s for s in seeds if all((arm, s) in table.events for arm in arms))
-    if not endpoint.primary or metric.of_pair or target_axis(metric.name) is not None:
+    diverged = {arm: [s for s in seeds if table.has_diverged(arm, s)] for arm in arms}
+    if not any(diverged.values()):
         return None
-    if not any(table.has_diverged(arm, seed) for arm in arms for seed in seeds):
-        return None
-    finite = [v for arm in arms for v in table.usable(arm, metric.name, seeds).values()]
+    values = {arm: table.usable(arm, metric.name, seeds) for arm in arms}
+    finite = [value for own in values.values() for value in own.values()]
     worst = min(finite) if metric.better == "higher" else max(finite)
-    theirs, ours = (table.counting_diverged(arm, metric.name, seeds, worst) for arm in arms)
+    values = {arm: dict.fromkeys(diverged[arm], worst) | own for arm, own in values.items()}
     if is_paired:
-        seeds = tuple(seed for seed in seeds if seed in ours and seed in theirs)
+        seeds = tuple(seed for seed in seeds if all(seed in own for own in values.values()))
         if sampled.why_not(seeds):
             return None
         contrast = replace(contrast, seeds=seeds)
-    by_run = _infer(table, contrast, endpoint, theirs, ours)
-    return replace(contrast, items=None, by_run=by_run)
+    return _tested(table, contrast, endpoint, values, {})
 
 
-def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -> Iterable[str]:
-    """Yield why arms leave a seed out; of runs that are no pairs, a seed that an arm has no run of
+def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -> list[str]:
+    """Return why arms leave a seed out; of runs that are no pairs, a seed that an arm has no run of
     is not missed."""
     study = table.results.study
-    for arm in arms:
-        why = table.why_unusable(arm, seed, metric)
-        if why and (study.is_paired or seed not in study.arm_facts(arm).absent):
-            yield why
+    return [
+        why
+        for arm in arms
+        if (why := table.why_unusable(arm, seed, metric))
+        and (study.is_paired or seed not in study.arm_facts(arm).absent)
+    ]
 
 
 def _too_few(arm: str, values: BySeed) -> str:

@@ -1,4 +1,4 @@
-"""Before a run: the smallest effect that a design can detect, and whether it sees what matters."""
+"""Before a run: the smallest effect that a design can detect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paribus.analysis.looks import least_effect
 from paribus.analysis.schema import Analysis
 from paribus.errors import ParibusError
-from paribus.statistics import DESCRIPTIVE_BELOW, Result, required_pairs
+from paribus.statistics import Result, required_pairs
 from paribus.study import Study
 
 
@@ -46,30 +46,6 @@ class Detectable(Result):
         return self.smallest_effect is not None and self.effect > self.smallest_effect
 
 
-@dataclass(frozen=True)
-class Sight:
-    """The spread up to which a design detects the smallest effect worth detecting.
-
-    Attributes:
-        sd: the largest SD of paired differences at which it does; None where nothing is tested.
-    """
-
-    metric: str
-    smallest_effect: float
-    sd: float | None
-
-
-def sights(study: Study) -> list[Sight]:
-    """Return one for every primary endpoint with a smallest effect, by the registered test."""
-    asked = [(e.metric, e.smallest_effect) for e in study.judged if e.smallest_effect is not None]
-    if not asked or not study.contrasts or not study.is_paired:  # these are SDs of differences
-        return []
-    if len(study.seeds) < DESCRIPTIVE_BELOW:
-        return [Sight(metric, smallest, None) for metric, smallest in asked]
-    in_sds = least_effect(study, study.inference.alpha / study.family)
-    return [Sight(metric, smallest, smallest / in_sds) for metric, smallest in asked]
-
-
 def detectable(
     study: Study, *, pilot: Analysis | None = None, sd: float | None = None
 ) -> list[Detectable]:
@@ -81,39 +57,33 @@ def detectable(
     among those it has. Raises ParibusError where the SD is not positive, or the pilot measured no
     difference of a primary endpoint.
     """
-    if len(study.seeds) < 2:
-        raise ParibusError(f"the study has {len(study.seeds)} seed; a contrast needs two")
+    n, power = len(study.seeds), study.inference.power
+    if n < 2:
+        raise ParibusError(f"the study has {n} seed; a contrast needs two")
     if sd is not None and not 0 < sd < math.inf:
         raise ParibusError(f"sd = {sd} must be a number greater than 0")
     if not study.contrasts:
         raise ParibusError("the study has one arm; a contrast needs two")
-    n, power, level = len(study.seeds), study.inference.power, study.inference.alpha / study.family
+    alpha = study.inference.alpha / study.family
     # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
-    in_errors, rows = least_effect(study, level) * math.sqrt(n), []
+    in_errors = least_effect(study, alpha) * math.sqrt(n)
+    rows = []
     for endpoint in study.judged if sd is None else [study.primary]:
-        assert endpoint.margin is not None
-        spreads = {} if pilot is None else _spreads(study, pilot, endpoint.metric)
+        metric, margin = endpoint.metric, endpoint.margin
+        assert margin is not None
+        spreads = _spreads(study, pilot, metric) if pilot and sd is None else {}
         for arm, reference in study.contrasts:
             if sd is not None:
-                source, spread, choice = "stated", sd, 0.0
+                source, (spread, choice) = "stated", (sd, 0.0)
             elif (arm, reference) in spreads:
                 source, (spread, choice) = "pilot", spreads[arm, reference]
             else:
                 source, (spread, choice) = "pilot's largest", max(spreads.values())
+            effect = in_errors * math.hypot(spread / math.sqrt(n), choice)
+            pairs = required_pairs(margin, spread, lasting=choice, power=power, alpha=alpha)
+            name, smallest = f"{arm} against {reference}", endpoint.smallest_effect
             rows.append(
-                Detectable(
-                    metric=endpoint.metric,
-                    contrast=f"{arm} against {reference}",
-                    source=source,
-                    sd=spread,
-                    choice=choice,
-                    effect=in_errors * math.hypot(spread / math.sqrt(n), choice),
-                    margin=endpoint.margin,
-                    pairs_for_margin=required_pairs(
-                        endpoint.margin, spread, lasting=choice, power=power, alpha=level
-                    ),
-                    smallest_effect=endpoint.smallest_effect,
-                )
+                Detectable(metric, name, source, spread, choice, effect, margin, pairs, smallest)
             )
     return rows
 
@@ -125,9 +95,9 @@ def _spreads(
     from the choice of tuned values, where that is registered. Raises ParibusError without any."""
     is_tuned = study.tuning is not None and study.inference.choice != "fixed"
     spreads = {
-        (c.arm, c.reference): (c.paired.sd, c.choice.error if c.choice and is_tuned else 0.0)
+        (c.arm, c.reference): (c.by_run.sd, c.choice.error if c.choice and is_tuned else 0.0)
         for c in pilot.contrasts
-        if c.metric == metric and c.paired and c.paired.sd > 0
+        if c.metric == metric and c.by_run and c.by_run.pairs and c.by_run.sd > 0
     }
     if not spreads:
         raise ParibusError(

@@ -8,19 +8,14 @@ arms share cancels: an arm that is the reference of both effects has no weight.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from paribus.analysis.choice import choice_of
-from paribus.analysis.contrasts import of_items, with_holm
-from paribus.analysis.items import Items, Scores, share_step
-from paribus.analysis.sampling import registered
+from paribus.analysis.contrasts import tested, with_holm
+from paribus.analysis.items import Items, share_step
 from paribus.analysis.schema import Contrast, Interacting
 from paribus.analysis.table import Table
-from paribus.analysis.tuning import Tuned
-from paribus.statistics import paired_contrast
+from paribus.analysis.tuning import Tuned, choice_of
 from paribus.study import Interaction, Study
 
 
@@ -33,17 +28,12 @@ def interactions_of(
     """
     study = table.results.study
     effects = {(c.arm, c.metric): c for c in contrasts}
-    return with_holm(
-        [
-            _interaction(
-                *(table, name, spec),
-                {arm: effects[arm, endpoint.metric] for arm in (*spec.of, *spec.than)},
-                tuned,
-            )
-            for endpoint in study.judged
-            for name, spec in study.interactions.items()
-        ]
-    )
+    asked = [
+        (name, spec, [effects[arm, endpoint.metric] for arm in (*spec.of, *spec.than)])
+        for endpoint in study.judged
+        for name, spec in study.interactions.items()
+    ]
+    return with_holm([_interaction(table, *question, tuned, len(asked)) for question in asked])
 
 
 def weights_of(study: Study, spec: Interaction) -> dict[str, float]:
@@ -60,73 +50,41 @@ def _interaction(
     table: Table,
     name: str,
     spec: Interaction,
-    effects: Mapping[str, Contrast],
+    effects: Sequence[Contrast],
     tuned: Tuned | None,
+    family: int,
 ) -> Interacting:
-    study, first = table.results.study, next(iter(effects.values()))
-    shared = set.intersection(*(set(effect.seeds) for effect in effects.values()))
-    sampled = table.sampling(first.arm, first.metric)
+    first, weights = effects[0], weights_of(table.results.study, spec)
+    metric, shared = first.declared, set.intersection(*(set(effect.seeds) for effect in effects))
+    sampled = table.sampling(first.arm, metric.name)
     seeds = tuple(seed for seed in sampled.seeds if seed in shared)
-    why_not = next((effect.why_not for effect in effects.values() if effect.why_not), "")
+    why_not = next((effect.why_not for effect in effects if effect.why_not), "")
     interaction = Interacting(
         name=name,
         title=spec.title or name,
         of=spec.of,
         than=spec.than,
-        metric=first.metric,
+        metric=metric.name,
         seeds=seeds,
         why_not=why_not or sampled.why_not(seeds),
         margin=first.margin,
-        declared=first.declared,
+        declared=metric,
     )
     if interaction.why_not:
         return interaction
-    weights = weights_of(study, spec)
-    choice = choice_of(table, tuned, weights, first.metric)
-    keywords = registered(study) | {
-        "margin": first.margin,
-        "family": len(study.interactions) * len(study.judged),
-        "resolution": share_step(table, first.metric),
-        "design": sampled.design(seeds),
-        "choice": choice.error if choice and choice.included else 0.0,
-    }
-    interaction = replace(interaction, choice=choice)
-    if scores := _item_scores(table, effects, seeds):
-        by_task = [
-            _sides(weights, dict(zip(scores, task, strict=True)))
-            for task in zip(*scores.values(), strict=True)
-        ]
-        baseline, treatment = map(list, zip(*by_task, strict=True))
-        return replace(interaction, items=of_items(study, (baseline, treatment), keywords))
-    compared, values = first.declared.compared, table.values
-    by_arm = {
-        arm: np.array([compared(values[arm, seed, first.metric]) for seed in seeds])
+    items = Items(table, metric, dict.fromkeys(weights, seeds))
+    scores = items.scores() if all(effect.items for effect in effects) else {}
+    values = {
+        arm: [metric.compared(table.values[arm, seed, metric.name]) for seed in seeds]
         for arm in weights
     }
-    return replace(interaction, by_run=paired_contrast(*_sides(weights, by_arm), **keywords))
-
-
-def _sides(
-    weights: Mapping[str, float], scores: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return weighted sums of scores over arms of negative and of positive weight, whose
-    difference, second minus first, is the interaction."""
-    shape = next(iter(scores.values())).shape
-    sides = np.zeros(shape), np.zeros(shape)
-    for arm, weight in weights.items():
-        sides[weight > 0][...] += abs(weight) * scores[arm]
-    return sides
-
-
-def _item_scores(
-    table: Table, effects: Mapping[str, Contrast], seeds: tuple[int, ...]
-) -> dict[str, Scores] | None:
-    """Return the scores of every arm by task, [seeds, items]; None where no claim is about new
-    items."""
-    by_name: dict[str, Scores] = {}
-    for arm, effect in effects.items():
-        scores = Items(table, replace(effect, seeds=seeds)).scores() if effect.items else ""
-        if isinstance(scores, str):
-            return None
-        by_name[effect.reference], by_name[arm] = scores
-    return by_name
+    return tested(
+        replace(interaction, choice=choice_of(table, tuned, weights, metric.name)),
+        table,
+        weights,
+        values,
+        sampled=sampled,
+        family=family,
+        resolution=share_step(table, metric.name),
+        scores={} if isinstance(scores, str) else scores,
+    )

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from paribus.analysis.schema import Contrast
 from paribus.analysis.table import Table
 from paribus.errors import ParibusError
-from paribus.metric import QUESTIONS, ItemSums
+from paribus.metric import QUESTIONS, ItemSums, Metric
 from paribus.numbers import plural
 from paribus.results import Results
 from paribus.results.records import records_of
@@ -116,29 +115,30 @@ def share_step(table: Table, metric: str) -> float | None:
 
 @dataclass(frozen=True)
 class Items:
-    """The items of one contrast."""
+    """The items of a metric that arms are compared on.
+
+    Attributes:
+        seeds: of each arm, those at which it is compared; references come first.
+    """
 
     table: Table
-    contrast: Contrast
+    metric: Metric
+    seeds: Mapping[str, tuple[int, ...]]
 
-    def seeds_of(self, arm: str) -> tuple[int, ...]:
-        """Return the seeds at which `arm` is compared: where runs are no pairs, its own."""
-        if self.table.results.study.is_paired:
-            return self.contrast.seeds
-        return tuple(self.table.usable(arm, self.contrast.metric, self.contrast.seeds))
-
-    def _first(self, arm: str) -> tuple[str, int]:
-        return arm, self.seeds_of(arm)[0]
+    @property
+    def _trials(self) -> list[tuple[str, int]]:
+        """The first trial of each arm, whose items are those of its others."""
+        return [(arm, seeds[0]) for arm, seeds in self.seeds.items()]
 
     @property
     def _blocks(self) -> Mapping[str, Any]:
         """The record of the blocks of the held-out text: `kind`, `items`, `blocks`."""
-        return self.table.results.trials[self._first(self.contrast.arm)]["blocks"]
+        return self.table.results.trials[self._trials[-1]]["blocks"]
 
     @property
     def _recorded(self) -> int:
         """The number of blocks with recorded sums; the text may have more."""
-        return len(self.table.results.trial_blocks[self._first(self.contrast.arm)])
+        return len(self.table.results.trial_blocks[self._trials[-1]])
 
     @property
     def n_blocks(self) -> int | None:
@@ -149,54 +149,48 @@ class Items:
             return None
         return contiguous_blocks(self._recorded)
 
-    @property
-    def is_short(self) -> bool:
-        """True if the held-out text is too short to say how much contiguous blocks differ."""
-        return self.n_blocks is not None and self.n_blocks < DESCRIPTIVE_BELOW
-
     def _share_blocks(self) -> bool:
-        """Return whether both arms have the same blocks of text."""
-        results, arms = self.table.results, (self.contrast.reference, self.contrast.arm)
-        trials = [self._first(arm) for arm in arms]
+        """Return whether all arms have the same blocks of text."""
+        results, trials = self.table.results, self._trials
         kinds = {results.trials[trial]["blocks"]["kind"] for trial in trials}
         # The same text has the same characters in each of its blocks, whatever its tokens are; but
         # the first token, which no token predicts, is longer in one tokenizer than in another.
         start = 1 if kinds == {"document"} else 0
         column = records_of(results.study).aligned_by
-        first, second = (_column(self.table, *trial, column)[start:] for trial in trials)
-        return len(kinds) == 1 and np.array_equal(first, second)
+        first, *others = (_column(self.table, *trial, column)[start:] for trial in trials)
+        return len(kinds) == 1 and all(np.array_equal(first, other) for other in others)
 
-    def scores(self) -> tuple[Scores, Scores] | str:
-        """Return scores of the reference and of the arm, [seeds, items] by task; or why the arms
-        cannot be paired by item, in words."""
-        table, contrast = self.table, self.contrast
-        over, arms = contrast.declared.items, (contrast.reference, contrast.arm)
+    def scores(self) -> dict[str, Scores] | str:
+        """Return the scores of every arm, [seeds, items] by task; or why arms cannot be paired by
+        item, in words."""
+        over = self.metric.items
         if not over:
-            return f"{contrast.declared.label} is not a ratio of sums over items"
+            return f"{self.metric.label} is not a ratio of sums over items"
         if isinstance(over, str):
-            task = contrast.declared.task
-            sides = [question_scores(table, arm, self.seeds_of(arm), task) for arm in arms]
+            by_arm = {
+                arm: question_scores(self.table, arm, seeds, self.metric.task)
+                for arm, seeds in self.seeds.items()
+            }
         elif not self._share_blocks():
             return "the arms read the validation text in windows of other lengths"
-        elif self.is_short:
+        elif self.n_blocks is not None and self.n_blocks < DESCRIPTIVE_BELOW:
             text = plural(self._recorded, "window")
             blocks = f"{DESCRIPTIVE_BELOW} blocks of {LEAST_IN_BLOCK}"
             return f"a text of {text} is too short for {blocks}"
         else:
-            sides = [
-                [block_scores(table, over, arm, self.seeds_of(arm), self.n_blocks)] for arm in arms
-            ]
-        baseline, treatment = sides
-        if [task.shape[1] for task in baseline] != [task.shape[1] for task in treatment]:
+            by_arm = {
+                arm: [block_scores(self.table, over, arm, seeds, self.n_blocks)]
+                for arm, seeds in self.seeds.items()
+            }
+        first, *others = ([task.shape[1] for task in tasks] for tasks in by_arm.values())
+        if any(other != first for other in others):
             return "the arms were not asked the same questions"
-        if all(task.shape[1] < 2 for task in baseline):
-            return "a single item says nothing of others"
-        return baseline, treatment
+        return by_arm if max(first, default=0) > 1 else "a single item says nothing of others"
 
     def text(self, n: int) -> str:
         """`384 questions`, `40 documents`, `1,024 blocks of 3,000 documents`, `10 contiguous blocks
         of text`."""
-        if isinstance(self.contrast.declared.items, str):
+        if isinstance(self.metric.items, str):
             return f"{n:,} questions"
         if self.n_blocks is not None:
             return f"{n:,} contiguous blocks of text"
@@ -207,12 +201,12 @@ class Items:
         """Return what is claimed of besides new seeds, where `sampled` are the items that are
         samples too: `this text`, `text like these 40 documents`; empty of no held-out text or
         tasks."""
-        metric, trainer = self.contrast.declared, self.table.results.study.trainer
-        if metric.items == QUESTIONS:
+        trainer = self.table.results.study.trainer
+        if self.metric.items == QUESTIONS:
             n = sampled.partition(" ")[0]
             return f"questions like these {n}" if sampled else "these questions"
         # Nobody says what scores of other programs are of, and what they hold out may be no text.
-        if metric.record not in HELD_OUT or (trainer == RUNS and not sampled):
+        if self.metric.record not in HELD_OUT or (trainer == RUNS and not sampled):
             return ""
         if trainer != STACKED:
             return f"items like these {sampled}" if sampled else "this held-out data"

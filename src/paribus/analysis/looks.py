@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from paribus.analysis.contrasts import adjusted, contrast_of
-from paribus.analysis.sampling import REASONS, RESOLVED, plan_of
+from paribus.analysis.sampling import RESOLVED, plan_of
 from paribus.analysis.schema import Contrast, Stabilities
 from paribus.analysis.side_effects import stabilities_of
 from paribus.analysis.table import Table
@@ -14,16 +14,18 @@ from paribus.analysis.tuning import tuned_before
 from paribus.comparison import agree
 from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, trials_digest
-from paribus.statistics import (
-    Boundary,
-    minimum_detectable_effect,
-)
+from paribus.statistics import Boundary, minimum_detectable_effect
 from paribus.study import Study
 
 BROKEN = "broken"  # the decision on a contrast whose controls do not hold
-
-MOVES = {GOES_ON: "goes on", OPEN: "is not resolved"}
-MOVES |= {decision: f"stops: {why}" for decision, why in REASONS.items()}
+# What a contrast does after a look, and why it stops.
+MOVES = {
+    GOES_ON: "goes on",
+    OPEN: "is not resolved",
+    "effect": "stops: an effect was found",
+    "equivalence": "stops: no effect worth having was found",
+    BROKEN: "stops: a control is broken",
+}
 
 Entry = dict[str, Any]
 
@@ -164,20 +166,10 @@ def _short(p: float) -> float:
     return float(f"{p:.6g}")
 
 
-@dataclass(frozen=True)
-class PlannedLooks:
-    """Boundaries of a plan of looks, at the level of Holm's first step and of its last."""
-
-    first: tuple[Boundary, ...]
-    last: tuple[Boundary, ...]
-
-
-def planned_looks(study: Study) -> PlannedLooks | None:
-    """Return the boundaries of a study with looks, None for a study without."""
-    looks, alpha = plan_of(study), study.inference.alpha
-    if looks is None:
-        return None
-    return PlannedLooks(looks.boundaries(alpha / study.family), looks.boundaries(alpha))
+def planned_looks(study: Study) -> tuple[Boundary, ...]:
+    """Return the boundaries of each look, at the level of Holm's first step; () without a plan."""
+    looks = plan_of(study)
+    return looks.boundaries(study.inference.alpha / study.family) if looks else ()
 
 
 def least_effect(study: Study, alpha: float) -> float:

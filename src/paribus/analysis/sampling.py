@@ -13,16 +13,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paribus.results.look_record import GOES_ON, OPEN, look_of, resolved_at
+from numpy.typing import ArrayLike
+
+from paribus.results.look_record import GOES_ON, look_of, resolved_at
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Design,
     Looks,
     OneLook,
-    PairedContrast,
     Result,
+    RunContrast,
     Stages,
-    UnpairedContrast,
     error_of_either,
     paired_contrast,
     stage_weights,
@@ -30,20 +31,7 @@ from paribus.statistics import (
 )
 from paribus.study import Study
 
-# How a contrast stands after a look, and why it stopped.
-STANDS = {
-    GOES_ON: "goes on after",
-    OPEN: "not resolved at",
-    "effect": "stopped at",
-    "equivalence": "stopped at",
-    "broken": "stopped at",
-}
 RESOLVED = ("effect", "equivalence")  # what a look says for good of an endpoint
-REASONS = {
-    "effect": "an effect was found",
-    "equivalence": "no effect worth having was found",
-    "broken": "a control is broken",
-}
 
 
 @dataclass(frozen=True)
@@ -55,7 +43,6 @@ class Sampling(Result):
         look: the look (from 1) that its records are of; None without a plan of looks, 0 before the
             first was taken.
         decision: what was decided there; empty without a plan.
-        went_on: whether the contrast went on after that look, for another endpoint or for events.
         stage_seeds: of `seeds`, those of the first stage; None where there is one stage.
     """
 
@@ -64,28 +51,11 @@ class Sampling(Result):
     look: int | None = None
     decision: str = ""
     stage_seeds: tuple[int, ...] | None = None
-    went_on: bool = False
 
     @property
     def is_open(self) -> bool:
         """True if the contrast goes on to another look."""
         return self.decision in ("", GOES_ON)
-
-    @property
-    def description(self) -> str:
-        """`5 of 20 seeds: stopped at look 1 of 4: an effect was found`; empty where all are one
-        sample."""
-        plan, texts = self.study.plan, []
-        if plan is not None and self.look:
-            stands = "resolved at" if self.went_on else STANDS[self.decision]
-            texts.append(
-                f"{plan.looks[self.look - 1]} of {plan.looks[-1]} seeds: "
-                f"{stands} look {self.look} of {len(plan.looks)}"
-                + (f": {REASONS[self.decision]}" if self.decision in REASONS else "")
-            )
-        if self.stage_seeds is not None:
-            texts.append(f"two stages of {' and '.join(map(str, self.study.stages))} seeds")
-        return "; ".join(texts)
 
     def design(self, seeds: Collection[int]) -> Design:
         """Return the design of pairs of these seeds, which are some of `self.seeds`."""
@@ -122,12 +92,9 @@ def sampling_of(
         return Sampling(study, (), 0)
     number = min(look_of(study, looks, arm), len(looks) - 1)
     decision = looks[number]["contrasts"][arm]["decision"]
-    resolved = None if metric is None else resolved_at(looks, arm, metric)
-    if metric is not None and resolved is not None:
-        seeds = study.seeds[: study.plan.looks[resolved]]
-        shown = looks[resolved]["contrasts"][arm]["endpoints"][metric]["resolved"]
-        went_on = resolved < number or decision == GOES_ON
-        return Sampling(study, seeds, resolved + 1, shown, went_on=went_on)
+    if metric is not None and (resolved := resolved_at(looks, arm, metric)) is not None:
+        number = resolved
+        decision = looks[number]["contrasts"][arm]["endpoints"][metric]["resolved"]
     return Sampling(study, study.seeds[: study.plan.looks[number]], number + 1, decision)
 
 
@@ -137,9 +104,7 @@ def registered(study: Study) -> dict[str, Any]:
     return inference.model_dump(include={"seed", "alpha", "power", "resamples"})
 
 
-def infer(
-    study: Study, baseline: Sequence[float], treatment: Sequence[float], **keywords: Any
-) -> PairedContrast | UnpairedContrast:
+def infer(study: Study, baseline: ArrayLike, treatment: ArrayLike, **keywords: Any) -> RunContrast:
     """Return the inference over pairs, or over runs that are no pairs, as a study registered it."""
     if study.is_paired:
         return paired_contrast(baseline, treatment, **keywords)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
 from typing import Any, Literal
-
-import numpy as np
 
 from paribus import numbers
 from paribus.analysis.along import Along
-from paribus.analysis.choice import Choice
 from paribus.analysis.sampling import Sampling, sampling_of
-from paribus.analysis.tuning import Tuned
+from paribus.analysis.tuning import Choice, Tuned
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.results import Control
@@ -23,10 +20,9 @@ from paribus.statistics import (
     EventRates,
     Interval,
     MacroContrast,
-    PairedContrast,
     Result,
+    RunContrast,
     StabilityEvents,
-    UnpairedContrast,
 )
 from paribus.study import Study
 
@@ -47,12 +43,12 @@ class Summary(Result):
     @property
     def mean(self) -> float | None:
         """Over these trials, in the metric's unit; None without any."""
-        return float(np.mean(list(self.values.values()))) if self.values else None
+        return fmean(self.values.values()) if self.values else None
 
     @property
     def sd(self) -> float | None:
         """Sample SD (n - 1); None for fewer than two trials."""
-        return float(np.std(list(self.values.values()), ddof=1)) if self.n > 1 else None
+        return stdev(self.values.values()) if self.n > 1 else None
 
 
 BudgetState = Literal["within", "over", "not shown"]
@@ -165,23 +161,13 @@ class Tested(Result):
     """
 
     seeds: tuple[int, ...]
-    by_run: PairedContrast | UnpairedContrast | None = None
+    by_run: RunContrast | None = None
     items: MacroContrast | None = None
     why_not: str = ""
     margin: float | None = field(default=None, repr=False)
     choice: Choice | None = None
     holm_p: float | None = None
     equivalence_holm_p: float | None = None
-
-    @property
-    def paired(self) -> PairedContrast | None:
-        """The inference over seed pairs; None where runs are no pairs, or none exists."""
-        return self.by_run if isinstance(self.by_run, PairedContrast) else None
-
-    @property
-    def unpaired(self) -> UnpairedContrast | None:
-        """The inference over runs that are no pairs; None where they are, or none exists."""
-        return self.by_run if isinstance(self.by_run, UnpairedContrast) else None
 
     @property
     def decided(self) -> Decided | None:
@@ -221,13 +207,6 @@ class Tested(Result):
     def equivalent(self, alpha: float) -> bool:
         """Return whether the difference is shown to lie inside the margin, in its family."""
         return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
-
-    def change_text(self, metric: Metric) -> str:
-        """Return the change with its interval and n, or the reason for a missing one."""
-        if (says := self.decided) is None:
-            return self.why_not
-        text = metric.delta_text(says.mean, says.interval.low, says.interval.high)
-        return f"{text}, n = {says.n}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, as in analysis.json."""
@@ -274,56 +253,33 @@ class Contrast(Tested):
     censored: tuple[int, int] = (0, 0)
 
     def __repr__(self) -> str:
-        words = self.change_text(self.declared)
+        says, words = self.decided, self.why_not
+        if says is not None:
+            words = self.declared.delta_text(says.mean, says.interval.low, says.interval.high)
+            words += f", n = {says.n}"
         words += f", p {numbers.p_value(self.p)}" if self.tested else ""
         return f"Contrast('{self.arm}' - '{self.reference}', {self.metric}: {words})"
 
     @property
-    def others(self) -> dict[str, tuple[float, float]]:
-        """p by the tests that did not decide, and the least p that each could have given."""
-        if self.by_run is None or self.items is None:
-            return self.paired.others if self.paired else {}
-        t = "paired t" if self.paired else "Welch's t"
-        return {f"{t} on these items alone": (self.by_run.decided.p_value, 0.0)}
-
-    @property
     def p_values(self) -> dict[str, float | None]:
-        """The p-values to adjust over the family. The distance of a censored trial from the other
-        is unknown, so no equality is shown."""
-        p_values = super().p_values
-        if self.margin is not None:
-            p_values["not_worse_holm_p"] = self._not_worse_p
-            if any(self.censored):
-                p_values |= {"equivalence_holm_p": None, "not_worse_holm_p": None}
+        """The p-values to adjust over the family: here also the one against a loss of the margin's
+        size or more. The distance of a censored trial from the other is unknown, so no equality is
+        shown."""
+        p_values, better = super().p_values, self.declared.better
+        if self.margin is None:
+            return p_values
+        not_worse = None
+        if self.test is not None and better != "neither":
+            edge = -self.margin if better == "higher" else self.margin
+            not_worse = self.test.one_sided_p(edge, greater=better == "higher")
+        p_values["not_worse_holm_p"] = not_worse
+        if any(self.censored):
+            p_values |= {"equivalence_holm_p": None, "not_worse_holm_p": None}
         return p_values
-
-    @property
-    def _not_worse_p(self) -> float | None:
-        """p against a loss of the margin's size or more; None without a direction."""
-        better = self.declared.better
-        if self.test is None or self.margin is None or better == "neither":
-            return None
-        higher = better == "higher"
-        return self.test.one_sided_p(-self.margin if higher else self.margin, greater=higher)
 
     def not_worse(self, alpha: float) -> bool:
         """Return whether a loss of the margin's size is excluded, in its family."""
         return self.not_worse_holm_p is not None and self.not_worse_holm_p <= alpha
-
-    @property
-    def choice_error(self) -> float:
-        """SD from the choice of tuned values, as far as the test includes it."""
-        return self.choice.error if self.choice and self.choice.included else 0.0
-
-    @property
-    def choice_share(self) -> float | None:
-        """Share of the choice in the squared error; None where it is not known."""
-        if self.choice is None or not self.choice.how or self.paired is None:
-            return None
-        of_seeds = self.paired.sd / math.sqrt(self.paired.n)
-        error = self.items.crossed.standard_error if self.items else of_seeds
-        total = error**2 + self.choice.error**2
-        return self.choice.error**2 / total if total else 0.0
 
     @property
     def could_miss(self) -> bool:
@@ -349,11 +305,6 @@ class Interacting(Tested):
     than: tuple[str, ...]
     metric: str
     declared: Metric = field(repr=False)
-
-    def __repr__(self) -> str:
-        words = self.change_text(self.declared)
-        words += f", p {numbers.p_value(self.holm_p)} (Holm)" if self.tested else ""
-        return f"Interacting('{self.name}', {self.metric}: {words})"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -427,18 +378,9 @@ class Analysis(Result):
 
     @property
     def n_trials(self) -> int:
-        """Trials that are finished, or still needed."""
-        return self.n_finished + len(self.missing)
-
-    @property
-    def n_finished(self) -> int:
-        """Trials that are finished, those that failed and are left out among them."""
-        return len(self.events) + (0 if self.runs else sum(self.excluded.values()))
-
-    @property
-    def primary(self) -> Metric:
-        """The metric of the first primary endpoint."""
-        return self.metrics[self.study.primary.metric]
+        """Trials that are finished, those that failed and are left out among them, or needed."""
+        failed = 0 if self.runs else sum(self.excluded.values())
+        return len(self.events) + failed + len(self.missing)
 
     @property
     def by_name(self) -> Analysis:

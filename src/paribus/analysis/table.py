@@ -118,16 +118,6 @@ class Table:
             if not self.why_unusable(arm, seed, metric)
         }
 
-    def counting_diverged(
-        self, arm: str, metric: str, seeds: Sequence[int], score: float
-    ) -> dict[int, float]:
-        """Return an arm's usable values, with `score` for each run that diverged, keyed by seed."""
-        usable = self.usable(arm, metric, seeds)
-        diverged = {
-            seed: score for seed in seeds if seed not in usable and self.has_diverged(arm, seed)
-        }
-        return usable | diverged
-
     def has_diverged(self, arm: str, seed: int) -> bool:
         """Return whether a finished run diverged."""
         return (arm, seed) in self.events and self.events[arm, seed].diverged

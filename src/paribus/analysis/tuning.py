@@ -3,34 +3,36 @@
 Every arm gets the candidate whose mean of the registered metric over the tuning seeds is best. A
 candidate that diverged on some seed comes after all that did on fewer; of equal ones the first
 that was tried counts. Along a numeric axis it is the vertex of the parabola through the means of
-that candidate and its neighbours, against the logarithm of the value, between the three.
+that candidate and its neighbours, against the logarithm of the value, between the three. The choice
+is an estimate, whose error is part of that of every difference between arms (`choice_of`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from paribus.analysis.sampling import registered
 from paribus.analysis.table import Table
-from paribus.comparison import agree, differences
+from paribus.comparison import agree
 from paribus.errors import ParibusError
 from paribus.metric import Metric
+from paribus.numbers import plural
 from paribus.results import Results
+from paribus.results.curves import target_axis
 from paribus.statistics import (
     LEAST_TUNING_SEEDS,
-    PairedContrast,
     Result,
-    StabilityEvents,
+    TunedArm,
     best_of,
     finite_means,
-    learning_rate_sensitivity,
-    paired_contrast,
+    lack_of_fit,
     parabola,
+    redrawn_error,
+    vertex_error,
 )
 from paribus.study import (
     LEARNING_RATE,
@@ -45,6 +47,7 @@ from paribus.study.tuning import VERTEX_DIGITS, Value
 from paribus.study.tuning_study import candidate_arm
 
 SIDES = {-1: "smallest", 1: "largest"}
+FINER_GRID, MORE_TUNING_SEEDS = "a finer grid around the optimum", "more tuning seeds"
 
 
 @dataclass(frozen=True)
@@ -71,39 +74,6 @@ class Point(Result):
 
 
 @dataclass(frozen=True)
-class SharedContrast(Result):
-    """An arm minus its reference where both have the same candidate.
-
-    Attributes:
-        differences: as the metric is compared, by tuning seed on which neither diverged.
-        mean: of these; NaN where there is none.
-    """
-
-    arm: str
-    reference: str
-    candidate: int
-    differences: dict[int, float]
-    mean: float
-
-
-@dataclass(frozen=True)
-class Sensitivity(Result):
-    """Learning-rate sensitivity of an arm (Wortsman et al. 2023), in nats/token: over the rates
-    that it was tuned with, any other key as it was chosen.
-
-    Attributes:
-        values: by tuning seed; NaN where no rate of the seed learned anything, which leaves the
-            seed out of `paired`.
-        paired: against its reference at the same tuning seeds; None for fewer than two.
-    """
-
-    arm: str
-    reference: str | None
-    values: dict[int, float]
-    paired: PairedContrast | None
-
-
-@dataclass(frozen=True)
 class Tuned(Result):
     """The tuning of a study.
 
@@ -111,20 +81,16 @@ class Tuned(Result):
         metric: what chose.
         candidates: all that every arm was tried with, in order; the first has the number 1.
         points: arm by arm, each in the order of the candidates.
-        shared: contrast by contrast, in the same order.
         chosen: the values of each arm: of its best candidate, or of the vertex beside it where the
             error is to include the choice by it.
         caveats: by arm, what its choice leaves open.
-        sensitivities: of every arm to its learning rate, where it is tuned.
     """
 
     metric: Metric = field(repr=False)
     candidates: tuple[Candidate, ...]
     points: tuple[Point, ...]
-    shared: tuple[SharedContrast, ...]
     chosen: dict[str, Candidate] = field(default_factory=dict)
     caveats: dict[str, list[str]] = field(default_factory=dict)
-    sensitivities: tuple[Sensitivity, ...] = ()
 
     def of(self, arm: str) -> list[Point]:
         """Return the tuning curve of `arm`."""
@@ -134,27 +100,30 @@ class Tuned(Result):
         """Return the point that was chosen for `arm`."""
         return next(point for point in self.of(arm) if point.chosen)
 
-    def losses(self, arm: str) -> np.ndarray:
-        """Return the scores of an arm such that lower is better, [candidates, seeds]."""
-        return losses_of(self.metric, self.of(arm))
+    def scores(self, arm: str) -> np.ndarray:
+        """Return the scores of an arm, [candidates, seeds]."""
+        return np.array([list(point.values.values()) for point in self.of(arm)])
 
-    def values_of(self, point: Point | SharedContrast) -> Candidate:
+    def losses(self, arm: str) -> np.ndarray:
+        """Return the same such that lower is better."""
+        return lower_is_better(self.metric, self.scores(arm))
+
+    def values_of(self, point: Point) -> Candidate:
         """Return the values that a point was trained with."""
         return self.candidates[point.candidate - 1]
 
-    def extremes(self, arm: str) -> tuple[SharedContrast, SharedContrast] | None:
-        """Return the least and the largest change of `arm` at a shared candidate; None without
-        any."""
-        finite = [c for c in self.shared if c.arm == arm and math.isfinite(c.mean)]
-        if not finite:
-            return None
-        return min(finite, key=lambda c: c.mean), max(finite, key=lambda c: c.mean)
+    def extremes(self, arm: str, reference: str) -> tuple[float, float] | None:
+        """Return the least and the largest mean change of `arm` where its reference has the same
+        candidate, over seeds on which neither diverged; None without any."""
+        compared = np.vectorize(self.metric.compared, otypes=[float])
+        changes = finite_means(compared(self.scores(arm)) - compared(self.scores(reference)))
+        known = changes[np.isfinite(changes)]
+        return (float(known.min()), float(known.max())) if known.size else None
 
 
-def losses_of(metric: Metric, points: Sequence[Point]) -> np.ndarray:
-    """Return the scores of points such that lower is better, [points, seeds]."""
-    sign = -1.0 if metric.better == "higher" else 1.0
-    return sign * np.array([list(point.values.values()) for point in points])
+def lower_is_better(metric: Metric, scores: np.ndarray) -> np.ndarray:
+    """Return scores with turned signs where higher ones are better."""
+    return -scores if metric.better == "higher" else scores
 
 
 def vertex_key(tuned: Tuned) -> str | None:
@@ -236,36 +205,17 @@ def tuned_in(study: Study, table: Table) -> Tuned:
         )
     points, metric = [], results.metrics[tuning.select]
     for arm in study.arms:
-        own = []
-        for number in range(1, len(tuning.candidates) + 1):
-            usable = table.usable(candidate_arm(arm, number), tuning.select)
-            values = {seed: usable.get(seed, math.nan) for seed in tuning.seeds}
-            own.append(Point(arm, number, values, _mean(values), chosen=False))
-        best = best_of(losses_of(metric, own))
-        points += [replace(point, chosen=row == best) for row, point in enumerate(own)]
-    shared = tuple(_shared(study, points, metric))
-    tuned = Tuned(metric, tuple(tuning.candidates), tuple(points), shared)
+        numbers = range(1, len(tuning.candidates) + 1)
+        usable = [table.usable(candidate_arm(arm, number), tuning.select) for number in numbers]
+        scores = np.array([[own.get(seed, math.nan) for seed in tuning.seeds] for own in usable])
+        best = best_of(lower_is_better(metric, scores))
+        for row, mean in enumerate(finite_means(scores)):
+            values = dict(zip(tuning.seeds, scores[row].tolist(), strict=True))
+            points.append(Point(arm, row + 1, values, float(mean), chosen=row == best))
+    tuned = Tuned(metric, tuple(tuning.candidates), tuple(points))
     chosen = {arm: _chosen(study, tuned, arm) for arm in study.arms}
     caveats = {arm: lines for arm in study.arms if (lines := list(_caveats(tuned, arm)))}
     return replace(tuned, chosen=chosen, caveats=caveats)
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return float(finite_means(np.array([list(values.values())]))[0])
-
-
-def _shared(study: Study, points: Sequence[Point], metric: Metric) -> Iterator[SharedContrast]:
-    by_key = {(point.arm, point.candidate): point.values for point in points}
-    for arm, reference in study.contrasts:
-        for candidate in (point.candidate for point in points if point.arm == arm):
-            ours, theirs = by_key[arm, candidate], by_key[reference, candidate]
-            differences = {
-                seed: metric.compared(value) - metric.compared(theirs[seed])
-                for seed, value in ours.items()
-                if math.isfinite(value) and math.isfinite(theirs[seed])
-            }
-            mean = _mean(differences) if differences else math.nan
-            yield SharedContrast(arm, reference, candidate, differences, mean)
 
 
 def _chosen(study: Study, tuned: Tuned, arm: str) -> Candidate:
@@ -330,54 +280,6 @@ def values_of(record: Mapping[str, Any]) -> dict[str, Candidate]:
     return {arm: choice["values"] for arm, choice in record["chosen"].items()}
 
 
-def differing_from(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a tuning.json that say otherwise than `fresh`."""
-    return list(differences({key: stated.get(key) for key in fresh}, fresh))
-
-
-def sensitivities(
-    study: Study, tuned: Tuned, events: Mapping[tuple[str, int], StabilityEvents]
-) -> list[Sensitivity]:
-    """Return the learning-rate sensitivity of every arm over the shared rates; [] unless the
-    loss was tuned by rates that leave the first loss unchanged. `events` are of tuning trials."""
-    tuning = tuning_of(study)
-    if tuning.select != study.format.loss:
-        return []
-    if LEARNING_RATE not in tuning.keys or any(k[:9] != "training." for k in tuning.keys):
-        return []
-    values: dict[str, dict[int, float]] = {}
-    for arm in study.arms:
-        best = tuned.values_of(tuned.best(arm))
-        rate = {LEARNING_RATE: best[LEARNING_RATE]}
-        own = [point for point in tuned.of(arm) if tuned.values_of(point) | rate == best]
-        if len(own) < 2:  # listed combinations may share no other key
-            return []
-        name = candidate_arm(arm, 1)
-        values[arm] = {
-            seed: learning_rate_sensitivity(
-                [point.values[seed] for point in own], events[name, seed].initial_loss
-            )
-            for seed in tuning.seeds
-            if (name, seed) in events
-        }
-    references = {arm: study.reference(arm) for arm in values}
-    return [
-        Sensitivity(arm, base, values[arm], _paired(study, values.get(base or "", {}), values[arm]))
-        for arm, base in references.items()
-    ]
-
-
-def _paired(
-    study: Study, theirs: Mapping[int, float], ours: Mapping[int, float]
-) -> PairedContrast | None:
-    """Return the inference over seeds at which both are finite; None for fewer than two."""
-    pairs = [(theirs.get(seed, math.nan), value) for seed, value in ours.items()]
-    pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
-    if len(pairs) < 2:
-        return None
-    return paired_contrast(*zip(*pairs, strict=True), **registered(study))
-
-
 def why_not_these_values(study: Study, tuned: Tuned | None) -> str:
     """Why the values of the study's arms are not those that its tuning trials choose; empty where
     they are, and where nothing was chosen."""
@@ -391,3 +293,104 @@ def why_not_these_values(study: Study, tuned: Tuned | None) -> str:
             text = values_text(best) if best else "nothing"
             return f"{arm} has {values_text(values)}, and the tuning trials choose {text}"
     return ""
+
+
+@dataclass(frozen=True)
+class Choice(Result):
+    """The error that choosing the values of arms adds to a difference between them.
+
+    Attributes:
+        how: "vertex" or "redrawn" (see `paribus.statistics.choice`); empty where it is not known.
+        error: SD of the difference that comes from it, as the endpoint is compared; 0 where it is
+            not known. With `fit_included` it contains `lack_of_fit`.
+        included: whether the test includes `error`.
+        why_not: why it is not known; empty where it is.
+        lack_of_fit: SD of the difference because loss curves are not parabolas; 0 where no
+            parabola was fitted.
+        fit_included: whether `error` contains `lack_of_fit`; not in studies registered without it.
+    """
+
+    how: str
+    error: float
+    included: bool
+    why_not: str = ""
+    lack_of_fit: float = 0.0
+    fit_included: bool = False
+
+
+def choice_of(
+    table: Table, tuned: Tuned | None, weights: Mapping[str, float], metric: str
+) -> Choice | None:
+    """Return what the choice adds to a weighted sum over arms of `metric`, by arm; None where
+    nothing was chosen.
+
+    Of a metric that the tuning trials did not measure, such as the loss of a sealed text, it is
+    that of the metric which chose, where both have one unit.
+    """
+    study, tuning = table.results.study, table.tuning
+    if study.tuning is None or tuned is None or tuning is None:
+        return None
+    declared, n_seeds = table.results.metrics[metric], len(study.tuning.seeds)
+    is_measured = _measured(tuning, metric)
+    if n_seeds < LEAST_TUNING_SEEDS:
+        why_not = f"{plural(n_seeds, 'tuning seed')} cannot show it, {LEAST_TUNING_SEEDS} can"
+    elif declared.of_pair or target_axis(metric) is not None:
+        why_not = f"{declared.label} is of pairs of trials"
+    elif not is_measured and (declared.unit, declared.scale) != (
+        tuned.metric.unit,
+        tuned.metric.scale,
+    ):
+        why_not = f"the tuning trials did not measure {declared.label}"
+    else:
+        why_not = ""
+    if why_not:
+        return Choice("", 0.0, False, why_not)
+    read = metric if is_measured else tuned.metric.name
+    chose = [tuned.losses(arm) for arm in weights]
+    if metric == tuned.metric.name and (declared.scale, declared.better) == ("linear", "lower"):
+        arms = list(zip(chose, chose, strict=True))  # what chose is what is judged
+    else:
+        judged = [_judged(tuning, tuned, arm, declared, read) for arm in weights]
+        arms = list(zip(chose, judged, strict=True))
+    seed, included = study.inference.seed, study.inference.choice != "fixed"
+    sides = list(weights.values())
+    if study.inference.chooses_vertex:
+        fitted = [_fitted(tuned, arm, *scored) for arm, scored in zip(weights, arms, strict=True)]
+        if all(fitted):
+            error = vertex_error(fitted, sides, seed=seed)
+            fit = lack_of_fit([slices[0] for slices in fitted], sides)
+            if is_fit_included := study.inference.choice == "with_lack_of_fit":
+                error = math.hypot(error, fit)
+            return Choice("vertex", error, included, "", fit, is_fit_included)
+    error = redrawn_error(arms, sides, seed=seed)
+    if not math.isfinite(error):
+        return Choice("", 0.0, False, "every tuning trial of an arm diverged")
+    return Choice("redrawn", error, included)
+
+
+def _fitted(tuned: Tuned, arm: str, chose: np.ndarray, judged: np.ndarray) -> list[TunedArm]:
+    """Return what the parabolas of an arm are fitted to, with the other keys as chosen first; empty
+    where that has none."""
+    tuned_arms = []
+    for rows in windows(tuned, arm):
+        x, ours = [place(tuned, row) for row in rows], chose[rows]
+        part = TunedArm(x, ours, ours if judged is chose else judged[rows])
+        if np.isfinite(part.judged).all():
+            tuned_arms.append(part)
+        elif not tuned_arms:
+            return []
+    return tuned_arms
+
+
+def _measured(tuning: Table, metric: str) -> bool:
+    return any(math.isfinite(tuning.values[arm, seed, metric]) for arm, seed in tuning.events)
+
+
+def _judged(tuning: Table, tuned: Tuned, arm: str, declared: Metric, read: str) -> np.ndarray:
+    """[candidates, T] what an endpoint is judged by, read from the metric `read`; NaN where a trial
+    diverged."""
+    chose, seeds = tuned.losses(arm), list(tuned.points[0].values)
+    names = [candidate_arm(arm, row + 1) for row in range(len(chose))]
+    measured = np.array([[tuning.values[own, seed, read] for seed in seeds] for own in names])
+    compared = np.vectorize(declared.compared, otypes=[float])(measured)
+    return np.where(np.isfinite(chose) & np.isfinite(measured), compared, np.nan)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from paribus import numbers
-from paribus.analysis import Detectable, PlannedLooks, least_effect, look_text, sights
+from paribus.analysis import Detectable, least_effect, look_text
 from paribus.cli.options import table
 from paribus.decision import Verdicts, unreachable
 from paribus.metric import Metric
@@ -20,7 +20,7 @@ from paribus.report.render import fill
 from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder
 from paribus.results.heldout_part import awaits_heldout_part
-from paribus.statistics import DESCRIPTIVE_BELOW
+from paribus.statistics import DESCRIPTIVE_BELOW, Boundary
 from paribus.study import Study, is_untuned, tuning_study, values_text
 from paribus.study.trainer import STACKED
 
@@ -33,14 +33,23 @@ MIB = 2**20
 
 def design(study: Study, *, only_warnings: bool = False) -> str:
     """Return what the study names and cannot occur, and effects that its design cannot see."""
+    judged = study.judged if study.contrasts and study.is_paired else []  # by SDs of differences
+    asked = [endpoint for endpoint in judged if endpoint.smallest_effect is not None]
     return fill(
         "design.txt",
         study=study,
         unreachable=unreachable(study),
-        sights=sights(study),
+        asked=asked,
         least=DESCRIPTIVE_BELOW,
+        in_sds=_in_sds(study) if asked else 0.0,
         only_warnings=only_warnings,
     )
+
+
+def _in_sds(study: Study) -> float:
+    """Return the least difference that the study detects, in SDs, at the level of Holm's first
+    step."""
+    return least_effect(study, study.inference.alpha / study.family)
 
 
 def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], name: str) -> str:
@@ -55,7 +64,7 @@ def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], na
         name=name,
         least=DESCRIPTIVE_BELOW,
         plural=numbers.plural,
-        in_sds=least_effect(study, study.inference.alpha / study.family),  # Holm's first step
+        in_sds=_in_sds(study),
         test=TESTS[study.inference.test],
         pilot_seeds=[] if rows else list(range(first, first + DESCRIPTIVE_BELOW)),
     )
@@ -141,11 +150,11 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else numbers.compact(float(f"{value:.3g}"))
 
 
-def looks(plan: PlannedLooks) -> Table:
+def looks(plan: Sequence[Boundary]) -> Table:
     """Return the boundaries of each look, for the first test of the family by Holm's method."""
     rows = [
         (str(number), *(str(look.pairs), f"{look.spent:.2g}", f"{look.t:.2f}"))
-        for number, look in enumerate(plan.first, start=1)
+        for number, look in enumerate(plan, start=1)
     ]
     return table("looks", ("look", "seeds", "spent", "|t|"), rows)
 

@@ -6,7 +6,7 @@ import math
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
-from paribus.analysis.choice import FINER_GRID, MORE_TUNING_SEEDS
+from paribus.analysis.tuning import FINER_GRID, MORE_TUNING_SEEDS
 from paribus.decision.evidence import Value, events_shown, quality_shown
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
@@ -211,8 +211,8 @@ def _error_parts(contrast: Contrast) -> dict[str, float]:
             MORE_RUNS: max(crossed.standard_error**2 - items, 0.0),
             f"more {contrast.items_about.rpartition(' ')[2]}": items,
         }
-    elif contrast.paired:
-        parts = {MORE_RUNS: contrast.paired.sd**2 / contrast.paired.n}
+    elif contrast.by_run and contrast.by_run.pairs:
+        parts = {MORE_RUNS: contrast.by_run.sd**2 / contrast.by_run.n}
     else:
         parts = {MORE_RUNS: 1.0}  # nothing else is in the error of runs that are no pairs
     choice = contrast.choice

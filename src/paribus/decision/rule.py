@@ -40,7 +40,6 @@ Outcome = Literal[
 ]  # fmt: skip
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 UNJUDGED = ("INVALID", "DESCRIPTIVE ONLY")  # outcomes without a judgement
-CLAIMING = ("ADOPT", "IMPROVES", "DIFFERENT")  # outcomes that say that the arm has an effect
 SYMBOLS = string.digits + string.ascii_lowercase  # of rows, in a table of all states
 # What a rule may weigh of `[decision]`: all but its own name, and what is accepted of a design.
 KEYS = tuple(key for key in Decision.model_fields if key not in ("rule", "unreachable"))
@@ -94,7 +93,6 @@ class Row:
             such tables, one has to hold. Left out, it always does.
         reason: why, in the verdict's sentence; left out, what `when` says.
         open: of an inconclusive one, what is missing.
-        claims: that it claims an effect of the arm, which a study of nothing counts.
     """
 
     id: Annotated[str, Field(pattern="^[0-9A-Za-z-]{1,8}$")]
@@ -103,12 +101,9 @@ class Row:
     reason: Text = ""
     holds: Conditions = ({},)
     open: Open = ""
-    claims: bool = True
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if self.outcome in CLAIMING and not self.claims:
-            raise ValueError(f"row {self.id}: {self.outcome} claims an effect of the arm")
         if self.open and self.outcome != "INCONCLUSIVE":
             raise ValueError(f"row {self.id}: {self.outcome} has nothing open")
         return self
@@ -116,16 +111,10 @@ class Row:
 
 # Before any rule: what no rule judges.
 CANNOT = Row(
-    "0",
-    "INVALID",
-    "a run is missing, a control did not hold, or the registration was changed",
-    claims=False,
+    "0", "INVALID", "a run is missing, a control did not hold, or the registration was changed"
 )
 TOO_FEW = Row(
-    "1",
-    "DESCRIPTIVE ONLY",
-    f"fewer than {DESCRIPTIVE_BELOW} seed pairs, or runs of an arm",
-    claims=False,
+    "1", "DESCRIPTIVE ONLY", f"fewer than {DESCRIPTIVE_BELOW} seed pairs, or runs of an arm"
 )
 
 
@@ -207,6 +196,9 @@ FORM = TypeAdapter(Rule)
 
 def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
     """Read `Rule.record` back. Raises ParibusError where it is something else."""
+    rows = record.get("rows")
+    if isinstance(rows, list):  # kept studies say of each row whether it claims an effect
+        record = {**record, "rows": [{k: v for k, v in r.items() if k != "claims"} for r in rows]}
     try:
         return FORM.validate_python(dict(record))
     except ValidationError as error:

@@ -269,10 +269,10 @@ def _(c: Context) -> Iterator[str]:
     for arm in c.pair[::-1]:
         yield from (f"Tuning of {c.called[arm]}: {line}." for line in tuned.caveats.get(arm, []))
     changes = {}
-    for arm, _ in c.analysis.study.contrasts:  # one sentence for all arms
-        extremes = tuned.extremes(arm)
-        if extremes is not None and extremes[0].mean < 0 < extremes[1].mean:
-            low, high = (tuned.metric.change_text(shared.mean) for shared in extremes)
+    for arm, reference in c.analysis.study.contrasts:  # one sentence for all arms
+        extremes = tuned.extremes(arm, reference)
+        if extremes is not None and extremes[0] < 0 < extremes[1]:
+            low, high = map(tuned.metric.change_text, extremes)
             changes[arm] = f"{low} to {high} ({c.called[arm]})"
     if c.contrast.arm in changes:
         keys = [key.rpartition(".")[2].replace("_", " ") for key in tuned.candidates[0]]
@@ -316,9 +316,9 @@ def _(c: Context) -> Iterator[str]:
 @caution("skewed", 2)
 def _(c: Context) -> Iterator[str]:
     is_look = c.contrast.sampling is not None and c.contrast.sampling.look
-    if not is_look or c.contrast.paired is None or not c.contrast.significant(c.alpha):
+    if not is_look or c.contrast.by_run is None or not c.contrast.significant(c.alpha):
         return
-    skew, error = skewness([pair.delta for pair in c.contrast.paired.pairs])
+    skew, error = skewness([pair.delta for pair in c.contrast.by_run.pairs])
     if abs(skew) > SKEWED * error:
         yield (
             f"The differences are skewed (skewness {numbers.signed(skew, 1)}). The boundaries of "

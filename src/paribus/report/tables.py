@@ -171,15 +171,11 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         "TOST p": p(contrast.equivalence_holm_p),
         "detectable": metric.size_text(says.detectable),
     }
-    if paired := contrast.paired:
-        cells |= {"SD": metric.size_text(paired.sd), "g": numbers.signed(paired.g, 2)}
-    if unpaired := contrast.unpaired:
-        sds = (unpaired.sd_treatment, unpaired.sd_baseline)
-        cells |= {
-            "n": f"{unpaired.n_treatment} and {unpaired.n_baseline}",
-            "SD": " and ".join(map(metric.size_text, sds)),
-            "g": numbers.signed(unpaired.g, 2),
-        }
+    if by_run := contrast.by_run:
+        cells |= {"SD": metric.size_text(by_run.sd), "g": numbers.signed(by_run.g, 2)}
+        if by_run.runs:
+            cells["n"] = " and ".join(map(str, by_run.runs[::-1]))
+            cells["SD"] = " and ".join(map(metric.size_text, by_run.sds[::-1]))
     if contrast.tested:
         cells["other tests"] = "; ".join(
             f"{check.test} p {p(check.p_value)}{' (disagrees)' if check.disagrees else ''}"

@@ -19,7 +19,6 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | does one arm diverge more often? | `event_rates` |
 | did this run diverge or spike? | `stability_events` |
 | where along training do arms differ? | `curve_contrast` |
-| how delicate is the learning rate? | `learning_rate_sensitivity` |
 
 >>> from paribus.statistics import paired_contrast
 >>> result = paired_contrast([3.10, 3.14, 3.09, 3.12, 3.11], [3.06, 3.11, 3.07, 3.08, 3.08], seed=0)
@@ -47,15 +46,14 @@ from .contrast import (
     DecidingTest,
     Design,
     MacroContrast,
-    PairedContrast,
-    UnpairedContrast,
+    RunContrast,
     decided,
     macro_contrast,
     paired_contrast,
     unpaired_contrast,
 )
 from .conventions import DESCRIPTIVE_BELOW, Interval, Result, StatisticsError
-from .crossed import LEAST_IN_BLOCK, contiguous_blocks, crossed_components, item_deltas, joined
+from .crossed import LEAST_IN_BLOCK, contiguous_blocks, crossed_components, joined
 from .looks import Boundary, Looks, OneLook, skewness
 from .multiplicity import Lord, holm
 from .power import minimum_detectable_effect, required_pairs
@@ -67,7 +65,6 @@ from .training_curves import (
     CurveContrast,
     StabilityEvents,
     curve_contrast,
-    learning_rate_sensitivity,
     stability_events,
 )
 
@@ -88,14 +85,13 @@ __all__ = [
     "Lord",
     "MacroContrast",
     "OneLook",
-    "PairedContrast",
     "Result",
+    "RunContrast",
     "StabilityEvents",
     "Stages",
     "StatisticsError",
     "TTest",
     "TunedArm",
-    "UnpairedContrast",
     "best_of",
     "combined_mcnemar",
     "contiguous_blocks",
@@ -107,10 +103,8 @@ __all__ = [
     "finite_means",
     "fisher_exact",
     "holm",
-    "item_deltas",
     "joined",
     "lack_of_fit",
-    "learning_rate_sensitivity",
     "macro_contrast",
     "mcnemar",
     "minimum_detectable_effect",

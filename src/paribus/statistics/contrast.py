@@ -20,7 +20,6 @@ from .conventions import (
     DESCRIPTIVE_BELOW,
     POWER,
     RESAMPLES,
-    Floats,
     Interval,
     Result,
     checked_fraction,
@@ -53,13 +52,11 @@ class Decided(Result):
         interval: of level 1 - alpha; leaves 0 out exactly where p_value <= alpha.
         equivalence_interval: of level 1 - 2 alpha; lies within the margin exactly where
             equivalence_p, of two one-sided tests, is <= alpha.
-        equivalent: by itself; a family is adjusted by its reader.
         detectable: the least effect detected at the power, at level alpha / family.
     """
 
     test: str
     n: int
-    descriptive_only: bool
     constant: bool
     mean: float
     p_value: float
@@ -68,8 +65,12 @@ class Decided(Result):
     equivalence_interval: Interval
     margin: float | None
     equivalence_p: float | None
-    equivalent: bool | None
     detectable: float
+
+    @property
+    def descriptive_only(self) -> bool:
+        """Return whether so few pairs, or runs, are described and not tested."""
+        return self.n < DESCRIPTIVE_BELOW
 
     @property
     def has_interval(self) -> bool:
@@ -108,26 +109,22 @@ def decided(
     Equivalence is by two one-sided tests, both of them `test` (Schuirmann 1987).
     """
     alpha = checked_fraction(alpha, "alpha")
-    inner = test.interval(1 - 2 * alpha)
-    equivalence_p = equivalent = None
+    equivalence_p = None
     if margin is not None:
         margin = checked_positive(margin, "margin")
-        p_low = test.one_sided_p(-margin, greater=True)
-        p_high = test.one_sided_p(margin, greater=False)
-        equivalence_p, equivalent = max(p_low, p_high), inner.inside(margin)
+        ends = ((-margin, True), (margin, False))
+        equivalence_p = max(test.one_sided_p(end, greater=greater) for end, greater in ends)
     return Decided(
         test=name,
         n=test.n,
-        descriptive_only=test.n < DESCRIPTIVE_BELOW,
         constant=test.constant,
         mean=test.mean,
         p_value=test.p_value(),
         interval=test.interval(1 - alpha),
         family=family,
-        equivalence_interval=inner,
+        equivalence_interval=test.interval(1 - 2 * alpha),
         margin=margin,
         equivalence_p=equivalence_p,
-        equivalent=equivalent,
         detectable=test.detectable(power=power, alpha=alpha / family),
     )
 
@@ -145,39 +142,6 @@ def hedges_g(mean: float, sd: float, df: int) -> float | None:
     return correction * mean / sd
 
 
-def correlation(*arms: Floats) -> float | None:
-    """Pearson correlation between two arms over seeds; None where one varies by rounding alone.
-
-    Pairing pays in proportion to it: Var(delta) = Var(a) + Var(b) - 2 r SD(a) SD(b).
-    """
-    if any(np.ptp(arm) <= rounding(arm) for arm in arms):
-        return None
-    a, b = (arm - math.fsum(arm) / arm.size for arm in arms)
-    r = math.fsum(a * b) / math.sqrt(math.fsum(a * a) * math.fsum(b * b))
-    return min(1.0, max(-1.0, r))
-
-
-@dataclass(frozen=True)
-class RunContrast(Result):
-    """Treatment minus baseline over runs. None marks a quantity that does not exist.
-
-    `decided` is what the registered test says, and what a reader states. All else stands beside it.
-
-    Attributes:
-        n: pairs, or runs of the arm that has fewer.
-        mean, sd: of the differences; of runs that are no pairs, the SD is pooled over both arms.
-        g: the difference in SDs.
-        test: the one that decided, for what else is asked of it.
-    """
-
-    n: int
-    mean: float
-    sd: float
-    decided: Decided
-    g: float | None
-    test: DecidingTest = field(repr=False, compare=False)
-
-
 @dataclass(frozen=True)
 class Pair(Result):
     """One seed: both scores and their difference."""
@@ -188,19 +152,34 @@ class Pair(Result):
 
 
 @dataclass(frozen=True)
-class PairedContrast(RunContrast):
-    """The same over seeds that both arms have.
+class RunContrast(Result):
+    """Treatment minus baseline over runs: of seeds that both arms have, or that are no pairs.
+
+    `decided` is what the registered test says, and what a reader states. All else stands beside it.
 
     Attributes:
+        n: pairs, or runs of the arm that has fewer.
+        mean, sd: of the differences; of runs that are no pairs, the SD is pooled over both arms.
+        g: the difference in SDs; None where nothing varies.
+        test: the one that decided, for what else is asked of it.
         others: p by the tests that did not decide, of pairs that are one sample; and the least p
             that each could have given with so many pairs.
-        percentile_interval: of the bootstrap; it undercovers at few pairs, and describes.
+        percentile_interval: of the bootstrap of pairs; it undercovers at few, and describes.
+        pairs: empty where runs are no pairs.
+        runs, sds: of the baseline and of the treatment, where runs are no pairs.
     """
 
-    others: dict[str, tuple[float, float]]
-    percentile_interval: Interval
-    correlation: float | None
-    pairs: tuple[Pair, ...]
+    n: int
+    mean: float
+    sd: float
+    decided: Decided
+    g: float | None
+    test: DecidingTest = field(repr=False, compare=False)
+    others: dict[str, tuple[float, float]] = field(default_factory=dict)
+    percentile_interval: Interval | None = None
+    pairs: tuple[Pair, ...] = ()
+    runs: tuple[int, ...] = ()
+    sds: tuple[float, ...] = ()
 
 
 def paired_contrast(
@@ -213,7 +192,7 @@ def paired_contrast(
     design: Design = None,
     choice: float = 0.0,
     **asked: Unpack[Asked],
-) -> PairedContrast:
+) -> RunContrast:
     """Everything a report states about one contrast of two arms run on the same seeds.
 
     Args:
@@ -248,7 +227,7 @@ def paired_contrast(
             others["exact sign flip"] = sign_flip(deltas, seed=seed, resamples=resamples)
     n, mean, sd = overall.n, overall.mean, mean_and_sd(deltas)[1]
     pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
-    return PairedContrast(
+    return RunContrast(
         n=n,
         mean=mean,
         sd=sd,
@@ -257,24 +236,8 @@ def paired_contrast(
         others=others,
         test=test,
         percentile_interval=bootstrap.percentile_interval(1 - asked.get("alpha", ALPHA)),
-        correlation=correlation(first, second),
         pairs=tuple(Pair(*pair) for pair in pairs),
     )
-
-
-@dataclass(frozen=True)
-class UnpairedContrast(RunContrast):
-    """The same over runs that are no pairs, by Welch's t.
-
-    Attributes:
-        df: those of Welch's t.
-    """
-
-    n_baseline: int
-    n_treatment: int
-    sd_baseline: float
-    sd_treatment: float
-    df: float
 
 
 def unpaired_contrast(
@@ -283,7 +246,7 @@ def unpaired_contrast(
     *,
     resolution: float | None = None,
     **asked: Unpack[Asked],
-) -> UnpairedContrast:
+) -> RunContrast:
     """Everything a report states about one contrast of two arms whose runs are no pairs.
 
     Args: baseline, treatment: scores of shapes (A,) and (B,), both of at least 2 runs.
@@ -294,18 +257,15 @@ def unpaired_contrast(
     (n_a, n_b), sds = (arm.size for arm in arms), [arm_summary(arm)[1] for arm in arms]
     df = n_a + n_b - 2
     pooled = math.sqrt(((n_a - 1) * sds[0] ** 2 + (n_b - 1) * sds[1] ** 2) / df)
-    return UnpairedContrast(
+    return RunContrast(
         n=test.n,
         mean=test.mean,
         sd=pooled,
         decided=decided(test, WELCH, **asked),
         g=hedges_g(test.mean, pooled, df),
         test=test,
-        n_baseline=n_a,
-        n_treatment=n_b,
-        sd_baseline=sds[0],
-        sd_treatment=sds[1],
-        df=test.df,
+        runs=(n_a, n_b),
+        sds=(sds[0], sds[1]),
     )
 
 

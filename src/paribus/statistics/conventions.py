@@ -114,24 +114,11 @@ def checked_positive(value: float, name: str) -> float:
     return float(value)
 
 
-def checked_count(value: int, name: str, least: int, way_out: str = "pass a larger integer") -> int:
-    """Return an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise StatisticsError(f"{name} = {value} is not an integer >= {least}: {way_out}")
-    return int(value)
-
-
-def checked_p_values(p_values: ArrayLike) -> Floats:
-    """Return p-values of shape (m,), or (N, m) of N families."""
-    p = finite_array(p_values, "p_values", max(1, np.ndim(p_values)))
-    if p.min() < 0 or p.max() > 1:
-        raise StatisticsError("p_values has values outside [0, 1]: pass p-values")
-    return p
-
-
 def checked_resamples(resamples: int) -> int:
     """Return a number of resamples that a p-value may rest on."""
-    return checked_count(resamples, "resamples", RESAMPLES, "a p-value needs that many")
+    if resamples < RESAMPLES:
+        raise StatisticsError(f"resamples = {resamples} is below the {RESAMPLES} of a p-value")
+    return resamples
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -36,12 +36,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import scipy
 
-from .conventions import (
-    ALPHA,
-    Floats,
-    Interval,
-    Result,
-)
+from .conventions import ALPHA, Floats, Interval, Result
 from .proportions import event_rates
 from .t_test import TestOf, TTest
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import ALPHA, Floats, StatisticsError, checked_fraction, checked_p_values
+from .conventions import ALPHA, Floats, StatisticsError, finite_array
 
 
 def holm(p_values: ArrayLike) -> Floats:
@@ -33,7 +33,9 @@ def holm(p_values: ArrayLike) -> Floats:
 
     Args: p-values within [0, 1] of shape (m,), m >= 1, or (N, m): N families, each by itself.
     """
-    p = checked_p_values(p_values)
+    p = finite_array(p_values, "p_values", max(1, np.ndim(p_values)))
+    if p.min() < 0 or p.max() > 1:
+        raise StatisticsError("p_values has values outside [0, 1]: pass p-values")
     ascending = np.argsort(p, axis=-1, kind="stable")
     stepped = np.take_along_axis(p, ascending, axis=-1) * np.arange(p.shape[-1], 0, -1)
     adjusted = np.empty_like(p)
@@ -59,15 +61,6 @@ class Lord:
 
     alpha: float = ALPHA
     wealth: float = ALPHA / 2
-
-    def __post_init__(self) -> None:
-        """Raise StatisticsError for a level or a wealth out of range."""
-        checked_fraction(self.alpha, "alpha")
-        if not 0 < self.wealth <= self.alpha:
-            raise StatisticsError(
-                f"wealth = {self.wealth} is not within (0, alpha = {self.alpha}]: the rule pays "
-                "out alpha - wealth at the first discovery"
-            )
 
     def next_level(self, discoveries: Sequence[bool]) -> float:
         """Return the level of the test that comes after those that found something, or did not."""

@@ -9,19 +9,14 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from .conventions import (
-    Result,
-    StatisticsError,
-    checked_count,
-    finite_array,
-)
+from .conventions import Result, StatisticsError, finite_array
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
     """Exact two-sided McNemar p (McNemar 1947), binomial on the discordant pairs; 1 without any."""
-    b = checked_count(only_baseline, "only_baseline", 0)
-    c = checked_count(only_treatment, "only_treatment", 0)
-    return min(1.0, 2 * float(scipy.special.bdtr(min(b, c), b + c, 0.5))) if b + c else 1.0
+    both = only_baseline + only_treatment
+    least = min(only_baseline, only_treatment)
+    return min(1.0, 2 * float(scipy.special.bdtr(least, both, 0.5))) if both else 1.0
 
 
 def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:

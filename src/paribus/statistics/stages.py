@@ -181,10 +181,6 @@ class Stages(Result):
         alone = replace(stages[0], choice=0.0), replace(stages[1], choice=0.0)
         return InverseNormal(alone, self.weights, test_of(slice(None)))
 
-    def other_p(self, p: float) -> float | None:
-        """Return None: a p-value of all pairs is not one of two stages."""
-        return None
-
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """Return the p of McNemar's tests of the stages, combined."""
         pairs = list(zip(baseline, treatment, strict=True))

@@ -1,4 +1,4 @@
-"""Training: events of one run, contrasts of two arms along it, sensitivity to the learning rate.
+"""Training: events of one run, contrasts of two arms along it.
 
 Axis P: points of a budget, the same for every pair.
 """
@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
-from .conventions import (
-    ALPHA,
-    Result,
-)
-from .t_test import paired_t
+from .conventions import ALPHA, Result
 
 
 @dataclass(frozen=True)
@@ -120,20 +117,15 @@ def curve_contrast(budget: ArrayLike, deltas: ArrayLike, *, alpha: float = ALPHA
 
     `budget` has shape (P,) and ascends.
     """
-    level = 1 - alpha
-    at, values = np.asarray(budget), np.asarray(deltas)
-    tests = [paired_t(column) for column in values.T]
-    bounds = [test.interval(level) for test in tests]
-    mean = np.array([test.mean for test in tests])
-    low, high = (np.array([getattr(bound, side) for bound in bounds]) for side in ("low", "high"))
-    clear = (low > 0) | (high < 0)
+    level, at, values = 1 - alpha, np.asarray(budget), np.asarray(deltas)
+    mean = values.mean(axis=0)
+    error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+    half = scipy.special.stdtrit(len(values) - 1, 1 - alpha / 2) * error
+    low, high = mean - half, mean + half
+    crossings = _crossings(at, mean, (low > 0) | (high < 0))
+    at_points = [tuple(numbers.tolist()) for numbers in (mean, low, high)]
     return CurveContrast(
-        len(values),
-        tuple(mean.tolist()),
-        tuple(low.tolist()),
-        tuple(high.tolist()),
-        level,
-        tuple(_crossings(at, mean, clear)),
+        len(values), at_points[0], at_points[1], at_points[2], level, tuple(crossings)
     )
 
 
@@ -150,17 +142,3 @@ def _crossings(at: np.ndarray, mean: np.ndarray, clear: np.ndarray) -> list[Cros
         sides = clear[edges[k] : j], clear[j : edges[k + 2]]
         crossings.append(Crossing(float(place), bool(all(side.any() for side in sides))))
     return crossings
-
-
-def learning_rate_sensitivity(final_losses: ArrayLike, initial_loss: float) -> float:
-    """Learning-rate sensitivity of one seed (Wortsman et al. 2023, arXiv 2309.14322, section 2.2).
-
-    The mean over the rates, spaced evenly in the logarithm, of min(final loss, loss at
-    initialization), minus the best loss among them. A run that diverged (NaN or infinite loss)
-    counts as one that learned nothing. NaN where no rate ended below the initial loss: the formula
-    would give 0, which would flatter the arm.
-    """
-    final = np.asarray(final_losses, dtype=np.float64)
-    capped = np.minimum(np.where(np.isfinite(final), final, initial_loss), initial_loss)
-    best = float(capped.min())
-    return float(capped.mean()) - best if best < initial_loss else math.nan

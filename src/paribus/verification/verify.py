@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paribus.analysis import analyse, boundaries, tuning_record
-from paribus.analysis.tuning import differing_from, values_of
+from paribus.analysis.tuning import values_of
 from paribus.comparison import agree, differences
 from paribus.decision import decide
 from paribus.digests import canonical_json
@@ -246,7 +246,8 @@ def tuning_findings(results: Results) -> Iterator[str]:
         yield "incomplete: the tuning is not finished"
         return
     fresh = tuning_record(study, trials)
-    if differing := differing_from(record, fresh):
+    stated = {key: record.get(key) for key in fresh}
+    if differing := list(differences(stated, fresh)):
         yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
     if not agree(study.tuning.chosen, values_of(fresh)):
         yield "study.json has other values for its arms than the tuning trials choose"

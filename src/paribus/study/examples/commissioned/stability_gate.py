@@ -49,7 +49,6 @@ ROWS = (
         when=f"{STABLE}, the effect is shown to lie inside the margin",
         holds={"baseline_stable": True, "quality": "Q0"},
         reason="no effect worth having",
-        claims=False,
     ),
     Row(
         "5",
@@ -66,7 +65,6 @@ ROWS = (
         holds={"baseline_stable": True},
         reason="more seeds are needed",
         open="quality",
-        claims=False,
     ),
     Row(
         "7",
@@ -81,7 +79,6 @@ ROWS = (
         holds={"fix": "unshown"},
         reason=NOT_CURED,
         open="cure",
-        claims=False,
     ),
     Row(
         "9",
