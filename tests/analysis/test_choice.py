@@ -16,7 +16,7 @@ from paribus.study import Study
 from paribus.verification.verify import tuning_findings
 
 from ..build import BEST, RATE, surface, tables, tuned_and_trained
-from ..conftest import Maker
+from ..conftest import Maker, studies_in
 from ..tools import codes
 
 RATES = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
@@ -33,9 +33,15 @@ def study_of(small_study: Maker, rates: list[float] = RATES, **inference: object
     return small_study(**about, **({"inference": inference} if inference else {}))
 
 
-def test_arms_are_judged_at_the_vertex_with_its_error(small_study, tmp_path):
-    results = tuned_and_trained(study_of(small_study), tmp_path / "r", loss)
-    analysis = analyse(results)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A tuned study as it is by default."""
+    folder = tmp_path_factory.mktemp("tuned")
+    return tuned_and_trained(study_of(studies_in(folder)), folder / "r", loss)
+
+
+def test_arms_are_judged_at_the_vertex_with_its_error(made):
+    analysis = analyse(made)
     fitted = []
     for arm in ("baseline", "layernorm"):
         scores = np.array([[loss(arm, rate, seed) for seed in SEEDS] for rate in RATES])
@@ -61,14 +67,14 @@ def test_arms_are_judged_at_the_vertex_with_its_error(small_study, tmp_path):
     error = paired.sd / math.sqrt(paired.n)
     assert paired.test.full_error == pytest.approx(math.hypot(error, contrast.choice.error))
     assert "choice" not in codes(decide(analysis))
-    assert list(tuning_findings(load_results(results.path))) == []
+    assert list(tuning_findings(load_results(made.path))) == []
 
 
-def test_the_interval_with_lack_of_fit_stands_beside_propagated(small_study, tmp_path):
+def test_the_interval_with_lack_of_fit_stands_beside_propagated(made, small_study, tmp_path):
     study = study_of(small_study, choice="propagated")
     analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
     (contrast,) = (c for c in analysis.contrasts if c.primary)
-    now = analyse(tuned_and_trained(study_of(small_study), tmp_path / "now", loss))
+    now = analyse(made)
     (included,) = (c for c in now.contrasts if c.primary)
     assert included.choice.lack_of_fit == pytest.approx(contrast.choice.lack_of_fit)
     assert included.choice.error == pytest.approx(
@@ -140,30 +146,29 @@ def test_the_choice_among_combinations_is_redrawn(small_study, tmp_path):
 
 
 def test_the_vertex_on_a_grid_of_several_keys(small_study, tmp_path):
-    warmups, kinds = [0, 4], ["constant", "cosine"]
-    grid = {WARMUP: warmups, RATE: RATES, KIND: kinds}
-    study = small_study(**tables([], seeds=SEEDS, grid=grid))
+    warmups = [0, 4]
+    study = small_study(**tables([], seeds=SEEDS, grid={WARMUP: warmups, RATE: RATES}))
+    kind = study.setting("baseline").training.schedule.kind
     analysis = analyse(tuned_and_trained(study, tmp_path / "r", over_three, three_keys))
     tuning, (contrast,) = analysis.study.tuning, [c for c in analysis.contrasts if c.primary]
     fitted = []
     for arm in ("baseline", "layernorm"):
-        of_others = {}
-        for warmup in warmups:
-            for kind in kinds:
-                y = [[over_three(arm, (r, warmup, kind), s) for s in SEEDS] for r in RATES]
-                of_others[warmup, kind] = np.array(y)
-        best = min(of_others, key=lambda key: of_others[key].mean(1).min())
+        by_warmup = {
+            warmup: np.array(
+                [[over_three(arm, (rate, warmup, kind), s) for s in SEEDS] for rate in RATES]
+            )
+            for warmup in warmups
+        }
+        best = min(by_warmup, key=lambda key: by_warmup[key].mean(1).min())
         slices = []
-        for others in [best, *(key for key in of_others if key != best)]:
-            y = of_others[others]
+        for warmup in [best, *(key for key in warmups if key != best)]:
+            y = by_warmup[warmup]
             w = min(max(int(y.mean(1).argmin()), 1), len(RATES) - 2)
             slices.append(TunedArm(np.log(RATES[w - 1 : w + 2]).tolist(), *[y[w - 1 : w + 2]] * 2))
         fitted.append(slices)
         fit = np.polyfit(slices[0].x, np.mean(slices[0].chooses, 1), 2)
-        chosen = tuning.chosen[arm]
-        assert (chosen[WARMUP], chosen[KIND]) == best
-        assert chosen[RATE] == pytest.approx(math.exp(-fit[1] / (2 * fit[0])), rel=1e-3)
+        assert tuning.chosen[arm][WARMUP] == best
+        assert tuning.chosen[arm][RATE] == pytest.approx(math.exp(-fit[1] / (2 * fit[0])), rel=1e-3)
     assert contrast.choice is not None and contrast.choice.how == "vertex"
     error = math.hypot(vertex_error(fitted, seed=0), lack_of_fit([of[0] for of in fitted]))
     assert contrast.choice.error == pytest.approx(error)
-    assert list(tuning_findings(load_results(tmp_path / "r"))) == []

@@ -147,9 +147,6 @@ def test_a_hopeless_design_is_refused_before_registration(small_study):
     with refused("value", match="adopt nothing"):
         register(study, folder)
     assert not folder.exists()
-    accepted = study_with(small_study, decision=GATE["decision"] | {"unreachable": "accept"})
-    registered = register(accepted, folder).read_bytes()
-    assert register(study, folder).read_bytes() == registered
 
 
 def test_hypotheses_are_on_the_page_and_in_the_record(judged):

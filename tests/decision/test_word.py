@@ -113,13 +113,6 @@ def test_words_by_hand(changes, n, invalid, word):
     [
         ([], 0),
         (["BETTER"], 0),
-        (["BETTER", "BETTER"], 0),
-        (["SAME"], 12),
-        (["DESCRIPTIVE"], 14),
-        (["UNRESOLVED"], 13),
-        (["WORSE"], 11),
-        (["INVALID"], 3),
-        (["BETTER", "SAME"], 12),
         (["SAME", "BETTER"], 12),
         (["SAME", "UNRESOLVED", "BETTER"], 13),
         (["DESCRIPTIVE", "SAME"], 14),

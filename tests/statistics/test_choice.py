@@ -105,12 +105,6 @@ def test_more_pairs_do_not_reduce_a_choice():
     assert test.detectable(power=0.8, alpha=0.05) == pytest.approx(0.02, rel=0.05)
 
 
-def test_a_candidate_that_diverged_comes_after_those_that_did_not():
-    nan = math.nan
-    assert best_of(np.array([[nan, 0.0], [2.0, 2.0], [1.0, 3.0]])) == 1
-    assert best_of(np.array([[nan, nan], [nan, 9.0]])) == 1
-
-
 def test_the_error_of_redrawn_seeds_is_that_of_all_redrawings():
     ours = np.array([[1.0, 2.0, 1.4], [1.3, 1.2, 1.6]])
     theirs = np.array([[1.0, 1.1, 1.2], [1.05, 1.0, 1.3]])
@@ -118,7 +112,7 @@ def test_the_error_of_redrawn_seeds_is_that_of_all_redrawings():
     for seeds in np.ndindex(3, 3, 3):
         pick = [int(arm[:, seeds].mean(1).argmin()) for arm in (ours, theirs)]
         found.append(ours.mean(1)[pick[0]] - theirs.mean(1)[pick[1]])
-    error = redrawn_error([(theirs, theirs), (ours, ours)], seed=1, draws=40_000)
+    error = redrawn_error([(theirs, theirs), (ours, ours)], seed=1, draws=20_000)
     assert error == pytest.approx(np.std(found), rel=0.02)
 
 
@@ -156,11 +150,11 @@ def simulated(
 
 
 def test_equal_arms_are_told_apart_no_more_often_than_stated():
-    """600 studies: the optimum moved by half a step, three tuning seeds, 20 verdict seeds."""
+    """300 studies: the optimum moved by half a step, three tuning seeds, 20 verdict seeds."""
     rng = np.random.default_rng(3)
-    p = np.array([simulated(rng, 0.5, 3, 20) for _ in range(600)])
+    p = np.array([simulated(rng, 0.5, 3, 20) for _ in range(300)])
     included, naive = (p < 0.05).mean(0)
-    assert included < 0.07 + 3 * math.sqrt(0.07 * 0.93 / 600)
+    assert included < 0.07 + 3 * math.sqrt(0.07 * 0.93 / 300)
     assert naive > 0.12  # what takes the choice as given
 
 

@@ -34,7 +34,7 @@ def test_p_is_that_of_the_weighted_stouffer_method():
 
 def test_the_interval_inverts_the_test_and_holds_the_estimate():
     rng = np.random.default_rng(2)
-    for _ in range(40):
+    for _ in range(10):
         both = combined(rng.normal(0.3, 1, 5), rng.normal(1.3, 0.1, 9))
         for level in (0.9, 0.95, 0.99):
             interval = both.interval(level)
@@ -65,13 +65,6 @@ def test_the_price_of_a_second_look_is_the_published_one():
     """Armitage, McPherson and Rowe (1969), table 2: 0.083 for two equal stages at 5%."""
     assert error_of_either(stage_weights(0.5), 0.05) == pytest.approx(0.083, abs=0.0005)
     assert error_of_either(stage_weights(0.5), 0.01) == pytest.approx(0.018, abs=0.0005)
-
-
-def test_events_of_a_design_are_combined_by_stage():
-    weights = stage_weights(0.5)
-    theirs, ours = [True] * 8 + [True] * 6, [False] * 8 + [False] * 6
-    expected = 2 * combine_pvalues([0.5**8, 0.5**6], "stouffer", weights=weights).pvalue
-    assert Stages(8, weights).events_p(theirs, ours) == pytest.approx(expected)
 
 
 def test_a_known_answer():
@@ -116,9 +109,11 @@ def test_mcnemar_by_stage_is_the_stouffer_combination_of_exact_binomial_tests():
     assert combined_mcnemar([(6, 0), (0, 0)], weights) == pytest.approx(mcnemar(6, 0))
     assert combined_mcnemar([(0, 0), (1, 8)], weights) == pytest.approx(mcnemar(1, 8))
     assert combined_mcnemar([(0, 0), (0, 0)], weights) == 1.0
+    theirs, ours = [True] * 14, [False] * 14
+    assert Stages(8, weights).events_p(theirs, ours) == combined_mcnemar([(8, 0), (6, 0)], weights)
 
 
-@pytest.mark.parametrize("discordant", [0.1, 0.4, 0.9])
+@pytest.mark.parametrize("discordant", [0.1, 0.6])
 def test_events_hold_their_level_at_the_size_that_serves_a_claim_best(discordant):
     """Exact: every outcome of 10 pairs, then of the size at which a claim is likeliest."""
     weights, alpha, first = stage_weights(0.5), 0.05, 10
