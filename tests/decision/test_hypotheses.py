@@ -20,7 +20,6 @@ from paribus.digests import canonical_json
 from paribus.report.model import build_report, verdict_record
 from paribus.report.page import render
 from paribus.results import Results
-from paribus.runs import register
 from paribus.study import Study
 
 from ..conftest import Maker
@@ -139,14 +138,6 @@ def test_a_rule_that_can_adopt_nothing_is_refused_for_tests(small_study):
     few = study_with(small_study, **(GATE | {"seeds": [1, 2, 3]}))
     require_reachable(few)  # which describes
     assert "3 seeds" in unreachable(few)[0]
-
-
-def test_a_hopeless_design_is_refused_before_registration(small_study):
-    study = study_with(small_study, **GATE)
-    folder = study.folder / "refused"
-    with refused("value", match="adopt nothing"):
-        register(study, folder)
-    assert not folder.exists()
 
 
 def test_hypotheses_are_on_the_page_and_in_the_record(judged):

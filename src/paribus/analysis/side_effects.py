@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
@@ -13,13 +14,10 @@ from paribus.analysis.sampling import infer, registered
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
 from paribus.analysis.table import Table
 from paribus.results.records import parameters, training_flops
-from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
-    Interval,
-    event_rates,
-)
+from paribus.statistics import DESCRIPTIVE_BELOW, Interval, event_rates
 
-Values = Mapping[tuple[str, int], Any]  # by (arm, seed)
+Trial = tuple[str, int]  # (arm, seed)
+Values = Mapping[Trial, Any]
 
 
 def stabilities_of(table: Table) -> list[Stabilities]:
@@ -36,14 +34,9 @@ def stabilities_of(table: Table) -> list[Stabilities]:
             sides = [[e for (name, _), e in events.items() if name == whose] for whose in arms]
         if not all(sides):
             continue
-        diverged, spiked, struck = (
-            [[is_struck(run) for run in side] for side in sides]
-            for is_struck in (
-                lambda run: run.diverged,
-                lambda run: run.spiked,
-                lambda run: run.diverged or run.spiked,
-            )
-        )
+        diverged = [[run.diverged for run in side] for side in sides]
+        spiked = [[run.spiked for run in side] for side in sides]
+        struck = [[run.diverged or run.spiked for run in side] for side in sides]
         by_kind = [event_rates(*kind, paired=is_paired) for kind in (diverged, spiked, struck)]
         design = sampled.design(seeds) if is_paired else None
         p_values.append(design.events_p(*struck) if design else by_kind[-1].p_value)
@@ -56,27 +49,30 @@ def stabilities_of(table: Table) -> list[Stabilities]:
 
 def costs(table: Table) -> list[Costs]:
     """Return what every contrast costs."""
-    trials = table.results.trials
-    speeds: dict[str, dict[tuple[str, int], float]] = {}
-    memory: dict[tuple[str, int], int | None] = {}
+    trials, speeds = table.results.trials, defaultdict[str, dict[Trial, float]](dict)
+    memory: dict[Trial, int | None] = {}
     for row in table.results.throughput.to_pylist():
         trial = row["arm"], row["seed"]
         if trial in trials:  # one that is gone has left its time in turn behind
-            speeds.setdefault(row["kind"], {})[trial] = row["tokens"] / row["seconds"]
+            speeds[row["kind"]][trial] = row["tokens"] / row["seconds"]
         memory[trial] = row["bytes"] or memory.get(trial)
-    as_trained = {
-        trial: trials[trial].get("tokens", 1) / timing["training_seconds"]
-        for trial, timing in table.results.timing.items()
-        if trial in trials
+    for trial, timing in table.results.timing.items():
+        if trial in trials:
+            tokens = trials[trial].get("tokens", 1)
+            speeds["as trained"][trial] = tokens / timing["training_seconds"]
+    sizes = {
+        "more_parameters": {trial: parameters(record) for trial, record in trials.items()},
+        "more_flops": {trial: training_flops(record) for trial, record in trials.items()},
+        "more_memory": {trial: memory.get(trial) for trial in trials},
     }
-    return [
-        _costs(table, pair, speeds | {"as trained": as_trained}, memory)
-        for pair in table.results.study.contrasts
-    ]
+    return [_costs(table, pair, speeds, sizes) for pair in table.results.study.contrasts]
 
 
 def _costs(
-    table: Table, pair: tuple[str, str], speeds: Mapping[str, Values], memory: Values
+    table: Table,
+    pair: tuple[str, str],
+    speeds: Mapping[str, Values],
+    sizes: Mapping[str, Values],
 ) -> Costs:
     study, trials = table.results.study, table.results.trials
     in_bytes = not study.share_tokens(*pair)
@@ -90,8 +86,11 @@ def _costs(
     limit, rise = study.decision.throughput_budget, None
     in_turn = lost("training", limit)
     if study.is_paired:
-        usable = {arm: table.usable(arm, "calibration_error") for arm in pair}
-        errors = {(arm, seed): value for arm in pair for seed, value in usable[arm].items()}
+        errors = {
+            (arm, seed): value
+            for arm in pair
+            for seed, value in table.usable(arm, "calibration_error").items()
+        }
         rise = cost_of(table, pair, errors, study.decision.calibration_budget)
     return Costs(
         *pair,
@@ -100,9 +99,7 @@ def _costs(
         in_turn=in_turn is not None,
         prefill=lost("prefill"),
         decoding=lost("decoding"),
-        more_parameters=_more(pair, {t: parameters(record) for t, record in trials.items()}),
-        more_flops=_more(pair, {t: training_flops(record) for t, record in trials.items()}),
-        more_memory=_more(pair, {trial: memory.get(trial) for trial in trials}),
+        **{name: _more(pair, of_trial) for name, of_trial in sizes.items()},
     )
 
 
