@@ -19,7 +19,7 @@ from pathlib import Path
 
 from paribus import load_results, numbers
 from paribus.analysis import Table, analyse
-from paribus.analysis.interactions import weights_of
+from paribus.analysis.contrasts import weights_of
 from paribus.analysis.items import Items
 from paribus.analysis.tuning import choice_of, tuned_before
 from paribus.files import write_bytes

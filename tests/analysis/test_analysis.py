@@ -105,21 +105,6 @@ def test_broken_controls_are_not_analysed(small_study, fabricate):
     assert analysis.contrast("rmsnorm", "validation_loss").by_run is not None
 
 
-def test_accuracy_is_paired_by_seed_and_window(small_study, fabricate):
-    study = small_study(seeds=SEEDS, inference={"target": "new items", "windows": "independent"})
-    results = fabricate(study, loss)
-    items = analyse(results).contrast("layernorm", "validation_accuracy").items
-    assert (items.crossed.n, items.n_items) == (5, 20)
-
-    def accuracy(arm: str) -> np.ndarray:
-        hits = [results.trial_blocks[arm, s]["correct"].to_numpy() / 16 for s in SEEDS]
-        return np.stack(hits)
-
-    assert items.decided.mean == pytest.approx(
-        (accuracy("layernorm") - accuracy("baseline")).mean()
-    )
-
-
 def test_a_plan_takes_its_spread_from_a_pilot(small_study, fabricate):
     study = small_study(seeds=SEEDS)
     pilot = analyse(fabricate(study, loss))

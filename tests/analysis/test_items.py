@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paribus import numbers
-from paribus.analysis import Analysis, analyse
+from paribus.analysis import analyse
 from paribus.analysis.contrasts import contrast_of
 from paribus.analysis.items import block_scores, linearised
 from paribus.analysis.table import Table
@@ -20,7 +20,7 @@ from paribus.results import Results, load_results
 from paribus.results.trial_folder import TrialFolder
 from paribus.statistics import crossed_components, paired_t
 
-from ..build import write_answers, write_blocks
+from ..build import write_blocks
 from ..tools import texts
 
 SEEDS = [1, 2, 3, 4, 5, 6]
@@ -80,25 +80,6 @@ def test_arms_without_shared_items_are_judged_on_their_own(make):
     assert contrast.decided.test == "paired_t"
     (text,) = texts(decide(analysis), "these_items")
     assert "other lengths" in text and "this text" in text
-
-
-def asked(made: Results, hits: Callable[[TrialFolder], list[int]], questions: int) -> Analysis:
-    for trial in made.finished:
-        right = hits(trial)
-        rows = [
-            {"task": "quiz", "shots": 0, "item": i, "correct": i in right} for i in range(questions)
-        ]
-        share = len(right) / questions
-        cells = [{"task": "quiz", "shots": 0, "chance": 0.5, "accuracy": share}]
-        write_answers(trial, rows, cells)
-    return analyse(load_results(made.path))
-
-
-def test_one_question_more_in_every_seed_is_the_resolution_of_a_task(make):
-    (found,) = asked(make(), lambda t: list(range(20 + (t.arm == "arm"))), 40).tasks
-    assert found.by_run.test.resolution == 1 / 40
-    assert found.by_run.decided.p_value > 1e-3  # a t of sqrt(6)
-    assert found.by_run.decided.p_value == pytest.approx(0.0577, abs=5e-4)
 
 
 LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.001}

@@ -100,18 +100,6 @@ def questions(results: Results, arm: str, seed: int, task: str) -> list[float]:
     return [float(np.mean(hits[item])) for item in sorted(hits)]
 
 
-def test_tasks_are_decided_by_seed_means(small_study, fabricate):
-    study = small_study(seeds=[1, 2, 3, 4, 5], inference={"target": "this item set"})
-    made = fabricate(study, lambda arm, seed: 2.0 + 0.01 * seed)
-    for trial in made.finished:
-        answer(trial)
-    found = analyse(load_results(made.path)).tasks
-    assert found
-    for contrast in found:
-        assert contrast.items is None
-        assert contrast.decided == contrast.by_run.decided
-
-
 def macro(analysis: Analysis, arm: str):
     return analysis.contrast(arm, "macro_accuracy")
 
@@ -132,13 +120,6 @@ def test_macro_accuracy_is_paired_by_seed_and_question(results):
     assert contrast.items.n_items == 2 * N_ITEMS
 
 
-def test_a_study_without_tasks_says_so_once(small_study, fabricate):
-    analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + 0.01 * seed))
-    assert analysis.tasks == ()
-    assert macro(analysis, "layernorm").why_not == "macro_accuracy was not measured in this study"
-    assert not [out for out in analysis.left_out if out.metric == "macro_accuracy"]
-
-
 def test_a_diverged_trial_leaves_the_tasks_too(results):
     trial = next(t for t in results.finished if (t.arm, t.seed) == ("layernorm", 3))
     record = trial.read_json("trial.json") | {"diverged_at": 4}
@@ -147,14 +128,3 @@ def test_a_diverged_trial_leaves_the_tasks_too(results):
     analysis = analyse(load_results(results.path))
     assert {c.seeds for c in analysis.tasks if c.arm == "layernorm"} == {(1, 2, 4, 5, 6)}
     assert {len(c.seeds) for c in analysis.tasks if c.arm == "rmsnorm"} == {6}
-
-
-def test_a_lost_contrast_does_not_help_the_others(results):
-    results.trials["rmsnorm", 3]["batch_digest"] = "other batches"
-    analysis = analyse(results)
-    assert analysis.broken("rmsnorm")
-    assert {c.arm for c in analysis.tasks} == {"layernorm"}
-    p = [c.decided.p_value for c in analysis.tasks if c.decided]
-    adjusted = holm([*p, 1.0, 1.0])[: len(p)]
-    assert [c.holm_p for c in analysis.tasks] == pytest.approx(list(adjusted))
-    assert list(adjusted) != pytest.approx(list(holm(p)))

@@ -12,7 +12,7 @@ import pytest
 from paribus.analysis import Table, analyse
 from paribus.analysis.tuning import lower_is_better, tuned_in
 from paribus.metric import Metric
-from paribus.results import ResultsFolder, extend, load_results
+from paribus.results import ResultsFolder, load_results
 from paribus.runs.advance import take_look
 from paribus.statistics import best_of
 from paribus.verification import verify
@@ -106,29 +106,6 @@ def test_untuned_arms_are_not_as_registered(small_study, tmp_path):
     results = write_results(tmp_path / "r", study, lambda arm, seed: 2.0 + seed / 100)
     assert "registered" in analyse(results).unregistered
     assert analyse(results).tuned is None
-
-
-def test_a_second_stage_has_the_arms_that_were_tuned(small_study, tmp_path):
-    target = {"inference": {"target": "this item set"}}
-    made = tuned_and_trained(small_study(**tables([1e-3, 1e-2]) | target), tmp_path / "r")
-    study = extend(made.path, 2)
-    assert study.stages == (5, 2)
-    assert study.tuning == made.study.tuning is not None
-    rates = {arm: study.setting(arm).training.optimizer.learning_rate for arm in ARMS}
-    assert rates == {"baseline": 1e-3, "layernorm": 1e-2}
-    for seed in study.seeds[5:]:
-        folder = ResultsFolder(made.path)
-        for arm in ARMS:
-            # Records as those of the first stage, of another seed.
-            there = shutil.copytree(folder.trial(arm, 1).path, folder.trial(arm, seed).path)
-            about = json.loads((there / "trial.json").read_text())
-            about |= {"seed": seed, "batch_digest": f"batches of {seed}"}
-            (there / "trial.json").write_text(json.dumps(about))
-            initial = (there / "initial.json").read_text()
-            (there / "initial.json").write_text(initial.replace("of 1", f"of {seed}"))
-            folder.trial(arm, seed).finish()
-    analysis = analyse(load_results(made.path))
-    assert analysis.tuned is not None and analysis.missing == ()
 
 
 def test_looks_leave_tuning_trials_out(small_study, tmp_path):

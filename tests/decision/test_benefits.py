@@ -7,11 +7,9 @@ import pytest
 
 from paribus.analysis import Analysis, analyse
 from paribus.decision import Verdict, decide
-from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.results import ResultsFolder, load_results
 
 from ..conftest import Fabricate, Maker
-from ..tools import refused
 
 SEEDS = [1, 2, 3, 4, 5, 6]
 NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.011, -0.009, 0.002], strict=True))
@@ -109,19 +107,3 @@ def test_a_benefit_adopts(small_study, fabricate, given, row):
     _, verdict = judged(small_study, fabricate, **given)
     assert verdict.row == row
     assert (verdict.outcome == "ADOPT") == (row == "6")
-
-
-SPEEDS = ["training_throughput", "prefill_throughput", "decoding_throughput", "training_memory"]
-
-
-@pytest.mark.parametrize("metric", SPEEDS)
-def test_speed_and_memory_as_primary_and_benefit(small_study, metric):
-    loss = {"metric": "validation_loss", "primary": True, "margin": 0.02}
-    rule = {"rule": "non_inferiority", "benefit": metric}
-    of_benefit = small_study(endpoints=[loss, {"metric": metric}], decision=rule)
-    assert endpoint_metrics(of_benefit)[metric].scale == "log"
-    primary = [{"metric": metric, "primary": True, "margin": 0.05}]
-    assert endpoint_metrics(small_study(endpoints=primary))[metric].better != "neither"
-    looked = small_study(endpoints=primary, seeds={"looks": [5, 6]})
-    with refused("value", match="primary"):
-        endpoint_metrics(looked)

@@ -77,29 +77,20 @@ def test_words_are_mirrored_when_the_arms_are_swapped():
         ({"quality": "Q+"}, 5, "", "BETTER"),
         ({"quality": "Q-"}, 5, "", "WORSE"),
         ({"quality": "Q0"}, 5, "", "SAME"),
-        ({"quality": "Q+"}, 4, "", "DESCRIPTIVE"),
         ({"quality": "Q+"}, 5, "a trial is missing: arm, seed 3", "INVALID"),
         ({"quality": "Q-"}, 1, "the registration was changed", "INVALID"),
         # Quality holds with diverged runs counted: a difference of counts alone forbids nothing.
         ({"quality": "Q+", "divergence": "more"}, 5, "", "BETTER"),
-        ({"quality": "Q0", "divergence": "more"}, 5, "", "SAME"),
-        ({"quality": "Q-", "divergence": "more"}, 5, "", "WORSE"),
-        ({"quality": "Q+", "divergence": "fewer"}, 5, "", "BETTER"),
         # Rates of events differ, and the runs that survive say the opposite.
         ({"quality": "Q+", "fix": "harm", "divergence": "more"}, 9, "", "UNRESOLVED"),
         ({"quality": "Q-", "fix": "fix", "divergence": "fewer"}, 9, "", "UNRESOLVED"),
-        ({"quality": "Q0", "fix": "harm", "divergence": "more"}, 9, "", "WORSE"),
-        ({"quality": "Q0", "fix": "fix", "divergence": "fewer"}, 9, "", "BETTER"),
         # Five pairs of five cannot show a collapse: exact p is 0.062.
         ({"collapse": True, "divergence": "more"}, 5, "", "UNRESOLVED"),
         ({"collapse": True, "fix": "harm", "divergence": "more"}, 6, "", "WORSE"),
         # Fewer spikes do not outvote more divergence.
         ({"fix": "fix", "divergence": "more"}, 9, "", "UNRESOLVED"),
-        ({"quality": "Q0", "fix": "fix", "divergence": "more"}, 9, "", "UNRESOLVED"),
-        ({"fix": "harm", "divergence": "fewer"}, 9, "", "UNRESOLVED"),
         # Three seeds of three describe a collapse.
         ({"collapse": True, "divergence": "more"}, 3, "", "DESCRIPTIVE"),
-        ({"fix": "fix", "divergence": "fewer"}, 9, "", "BETTER"),
         # Too dear is still better: what it costs stands beside the word.
         ({"quality": "Q+", "budget": "over", "elsewhere": "worse"}, 5, "", "BETTER"),
     ],

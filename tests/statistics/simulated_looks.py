@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 from scipy.special import stdtr
@@ -24,28 +24,6 @@ SEED = 20_261_123
 SHARED = math.sqrt(0.5)  # of a difference: what all contrasts have from their baseline
 
 
-@dataclass(frozen=True)
-class Characteristics:
-    """Outcomes of simulated studies, of looks at M contrasts on E endpoints.
-
-    What is of every hypothesis is (M E,), the endpoints of a contrast beside each other.
-
-    Attributes:
-        pairs: mean number of seed pairs of each contrast when it stops, (M,).
-        effects: share of studies in which each hypothesis is claimed to be an effect, (M E,).
-        any_effect: share in which one is claimed at all.
-        any_false_effect: share in which one is claimed where the true difference is 0: the
-            family-wise error.
-        any_equivalent: share in which one is claimed to lie inside the margin.
-    """
-
-    pairs: tuple[float, ...]
-    effects: tuple[float, ...]
-    any_effect: float
-    any_false_effect: float
-    any_equivalent: float
-
-
 def characteristics(
     looks: Looks,
     effects: Sequence[float] = (0.0,),
@@ -54,7 +32,7 @@ def characteristics(
     alpha: float = 0.05,
     margin: float | None = None,
     studies: int = STUDIES,
-) -> Characteristics:
+) -> SimpleNamespace:
     """Simulate studies of normal differences under a plan.
 
     Contrasts correlate by one half on an endpoint, as where arms of equal spread share a baseline.
@@ -65,6 +43,10 @@ def characteristics(
         endpoints: E, on which every contrast is judged: it goes on until none of them is open, and
             each that is resolved stays as it was.
         margin: of equivalence, in the same SDs; None where it is not tested.
+    Returns: `pairs` of each contrast when it stops, on average; the share of studies in which each
+        hypothesis is claimed as an effect (`effects`), one is (`any_effect`), one is whose true
+        difference is 0 (`any_false_effect`), and one is claimed inside the margin
+        (`any_equivalent`).
     """
     means = np.array(effects)
     rng = np.random.default_rng([SEED, *looks.pairs])
@@ -90,7 +72,7 @@ def characteristics(
         stops = going & resolved.reshape(*going.shape, endpoints).all(axis=2)
         pairs_used[stops] = pairs
         going &= ~stops
-    return Characteristics(
+    return SimpleNamespace(
         pairs=tuple(pairs_used.mean(axis=0).tolist()),
         effects=tuple(effect.mean(axis=0).tolist()),
         any_effect=float(effect.any(axis=1).mean()),

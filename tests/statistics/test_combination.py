@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import ndtr, ndtri, stdtr
+from scipy.special import ndtri, stdtr
 from scipy.stats import binom, binomtest, combine_pvalues, norm
 
 from paribus.statistics import (
@@ -77,26 +77,6 @@ def test_a_known_answer():
     # One-sided p of t with 4 df: 0.058058 and 0.019971; z = 1.57125 and 2.05436; sum / sqrt(2).
     assert both.one_sided_p(0.0, greater=True) == pytest.approx(norm.sf(2.56370), rel=1e-3)
     assert both.p_value() == pytest.approx(0.010356, rel=1e-3)
-
-
-def chosen_with_the_first(weigh, sizes=(2, 5, 10, 20, 40, 80, 160)):
-    """False claims where the size of the second stage is the one likeliest to claim, of 5 seeds."""
-    z1 = np.linspace(-8, 8, 20_001)
-    density, z = np.exp(-(z1**2) / 2) / math.sqrt(2 * math.pi), 1.959964
-    likeliest = np.zeros_like(z1)
-    for n in sizes:
-        first, second = weigh(n)
-        inside = ndtr((z - first * z1) / second) - ndtr((-z - first * z1) / second)
-        likeliest = np.maximum(likeliest, 1 - inside)
-    either = np.where(np.abs(z1) > z, 1.0, likeliest)
-    return float((density * either).sum() * (z1[1] - z1[0]))
-
-
-def test_weights_fixed_before_the_first_stage_hold_whatever_size_is_chosen_in_view_of_it():
-    fixed = chosen_with_the_first(lambda n: stage_weights(0.5))
-    assert fixed == pytest.approx(error_of_either(stage_weights(0.5)), abs=1e-4)
-    # Weights of the sizes are chosen with them: this is why they are registered.
-    assert chosen_with_the_first(lambda n: stage_weights(5 / (5 + n))) > 0.105
 
 
 def test_mcnemar_by_stage_is_the_stouffer_combination_of_exact_binomial_tests():

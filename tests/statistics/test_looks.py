@@ -14,7 +14,6 @@ from paribus.statistics import (
     paired_t,
     skewness,
 )
-from paribus.statistics.looks import _boundary_table, running_sums, t_statistics
 
 from .simulated_looks import characteristics
 
@@ -200,21 +199,6 @@ def test_a_look_too_early_to_reject_has_an_interval_without_ends():
     assert (interval.low, interval.high) == (-math.inf, math.inf)
     assert says.p_value() > 0.05
     assert says.detectable(power=0.8, alpha=0.05) == math.inf
-
-
-def test_intervals_cover_whatever_stops():
-    sums, spreads = running_sums(OURS, 20_000, 11)
-    t = t_statistics(OURS, sums, spreads)
-    nominal = np.array([stdtr(n - 1, -np.abs(row)) for n, row in zip(OURS.pairs, t, strict=True)])
-    levels = np.array([OURS.level(k, row) for k, row in enumerate(nominal)])
-    assert (2 * levels.min(axis=0) <= 0.05).mean() == pytest.approx(0.05, abs=0.005)
-    assert (2 * nominal.min(axis=0) <= 0.05).mean() > 0.1  # plain intervals
-
-
-def test_the_same_plan_gives_the_same_boundaries():
-    first = Looks((5, 8, 12, 20), studies=QUICK).boundaries()
-    _boundary_table.cache_clear()
-    assert Looks((5, 8, 12, 20), studies=QUICK).boundaries() == first
 
 
 def test_skewness_is_that_of_scipy_at_any_scale():

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import zeta
 
 from paribus.statistics import Lord, multiplicity
-from paribus.statistics.multiplicity import gamma
 
 # The example of `?LORD` in onlineFDR (dsrobertson/onlineFDR), with its printed levels.
 P = [
@@ -59,13 +57,6 @@ def test_levels_are_those_of_the_r_package(rule, p, levels, places, monkeypatch)
     found, spent = run(rule, p)
     np.testing.assert_allclose(spent, levels, atol=6e-11)
     assert np.flatnonzero(found).tolist() == places
-
-
-def test_shares_fall_and_sum_to_at_most_one():
-    shares = gamma(1_000_000)
-    assert (np.diff(shares) <= 0).all()
-    assert 0.5 < shares.sum() < 1
-    assert gamma(50).sum() == pytest.approx(1 - 50.5**-0.6 / 0.6 / zeta(1.6), abs=1e-4)
 
 
 def test_a_smaller_p_never_finds_less():

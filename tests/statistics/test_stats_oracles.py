@@ -11,7 +11,6 @@ from paribus.statistics import (
     holm,
     joined,
     mcnemar,
-    paired_bootstrap,
     paired_t,
     required_pairs,
     sign_flip,
@@ -61,33 +60,6 @@ def test_sampled_sign_flip_agrees_with_the_exact_one():
     (sampled, floor), (exact, _) = sign_flip(deltas, seed=0), sign_flip(deltas[12:], seed=0)
     assert floor == 1 / 10_001
     assert abs(sampled - exact) < 4 * np.sqrt(exact * (1 - exact) / 10_000) + 1e-4
-
-
-def test_the_percentile_interval_matches_scipy():
-    rng = np.random.default_rng(RNG_SEED)
-    for n in (10, 30):
-        data = rng.lognormal(size=n)
-        bootstrap = paired_bootstrap(data, seed=1, resamples=50_000)
-        ours = bootstrap.percentile_interval()
-        theirs = scipy.stats.bootstrap(
-            (data,), np.mean, n_resamples=50_000, method="percentile", rng=np.random.default_rng(2)
-        ).confidence_interval
-        # Two Monte-Carlo quantiles of 50,000: a few hundredths of a standard error each.
-        assert np.abs([ours.low - theirs.low, ours.high - theirs.high]).max() < (
-            0.06 * data.std(ddof=1) / np.sqrt(n)
-        )
-
-
-def test_enumerated_bootstrap_is_the_limit_of_sampling():
-    # The same 6 differences, resampled by brute force in another order of operations.
-    deltas = np.random.default_rng(5).normal(0.4, size=6)
-    drawn = deltas[np.random.default_rng(6).integers(6, size=(400_000, 6))]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t_star = (drawn.mean(1) - deltas.mean()) / (drawn.std(1, ddof=1) / np.sqrt(6))
-    t = deltas.mean() / (deltas.std(ddof=1) / np.sqrt(6))
-    brute = 2 * min((t_star >= t).mean(), (t_star <= t).mean())
-    p = paired_bootstrap(deltas, seed=0).p_value()
-    assert abs(p - brute) < 4 * np.sqrt(2 * p / 400_000)
 
 
 def test_noncentral_t_matches_simulation_where_scipy_has_none():

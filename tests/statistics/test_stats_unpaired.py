@@ -95,13 +95,6 @@ def test_power_agrees_with_r():
     assert power_of(detected, test) == pytest.approx(0.8, abs=1e-9)
 
 
-def test_power_holds_in_simulation_where_sds_and_sizes_differ():
-    rng = np.random.default_rng(34)
-    first, second = rng.normal(0, 1, (20_000, 6)), rng.normal(1.5, 0.4, (20_000, 11))
-    found = stats.ttest_ind(second, first, axis=1, equal_var=False).pvalue <= 0.05
-    assert found.mean() == pytest.approx(power_of(1.5, of_sds(1.0, 0.4, 6, 11)), abs=0.015)
-
-
 def test_tasting_tea():
     # Fisher (1935): three of four cups told right. The two-sided p is R's fisher.test.
     assert event_rates([1, 0, 0, 0], [1, 1, 1, 0], paired=False).p_value == pytest.approx(34 / 70)
@@ -187,17 +180,17 @@ def crossed_runs(
     return arms[0], arms[1]
 
 
-@pytest.mark.parametrize(("a", "b", "e"), [(1, 0, 1), (0.3, 1, 1), (0.1, 0.1, 1), (0, 1, 0.5)])
+@pytest.mark.parametrize(("a", "b", "e"), [(0.3, 1, 1), (0, 1, 0.5)])
 def test_the_errors_of_runs_and_items_add_up(a, b, e):
     rng = np.random.default_rng(7)
     found = [
-        crossed_welch(*([arm] for arm in crossed_runs(rng, a, b, e, 5, 40))) for _ in range(1_500)
+        crossed_welch(*([arm] for arm in crossed_runs(rng, a, b, e, 5, 40))) for _ in range(800)
     ]
     truth = 2 * a**2 / 5 + b**2 / 40 + 2 * e**2 / (5 * 40)
     assert np.mean([one.standard_error**2 for one in found]) == pytest.approx(truth, rel=0.15)
     assert np.var([one.mean for one in found]) == pytest.approx(truth, rel=0.15)
     wrong = np.mean([one.p_value() <= 0.05 for one in found])
-    assert wrong <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 1_500)
+    assert wrong <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 800)
 
 
 def test_without_a_choice_of_items_it_is_welchs_t():

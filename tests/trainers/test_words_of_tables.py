@@ -46,7 +46,7 @@ def test_an_unstable_baseline_whose_survivors_are_better_is_unresolved():
     assert (verdict.word, verdict.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
     assert verdict.events == (0, 5) and verdict.events_p == pytest.approx(0.033, abs=5e-4)
     assert verdict.effect == pytest.approx(0.101, abs=5e-4)
-    assert verdict.pairs_needed is None
+    assert verdict.needed.pairs is None
     by_seed = judge_table("surv", pair="seed")
     assert by_seed.word != "WORSE"
 
@@ -68,7 +68,7 @@ def test_five_pairs_show_neither_a_cure_nor_its_mirror_image(name, needs, why):
     verdict = judge_table(name, pair="seed")
     assert (verdict.word, verdict.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
     assert verdict.events_p == pytest.approx(0.0625)
-    assert (verdict.pairs_needed, verdict.needed.why_not) == (needs, why)
+    assert (verdict.needed.pairs, verdict.needed.why_not) == (needs, why)
     unpaired = judge_table(name)
     assert unpaired.word == ("BETTER" if needs else "WORSE")
     assert unpaired.events_p == pytest.approx(2 / 252)
@@ -77,18 +77,18 @@ def test_five_pairs_show_neither_a_cure_nor_its_mirror_image(name, needs, why):
 def test_harm_whose_survivors_are_better_is_unresolved_and_both_are_said():
     verdict = judge_table("harm_survivors_better")
     assert (verdict.word, verdict.outcome) == ("UNRESOLVED", "INCONCLUSIVE")
-    assert (verdict.pairs_needed, verdict.needed.why_not) == (None, "survivors_disagree")
+    assert (verdict.needed.pairs, verdict.needed.why_not) == (None, "survivors_disagree")
 
 
 def test_no_number_of_seeds_where_more_would_show_harm():
     verdict = judge_table("harm_not_shown", pair="seed")
-    assert verdict.word == "UNRESOLVED" and verdict.pairs_needed is None
+    assert verdict.word == "UNRESOLVED" and verdict.needed.pairs is None
     assert (verdict.needed.why_not, verdict.needed.instead) == ("more_harm", "")
     rng = np.random.default_rng(1)
     base, new = 3 + 0.06 * rng.standard_normal((2, 8))
     new[:3] = np.nan
     said = paribus.judge(as_table(base, new), score="loss", baseline="base", margin=0.02)[0]
-    assert (said.pairs_needed, said.needed.why_not) == (None, "more_harm")
+    assert (said.needed.pairs, said.needed.why_not) == (None, "more_harm")
 
 
 def test_diverged_runs_without_a_partner_are_called_diverged():

@@ -9,9 +9,8 @@ from paribus.analysis.looks import (
     next_look,
     planned_looks,
 )
-from paribus.analysis.sampling import extension_text, plan_of
 from paribus.analysis.schema import Analysis, Contrast, Cost, Costs, Interacting
-from paribus.analysis.table import Table, events_in
+from paribus.analysis.table import Table, events_in, extension_text, plan_of
 from paribus.analysis.tuning import Point, Tuned, tuning_record
 
 __all__ = [

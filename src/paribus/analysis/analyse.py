@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from paribus.analysis.along import along
-from paribus.analysis.contrasts import adjusted, contrast_of, task_contrasts
-from paribus.analysis.interactions import interactions_of
+from paribus.analysis.contrasts import adjusted, contrast_of, interactions_of, task_contrasts
 from paribus.analysis.looks import why_not_these_looks
 from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of

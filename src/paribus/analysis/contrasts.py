@@ -1,8 +1,9 @@
 """Differences between arms, tested as the study registered it.
 
 A difference is a weighted sum over arms: of a contrast, the arm minus its reference; of an
-interaction, effects minus effects. A pair that cannot be compared is left out by name, never in
-silence; a contrast whose controls are broken is not analysed. Looks and the analysis ask the same.
+interaction, the mean effect of some arms minus that of others, each against its own reference. A
+pair that cannot be compared is left out by name, never in silence; a contrast whose controls are
+broken is not analysed.
 """
 
 from __future__ import annotations
@@ -23,14 +24,21 @@ from paribus.analysis.items import (
     share_step,
     task_accuracy,
 )
-from paribus.analysis.sampling import Sampling, infer, registered
-from paribus.analysis.schema import Analysis, Check, Contrast, LeftOut, TaskContrast, Tested
-from paribus.analysis.table import Table
+from paribus.analysis.schema import (
+    Analysis,
+    Check,
+    Contrast,
+    Interacting,
+    LeftOut,
+    TaskContrast,
+    Tested,
+)
+from paribus.analysis.table import Sampling, Table, infer, registered
 from paribus.analysis.tuning import Tuned, choice_of
 from paribus.numbers import plural
 from paribus.results.curves import Needed, needed, target_axis
 from paribus.statistics import TTest, decided, holm, macro_contrast
-from paribus.study import Endpoint, Study
+from paribus.study import Endpoint, Interaction, Study
 from paribus.study.trainer import RUNS, STACKED
 
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
@@ -236,7 +244,9 @@ def contrast_of(
     elif study.is_paired:
         why_not = sampled.why_not(seeds)
     else:
-        why_not = _too_few(arm, values[arm]) or _too_few(reference, values[reference])
+        few = [name for name in (arm, reference) if len(values[name]) < 2]
+        runs = [plural(len(values[name]), "comparable run") for name in few]
+        why_not = f"{few[0]} has {runs[0]}; inference needs two of each arm" if few else ""
     why_not = why_not or _equal_runs(table, metric, values)
     censored = _never(table, arm, metric), _never(table, reference, metric)
     if crossings := _to_target(table, arm, reference, metric, seeds):
@@ -353,13 +363,6 @@ def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -
     ]
 
 
-def _too_few(arm: str, values: BySeed) -> str:
-    """Return why so few runs of an arm cannot be tested; empty where they can."""
-    if len(values) >= 2:
-        return ""
-    return f"{arm} has {plural(len(values), 'comparable run')}; inference needs two of each arm"
-
-
 def _equal_runs(table: Table, metric: str, values: Mapping[str, BySeed]) -> str:
     """Return that all runs of an arm have one score; empty where it may be so: of whole numbers,
     where a score says its resolution, and of our own trainer, whose seeds are proven to matter."""
@@ -423,6 +426,77 @@ def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> st
     if any(metric in study.arm_facts(name).not_measured for name in (arm, reference)):
         return f"{metric} is measured in float16 only"
     return ""
+
+
+def interactions_of(
+    table: Table, contrasts: Sequence[Contrast], tuned: Tuned | None
+) -> list[Interacting]:
+    """Return every registered interaction on every primary endpoint, adjusted in their family.
+
+    Args: contrasts: those of the study. tuned: its tuning.
+    """
+    study = table.results.study
+    effects = {(c.arm, c.metric): c for c in contrasts}
+    asked = [
+        (name, spec, [effects[arm, endpoint.metric] for arm in (*spec.of, *spec.than)])
+        for endpoint in study.judged
+        for name, spec in study.interactions.items()
+    ]
+    return with_holm([_interaction(table, *question, tuned, len(asked)) for question in asked])
+
+
+def weights_of(study: Study, spec: Interaction) -> dict[str, float]:
+    """Return the weight of every arm in the interaction; they add up to 0."""
+    weights: dict[str, float] = {}
+    for side, sign in ((spec.of, 1.0), (spec.than, -1.0)):
+        for arm in side:
+            for name, weight in ((arm, sign), (study.reference(arm) or arm, -sign)):
+                weights[name] = weights.get(name, 0.0) + weight / len(side)
+    return {arm: weight for arm, weight in weights.items() if abs(weight) > 1e-12}
+
+
+def _interaction(
+    table: Table,
+    name: str,
+    spec: Interaction,
+    effects: Sequence[Contrast],
+    tuned: Tuned | None,
+    family: int,
+) -> Interacting:
+    first, weights = effects[0], weights_of(table.results.study, spec)
+    metric, shared = first.declared, set.intersection(*(set(effect.seeds) for effect in effects))
+    sampled = table.sampling(first.arm, metric.name)
+    seeds = tuple(seed for seed in sampled.seeds if seed in shared)
+    why_not = next((effect.why_not for effect in effects if effect.why_not), "")
+    interaction = Interacting(
+        name=name,
+        title=spec.title or name,
+        of=spec.of,
+        than=spec.than,
+        metric=metric.name,
+        seeds=seeds,
+        why_not=why_not or sampled.why_not(seeds),
+        margin=first.margin,
+        declared=metric,
+    )
+    if interaction.why_not:
+        return interaction
+    items = Items(table, metric, dict.fromkeys(weights, seeds))
+    scores = items.scores() if all(effect.items for effect in effects) else {}
+    values = {
+        arm: [metric.compared(table.values[arm, seed, metric.name]) for seed in seeds]
+        for arm in weights
+    }
+    return tested(
+        replace(interaction, choice=choice_of(table, tuned, weights, metric.name)),
+        table,
+        weights,
+        values,
+        sampled=sampled,
+        family=family,
+        resolution=share_step(table, metric.name),
+        scores={} if isinstance(scores, str) else scores,
+    )
 
 
 def with_lack_of_fit(analysis: Analysis) -> Analysis:

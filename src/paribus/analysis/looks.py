@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from paribus.analysis.contrasts import adjusted, contrast_of
-from paribus.analysis.sampling import RESOLVED, plan_of
 from paribus.analysis.schema import Contrast, Stabilities
 from paribus.analysis.side_effects import stabilities_of
-from paribus.analysis.table import Table
+from paribus.analysis.table import RESOLVED, Table, plan_of
 from paribus.analysis.tuning import tuned_before
 from paribus.comparison import agree
 from paribus.results import ResultsFolder, looks_left, needed_trials

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from paribus import numbers
 from paribus.analysis.along import Along
-from paribus.analysis.sampling import Sampling, sampling_of
+from paribus.analysis.table import Sampling, sampling_of
 from paribus.analysis.tuning import Choice, Tuned
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
@@ -334,19 +334,14 @@ class Analysis(Result):
         unregistered: why these records are not those of what was registered; empty where they are.
         late_seeds: seeds that were added after results had been seen.
         edited: keys of words that were edited after registration; `study` has the registered ones.
-        tasks: the family of tasks x contrasts.
-        metrics: label, unit, direction and digits of all that is compared or claimed, by name.
-        own_rule: the table of the user's own decision rule, as registered; empty for one that
-            ships.
+        metrics: all that is compared or claimed, by name.
+        own_rule: the user's own decision rule, as registered; empty for one that ships.
         text: of which text held-out scores are, where a test part is sealed; else empty.
         untested: why they are not of it though every trial is finished; empty where they are.
         later_stage: why it is of the first of two stages alone; empty where it is of all.
-        tuned: the tuning of the arms; None where nothing is tuned.
         looks: those that were taken, as looks.json has them.
-        along: contrasts along training, where a held-out curve was measured.
         reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
-        runs: of runs that other programs made: which files they are of; None of any other.
-        interactions: differences between effects, in the order of the study, endpoint by endpoint.
+        runs: which files runs of other programs are of; None of any other.
         excluded: by arm, how many runs crashed or failed and are left out, as the study says.
     """
 

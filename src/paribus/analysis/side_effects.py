@@ -10,9 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from paribus.analysis.contrasts import holm_of
-from paribus.analysis.sampling import infer, registered
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
-from paribus.analysis.table import Table
+from paribus.analysis.table import Table, infer, registered
 from paribus.results.records import parameters, training_flops
 from paribus.statistics import DESCRIPTIVE_BELOW, Interval, event_rates
 

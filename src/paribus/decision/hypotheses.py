@@ -105,30 +105,27 @@ def _count(bearings: Sequence[bool | None]) -> tuple[HypothesisState, int, int, 
 
 def require_hypotheses(study: Study, rule: Rule) -> None:
     """Raise ParibusError for a hypothesis that names what the study or its rule has not."""
-    outcomes = [outcome for outcome in OUTCOMES if outcome not in UNJUDGED]
     compared = [arm for arm, _ in study.contrasts]
     judged = [endpoint.metric for endpoint in study.judged]
+    outcomes = [outcome for outcome in OUTCOMES if outcome not in UNJUDGED]
     known = [*outcomes, *(f"row {row.id}" for row in rule.rows)]
+    names = [hypothesis.name for hypothesis in study.hypotheses]
     for hypothesis in study.hypotheses:
         where = f"hypothesis '{hypothesis.name}'"
-        named = [*hypothesis.supported_by, *hypothesis.contradicted_by]
-        if [h.name for h in study.hypotheses].count(hypothesis.name) > 1:
+        if names.count(hypothesis.name) > 1:
             raise ParibusError(f"{where} is stated twice; give each its own name")
-        if not compared:
-            raise ParibusError(
-                f"{where}: the study compares no arms; add one, or remove the hypothesis"
-            )
+        named = [*hypothesis.supported_by, *hypothesis.contradicted_by]
         if not named:
             raise ParibusError(
                 f"{where} is supported and contradicted by nothing; state an outcome, such as "
                 'supported_by = ["ADOPT"]'
             )
         endpoints = [] if hypothesis.endpoint is None else [hypothesis.endpoint]
-        for names, possible, problem in (
+        for stated, possible, problem in (
             (hypothesis.arms, compared, "arm '{}' is compared with nothing"),
             (endpoints, judged, "'{}' is not a primary endpoint, and has no verdict"),
             (named, known, f"'{{}}' is not an outcome, and no row of the rule '{rule.name}'"),
         ):
-            if unknown := next((name for name in names if name not in possible), None):
+            if unknown := next((name for name in stated if name not in possible), None):
                 hint = nearest(unknown, possible)
                 raise ParibusError(f"{where}: {problem.format(unknown)}: {hint}")

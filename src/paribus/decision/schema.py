@@ -88,11 +88,6 @@ class Verdict(Answer):
     def __repr__(self) -> str:
         return f"<Verdict {self.arm}, {self.metric}: {self.word}>"
 
-    @property
-    def pairs_needed(self) -> int | None:
-        """Seed pairs, or runs of each arm, that would resolve it; None if unknown."""
-        return self.needed.pairs
-
 
 @dataclass(frozen=True, kw_only=True)
 class Depends(Answer):
