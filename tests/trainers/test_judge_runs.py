@@ -88,7 +88,7 @@ def test_sleep_is_rs_to_all_printed_digits(tmp_path, capsys):
     assert said["word"] == "UNRESOLVED" and said["n"] == 10
     contrast = judge(table(one=DRUG_1, two=DRUG_2), baseline="two").analysis.contrasts[0].by_run
     assert contrast is not None
-    found = contrast.test.statistic(), contrast.df
+    found = contrast.test.statistic(), contrast.test.df
     assert found == pytest.approx((-1.8608, 17.776), abs=5e-4)
 
 
@@ -138,7 +138,7 @@ def test_welchs_example_has_arms_of_two_sizes():
     contrast = verdicts.analysis.contrasts[0].by_run
     assert contrast is not None and contrast.runs == (20, 10)
     assert contrast.test.statistic() == pytest.approx(-2.22, abs=5e-3)
-    assert contrast.df == pytest.approx(24.5, abs=5e-2)
+    assert contrast.test.df == pytest.approx(24.5, abs=5e-2)
     assert verdicts[0].p == pytest.approx(0.036, abs=5e-4)
 
 

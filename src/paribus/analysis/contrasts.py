@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +36,7 @@ from paribus.analysis.schema import (
 )
 from paribus.analysis.table import Sampling, Table, infer, registered
 from paribus.analysis.tuning import Tuned, choice_of
+from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.results.curves import Needed, needed, target_axis
 from paribus.statistics import TTest, decided, holm, macro_contrast
@@ -43,6 +45,7 @@ from paribus.study.trainer import RUNS, STACKED
 
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
 ENDS = (0.0, 1.0, 100.0)  # of a share, where runs may well be equal
+TASK = Metric("task_accuracy", "accuracy", "share", "higher", "tasks")
 
 T = TypeVar("T", bound=Tested)
 BySeed = Mapping[int, float]
@@ -113,40 +116,49 @@ def _other_p(c: Contrast) -> dict[str, tuple[float, float]]:
     return {f"{t} on these items alone": (c.by_run.decided.p_value, 0.0)}
 
 
-def tested(
+def compare_arms(
     difference: T,
     table: Table,
     weights: Mapping[str, float],
-    values: Mapping[str, Sequence[float]],
+    values: Mapping[str, BySeed],
     *,
+    metric: Metric,
     sampled: Sampling,
     family: int,
-    resolution: float | None,
     scores: Mapping[str, Scores],
+    resolution: float | None = None,
 ) -> T:
     """Return a difference with what its registered test says.
 
     Args:
         weights: of each arm; references have negative ones.
-        values: scores by arm as they are compared: of seeds that all have or, where runs are no
-            pairs, of all its runs.
+        values: of each arm by seed, in the unit of `metric`; where runs are no pairs, of all its
+            runs.
         family: hypotheses that are tested together.
-        resolution: of a score, where known, as `paired_contrast` has it.
         scores: of each arm by task, [seeds, items], if the claim is about new items; else empty.
+        resolution: of a value, where it is known and not that of the metric.
     """
     study, choice = table.results.study, difference.choice
+    is_paired, resolution = study.is_paired, resolution or share_step(table, metric.name)
+    compared = {
+        arm: [metric.compared(own[seed]) for seed in (difference.seeds if is_paired else own)]
+        for arm, own in values.items()
+    }
+    if resolution is None and study.trainer == RUNS and metric.scale == "linear":
+        # Scores of other programs are as they were printed.
+        resolution = last_decimal([score for own in compared.values() for score in own])
     asked = registered(study) | {"margin": difference.margin, "family": family}
     asked["resolution"] = resolution
-    if study.is_paired:
+    if is_paired:
         asked["design"] = sampled.design(difference.seeds)
         asked["choice"] = choice.error if choice and choice.included else 0.0
-    by_run = infer(study, *_sides(weights, values), **asked)
+    by_run = infer(study, *_sides(weights, compared), **asked)
     items = None
     if scores:
         tasks = zip(*scores.values(), strict=True)
         sides = [_sides(weights, dict(zip(scores, task, strict=True))) for task in tasks]
         baseline, treatment = zip(*sides, strict=True)
-        crossed = study.inference.crossed if study.is_paired else "welch"
+        crossed = study.inference.crossed if is_paired else "welch"
         items = macro_contrast(baseline, treatment, crossed=crossed, **asked)
     return replace(difference, by_run=by_run, items=items)
 
@@ -184,8 +196,8 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
             seeds = tuple(s for s in usable if all((a, s, task) in accuracy for a in arms))
             if not seeds:
                 continue
-            values = {a: [accuracy[a, s, task] for s in seeds] for a in arms}
-            baseline, treatment = (float(np.mean(values[a])) for a in arms)
+            values = {a: {s: accuracy[a, s, task] for s in seeds} for a in arms}
+            baseline, treatment = (fmean(values[a].values()) for a in arms)
             contrast = TaskContrast(
                 arm=arm,
                 reference=reference,
@@ -200,15 +212,16 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                 scores = {a: question_scores(table, a, seeds, task) for a in arms}
                 theirs, ours = ([part.shape for part in scores[a]] for a in arms)
                 is_claim = study.inference.claims_new_questions and theirs and theirs == ours
-                contrast = tested(
+                contrast = compare_arms(
                     contrast,
                     table,
                     {reference: -1.0, arm: 1.0},
                     values,
+                    metric=TASK,
                     sampled=sampled,
                     family=family,
-                    resolution=1 / questions_asked(table, arm, seeds[0], task),
                     scores=scores if is_claim else {},
+                    resolution=1 / questions_asked(table, arm, seeds[0], task),
                 )
             contrasts.append(contrast)
     return with_holm(contrasts, family)
@@ -278,77 +291,53 @@ def contrast_of(
         scores = items.scores()
         if isinstance(scores, str):
             scores, why_not = {}, scores
-    choice = choice_of(table, tuned, {reference: -1.0, arm: 1.0}, metric)
+    weights = {reference: -1.0, arm: 1.0}
+    asked = {"metric": declared, "sampled": sampled, "family": _family_size(table, endpoint)}
+    choice = choice_of(table, tuned, weights, metric)
     contrast = replace(contrast, choice=choice, items_why_not=why_not)
-    contrast = _tested(table, contrast, endpoint, values, scores)
+    contrast = compare_arms(contrast, table, weights, values, scores=scores, **asked)
     sampled_items = items.text(contrast.items.n_items) if contrast.items else ""
     contrast = replace(
         contrast,
         items_about=sampled_items,
         target=items.target(sampled_items),
-        counting_diverged=_counting_diverged(table, contrast, endpoint),
     )
+    if endpoint.primary and (counted := _counting_diverged(table, contrast, sampled)):
+        seeds, values = counted
+        again = compare_arms(
+            replace(contrast, seeds=seeds), table, weights, values, scores={}, **asked
+        )
+        contrast = replace(contrast, counting_diverged=again)
     return contrast, left_out
 
 
-def _tested(
-    table: Table,
-    contrast: Contrast,
-    endpoint: Endpoint,
-    values: Mapping[str, BySeed],
-    scores: Mapping[str, Scores],
-) -> Contrast:
-    """Return a contrast with what its test says of these values, by seed."""
-    study, metric = table.results.study, contrast.declared
-    compared = {
-        arm: [metric.compared(own[seed]) for seed in (contrast.seeds if study.is_paired else own)]
-        for arm, own in values.items()
-    }
-    resolution = share_step(table, metric.name)
-    if resolution is None and study.trainer == RUNS and metric.scale == "linear":
-        # Scores of other programs are as they were printed.
-        resolution = last_decimal([score for own in compared.values() for score in own])
-    return tested(
-        contrast,
-        table,
-        {contrast.reference: -1.0, contrast.arm: 1.0},
-        compared,
-        sampled=table.sampling(contrast.arm, metric.name),
-        family=_family_size(table, endpoint),
-        resolution=resolution,
-        scores=scores,
-    )
+def _counting_diverged(
+    table: Table, contrast: Contrast, sampled: Sampling
+) -> tuple[tuple[int, ...], dict[str, dict[int, float]]] | None:
+    """Return seeds and values with diverged runs counted at the worst finite score of both arms.
 
-
-def _counting_diverged(table: Table, contrast: Contrast, endpoint: Endpoint) -> Contrast | None:
-    """Return the contrast with diverged runs counted at the worst finite score of both arms.
-
-    None without a diverged run, for a secondary endpoint, and for a metric that only a pair of
-    finished runs has.
+    None without a diverged run, and for a metric that only a pair of finished runs has.
 
     The worst finite score is a mild choice on purpose: at the score of an untrained model a single
     diverged run outweighs any gain, and a gain of 5 SD is found in a third of studies.
     """
     metric, arms = contrast.declared, (contrast.reference, contrast.arm)
-    if not endpoint.primary or metric.of_pair or target_axis(metric.name) is not None:
+    is_paired, seeds = table.results.study.is_paired, sampled.seeds
+    if metric.of_pair or target_axis(metric.name) is not None:
         return None
-    is_paired, sampled = table.results.study.is_paired, table.sampling(contrast.arm, metric.name)
-    seeds = sampled.seeds
     if is_paired:  # a run without a partner is in no pair
         seeds = tuple(s for s in seeds if all((arm, s) in table.events for arm in arms))
     diverged = {arm: [s for s in seeds if table.has_diverged(arm, s)] for arm in arms}
     if not any(diverged.values()):
         return None
-    values = {arm: table.usable(arm, metric.name, seeds) for arm in arms}
-    finite = [value for own in values.values() for value in own.values()]
+    usable = {arm: table.usable(arm, metric.name, seeds) for arm in arms}
+    finite = [value for own in usable.values() for value in own.values()]
     worst = min(finite) if metric.better == "higher" else max(finite)
-    values = {arm: dict.fromkeys(diverged[arm], worst) | own for arm, own in values.items()}
-    if is_paired:
-        seeds = tuple(seed for seed in seeds if all(seed in own for own in values.values()))
-        if sampled.why_not(seeds):
-            return None
-        contrast = replace(contrast, seeds=seeds)
-    return _tested(table, contrast, endpoint, values, {})
+    values = {arm: dict.fromkeys(diverged[arm], worst) | own for arm, own in usable.items()}
+    if not is_paired:
+        return contrast.seeds, values
+    seeds = tuple(seed for seed in seeds if all(seed in own for own in values.values()))
+    return None if sampled.why_not(seeds) else (seeds, values)
 
 
 def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -> list[str]:
@@ -483,18 +472,15 @@ def _interaction(
         return interaction
     items = Items(table, metric, dict.fromkeys(weights, seeds))
     scores = items.scores() if all(effect.items for effect in effects) else {}
-    values = {
-        arm: [metric.compared(table.values[arm, seed, metric.name]) for seed in seeds]
-        for arm in weights
-    }
-    return tested(
+    values = {arm: {s: table.values[arm, s, metric.name] for s in seeds} for arm in weights}
+    return compare_arms(
         replace(interaction, choice=choice_of(table, tuned, weights, metric.name)),
         table,
         weights,
         values,
+        metric=metric,
         sampled=sampled,
         family=family,
-        resolution=share_step(table, metric.name),
         scores={} if isinstance(scores, str) else scores,
     )
 
