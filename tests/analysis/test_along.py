@@ -68,20 +68,6 @@ def test_unreached_targets_are_censored(small_study, fabricate):
     assert contrast.censored == (3, 0)
 
 
-def test_mean_curves_cross_where_they_do(small_study, fabricate):
-    """Ahead by 0.7 and slower by 0.2 a step: even after three and a half steps of 64 tokens."""
-    study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS)
-
-    def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
-        ahead = (0.7 + 0.01 * (seed - 3)) * (arm == "fast")
-        return 5 + seed - ahead - (0.2 if arm == "fast" else 0.4) * steps
-
-    analysis = paribus.analyse(fabricate(study, lambda arm, seed: 2.0, heldout=heldout))
-    (crossing,) = analysis.along[0].contrast.crossings
-    assert crossing.at == pytest.approx(3.5 * 64) and crossing.resolved
-    assert analysis.to_dict()["along"][0]["contrast"]["crossings"][0]["at"] == crossing.at
-
-
 def test_nonfinite_points_are_left_out_by_name(small_study, fabricate):
     study = small_study(WITH_CURVE, arms=ARMS, seeds=SEEDS)
 

@@ -86,21 +86,6 @@ def test_the_interval_with_lack_of_fit_stands_beside_propagated(made, small_stud
     assert beside.p_value == pytest.approx(included.decided.p_value)
 
 
-def test_a_fixed_choice_is_said_with_its_size(small_study, tmp_path):
-    study = study_of(small_study, choice="fixed")
-    analysis = analyse(tuned_and_trained(study, tmp_path / "r", loss))
-    (contrast,) = (c for c in analysis.contrasts if c.primary)
-    assert analysis.study.tuning.chosen["baseline"][RATE] in RATES
-    scores = [
-        np.array([[loss(arm, rate, seed) for seed in SEEDS] for rate in RATES])
-        for arm in ("layernorm", "baseline")
-    ]
-    error = redrawn_error([(one, one) for one in reversed(scores)], seed=0)
-    assert contrast.choice is not None and not contrast.choice.included
-    assert contrast.choice.error == pytest.approx(error)
-    assert "choice" in codes(decide(analysis))
-
-
 KIND, WARMUP = "training.schedule.kind", "training.schedule.warmup"
 
 

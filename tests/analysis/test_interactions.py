@@ -19,7 +19,6 @@ from paribus.statistics import TunedArm, crossed_components, lack_of_fit, vertex
 
 from ..build import tables, tuned_and_trained
 from ..conftest import Fabricate, Maker
-from ..tools import refused
 
 NORM = {"model.embedding.norm": "layernorm"}
 UNTIED = {"model.head.tied": False}
@@ -157,18 +156,3 @@ def test_new_items_add_their_error(small_study, fabricate):
     oracle = crossed_components([deltas])
     assert found.decided is not None and found.decided.mean == pytest.approx(float(deltas.mean()))
     assert found.decided.p_value == pytest.approx(oracle.p_value())
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"of": ["untied-norm"], "than": ["baseline"]},
-        {"of": ["untied-norm"], "than": ["nobody"]},
-        {"of": ["untied-norm"], "than": ["untied-norm"]},
-        {"of": ["norm", "norm"], "than": ["untied-norm"]},
-        {"of": [], "than": ["norm"]},
-    ],
-)
-def test_what_is_no_interaction_is_refused(small_study, wrong):
-    with refused("value"):
-        small_study(arms=ARMS, seeds=SEEDS, interactions={"wrong": wrong})

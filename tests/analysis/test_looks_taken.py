@@ -195,17 +195,6 @@ def test_looks_that_trials_contradict_are_invalid(looked, key):
     assert {verdict.outcome for verdict in decide(analysis)} == {"INVALID"}
 
 
-def test_an_arm_that_diverges_in_every_seed_goes_on_until_that_is_shown(small_study, tmp_path):
-    """Five pairs cannot show harm (McNemar's p is 0.06); eight can (0.008)."""
-    study = small_study(arms=ARMS, seeds=LOOKS)
-    lost = [("layernorm", seed) for seed in study.seeds]
-    results = write_results(
-        tmp_path / "r", study, losses({}), skip=study.trials[4 * 5 :], diverged=lost
-    )
-    entry = next_look(Table.of(results))
-    assert entry["contrasts"]["layernorm"]["decision"] == "continue"
-
-
 def test_what_is_registered_of_a_plan(small_study):
     study = small_study(arms=ARMS, seeds=LOOKS)
     registered = boundaries(study)

@@ -19,7 +19,7 @@ from paribus.study import Study
 
 from ..build import write_answers
 from ..conftest import Fabricate, Maker
-from ..tools import codes, rows, texts
+from ..tools import rows, texts
 
 GATE = "stability_gate.py:STABILITY_GATE"
 SEEDS = [1, 2, 3, 4, 5]
@@ -93,13 +93,6 @@ def test_near_ties_say_that_tests_disagree(small_study, fabricate):
     (text,) = texts(verdicts, "tests_disagree")
     assert "= 0.156" in text
     assert rows(verdicts)["arm"].p == "<0.001"  # of the test that decides
-
-
-def test_equal_differences_are_an_effect(small_study, fabricate):
-    verdicts = verdicts_of(small_study, fabricate, [0.5] * 5)
-    assert (verdicts[0].word, verdicts[0].row) == ("WORSE", "3")
-    assert "resolution" in codes(verdicts)
-    assert rows(verdicts)["arm"].change == "+0.5000 [+0.5000, +0.5000]"
 
 
 @pytest.mark.parametrize(

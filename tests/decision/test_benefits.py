@@ -87,7 +87,6 @@ def test_speed_is_compared_as_a_ratio(small_study, fabricate):
         ({"speed": 1.25, "benefit": "training_throughput"}, "6"),
         ({"speed": 1.25, "benefit": "training_throughput", "least_benefit": 0.3}, "5"),
         ({"decoding": 1.25, "benefit": "decoding_throughput", "least_benefit": 0.2}, "6"),
-        ({"prefill": 1.25, "decoding": 0.8, "benefit": "decoding_throughput"}, "5"),
         ({"memory": 1.2, "benefit": "training_memory"}, "5"),
         # The equal speed of an arm is within 0.1% of its baseline's, in no sure direction.
         ({"benefit": "training_throughput"}, "8"),

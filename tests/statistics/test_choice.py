@@ -18,10 +18,8 @@ from paribus.statistics import (
     best_of,
     lack_of_fit,
     paired_contrast,
-    paired_t,
     parabola,
     redrawn_error,
-    required_pairs,
     stage_weights,
     vertex_error,
 )
@@ -93,16 +91,6 @@ def test_stages_share_one_choice():
     error = np.std(np.array(B) - np.array(A), ddof=1) / math.sqrt(6)
     ratio = (wide.high - wide.low) / (without.high - without.low)
     assert ratio == pytest.approx(math.hypot(error, 0.02) / error, rel=1e-6)
-
-
-def test_more_pairs_do_not_reduce_a_choice():
-    assert required_pairs(0.02, 0.02, lasting=0.02) is None
-    n = required_pairs(0.02, 0.02, lasting=0.005)
-    assert n is not None
-    deltas = [0.02 * math.sqrt((n - 1) / n) * (-1) ** k for k in range(n // 2 * 2)]
-    test = paired_t(deltas, choice=0.005)
-    assert test.pairs_needed(0.02, power=0.8, alpha=0.05) == pytest.approx(n, abs=1)
-    assert test.detectable(power=0.8, alpha=0.05) == pytest.approx(0.02, rel=0.05)
 
 
 def test_the_error_of_redrawn_seeds_is_that_of_all_redrawings():

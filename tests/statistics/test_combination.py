@@ -23,15 +23,6 @@ def combined(*stages):
     return design.decide(lambda part: paired_t(both[part]))
 
 
-def test_p_is_that_of_the_weighted_stouffer_method():
-    rng = np.random.default_rng(1)
-    stages = rng.normal(0.5, 1, 6), rng.normal(0.2, 1, 11)
-    both = combined(*stages)
-    p = [paired_t(stage).one_sided_p(0.1, greater=True) for stage in stages]
-    expected = combine_pvalues(p, "stouffer", weights=np.sqrt([6, 11])).pvalue
-    assert both.one_sided_p(0.1, greater=True) == pytest.approx(expected)
-
-
 def test_the_interval_inverts_the_test_and_holds_the_estimate():
     rng = np.random.default_rng(2)
     for _ in range(10):

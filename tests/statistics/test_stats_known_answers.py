@@ -17,10 +17,14 @@ from paribus.statistics import (
     sign_flip,
 )
 from paribus.statistics.contrast import hedges_g
-from paribus.statistics.power import noncentral_t_cdf
+from paribus.statistics.power import noncentral_t_cdf, t_power
 from paribus.statistics.t_test import paired_deltas
 
-from .paired_power import paired_power
+
+def paired_power(d_z: float, n: int) -> float:
+    """Return the chance that n pairs detect an effect of `d_z` SDs of their differences at 5%."""
+    return t_power(n - 1, abs(d_z) * math.sqrt(n), 0.05)
+
 
 # R datasets::sleep (Student 1908): extra hours of sleep of ten patients under two drugs.
 DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]

@@ -86,20 +86,6 @@ def test_intervals_hold_the_nulls_kept(deltas, null, level):
             assert (tested in interval) == (t.p_value(tested) > 1 - level)
 
 
-@cases
-@given(vectors)
-def test_composed_contrast_is_consistent(deltas):
-    result = paired_contrast(np.zeros(len(deltas)), deltas, margin=50, seed=0)
-    assert all(
-        0 < p <= 1 for p in (result.decided.p_value, *(p for p, _ in result.others.values()))
-    )
-    assert all(p >= least for p, least in result.others.values())
-    tost_p = result.decided.equivalence_p
-    assert tost_p is not None and 0 < tost_p <= 1
-    assert not any(isinstance(item, float) and math.isnan(item) for item in vars(result).values())
-    assert result.mean in result.decided.interval
-
-
 def deciding_tests(deltas: np.ndarray) -> dict[str, DecidingTest]:
     """Every test that can decide, of the same differences; two items share a seed's effect."""
     items = np.stack([deltas, deltas + np.arange(deltas.size) % 3], axis=1)
