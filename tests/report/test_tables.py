@@ -8,7 +8,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from paribus.analysis import TaskContrast, analyse
+from paribus.analysis import analyse
+from paribus.analysis.schema import TaskContrast
 from paribus.report.table_model import Table
 from paribus.report.tables import task_contrast_table
 from paribus.statistics import paired_contrast
