@@ -52,7 +52,7 @@ class Half:
         the SD that comes from the choice of their rates."""
         study, metric = self.analysis.study, self.analysis.metrics[METRIC]
         pairs = [(study.reference(arm), arm) for arm in arms]
-        scores = [Items(self.table, metric, dict.fromkeys(pair, seeds)).scores() for pair in pairs]
+        scores = [Items(self.table, metric, pair, seeds).scores() for pair in pairs]
         by_side = zip(*([own[a][0] for a in own] for own in scores), strict=True)
         base, arm = (sum(cells) / len(arms) for cells in by_side)
         # Against an arm that is compared with nothing, whose effect is none.

@@ -11,13 +11,11 @@ from hypothesis import strategies as hs
 from scipy import stats
 
 from paribus.statistics import (
-    StatisticsError,
     TTest,
     event_rates,
     unpaired_contrast,
     welch,
 )
-from paribus.statistics.crossed import crossed_welch
 from paribus.statistics.power import t_power
 
 # R datasets::sleep (Student 1908), as t.test(extra ~ group, data = sleep) takes it.
@@ -147,43 +145,3 @@ def test_equal_runs_are_an_effect_at_the_resolution():
     assert apart.decided.p_value > 1e-6 and apart.decided.detectable == 0.5
     # One arm that does not vary leaves the other's spread, and its degrees of freedom.
     assert welch([2.0] * 5, [2.0, 2.5, 3.0]).df == pytest.approx(2)
-
-
-def crossed_runs(
-    rng: np.random.Generator, a: float, b: float, e: float, runs: int, items: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Two arms without a difference: SDs of runs, of what items do to the difference, and of both;
-    items are shared, and what they have in common does not matter."""
-    common = rng.normal(0, 3.0, items)
-    arms = []
-    for share in (0.0, 1.0):
-        per_run, both = rng.normal(0, a, (runs, 1)), rng.normal(0, e, (runs, items))
-        arms.append(common + share * rng.normal(0, b, items) + per_run + both)
-    return arms[0], arms[1]
-
-
-@pytest.mark.parametrize(("a", "b", "e"), [(0.3, 1, 1), (0, 1, 0.5)])
-def test_the_errors_of_runs_and_items_add_up(a, b, e):
-    rng = np.random.default_rng(7)
-    found = [
-        crossed_welch(*([arm] for arm in crossed_runs(rng, a, b, e, 5, 40))) for _ in range(800)
-    ]
-    truth = 2 * a**2 / 5 + b**2 / 40 + 2 * e**2 / (5 * 40)
-    assert np.mean([one.standard_error**2 for one in found]) == pytest.approx(truth, rel=0.15)
-    assert np.var([one.mean for one in found]) == pytest.approx(truth, rel=0.15)
-    wrong = np.mean([one.p_value() <= 0.05 for one in found])
-    assert wrong <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 800)
-
-
-def test_without_a_choice_of_items_it_is_welchs_t():
-    rng = np.random.default_rng(8)
-    first, second = (rng.normal(0, 1, (n, 1)) + np.zeros((n, 30)) for n in (5, 8))
-    crossed, plain = crossed_welch([first], [second]), welch(first.mean(1), second.mean(1))
-    assert crossed.item_error == 0 and crossed.p_value() == pytest.approx(plain.p_value())
-    assert crossed.detectable(power=0.8, alpha=0.05) == pytest.approx(
-        plain.detectable(power=0.8, alpha=0.05), rel=0.05
-    )
-    needed = crossed.pairs_needed(1.5, power=0.8, alpha=0.05)
-    assert needed == pytest.approx(plain.pairs_needed(1.5, power=0.8, alpha=0.05), abs=1)
-    with pytest.raises(StatisticsError, match="items"):
-        crossed_welch([first], [second[:, 1:]])

@@ -112,8 +112,7 @@ def _other_p(c: Contrast) -> dict[str, tuple[float, float]]:
     """Return p by the tests that did not decide, and the least p that each could have given."""
     if c.by_run is None or c.items is None:
         return c.by_run.others if c.by_run else {}
-    t = "paired t" if c.by_run.pairs else "Welch's t"
-    return {f"{t} on these items alone": (c.by_run.decided.p_value, 0.0)}
+    return {"paired t on these items alone": (c.by_run.decided.p_value, 0.0)}
 
 
 def compare_arms(
@@ -158,8 +157,7 @@ def compare_arms(
         tasks = zip(*scores.values(), strict=True)
         sides = [_sides(weights, dict(zip(scores, task, strict=True))) for task in tasks]
         baseline, treatment = zip(*sides, strict=True)
-        crossed = study.inference.crossed if is_paired else "welch"
-        items = macro_contrast(baseline, treatment, crossed=crossed, **asked)
+        items = macro_contrast(baseline, treatment, crossed=study.inference.crossed, **asked)
     return replace(difference, by_run=by_run, items=items)
 
 
@@ -284,11 +282,10 @@ def contrast_of(
     )
     if why_not:
         return contrast, left_out
-    seeds_of = {name: seeds if study.is_paired else tuple(own) for name, own in values.items()}
-    items = Items(table, declared, seeds_of)
+    items = Items(table, declared, arms, seeds)
     scores, why_not = {}, ""
     if study.inference.claims_new_items(declared):
-        scores = items.scores()
+        scores = items.scores() if study.is_paired else "runs are no pairs"
         if isinstance(scores, str):
             scores, why_not = {}, scores
     weights = {reference: -1.0, arm: 1.0}
@@ -470,7 +467,7 @@ def _interaction(
     )
     if interaction.why_not:
         return interaction
-    items = Items(table, metric, dict.fromkeys(weights, seeds))
+    items = Items(table, metric, tuple(weights), seeds)
     scores = items.scores() if all(effect.items for effect in effects) else {}
     values = {arm: {s: table.values[arm, s, metric.name] for s in seeds} for arm in weights}
     return compare_arms(

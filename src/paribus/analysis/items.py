@@ -115,20 +115,17 @@ def share_step(table: Table, metric: str) -> float | None:
 
 @dataclass(frozen=True)
 class Items:
-    """The items of a metric that arms are compared on.
-
-    Attributes:
-        seeds: of each arm, those at which it is compared; references come first.
-    """
+    """The items of a metric that arms are compared on, at the same seeds."""
 
     table: Table
     metric: Metric
-    seeds: Mapping[str, tuple[int, ...]]
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
 
     @property
     def _trials(self) -> list[tuple[str, int]]:
         """The first trial of each arm, whose items are those of its others."""
-        return [(arm, seeds[0]) for arm, seeds in self.seeds.items()]
+        return [(arm, self.seeds[0]) for arm in self.arms]
 
     @property
     def _blocks(self) -> Mapping[str, Any]:
@@ -167,10 +164,8 @@ class Items:
         if not over:
             return f"{self.metric.label} is not a ratio of sums over items"
         if isinstance(over, str):
-            by_arm = {
-                arm: question_scores(self.table, arm, seeds, self.metric.task)
-                for arm, seeds in self.seeds.items()
-            }
+            task = self.metric.task
+            by_arm = {arm: question_scores(self.table, arm, self.seeds, task) for arm in self.arms}
         elif not self._share_blocks():
             return "the arms read the validation text in windows of other lengths"
         elif self.n_blocks is not None and self.n_blocks < DESCRIPTIVE_BELOW:
@@ -179,8 +174,8 @@ class Items:
             return f"a text of {text} is too short for {blocks}"
         else:
             by_arm = {
-                arm: [block_scores(self.table, over, arm, seeds, self.n_blocks)]
-                for arm, seeds in self.seeds.items()
+                arm: [block_scores(self.table, over, arm, self.seeds, self.n_blocks)]
+                for arm in self.arms
             }
         first, *others = ([task.shape[1] for task in tasks] for tasks in by_arm.values())
         if any(other != first for other in others):

@@ -13,7 +13,6 @@ from paribus.study import Study
 TESTS = {
     "paired_t": "paired t",
     "welch_t": "Welch's t",
-    "crossed_welch": "t with the errors of runs and items",
     "crossed_components": "t with the errors of seeds and items",
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }

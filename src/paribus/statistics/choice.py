@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .conventions import RESAMPLES, Floats
+from .crossed import interaction
 from .t_test import mean_and_sd
 
 LEAST_TUNING_SEEDS = 3  # with fewer, the spread of tuning means is not known well enough
@@ -87,12 +88,6 @@ class TunedArm:
     judged: Floats
 
 
-def residual_variance(scores: Floats) -> float:
-    """Variance of scores [values, T] after the effects of values and of tuning seeds."""
-    rest = scores - scores.mean(0) - scores.mean(1, keepdims=True) + scores.mean()
-    return float((rest**2).sum()) / ((scores.shape[0] - 1) * (scores.shape[1] - 1))
-
-
 def vertex_error(
     arms: Sequence[Sequence[TunedArm]],
     weights: Sequence[float] = (-1.0, 1.0),
@@ -111,7 +106,7 @@ def vertex_error(
         weights: part for each arm; by default the second minus the first.
     """
     rng = np.random.default_rng([seed, 20_261_124])
-    pooled = math.sqrt(np.mean([residual_variance(slices[0].chooses) for slices in arms]))
+    pooled = math.sqrt(np.mean([interaction(slices[0].chooses) for slices in arms]))
     lost = np.zeros(draws)
     for weight, slices in zip(weights, arms, strict=True):
         chooses = np.stack([part.chooses.mean(1) for part in slices])

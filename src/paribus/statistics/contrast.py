@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict, Unpack
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from .conventions import (
@@ -26,13 +25,13 @@ from .conventions import (
     checked_positive,
     checked_scores,
 )
-from .crossed import crossed_bootstrap, crossed_components, crossed_welch, item_deltas
+from .crossed import crossed_bootstrap, crossed_components, item_deltas
 from .looks import OneLook
 from .resampling import paired_bootstrap, sign_flip
 from .stages import InverseNormal, Stages
 from .t_test import TTest, arm_summary, mean_and_sd, paired_deltas, paired_t, rounding, welch
 
-CROSSED = ("crossed_components", "crossed_bootstrap", "crossed_welch")  # of seeds and items
+CROSSED = ("crossed_components", "crossed_bootstrap")  # of seeds and items
 WELCH = "welch_t"
 INTERVAL_FROM = 3  # pairs, or runs of each arm
 SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
@@ -271,7 +270,7 @@ def unpaired_contrast(
 
 @dataclass(frozen=True)
 class MacroContrast(Result):
-    """A macro difference over tasks, for new items: with the errors of seeds, or runs, and items.
+    """A macro difference over tasks, for new items: with the errors of seeds and items.
 
     Attributes:
         crossed: the test of all pairs; `test` is what it becomes under the design.
@@ -293,7 +292,7 @@ def macro_contrast(
     resolution: float | None = None,
     design: Design = None,
     choice: float = 0.0,
-    crossed: Literal["components", "bootstrap", "welch"] = "components",
+    crossed: Literal["components", "bootstrap"] = "components",
     **asked: Unpack[Asked],
 ) -> MacroContrast:
     """Macro-averaged scores over tasks, paired by item, for a claim about new items.
@@ -302,15 +301,14 @@ def macro_contrast(
     alone is a `paired_contrast` of `seed_means`.
 
     Args:
-        baseline, treatment: K tasks of shape (S, I_k), same seeds and items in both arms; for
-            "welch", whose runs are no pairs, of shapes (A, I_k) and (B, I_k).
+        baseline, treatment: K tasks of shape (S, I_k), same seeds and items in both arms.
     Others as `paired_contrast` has them.
     """
 
+    deltas = item_deltas(baseline, treatment)
+
     def test_of(part: slice) -> TTest:
-        if crossed == "welch":
-            return crossed_welch(baseline, treatment, resolution=resolution)
-        tasks = [task[part] for task in item_deltas(baseline, treatment)]
+        tasks = [task[part] for task in deltas]
         if crossed == "components":
             return crossed_components(tasks, resolution=resolution, choice=choice)
         drawn = {"seed": seed, "resamples": resamples}
@@ -321,6 +319,6 @@ def macro_contrast(
     return MacroContrast(
         decided=decided(test, f"crossed_{crossed}", **asked),
         crossed=overall,
-        n_items=sum(np.shape(task)[1] for task in baseline),
+        n_items=sum(task.shape[1] for task in deltas),
         test=test,
     )

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,7 +33,7 @@ from .conventions import (
     checked_scores,
 )
 from .resampling import resample_counts
-from .t_test import TTest, least_sd, mean_and_sd, rounding, welch
+from .t_test import TTest, least_sd, mean_and_sd, rounding
 
 BLOCK = 1_000  # resamples that are computed at once
 # Contiguous blocks of one text: ten of them, the least of the 10 to 30 that Schmeiser (1982, Batch
@@ -134,32 +133,6 @@ def crossed_bootstrap(
     return _crossed(tasks, mean, error, _item_error(tasks), resolution, choice)
 
 
-def crossed_welch(
-    baseline: Sequence[ArrayLike],
-    treatment: Sequence[ArrayLike],
-    *,
-    resolution: float | None = None,
-) -> TTest:
-    """Macro difference of runs that are no pairs, on items that both arms share, for new items.
-
-    The squared error is Welch's of the runs' macro means, and b/I of every task, with b the
-    variance over items of the difference of means, less what runs add.
-
-    Args: K tasks of shapes (A, I_k) and (B, I_k), A and B >= 2, of the same items in one order.
-    """
-    first, second = checked_tasks(baseline), checked_tasks(treatment)
-    if [task.shape[1] for task in first] != [task.shape[1] for task in second]:
-        raise StatisticsError("arms differ in their items, which both must have in one order")
-    seeds = welch(seed_means(first), seed_means(second), resolution=resolution)
-    of_items = _item_error(first, second)
-    return replace(
-        seeds,
-        item_error=of_items,
-        item_df=_item_df(first),
-        constant=seeds.constant and not of_items,
-    )
-
-
 def _crossed(
     tasks: list[Floats],
     mean: float,
@@ -206,17 +179,15 @@ def _is_constant(task: Floats) -> bool:
     return float(np.ptp(task)) <= max(rounding(task), TIE * float(np.abs(task).max()))
 
 
-def _item_error(*arms: list[Floats]) -> float:
-    """Return standard error from the choice of items alone, from the variance components b / I: of
-    differences, or of the second arm minus the first."""
+def _item_error(tasks: list[Floats]) -> float:
+    """Return standard error from the choice of items alone, from the variance components b / I."""
     total = 0.0
-    for tasks in zip(*arms, strict=True):
-        n_items = tasks[0].shape[1]
+    for task in tasks:
+        n_items = task.shape[1]
         if n_items > 1:
-            within = sum(interaction(task) / task.shape[0] for task in tasks)
-            means = tasks[-1].mean(0) - (tasks[0].mean(0) if len(tasks) > 1 else 0.0)
-            total += max(0.0, float(means.var(ddof=1)) - within) / n_items
-    return math.sqrt(total) / len(arms[0])
+            within = interaction(task) / task.shape[0]
+            total += max(0.0, float(task.mean(0).var(ddof=1)) - within) / n_items
+    return math.sqrt(total) / len(tasks)
 
 
 def interaction(task: Floats) -> float:
