@@ -1,4 +1,4 @@
-"""Norms, activations, linear maps, sums and AdamW by compiled kernels: PyTorch's numbers."""
+"""Norms, activations, linear maps and AdamW by compiled kernels: PyTorch's numbers."""
 
 from collections.abc import Callable
 from typing import Any

@@ -89,14 +89,9 @@ class Dataset:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """Training text of one source.
+    """Text of one source that is trained on."""
 
-    Attributes:
-        share: of the training windows.
-        n_tokens, n_bytes: of its text that is trained on.
-    """
-
-    share: float
+    share: float  # of the training windows
     n_tokens: int
     n_bytes: int
 

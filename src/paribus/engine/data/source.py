@@ -25,21 +25,13 @@ from paribus.errors import ParibusError
 
 @dataclass(frozen=True)
 class Scan:
-    """The findings of one pass over a text.
+    """The findings of one pass over a text."""
 
-    Attributes:
-        digest: SHA-256 of its bytes; of several documents, of the list of their digests.
-        n_documents: documents that have any text; a last one that is cut off counts.
-        n_bytes: UTF-8 bytes.
-        n_characters: characters.
-        characters: every character, in code-point order.
-    """
-
-    digest: str
-    n_documents: int
-    n_bytes: int
-    n_characters: int
-    characters: str
+    digest: str  # SHA-256 of its bytes; of several documents, of the list of their digests
+    n_documents: int  # documents that have any text; a last one that is cut off counts
+    n_bytes: int  # UTF-8 bytes
+    n_characters: int  # characters
+    characters: str  # every character, in code-point order
 
     @property
     def places(self) -> int:
@@ -49,15 +41,10 @@ class Scan:
 
 @dataclass(frozen=True)
 class Text:
-    """A text that can be read again.
+    """A text that can be read again."""
 
-    Attributes:
-        identity: whatever decides the text.
-        read: reads its pieces.
-    """
-
-    identity: dict[str, Any]
-    read: Callable[[], Iterable[Piece]]
+    identity: dict[str, Any]  # whatever decides the text
+    read: Callable[[], Iterable[Piece]]  # reads its pieces
 
     def scan(self) -> Scan:
         """Go through the text once, unless that was done before."""

@@ -227,15 +227,10 @@ class Texts:
 
 @dataclass(frozen=True)
 class Part:
-    """Documents, read again each time that their pieces are asked for.
+    """Documents, read again each time that their pieces are asked for."""
 
-    Attributes:
-        read: reads the documents.
-        is_open: whether the last document goes on elsewhere.
-    """
-
-    read: Callable[[], Iterable[str]]
-    is_open: bool = False
+    read: Callable[[], Iterable[str]]  # reads the documents
+    is_open: bool = False  # whether the last document goes on elsewhere
 
     def __iter__(self) -> Iterator[Piece]:
         before = None

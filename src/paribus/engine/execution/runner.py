@@ -19,7 +19,7 @@ from paribus.engine.data import Dataset
 from paribus.engine.execution import start
 from paribus.engine.execution.trial import stacks, suite
 from paribus.engine.execution.trial.checkpoints import keep_stacks
-from paribus.engine.ops import SWITCH, library, shortcoming
+from paribus.engine.ops import library, shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
@@ -160,8 +160,7 @@ class EngineRunner(Runner):
             warnings = self._check(study, size)
             if machine["device"] == "cpu" and (words := shortcoming()):
                 warnings.append(
-                    f"{words}: PyTorch's own kernels train here, some 1.2 times slower; install "
-                    f"g++ or clang++, or set {SWITCH}=off"
+                    f"PyTorch's own kernels train here, some 1.2 times slower than ours: {words}"
                 )
             for words in dict.fromkeys(warnings):
                 self.context.report("warning", words=words, once=words)

@@ -23,19 +23,12 @@ PLACES = ("embedding", "attention", "nowhere")  # of positions
 
 @dataclass(frozen=True)
 class ParameterUse:
-    """Use of a parameter.
+    """Use of a parameter."""
 
-    Attributes:
-        residual: True for a projection into the residual stream.
-        table: True if its rows are looked up, as in embeddings.
-        head: True if it belongs to the head.
-        decays: True if weight decay may apply: a matrix, no bias, not declared `undecayed`.
-    """
-
-    residual: bool
-    table: bool
-    head: bool
-    decays: bool
+    residual: bool  # true for a projection into the residual stream
+    table: bool  # true if its rows are looked up, as in embeddings
+    head: bool  # true if it belongs to the head
+    decays: bool  # true if weight decay may apply: a matrix, no bias, not declared `undecayed`
 
 
 def parameter_uses(model: nn.Module) -> dict[str, ParameterUse]:

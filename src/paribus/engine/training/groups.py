@@ -31,25 +31,16 @@ MAIN = -1  # the number of the parameters that no group matches
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that are updated together.
+    """Parameters that are updated together."""
 
-    Attributes:
-        optimizer: Their optimizer.
-        options: Its options.
-        names: Parameter names: first those that decay; those of one role are adjacent.
-        n_decayed: How many of them decay.
-        factors: Learning rate relative to the study's, one per replica.
-        decays: Weight decay, one per replica.
-        schedule: Column of their learning rate, if they have a schedule of their own.
-    """
-
-    optimizer: Optimizer
-    options: Options
+    optimizer: Optimizer  # their optimizer
+    options: Options  # its options
+    # parameter names: first those that decay; those of one role are adjacent
     names: tuple[str, ...]
-    n_decayed: int
-    factors: tuple[float, ...]
-    decays: tuple[float, ...]
-    schedule: str = ""
+    n_decayed: int  # how many of them decay
+    factors: tuple[float, ...]  # learning rate relative to the study's, one per replica
+    decays: tuple[float, ...]  # weight decay, one per replica
+    schedule: str = ""  # column of their learning rate, if they have a schedule of their own
 
     @property
     def decayed(self) -> tuple[str, ...]:

@@ -21,21 +21,13 @@ from paribus.rng import key
 
 
 class Inputs(NamedTuple):
-    """Inputs of one step on the device.
+    """Inputs of one step on the device."""
 
-    Attributes:
-        t: [] int64, the step.
-        windows: [R, B, T + 1] int32 tokens; the targets are the inputs shifted by one.
-        rates: [R] float32 learning rates.
-        scheduled: [S, R] float32, in the order of `scheduled_columns`.
-        dropout_keys: [M, R] int64.
-    """
-
-    t: Tensor
-    windows: Tensor
-    rates: Tensor
-    scheduled: Tensor
-    dropout_keys: Tensor
+    t: Tensor  # [] int64, the step
+    windows: Tensor  # [R, B, T + 1] int32 tokens; the targets are the inputs shifted by one
+    rates: Tensor  # [R] float32 learning rates
+    scheduled: Tensor  # [S, R] float32, in the order of `scheduled_columns`
+    dropout_keys: Tensor  # [M, R] int64
 
 
 class Feed:

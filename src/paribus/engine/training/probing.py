@@ -19,35 +19,21 @@ from paribus.errors import ParibusError
 
 
 class Kind(NamedTuple):
-    """Variant of a step: the tensors that it keeps for probes.
+    """Variant of a step: the tensors that it keeps for probes."""
 
-    Attributes:
-        tapped: Paths of the modules whose outputs are kept.
-        seen: True if a probe is due, so that the weights before the update are kept.
-    """
-
-    tapped: tuple[str, ...]
-    seen: bool
+    tapped: tuple[str, ...]  # paths of the modules whose outputs are kept
+    seen: bool  # true if a probe is due, so that the weights before the update are kept
 
 
 class Done(NamedTuple):
-    """Results of a step, on the device.
+    """Results of a step, on the device."""
 
-    Attributes:
-        measured: [R, C] the trainer's own columns.
-        was_alive: [R] True if finite before the step.
-        windows: [R, B, T + 1] its tokens.
-        outputs: Outputs of the tapped modules, [R, ...] each.
-        before: Weights before the update; after it if no probe is due.
-        gradients: Gradients before clipping.
-    """
-
-    measured: Tensor
-    was_alive: Tensor
-    windows: Tensor
-    outputs: dict[str, Tensor]
-    before: Rows
-    gradients: Rows
+    measured: Tensor  # [R, C] the trainer's own columns
+    was_alive: Tensor  # [R] True if finite before the step
+    windows: Tensor  # [R, B, T + 1] its tokens
+    outputs: dict[str, Tensor]  # outputs of the tapped modules, [R, ...] each
+    before: Rows  # weights before the update; after it if no probe is due
+    gradients: Rows  # gradients before clipping
 
 
 class Probing:

@@ -40,21 +40,14 @@ LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}  # autocast dtype
 
 
 class ForwardBackward(NamedTuple):
-    """Results of a forward and backward pass over a batch.
+    """Results of a forward and backward pass over a batch."""
 
-    Attributes:
-        losses: [R] mean cross-entropy in nats per token.
-        objectives: [R] mean of the training loss, with auxiliary losses; the gradient is its own.
-        gradients: {parameter name: [R, ...]} before clipping.
-        outputs: Outputs of the tapped modules, [R, B, ...] each.
-        auxiliaries: [A, R] auxiliary losses before they are weighted.
-    """
-
-    losses: Tensor
+    losses: Tensor  # [R] mean cross-entropy in nats per token
+    # [R] mean of the training loss, with auxiliary losses; the gradient is its own
     objectives: Tensor
-    gradients: Rows
-    outputs: dict[str, Tensor]
-    auxiliaries: Tensor | tuple[()] = ()
+    gradients: Rows  # {parameter name: [R, ...]} before clipping
+    outputs: dict[str, Tensor]  # outputs of the tapped modules, [R, B, ...] each
+    auxiliaries: Tensor | tuple[()] = ()  # [A, R] auxiliary losses before they are weighted
 
 
 class Replicas:

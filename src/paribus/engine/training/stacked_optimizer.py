@@ -19,19 +19,12 @@ from paribus.engine.training.schedules import DECAY, MOMENTUM
 
 
 class _Run(NamedTuple):
-    """Adjacent parameters that an optimizer updates in one call.
+    """Adjacent parameters that an optimizer updates in one call."""
 
-    Attributes:
-        place: Their place in a row.
-        weights: Their weights, [R, N], or [R, K, *shape] for whole parameters.
-        slots: Their slots.
-        decays: True if their decay is left to the optimizer.
-    """
-
-    place: slice
-    weights: Tensor
-    slots: Mapping[str, Tensor]
-    decays: bool
+    place: slice  # their place in a row
+    weights: Tensor  # their weights, [R, N], or [R, K, *shape] for whole parameters
+    slots: Mapping[str, Tensor]  # their slots
+    decays: bool  # true if their decay is left to the optimizer
 
 
 class StackedOptimizer:

@@ -123,16 +123,10 @@ def norm_gradient(
     *,
     in_place: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Add the gradient of a norm's input to `sum_NM`, from the gradient of the map after it.
+    """Add the gradient of a norm's input to `sum_NM`, from that of the map after it, dy_NK.
 
-    Args:
-        dy_NK: Gradient of the map's output.
-        weight_KM: Weight of the map.
-        norm: Input [N, M], gain, row statistics [N, 2], `centred` and whether it has a bias.
-        sum_NM: float32.
-        in_place: Overwrite `sum_NM`.
-
-    Returns (the sum, the sum in the dtype of dy_NK, gradients [M] of gain and bias).
+    norm: input [N, M], gain, row statistics [N, 2], `centred` and whether it has a bias. Returns
+    (the sum, the sum in the dtype of dy_NK, gradients [M] of gain and bias).
     """
     M, (x_NM, gain_M, stats_N2, centred, has_bias) = weight_KM.shape[1], norm
     dx_NM = sum_NM if in_place else torch.empty_like(sum_NM)
