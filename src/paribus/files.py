@@ -66,26 +66,41 @@ def _store(file: BinaryIO, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder to write into, which becomes `path` at the end and is gone after an error.
-
-    `path` itself may be there as long as it is empty.
-    """
+def private_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`, which is gone at the end unless it was moved."""
     path = path.absolute()
     with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
     try:
         yield partial
-        with _errors_named(path):
-            os.chmod(partial, 0o755)
-            for folder, _, _ in os.walk(partial):
-                _sync(Path(folder))
-            os.replace(partial, path)
-            _sync(path.parent)
-    except BaseException:
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
+
+
+def move_folder(partial: Path, path: Path) -> None:
+    """Store a private folder and let it become `path`, which must not be there, or be empty.
+
+    Raises ParibusError.
+    """
+    path = path.absolute()
+    with _errors_named(path):
+        os.chmod(partial, 0o755)
+        for folder, _, _ in os.walk(partial):
+            _sync(Path(folder))
+        os.replace(partial, path)
+        _sync(path.parent)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder to write into, which becomes `path` at the end and is gone after an error.
+
+    `path` itself may be there as long as it is empty.
+    """
+    with private_folder(path) as partial:
+        yield partial
+        move_folder(partial, path)
 
 
 def remove_folder(path: Path) -> None:

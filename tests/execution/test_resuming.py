@@ -56,14 +56,7 @@ class Case:
         def on_progress(t: int, losses: list[float]) -> None:
             leaving.asked = leaving.asked or t == leave_at
 
-        stack = Stack(
-            self.study,
-            trials,
-            self.folder,
-            self.dataset,
-            torch.device("cpu"),
-            checkpoint_seconds=seconds,
-        )
+        stack = self.stack(trials, seconds)
         self.from_steps.append(stack.trainer.t)
         self.words += [stack.warning] if stack.warning else []
         try:
@@ -71,6 +64,12 @@ class Case:
         except Left:
             return False
         return True
+
+    def stack(self, trials: Any, seconds: float = 60) -> Stack:
+        device = torch.device("cpu")
+        return Stack(
+            self.study, trials, self.folder, self.dataset, device, checkpoint_seconds=seconds
+        )
 
     @property
     def newest(self) -> list[Path]:
@@ -194,6 +193,19 @@ def test_left_early(case, whole, monkeypatch):
     assert case.train()
     assert case.from_steps[-1] == 8
     assert case.records() == whole
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_the_first_sealed_record_counts(case, differs):
+    first, second = (case.stack(TRIALS[:1]) for _ in range(2))  # a claim that was taken over
+    first.run(lambda *_: None, Leaving())
+    seal = case.folder.trial(*TRIALS[0]).seal
+    if differs:  # as a program whose steps depend on the machine
+        next(iter(second.trainer.replicas.weights.values())).detach().mul_(1.5)
+    second.run(lambda *_: None, Leaving())
+    assert case.folder.trial(*TRIALS[0]).seal == seal
+    kept = case.folder.path / "repeats" / "baseline" / "seed-1.1"
+    assert (kept / "evaluation.json").exists() == differs
 
 
 def flip(path: Path, at: int) -> None:

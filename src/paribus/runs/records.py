@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
-import shutil
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from paribus.declared import PROVIDED, provided
 from paribus.errors import ParibusError, blamed, nearest
-from paribus.files import whole_folder, write_bytes
+from paribus.files import write_bytes
 from paribus.metric import ItemSums, Metric, by_name
 from paribus.results import ResultsFolder
 from paribus.results.trial_folder import TrialFolder
+from paribus.runs.sealing import sealed_once
 from paribus.study import Study
 from paribus.study.custom_code import digests_of
 from paribus.study.importing import load_own
@@ -29,7 +27,6 @@ from paribus.study.trust import require_trust
 
 OWN_CONTROLS = ("setting", "repeatable")  # every study has them
 COUNT = "count"
-REPEATS = "repeats"
 ITEMS, STEPS, SERIES = "item_scores.parquet", "steps.parquet", "series.parquet"
 
 
@@ -156,33 +153,9 @@ def trainer_records(
 def write_record(
     study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
 ) -> None:
-    """Write and seal the record of a trial, whose folder appears whole.
-
-    If another worker has sealed the trial meanwhile, its record counts, whatever its scores; a
-    record that differs from it is kept as a repeat. Raises ParibusError for undeclared content.
-    """
-    if not folder.is_finished:
-        try:
-            with whole_folder(folder.path) as path:
-                fill_folder(study, replace(folder, path=path), declaration, record)
-            return
-        except ParibusError:
-            if not folder.is_finished:
-                raise
-    with TemporaryDirectory(prefix="paribus-") as path:
-        second = replace(folder, path=Path(path, "trial"))
-        fill_folder(study, second, declaration, record)
-        if second.seal == folder.seal:
-            return
-        home = folder.path.parents[2] / REPEATS / folder.arm
-        kept = home / f"seed-{folder.seed}.{len(list(home.glob(f'seed-{folder.seed}.*'))) + 1}"
-        with whole_folder(kept) as target:
-            shutil.copytree(second.path, target, dirs_exist_ok=True)
-    logging.getLogger("paribus").warning(
-        "trial %s was run by two workers, with different records; the first counts, and the "
-        "second is in %s",
-        *(folder.label, kept),
-    )
+    """Write and seal the record of a trial. Raises ParibusError for undeclared content."""
+    with sealed_once(folder) as mine:
+        fill_folder(study, mine, declaration, record)
 
 
 def fill_folder(

@@ -3,6 +3,8 @@
 checkpoints/<id of the stack>/step-<t>.<worker>/
     replica-<r>-<k>.safetensors   arrays of one replica, in files of about a gigabyte
     about.json                    written last: the stack, its state without arrays, and digests
+checkpoints/<id of the stack>/kept/<arm>/seed-<n>/
+    weights-<t>.safetensors       weights that the record of the trial will have
 
 A stack is a set of trials that are trained side by side. Its checkpoint holds all of their states
 at one step, so that they continue together.
@@ -13,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from paribus.digests import digest
 from paribus.errors import ParibusError
 from paribus.files import remove_folder, whole_folder, write_bytes
 from paribus.results.formats import write_plain_json
+from paribus.results.trial_folder import TrialFolder
 from paribus.schema import KEY, SCHEMA
 from paribus.study.trainer import Trial
 from paribus.untrusted_io import WEIGHTS_BYTES, read_bytes, read_json
@@ -118,6 +121,15 @@ class StackCheckpoints:
         if others := [key for key in identity if checkpoint.identity.get(key) != identity[key]]:
             raise UnusableError(f"it is of another {others[0]}")
         return checkpoint
+
+    def kept(self, trial: TrialFolder) -> TrialFolder:
+        """Return where weights before the last step wait until the trial is recorded."""
+        return replace(trial, path=self.path / "kept" / trial.arm / f"seed-{trial.seed}")
+
+    def copy_kept(self, trial: TrialFolder, target: TrialFolder) -> None:
+        """Copy the weights that wait for `trial` into `target`. Raises ParibusError."""
+        for path in self.kept(trial).path.glob("weights-*"):
+            write_bytes(target.path / path.name, read_bytes(path, WEIGHTS_BYTES))
 
     def remove_after(self, t: int) -> None:
         """Remove checkpoints of steps later than t."""

@@ -27,6 +27,7 @@ from paribus.engine.execution.trial.suite import suite_folder
 from paribus.engine.machine.environment import environment, free_unused
 from paribus.engine.training import DRAWINGS, ReplicaState, Trainer, auxiliary_drawing
 from paribus.results import TrialFolder
+from paribus.runs.sealing import sealed_once
 from paribus.study import Study, measuring_record, own_digests
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> None:
     """Evaluate a replica of a stack at its last step, and write and seal its records.
 
-    Training took the whole stack some `seconds`.
+    Training took the whole stack some `seconds`. The trial's folder appears whole.
     """
     study, dataset, trainer = stack.study, stack.dataset, stack.trainer
     setting, n_replicas = trainer.settings[replica], len(trainer.seeds)
@@ -59,66 +60,69 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
         tasks = ask_tasks(study, model, dataset, setting.data.seq_len, suite)
     asked = time.monotonic()
 
-    state = trainer.history(replica)
-    _write_steps(folder, trainer, state)
-    stack.curve.write(folder, replica)
-    write_evaluation(folder, heldout)
-    write_tasks(folder, tasks)
-    folder.write_json("evaluation.json", plain(scores | (tasks.headline if tasks else {})))
-    folder.write_weights(weights)
-    first: dict[str, str] = {}
-    for column in trainer.probe_columns:
-        first.setdefault(column.probe, column.name)
-    probes = [(probe, first[probe.name]) for probe in trainer.probes if probe.name in first]
-    has_curve = study.evaluation.every is not None
-    metrics = declarations(
-        study, probes, tuple(trainer.columns), tasks=tasks is not None, curve=has_curve
-    )
-    trial = {
-        "arm": folder.arm,
-        "seed": folder.seed,
-        "setting": setting.model_dump(mode="json"),
-        "own_modules": own_digests(setting, study.folder),
-        **measuring_record(study),
-        "metrics": {name: metric.about for name, metric in metrics.items()},
-        "drawings": [drawing.about for drawing in _drawings(study, trainer, heldout)],
-        "probes": {probe.name: {"every": probe.every} for probe in trainer.probes},
-        "data": dataset.record,
-        "blocks": heldout.blocks.record,
-        "parameters": sum(value.size for value in weights.values()),
-        "iterations": state.t,
-        "tokens": setting.tokens_before(state.t),
-        "flops": flops_record(setting, dataset.vocab_size, study.folder),
-        "batch_digest": state.batch_digest,
-        "tasks": tasks.about if tasks else {},
-        "causality": causality,
-        "code_length": code_length,
-        "consumed": consumption(
-            dataset,
-            folder.seed,
-            setting.budget_iterations,
-            setting.training.largest_batch,
-            setting.data.seq_len,
-        ),
-        "diverged_at": state.diverged_at,
-        # Trials that are still missing, or trained again, are trained in the same stack.
-        "stack": [list(trial) for trial in stack.trials],
-    }
-    folder.write_json("trial.json", trial)
-    machine = environment(trainer.device, n_replicas)
-    if trainer.ranks is not None:
-        machine["ranks"] = trainer.ranks.size
-    if stack.earlier_machines:
-        machine["resumed_from"] = stack.earlier_machines
-    folder.write_json("environment.json", machine)
-    timing = {
-        "training_seconds": seconds / n_replicas,  # each replica is charged its share
-        "evaluation_seconds": evaluated - began,
-        "task_seconds": asked - evaluated,
-        "curve_seconds": stack.curve.seconds,
-    }
-    folder.write_json("timing.json", timing)
-    folder.finish()
+    with sealed_once(folder) as mine:
+        state = trainer.history(replica)
+        mine.write_json("initial.json", trainer.initial_records[replica])
+        stack.checkpoints.copy_kept(folder, mine)
+        _write_steps(mine, trainer, state)
+        stack.curve.write(mine, replica)
+        write_evaluation(mine, heldout)
+        write_tasks(mine, tasks)
+        mine.write_json("evaluation.json", plain(scores | (tasks.headline if tasks else {})))
+        mine.write_weights(weights)
+        first: dict[str, str] = {}
+        for column in trainer.probe_columns:
+            first.setdefault(column.probe, column.name)
+        probes = [(probe, first[probe.name]) for probe in trainer.probes if probe.name in first]
+        has_curve = study.evaluation.every is not None
+        metrics = declarations(
+            study, probes, tuple(trainer.columns), tasks=tasks is not None, curve=has_curve
+        )
+        trial = {
+            "arm": folder.arm,
+            "seed": folder.seed,
+            "setting": setting.model_dump(mode="json"),
+            "own_modules": own_digests(setting, study.folder),
+            **measuring_record(study),
+            "metrics": {name: metric.about for name, metric in metrics.items()},
+            "drawings": [drawing.about for drawing in _drawings(study, trainer, heldout)],
+            "probes": {probe.name: {"every": probe.every} for probe in trainer.probes},
+            "data": dataset.record,
+            "blocks": heldout.blocks.record,
+            "parameters": sum(value.size for value in weights.values()),
+            "iterations": state.t,
+            "tokens": setting.tokens_before(state.t),
+            "flops": flops_record(setting, dataset.vocab_size, study.folder),
+            "batch_digest": state.batch_digest,
+            "tasks": tasks.about if tasks else {},
+            "causality": causality,
+            "code_length": code_length,
+            "consumed": consumption(
+                dataset,
+                folder.seed,
+                setting.budget_iterations,
+                setting.training.largest_batch,
+                setting.data.seq_len,
+            ),
+            "diverged_at": state.diverged_at,
+            # Trials that are still missing, or trained again, are trained in the same stack.
+            "stack": [list(trial) for trial in stack.trials],
+        }
+        mine.write_json("trial.json", trial)
+        machine = environment(trainer.device, n_replicas)
+        if trainer.ranks is not None:
+            machine["ranks"] = trainer.ranks.size
+        if stack.earlier_machines:
+            machine["resumed_from"] = stack.earlier_machines
+        mine.write_json("environment.json", machine)
+        timing = {
+            "training_seconds": seconds / n_replicas,  # each replica is charged its share
+            "evaluation_seconds": evaluated - began,
+            "task_seconds": asked - evaluated,
+            "curve_seconds": stack.curve.seconds,
+        }
+        mine.write_json("timing.json", timing)
+        mine.finish()
 
 
 def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:

@@ -98,8 +98,6 @@ class Stack:
         self._resume()
         self._here = machine(device, ranks)
         self.earlier_machines = [m for m in self.earlier_machines if m != self._here]
-        for replica, folder in self._todo if self.writes else ():
-            folder.write_json("initial.json", self.trainer.initial_records[replica])
         self._began, self._curve_seconds = time.monotonic(), 0.0
 
     def _resume(self) -> None:
@@ -208,7 +206,8 @@ class Stack:
             trainer.step()
             if trainer.t in kept_steps and self.writes:  # before a checkpoint of this step
                 for replica, folder in self._todo:
-                    folder.write_weights(trainer.parameters(replica), trainer.t)
+                    kept = self.checkpoints.kept(folder)
+                    kept.write_weights(trainer.parameters(replica), trainer.t)
             self._measure_curve()
             now = time.monotonic()
             leaves, is_due = leaving.asked, now - last_checkpoint >= self._checkpoint_seconds

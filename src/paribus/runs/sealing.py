@@ -1,0 +1,50 @@
+"""Seal a trial once, whoever else is at work on it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from paribus.errors import ParibusError
+from paribus.files import move_folder, private_folder, whole_folder
+from paribus.results.trial_folder import TrialFolder
+
+REPEATS = "repeats"
+OF_A_RUN = frozenset({"trial.json", "environment.json"})  # name the machine, the stack, the time
+
+
+@contextmanager
+def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
+    """Yield a folder to write and seal a trial in, which becomes `folder` at the end as a whole.
+
+    If another worker has sealed the trial meanwhile, its record counts, whatever its scores. A
+    record that differs from it is kept in `repeats/`, with a warning.
+    """
+    with private_folder(folder.path) as path:
+        mine = replace(folder, path=path)
+        yield mine
+        try:
+            move_folder(path, folder.path)
+        except ParibusError:
+            if not folder.is_finished:
+                raise
+            _keep_repeat(folder, mine)
+
+
+def _keep_repeat(first: TrialFolder, second: TrialFolder) -> None:
+    """Keep a second record of a trial if any table, score or weight differs from the first."""
+    before, after = first.sealed, second.sealed
+    if all(before[name] == after[name] for name in (before.keys() & after.keys()) - OF_A_RUN):
+        return
+    home = first.path.parents[2] / REPEATS / first.arm
+    kept = home / f"seed-{first.seed}.{len(list(home.glob(f'seed-{first.seed}.*'))) + 1}"
+    with whole_folder(kept) as target:
+        shutil.copytree(second.path, target, dirs_exist_ok=True)
+    logging.getLogger("paribus").warning(
+        "trial %s was run by two workers, with different records; the first counts, and the "
+        "second is in %s",
+        *(first.label, kept),
+    )
