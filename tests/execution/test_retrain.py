@@ -14,6 +14,7 @@ from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.runner import EngineRunner
 from paribus.engine.execution.trial.trial import Stack
+from paribus.files import remove_folder
 from paribus.report.model import build_report
 from paribus.report.render import card_text
 from paribus.results import ResultsFolder, load_results, settle
@@ -26,6 +27,7 @@ from paribus.study import Study
 from paribus.verification import verify
 
 from ..build import registered
+from ..tools import refused
 
 CPU = torch.device("cpu")
 
@@ -191,11 +193,14 @@ def test_the_control_follows_the_record(study_with):
     assert here.asked == ["own"]  # once is enough
 
     # Of a trial that was trained anew nothing is known.
-    (folder.trial("own", 1).path / "manifest.json").unlink()
+    remove_folder(folder.trial("own", 1).path)
     train(study, ("own", 1))
     assert states(folder) == {"own": "held"}  # to the same bytes
     (study.folder / "scale").write_text("1.25")
     (folder.trial("own", 1).path / "manifest.json").unlink()
+    with refused("changed"):
+        train(study, ("own", 1))
+    remove_folder(folder.trial("own", 1).path)
     train(study, ("own", 1))
     assert states(folder) == {"own": "not proven"}
 

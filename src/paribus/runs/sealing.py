@@ -30,6 +30,8 @@ def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
             move_folder(path, folder.path)
         except ParibusError:
             if not folder.is_finished:
+                if any(folder.path.glob("*")):
+                    raise folder.error("manifest.json is missing") from None
                 raise
             _keep_repeat(folder, mine)
 
