@@ -59,22 +59,13 @@ LATER = {
     "the next position": "future(x)",
     "in evaluation alone": "0 * x if self.training else future(x)",
     "behind a gain of zero": "self.gate * future(x)",
-    "a mean over time": "x.mean(dim=1, keepdim=True)",
-    "a maximum over time": "x.amax(dim=1, keepdim=True)",
-    "time backwards": "x.flip(1)",
     "a convolution padded on both sides": "self.conv(x.transpose(1, 2)).transpose(1, 2)",
-    "a running sum from the end": "x.flip(1).cumsum(1).flip(1)",
-    "a softmax over time": "x.softmax(dim=1)",
     "rolled around": "x.roll(-1, dims=1)",
-    "the end of the window alone": "F.pad(future(x)[:, -2:], (0, 0, T - 2, 0))",
     "no gradient follows": "(future(x) > 0).to(x.dtype).detach()",
     "a small one": "1e-3 * future(x)",
-    "a normalisation over time": "F.layer_norm(x.transpose(1, 2), (T,)).transpose(1, 2)",
     "attention without a mask": "F.scaled_dot_product_attention(x, x, x)",
-    "a Fourier transform over time": "torch.fft.fft(x, dim=1).real",
 }
 ROWS = {
-    "the row above": "x.roll(1, dims=0)",
     "a mean over rows": "x.mean(dim=0, keepdim=True)",
     "batch norm over rows and time": "self.batch_norm(x.flatten(0, 1)).view(B, T, D)",
     # Not times x: the last LayerNorm takes away what is in the direction of the stream.
@@ -82,9 +73,7 @@ ROWS = {
 }
 STATEFUL = {
     "random": "torch.rand_like(x)",
-    "random, of NumPy": "float(__import__('numpy').random.rand())",
     "random, of Python": "float(__import__('random').random())",
-    "ordinary dropout": "F.dropout(x, 0.5, self.training)",
     "a count of calls": "0.01 * CALLS[0]",
     "a cache of what was read": "(MEMORY.get(T, x), MEMORY.update({T: x.detach().clone()}))[0]",
 }
@@ -128,8 +117,6 @@ HONEST = {
     "a causal convolution": "F.conv1d(F.pad(x.transpose(1, 2), (2, 0)), self.conv.weight)"
     ".transpose(1, 2)",
     "a running sum": "x.cumsum(1)",
-    "a masked product": "torch.ones(T, T).tril() @ x",
-    "the past": "F.pad(x[:, :-1], (0, 0, 1, 0))",
     "behind a gain of zero": "self.gate * x",
     # Sums over all positions and cancels what lies ahead, up to rounding.
     "a causal convolution by FFT": "torch.fft.irfft(torch.fft.rfft(x, 2 * T, dim=1) * torch.fft"
@@ -137,10 +124,10 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("body", HONEST.values(), ids=HONEST.keys())
-def test_honest_operations(arm, small_dataset, body, precision):
-    check_arm(arm(body, precision=precision), "cheat", small_dataset, CPU, 1)
+def test_honest_operations(arm, small_dataset, body):
+    for precision in ("float32", "bfloat16"):
+        check_arm(arm(body, precision=precision), "cheat", small_dataset, CPU, 1)
 
 
 # A head whose logits are those of `honest`, and what is done to them; x is [B, T, D].
@@ -172,10 +159,7 @@ def head(small_study, tmp_path):
     return make
 
 
-@pytest.mark.parametrize(
-    "body",
-    ["honest + ahead - 1e9 * third", "honest + ahead + 1e4", "honest + ahead + 1e3 * third"],
-)
+@pytest.mark.parametrize("body", ["honest + ahead - 1e9 * third", "honest + ahead + 1e4"])
 def test_large_logits_leak(head, small_dataset, body):
     with refused("own_code", match="model.modules.head ="):
         check_arm(head(body), "cheat", small_dataset, CPU, 1)
@@ -183,12 +167,7 @@ def test_large_logits_leak(head, small_dataset, body):
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "honest - 1e9 * third",
-        "honest.masked_fill(third, -torch.inf)",
-        "honest + 1e2",
-        "honest.tanh() * 30",
-    ],
+    ["honest - 1e9 * third", "honest.masked_fill(third, -torch.inf)", "honest + 1e2"],
 )
 def test_honest_heads_pass(head, small_dataset, body):
     check_arm(head(body), "cheat", small_dataset, CPU, 1)
@@ -260,11 +239,6 @@ class TestWeightsThrownFar:
         assert max(seen) > tolerance(setting)  # in float32 alone it would have been refused
         assert {value.dtype for value in model.parameters()} == {torch.float32}
 
-    def test_dry_runs_throw_no_weights(self, small_study, small_dataset):
-        study = small_study(self.RATE)
-        for arm_name in study.arms:
-            check_arm(study, arm_name, small_dataset, CPU, 2)
-
     def test_own_code_that_diverged_is_not_proven_and_no_end_of_the_run(
         self, arm, small_dataset, tmp_path, monkeypatch
     ):
@@ -307,7 +281,7 @@ class TestKnownAnswers:
     def test_a_prefix_sum_is_causal(self, leak):
         assert not leak(lambda tokens: self.one_hot(tokens).cumsum(1))
 
-    @pytest.mark.parametrize("position", range(7))
+    @pytest.mark.parametrize("position", [0, 3, 6])
     def test_a_look_ahead_at_one_position_is_found_there(self, leak, position):
         def read(tokens: Tensor) -> Tensor:
             logits = self.one_hot(tokens).cumsum(1)

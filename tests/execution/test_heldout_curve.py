@@ -86,7 +86,6 @@ def test_points_are_what_a_whole_evaluation_says(small_study):
 @pytest.mark.parametrize(
     ("key", "overrides"),
     [
-        ("every", {"evaluation.every": 9}),  # of 8 steps
         # too many points
         ("target", {"evaluation.target": 2.0}),  # without a curve
         ("target", {"evaluation.every": 2, "evaluation.target": float("nan")}),

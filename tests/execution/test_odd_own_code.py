@@ -101,15 +101,8 @@ def test_odd_optimizers(says, declared, body, words):
 
 
 @pytest.mark.parametrize("R", [1, 2])
-@pytest.mark.parametrize(
-    "body",
-    [
-        "update.weights.div_(0 * update.gradients)",
-        "update.weights.sub_(update.rates * (-update.gradients.abs() - 1).sqrt())",
-    ],
-)
-def test_nan_weights_are_refused(says, body, R):
-    code = f'@optimizer("mine")\ndef mine(update):\n    {body}\n'
+def test_nan_weights_are_refused(says, R):
+    code = '@optimizer("mine")\ndef mine(update):\n    update.weights.div_(0 * update.gradients)\n'
     message = says("training.optimizer.name", code, R)
     assert "weights/" in message
     assert "arm 'baseline'" in message

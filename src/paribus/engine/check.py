@@ -8,7 +8,6 @@ the user's measures. Sources of own code are recorded at registration and with e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from paribus.engine.data import Dataset
-from paribus.engine.evaluation import causality, evaluate_on, own_measures
-from paribus.engine.evaluation.causality import seeded
+from paribus.engine.evaluation import evaluate_on, own_measures
+from paribus.engine.evaluation.causality import require_causal, seeded
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.steps import build_stack
 from paribus.engine.model import GPT, build_model, load_parameters, require_initializers
@@ -26,7 +25,7 @@ from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaSta
 from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import find_loss
 from paribus.engine.training.schedules import Schedules
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, blamed
 from paribus.numbers import some
 from paribus.results import TrialFolder
 from paribus.results.software import SAME_BITS
@@ -55,37 +54,37 @@ def check_arm(
 
     Returns warnings, a line each. Raises ParibusError for what cannot be trained.
     """
-    setting, own, where = study.setting(arm), step_code(study, arm), f"arm '{arm}'"
+    setting, where, V = study.setting(arm), f"arm '{arm}'", dataset.vocab_size
+    own = _in_brackets(step_code(study, arm))
     try:
-        rows_of(setting, study.resources.devices)
-        Schedules([setting], study.folder).at(setting.iterations - 1)
-        if by_shapes:
-            model = build_model(setting, dataset.vocab_size, study.folder, device="meta")
-            parameter_groups([setting], model, study.folder)
-            find_loss(setting.training.loss, study.folder)
-            return ["arms were built and not tried, as a step here would take minutes"]
-        model = build_model(setting, dataset.vocab_size, study.folder).to(device)
-        if setting.own_parts:
-            again = build_model(setting, dataset.vocab_size, study.folder, constructor_seed=1)
-            require_initializers(model, again, setting)
-        _require_shapes(model, setting, dataset.vocab_size)
-        weights, still = _try_steps(study, arm, dataset, device, stack_size, own, graphs)
-        load_parameters(model, weights)  # after a step no gain is zero any more
-        _try_model(study, arm, dataset, model)
-        optimizers = some([f"'{name}'" for name in still])
-        return [f"{where}: a step of optimizer {optimizers} changes no weight"] if still else []
+        with blamed(f"{where}{own} fails in a dry run of one step"):
+            rows_of(setting, study.resources.devices)
+            Schedules([setting], study.folder).at(setting.iterations - 1)
+            if by_shapes:
+                model = build_model(setting, V, study.folder, device="meta")
+                parameter_groups([setting], model, study.folder)
+                find_loss(setting.training.loss, study.folder)
+                return ["arms were built and not tried, as a step here would take minutes"]
+            model = build_model(setting, V, study.folder).to(device)
+            if setting.own_parts:
+                again = build_model(setting, V, study.folder, constructor_seed=1)
+                require_initializers(model, again, setting)
+            _require_shapes(model, setting, V)
+            weights, still = _try_steps(study, arm, dataset, device, stack_size, graphs)
+            load_parameters(model, weights)  # after a step no gain is zero any more
+            require_causal(where, model, setting, dataset)
+            seq_len, evaluation = setting.data.seq_len, study.evaluation
+            window = dataset.validation[: seq_len + seq_len // 2 + 1]  # and a shorter one
+            measures = own_measures(evaluation.own, study.folder)
+            evaluate_on(
+                model, dataset, window, seq_len, measures, evaluation.precision, strict=True
+            )
     except ParibusError as error:
         if type(error) is not ParibusError or where in str(error):
             raise
-        raise ParibusError(
-            f"{where}{_in_brackets(own)}: {error}", code=error.code
-        ) from error.__cause__
-    except Exception as error:
-        raise ParibusError(
-            f"{where}{_in_brackets(own)} fails in a dry run of one step: "
-            f"{type(error).__name__}: {error}",
-            code="own_code",
-        ) from error
+        raise ParibusError(f"{where}{own}: {error}", code=error.code) from error.__cause__
+    names = some([f"'{name}'" for name in still])
+    return [f"{where}: a step of optimizer {names} changes no weight"] if still else []
 
 
 def _try_steps(
@@ -94,7 +93,6 @@ def _try_steps(
     dataset: Dataset,
     device: torch.device,
     R: int,
-    own: Sequence[str],
     graphs: bool,
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Make a step of R replicas, and again from the same state beside other neighbours.
@@ -102,7 +100,7 @@ def _try_steps(
     Returns the weights of the first replica after a step, and names of optimizers that changed
     none of theirs.
     """
-    setting = study.setting(arm)
+    setting, own = study.setting(arm), step_code(study, arm)
     rate = min(setting.training.optimizer.learning_rate, TAME_RATE)
     # Without decay, which changes weights whatever the optimizer does.
     changes = {"learning_rate": rate, "weight_decay": 0.0}
@@ -125,7 +123,11 @@ def _try_steps(
             )
     after, weights = stack.state(0), stack.parameters(0)
     still = _check_update(study, small, stack, start[0], after)
-    stack.restore([start[0], *map(_broken, start[1:])])
+    for neighbour in start[1:]:
+        for name, x in neighbour.arrays.items():
+            if name.startswith(f"{WEIGHTS}/"):
+                x.fill(np.nan)
+    stack.restore(start)
     with seeded(1):
         stack.step()
     first = {**after.arrays, **weights}
@@ -145,15 +147,6 @@ def _try_steps(
     for _ in range(GRAPHED_STEPS if device.type == "cuda" and graphs else 0):
         stack.step()
     return weights, still
-
-
-def _broken(state: ReplicaState) -> ReplicaState:
-    """Return a state whose weights are NaN."""
-    arrays = {
-        name: np.full_like(x, np.nan) if name.startswith(f"{WEIGHTS}/") else x
-        for name, x in state.arrays.items()
-    }
-    return replace(state, arrays=arrays)
 
 
 def _check_update(
@@ -182,17 +175,6 @@ def _check_update(
         if is_still and all(group.factors) and not group.schedule:
             still.append(group.optimizer.name)
     return still
-
-
-def _try_model(study: Study, arm: str, dataset: Dataset, model: GPT) -> None:
-    """Test how a model reads held-out text, and evaluate a full window and a shorter one."""
-    setting, seq_len = study.setting(arm), study.setting(arm).data.seq_len
-    rows = causality.dry_rows(seq_len)
-    causality.require_causal(f"arm '{arm}'", model, setting, dataset, rows=rows)
-    own = own_measures(study.evaluation.own, study.folder)
-    window = dataset.validation[: seq_len + seq_len // 2 + 1]
-    precision = study.evaluation.precision
-    evaluate_on(model, dataset, window, seq_len, own, precision, strict=True)
 
 
 def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from paribus.engine.data import Dataset, batch
-from paribus.engine.evaluation.predictions import evaluating, windows_per_batch
+from paribus.engine.evaluation.predictions import evaluating
 from paribus.engine.model import GPT, KeyValueCache
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, blamed
@@ -37,8 +37,8 @@ CAUSES = {
     "other rows": "its logits change with other rows of the batch; each row is a text of its own",
     "later tokens": "its logits change with tokens after it; a language model reads the past alone",
 }
-MOST_ROWS, MOST_TOKENS = 16, 2**10  # of a batch in a dry run, of at least two rows
-LEAST_PLACES, MOST_PLACES = 8, 256  # positions from which tokens are changed
+MOST_ROWS, MOST_TOKENS = 16, 2**10  # of a batch, of at least two rows
+LEAST_PLACES = 16  # positions from which tokens are changed
 CACHED = 8  # tokens that are read in pieces
 LARGE_LOGIT = 10.0  # of a model that is well scaled
 NEAR = 30.0  # nats: an entry less probable than exp(-30) is compared relative to its depth
@@ -78,21 +78,14 @@ def tolerance(setting: Setting) -> float:
     return min(2 * LARGE_LOGIT * eps * (model.n_layer + 1) * math.sqrt(longest), CEILING)
 
 
-def dry_rows(seq_len: int) -> int:
-    """Return how many windows a dry run changes."""
-    return max(min(MOST_TOKENS // seq_len, MOST_ROWS), 2)
-
-
-def require_causal(
-    where: str, model: GPT, setting: Setting, dataset: Dataset, *, rows: int | None = None
-) -> Reading:
-    """Test a model on `rows` held-out windows (None: a batch), whole and read in pieces.
+def require_causal(where: str, model: GPT, setting: Setting, dataset: Dataset) -> Reading:
+    """Test a model on some held-out windows, whole and read in pieces.
 
     `where` is for the error. Weights that a large learning rate threw far amplify the rounding of
     float32, so a model that fails is read again in float64, if it can be. Raises NotCausalError.
     """
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
-    B = rows or max(windows_per_batch(seq_len, dataset.vocab_size, device), 2)
+    B = max(min(MOST_TOKENS // seq_len, MOST_ROWS), 2)
     windows = batch(dataset.validation, 0, 0, B, seq_len)
     tokens_BT = torch.from_numpy(windows[:, :-1].copy()).to(device)
 
@@ -129,8 +122,8 @@ def require_no_leak(
     """
     (B, T), allowed, seen = tokens_BT.shape, tolerance(setting), 0.0
     rng = stream(0, "causality", "evaluation")
-    limit = min(max(2 * B, LEAST_PLACES), MOST_PLACES)
-    places = np.append(rng.permutation(np.arange(1, T - 1))[: limit - 1], T - 1)
+    n_places = max(2 * B, LEAST_PLACES)
+    places = np.append(rng.permutation(np.arange(1, T - 1))[: n_places - 1], T - 1)
     rounds = [("other rows", np.where(np.arange(B) == row, T, 0)) for row in {0, B - 1}]
     rounds += [("later tokens", kept_B) for kept_B in np.resize(places, (-(-len(places) // B), B))]
     with seeded(0):
