@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.engine.controls import matched_flops
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.start import settled_budgets
+from paribus.engine.records import matched_flops
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import require_tunable
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paribus.engine.controls import CHECKS, StackedEvidence
+from paribus.engine.records import CHECKS, StackedEvidence
 from paribus.results import (
     ResultsFolder,
     check_controls,
