@@ -22,11 +22,7 @@ VARIANTS: dict[str, dict[str, Any]] = (
         if name not in OF_EMBEDDINGS
     }
     | {f"embedding {name}": {"model.embedding.norm": name} for name in parts("norms")}
-    | {
-        f"tokens {name}": {"model.embedding.norm": name, "model.embedding.norm_at": "tokens"}
-        for name in parts("norms")
-        if name != "none"
-    }
+    | {"tokens": {"model.embedding.norm": "layernorm", "model.embedding.norm_at": "tokens"}}
     | {
         "eps": {"model.embedding.norm": "layernorm", "model.embedding.eps": 0.01},
         "unmatched": {"model.mlp.kind": "swiglu", "model.mlp.match_parameters": False},

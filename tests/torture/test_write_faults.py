@@ -18,7 +18,7 @@ from paribus.results.trial_folder import CANONICAL
 from paribus.runs.processes import Leaving
 
 from ..tools import refused
-from .harness import litter
+from .test_kills import litter
 
 
 class Faulty:

@@ -89,14 +89,3 @@ def test_averages_resume_in_any_stack(name, trainer_of):
     alone = trainer_of(name, [2])
     trained(alone)
     np.testing.assert_allclose(evaluated(alone)[0], evaluated(straight)[1], atol=1e-4)
-
-
-def test_schedule_free_is_averaged_as_evaluated(trainer_of):
-    name = {"training.optimizer.name": "schedule_free"}
-    averaged, plain = (
-        trainer_of("last", **name, **{f"{OPTIONS}.share": 1e-9}),
-        trainer_of("none", **name),
-    )
-    trained(averaged), trained(plain)
-    np.testing.assert_array_equal(evaluated(averaged), evaluated(plain))
-    assert not np.array_equal(evaluated(plain), plain.replicas.weights.flat.numpy())

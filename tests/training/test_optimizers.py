@@ -153,23 +153,6 @@ def test_newton_schulz_is_its_polynomial_of_the_singular_values(shape: tuple[int
     assert (orthogonalised(torch.zeros(1, 1, *shape), 5) == 0).all()  # of a frozen replica
 
 
-@alone_and_stacked
-def test_lion_is_the_paper_s_algorithm(R: int) -> None:
-    """Algorithm 2 of Chen et al. 2023, in float64 and NumPy."""
-    beta1, beta2 = 0.9, 0.98
-    found, _ = ours([group("lion", list(SHAPES), RATES[R], betas=(beta1, beta2))], RATES[R])
-    for name, start in numbers(R, 0).items():
-        for r, rate in enumerate(RATES[R]):
-            theta, m = start[r].double().numpy(), np.zeros(SHAPES[name])
-            decay = 0.0 if name == "bias" else DECAY
-            for t in range(STEPS):
-                g = numbers(R, 1 + t)[name][r].double().numpy()
-                c = beta1 * m + (1 - beta1) * g
-                theta = theta - rate * (np.sign(c) + decay * theta)
-                m = beta2 * m + (1 - beta2) * g
-            np.testing.assert_allclose(found[name][r], theta, rtol=1e-5, atol=1e-5)
-
-
 SQUARE = {"a": (6, 6), "b": (6, 6), "c": (3, 8), "bias": (5,)}
 
 
@@ -203,25 +186,34 @@ def test_schedule_free_is_its_authors_package(R: int) -> None:
             assert not torch.equal(mean, weights[name][r])
 
 
+def lion(g: np.ndarray, m: np.ndarray, v: np.ndarray, t: int) -> tuple[np.ndarray, ...]:
+    """Algorithm 2 of Chen et al. 2023: (step, moments)."""
+    return np.sign(0.8 * m + 0.2 * g), 0.95 * m + 0.05 * g, v
+
+
+def cautious_adamw(g: np.ndarray, m: np.ndarray, v: np.ndarray, t: int) -> tuple[np.ndarray, ...]:
+    """C-AdamW of its authors (kyleliang919/C-Optim), with eps as torch.optim has it."""
+    m, v = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2
+    mask = (m * g > 0).astype(float)
+    step = m * mask / max(mask.mean(), 1e-3) / (1 - 0.8 ** (t + 1))
+    return step / (np.sqrt(v / (1 - 0.95 ** (t + 1))) + 1e-6), m, v
+
+
 @alone_and_stacked
-def test_cautious_adamw_is_its_authors_algorithm(R: int) -> None:
-    """Their C-AdamW (kyleliang919/C-Optim), in float64 and NumPy; eps is as torch.optim has it."""
-    (beta1, beta2), eps = (0.8, 0.95), 1e-6
-    options = {"betas": (beta1, beta2), "eps": eps}
-    found, _ = ours([group("cautious_adamw", list(SHAPES), RATES[R], **options)], RATES[R])
+@pytest.mark.parametrize(
+    ("paper", "options"), [(lion, {}), (cautious_adamw, {"eps": 1e-6})], ids=["lion", "cautious"]
+)
+def test_optimizers_of_papers(paper: Any, options: dict[str, float], R: int) -> None:
+    """In float64 and NumPy."""
+    names = group(paper.__name__, list(SHAPES), RATES[R], betas=(0.8, 0.95), **options)
+    found, _ = ours([names], RATES[R])
     for name, start in numbers(R, 0).items():
         for r, rate in enumerate(RATES[R]):
-            theta = start[r].double().numpy()
-            m, v = np.zeros(SHAPES[name]), np.zeros(SHAPES[name])
-            decay = 0.0 if name == "bias" else DECAY
+            theta, m, v = start[r].double().numpy(), np.zeros(SHAPES[name]), np.zeros(SHAPES[name])
             for t in range(STEPS):
                 g = numbers(R, 1 + t)[name][r].double().numpy()
-                m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2
-                mask = (m * g > 0).astype(float)
-                mask /= max(mask.mean(), 1e-3)
-                step = m * mask / (1 - beta1 ** (t + 1))
-                theta = theta * (1 - rate * decay)
-                theta = theta - rate * step / (np.sqrt(v / (1 - beta2 ** (t + 1))) + eps)
+                step, m, v = paper(g, m, v, t)
+                theta = theta * (1 - rate * (name != "bias") * DECAY) - rate * step
             np.testing.assert_allclose(found[name][r], theta, rtol=1e-5, atol=1e-5)
 
 

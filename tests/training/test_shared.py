@@ -71,25 +71,6 @@ def test_micro_batches_are_the_batch(arm, trainer_of):
     np.testing.assert_allclose(parts[..., :4], whole[..., :4], rtol=1e-4, atol=1e-5)
 
 
-def test_one_expert_is_the_mlp(trainer_of):
-    one = trainer_of({"model.modules.mlp": "ideas.py:OneExpert"}, [1])
-    plain = trainer_of({}, [1])
-    weights = plain.parameters(0)
-    for name, values in one.parameters(0).items():
-        if "router" in name:
-            weights[name] = values
-        if "down_bias" in name:
-            assert not values.any()
-            weights[name] = weights.pop(name.replace("down_bias", "down.bias"))[None]
-    one.replicas.load(0, {f"weights/{name}": weights[name] for name in one.parameters(0)})
-    steps, others = train(one, 4)[0], train(plain, 4)[0]
-    np.testing.assert_allclose(steps[:, 0], others[:, 0], rtol=0, atol=1e-5)
-    ours = steps[0]
-    assert ours[list(one.columns).index("auxiliary_balance")] == pytest.approx(2.0)  # of two blocks
-    objective = ours[list(one.columns).index("train_objective")]
-    assert objective == pytest.approx(ours[0] + 2.0, abs=1e-5)
-
-
 def test_the_objective_is_both_heads(trainer_of):
     trainer = trainer_of(ARMS["two heads"], [1])
     replicas: Any = trainer.replicas

@@ -50,13 +50,6 @@ def test_a_sweep_is_a_stack(small_study, small_dataset):
         np.testing.assert_allclose(together[r], alone, rtol=5e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("key", ["model.n_layer", "training.batch_size", "training.grad_clip"])
-def test_unlike_arms_share_no_stack(small_study, small_dataset, key):
-    settings = [small_study({key: value}).setting("baseline") for value in (1, 2)]
-    with pytest.raises(ValueError, match="common"):
-        Trainer(settings, [1, 1], small_dataset)
-
-
 def poison_weights(stack: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         stack.replicas.weights.flat[1, 5] = float("nan")

@@ -281,10 +281,6 @@ class Replicas:
         """Return the rows of [R, B, ...] that this process computes."""
         return windows[:, self._own_rows(windows.shape[1])]
 
-    def norms(self, gradients: Rows) -> Tensor:
-        """Return [R], the L2 norm of each row."""
-        return torch.linalg.vector_norm(gradients.flat, dim=1)
-
     def update(
         self,
         gradients: Rows,

@@ -58,8 +58,7 @@ class Trainer:
             rows, as many at a time as one device would.
         checkpointing: Recompute the activations of blocks in the backward pass.
 
-    Raises ParibusError for a part that is unknown or does not fit, and ValueError for settings that
-    cannot share a stack or whose precision is "auto".
+    Raises ParibusError for a part that is unknown or does not fit.
     """
 
     def __init__(
@@ -78,7 +77,8 @@ class Trainer:
         checkpointing: bool = False,
     ) -> None:
         self.seeds = tuple(seeds)
-        self.settings = _one_per_seed(setting, self.seeds)
+        is_shared = isinstance(setting, Setting)
+        self.settings = (setting,) * len(self.seeds) if is_shared else tuple(setting)
         self.setting = self.settings[0]
         self.device = torch.device(device)
         self.ranks, self.t = ranks, 0
@@ -131,7 +131,7 @@ class Trainer:
         scales_R = scaling.scales.clone() if scaling else None
         passed = replicas.forward_backward(inputs, kind.tapped, scales_R)
         before = replicas.weights.clone() if kind.seen else replicas.weights
-        norms_R = replicas.norms(passed.gradients)
+        norms_R = torch.linalg.vector_norm(passed.gradients.flat, dim=1)
         # A skipped step does not count for Adam's bias correction, as in torch.optim.
         t = inputs.t - scaling.skipped if scaling else inputs.t
         was_alive_R, moves_R = self._judge(passed, norms_R, inputs.t)
@@ -213,15 +213,3 @@ class Trainer:
                 self._scaling.load(r, state.arrays)
         self._feed.digests = [state.batch_digest for state in states]
         self._measured.replace(np.stack([state.measured for state in states], axis=1))
-
-
-def _one_per_seed(
-    setting: Setting | Sequence[Setting], seeds: Sequence[int]
-) -> tuple[Setting, ...]:
-    """Return one setting per seed. Raises ValueError if they cannot share a stack."""
-    settings = (setting,) * len(seeds) if isinstance(setting, Setting) else tuple(setting)
-    if len(settings) != len(seeds) or any(each.common != settings[0].common for each in settings):
-        raise ValueError("a stack needs one setting per seed, alike in what they have in common")
-    if settings[0].training.precision == "auto":
-        raise ValueError("precision 'auto' is settled before training: study.with_precision")
-    return settings
