@@ -10,7 +10,7 @@ from typing import Any
 
 from paribus.errors import ParibusError
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"
 SCHEMA = 10
 KEY = "schema_version"
 
