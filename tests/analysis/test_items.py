@@ -144,8 +144,8 @@ def test_windows_of_one_text_are_judged_by_blocks(make):
         hits = 50 + noise + (trial.arm == "arm") * (stretches + trial.seed % 2)
         windows(trial, hits.tolist(), [100] * 400)
     contrast = analyse(load_results(made.path)).contrast("arm", "validation_accuracy")
-    assert contrast.items_about == "10 contiguous blocks of text"
-    assert contrast.target == "this text (error over 10 contiguous blocks)"
+    assert contrast.items_about.startswith("10 contiguous")
+    assert contrast.target.startswith("this text")
     # All blocks differ alike at every seed: the error of the text is that of ten numbers.
     expected = stretches[::40].std(ddof=1) / 100 / np.sqrt(10)
     assert contrast.items.crossed.item_error == pytest.approx(expected)

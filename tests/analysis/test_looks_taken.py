@@ -173,7 +173,7 @@ def test_trials_beyond_a_look_do_not_count_before_it_is_taken(small_study, tmp_p
     none = write_results(tmp_path / "r", study, losses({}), skip=study.trials[-1:])
     contrast = analyse(none).contrast("layernorm", "validation_loss")
     assert contrast.by_run is None
-    assert contrast.why_not == "the first look, at 5 seeds, has not been taken"
+    assert "first look" in contrast.why_not
     few = write_results(tmp_path / "few", study, losses({}), skip=study.trials[8:])
     assert next_look(Table.of(few)) is None  # the first look lacks trials
 

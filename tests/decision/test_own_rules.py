@@ -68,7 +68,7 @@ def test_an_own_rule_runs_only_once(with_own, fabricate):
     (study.folder / "mine.py").write_text("raise SystemExit")
     (results.path / "sources" / "mine.py").write_text("raise SystemExit")
     analysis = analyse(results)
-    assert rule_of(analysis).title == "our bold rule"
+    assert rule_of(analysis).title.startswith("our bold")
     layernorm, rmsnorm = decide(analysis)
     assert (layernorm.row, layernorm.outcome, layernorm.rule) == ("10", "ADOPT", "mine.py:MINE")
     assert (rmsnorm.row, rmsnorm.outcome) == ("30", "INCONCLUSIVE")

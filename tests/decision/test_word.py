@@ -77,7 +77,7 @@ def test_words_are_mirrored_when_the_arms_are_swapped():
         ({"quality": "Q+"}, 5, "", "BETTER"),
         ({"quality": "Q-"}, 5, "", "WORSE"),
         ({"quality": "Q0"}, 5, "", "SAME"),
-        ({"quality": "Q+"}, 5, "a trial is missing: arm, seed 3", "INVALID"),
+        ({"quality": "Q+"}, 5, "missing", "INVALID"),
         # Quality holds with diverged runs counted: a difference of counts alone forbids nothing.
         ({"quality": "Q+", "divergence": "more"}, 5, "", "BETTER"),
         # Rates of events differ, and the runs that survive say the opposite.

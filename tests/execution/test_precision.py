@@ -134,7 +134,7 @@ def test_float16_is_run_beside_bfloat16_and_compared_where_both_have_it(
     assert found["layernorm", "skipped_steps"].by_run is not None
     for arm in ("other", "other-layernorm"):
         one = found[arm, "skipped_steps"]
-        assert one.why_not == "skipped_steps is measured in float16 alone" and not one.counted
+        assert "float16" in one.why_not and not one.counted
         assert found[arm, "validation_loss"].by_run is not None
     left_out = {out.arm for out in analysis.left_out if out.metric == "skipped_steps"}
     assert not left_out & {"other", "other-layernorm"}

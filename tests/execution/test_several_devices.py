@@ -122,7 +122,7 @@ def test_a_trial_outlives_a_killed_rank(tmp_path, monkeypatch):
     kill_rank(results, run)
     printed, _ = run.communicate(timeout=300)
     assert run.returncode == 1 and len(printed.splitlines()) == 1
-    assert re.search(r"rank [01] of 2 died with signal 9.*run again to continue", printed)
+    assert re.search(r"rank [01] .*signal 9", printed)
     assert "on baseline/seed-1" in printed
     assert begin(results, 1).wait(timeout=600) == 0
     loaded = paribus.load_results(results)

@@ -104,7 +104,7 @@ def test_per_token_numbers_are_not_compared_between_tokenizers(results):
         assert analysis.contrast("bpe", metric).by_run is not None, metric
     skipped = analysis.contrast("bpe", "validation_loss")
     assert skipped.by_run is None and not skipped.counted
-    assert skipped.why_not == "of single tokens, and the arms have other tokenizers"
+    assert "tokenizers" in skipped.why_not
     assert analysis.contrast("mixed", "validation_loss").by_run is not None
     assert decide(analysis)[0].row
 

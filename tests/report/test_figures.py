@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
 import pytest
 import vl_convert
 
@@ -13,7 +12,7 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report.figures import Figure, draw
 from paribus.report.figures.style import PRINTED_TEXT, TEXT
-from paribus.report.tables import task_table
+from paribus.report.tables import accuracy_table
 from paribus.results import Results
 
 from ..build import write_results
@@ -44,11 +43,27 @@ def drawn(results: Results) -> dict[str, Figure]:
 
 def test_every_expected_figure_is_drawn(five: Results, figures: dict[str, Figure]) -> None:
     owed = {"pairs-validation_loss", "forest", "train_loss", "grad_norm", "embedding_norm-all-mean"}
-    owed |= {"embedding_norm-spread", "residual-norm-depth", "position-similarity-depth"}
-    owed |= {"optimizer-slots-exp-avg-sq-groups", "gradient-norm-groups", "update-ratio-groups"}
-    owed |= {"logits-all-mean-magnitude", "reliability_accuracy-bin", "temperature_loss-T"}
-    owed |= {"validation_loss-position", "validation_loss-parts", "context_loss-context"}
-    owed |= {"temperature_calibration_error-T"}
+    owed |= {
+        "embedding_norm-spread-mean",
+        "residual_norm-profile-mean",
+        "position_similarity-profile-plain",
+    }
+    owed |= {
+        "optimizer_slots-exp_avg_sq-panels-mean",
+        "gradient_norm-panels-value",
+        "update_ratio-panels-value",
+    }
+    owed |= {
+        "logits-all-mean-magnitude",
+        "reliability_accuracy-bin-against",
+        "temperature_loss-T-curve",
+    }
+    owed |= {
+        "validation_loss-position-curve",
+        "validation_loss-parts",
+        "context_loss-context-curve",
+    }
+    owed |= {"temperature_calibration_error-T-curve"}
     assert owed <= figures.keys()
     for figure in figures.values():
         assert figure.rows and figure.title and figure.text.endswith((".", ")"))
@@ -59,9 +74,9 @@ def test_absent_probes_no_figure(small_study: Maker, fabricate: Fabricate, missi
     probes = {"embedding_norm", "residual_norm", "optimizer_slots"} - {missing}
     found = drawn(fabricate(small_study(), loss, probes=probes))
     names = {
-        "embedding_norm": "embedding_norm-spread",
-        "residual_norm": "residual-norm-depth",
-        "optimizer_slots": "optimizer-slots-exp-avg-sq-groups",
+        "embedding_norm": "embedding_norm-spread-mean",
+        "residual_norm": "residual_norm-profile-mean",
+        "optimizer_slots": "optimizer_slots-exp_avg_sq-panels-mean",
     }
     assert names[missing] not in found
     assert {names[probe] for probe in probes} <= found.keys()
@@ -98,19 +113,11 @@ def test_printed_figures_have_their_data_and_black_text(figures: dict[str, Figur
     assert "layernorm" in svg and svg == vl_convert.vegalite_to_svg(printed)
 
 
-def test_task_accuracy_from_a_tidy_table(small_study: Maker, fabricate: Fabricate) -> None:
-    results = fabricate(small_study(), loss)
-    table = pa.table(
-        {
-            "arm": ["baseline", "layernorm"],
-            "seed": [1, 1],
-            "task": ["typo", "typo"],
-            "shots": [0, 0],
-            "accuracy": [0.5, 0.75],
-            "chance": [0.25, 0.25],
-        }
-    )
-    object.__setattr__(results, "tasks", table)
-    shown = task_table(results)
+def test_accuracy_is_averaged_by_task_and_arm(five: Results) -> None:
+    rows = [
+        {"arm": arm, "seed": 1, "task": "typo", "shots": 0, "accuracy": accuracy, "chance": 0.25}
+        for arm, accuracy in (("baseline", 0.5), ("layernorm", 0.75))
+    ]
+    shown = accuracy_table(five.study, rows)
     assert shown.rows[0] == ("typo", "0", "baseline", "50.0", "1", "25.0")
     assert shown.rows[1] == ("", "", "layernorm", "75.0", "1", "25.0")

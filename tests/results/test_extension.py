@@ -81,7 +81,7 @@ def test_the_verdict_of_a_finished_stage_stays_whatever_becomes_of_the_next(firs
         trial.write_json("environment.json", trial.read_json("environment.json") | {"code": "x"})
         trial.finish()
     now = analyse(load_results(first.path))
-    assert now.later_stage == "it breaks software"
+    assert "software" in now.later_stage
     assert {v.outcome for v in decide(now)} == {v.outcome for v in decide(before)}
 
 

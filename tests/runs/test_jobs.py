@@ -111,9 +111,8 @@ def test_a_scheduler_that_does_not_answer_for_a_while_ends_nothing(
     monkeypatch.setattr(backend, "states", silent)
     for _ in range(3):
         backend.check()
-    assert [record.getMessage() for record in caplog.records] == [
-        "slurmctld: connection refused; it is asked again"
-    ]
+    (record,) = caplog.records
+    assert record.getMessage().startswith("slurmctld: connection refused;")
 
 
 def test_jobs_leave_the_records_of_a_run_here(tmp_path: Path, processes_backend: Processes) -> None:

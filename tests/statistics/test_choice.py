@@ -70,7 +70,7 @@ def test_the_paired_t_with_a_choice_is_students_t_of_both_errors():
         [d.mean() - half, d.mean() + half]
     )
     assert says.equivalence_p == pytest.approx(stats.t.sf((d.mean() + 0.05) / error, len(d) - 1))
-    assert "exact sign flip" not in found.others
+    assert not any("flip" in name for name in found.others)
     # Power of the noncentral t with that error.
     ncp, critical = says.detectable / error, stats.t.isf(0.025, len(d) - 1)
     power = stats.nct.sf(critical, len(d) - 1, ncp) + stats.nct.cdf(-critical, len(d) - 1, ncp)

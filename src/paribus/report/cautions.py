@@ -13,9 +13,9 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast, extension_text
 from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import Verdict, word_of
-from paribus.decision.evidence import gather, losses_elsewhere, quality_shown
+from paribus.decision.evidence import gather, quality_shown
 from paribus.decision.verdict import is_of_text
-from paribus.report.cells import TESTS, change_text, loss_text, size_text
+from paribus.report.cells import TESTS, change_text
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH, skewness
 
 MOST_SEEDS = 5  # that a caution names
@@ -93,14 +93,6 @@ def _(c: Context) -> Iterator[str]:
     if c.analysis.edited:
         keys = numbers.some(c.analysis.edited, MOST_SEEDS)
         yield f"Edited after registration, and shown as registered: {keys}."
-
-
-@caution("all_diverged", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
-    for arm in c.pair[::-1]:
-        if c.analysis.all_diverged(arm):
-            failed = " or failed" if arm in c.analysis.excluded else ""
-            yield f"Every trial of {c.called[arm]} diverged{failed}."
 
 
 @caution("late_seeds", 3, judged=False)
@@ -192,24 +184,6 @@ def _(c: Context) -> Iterator[str]:
     yield text
 
 
-@caution("no_partner", 2, judged=False)
-def _(c: Context) -> Iterator[str]:
-    if not (c.analysis.runs and c.analysis.study.is_paired):
-        return
-    seeds = {arm: c.analysis.seeds_of(arm) for arm in c.pair}
-    shared = set.intersection(*seeds.values())
-    counts = []
-    for arm, own in seeds.items():
-        if alone := sorted(own - shared):
-            named = numbers.some(list(map(str, alone)), MOST_SEEDS)
-            counts.append(f"{len(alone)} of {len(own)} runs of {c.called[arm]} ({named})")
-    if counts:
-        yield (
-            f"{numbers.plural(len(shared), 'pair')} compared. Runs whose seed the other arm lacks "
-            f"are excluded: {' and '.join(counts)}."
-        )
-
-
 @caution("runs", 2, judged=False)
 def _(c: Context) -> Iterator[str]:
     runs = c.analysis.runs
@@ -229,13 +203,6 @@ def _example(words: str, files: Sequence[Sequence[str]]) -> str:
     path, why = files[0]
     reason = why.removeprefix(path).lstrip(":, ").rstrip(".")
     return f"{words}, such as {path}: {reason}" + ("" if reason.endswith("?") else ".")
-
-
-@caution("worse_elsewhere", 2)
-def _(c: Context) -> Iterator[str]:
-    for contrast in losses_elsewhere(c.analysis, c.contrast):
-        if c.verdict.outcome == "ADOPT":
-            yield f"{c.arm} is worse in {loss_text(c.analysis, contrast)}."
 
 
 @caution("not_proven", 2, judged=False)
@@ -363,13 +330,6 @@ def _(c: Context) -> Iterator[str]:
         )
 
 
-@caution("small_gain", 1)
-def _(c: Context) -> Iterator[str]:
-    if c.verdict.word == "BETTER" and may_be_small(c.verdict):
-        margin = c.contrast.declared.stated_text(c.verdict.margin or 0)
-        yield f"The gain of {c.arm} may be smaller than the margin of {margin}."
-
-
 def may_be_small(verdict: Verdict) -> bool:
     """Return whether the interval of a change reaches into the margin."""
     if verdict.margin is None or verdict.low is None or verdict.high is None:
@@ -404,12 +364,6 @@ def _(c: Context) -> Iterator[str]:
     )
 
 
-@caution("unequal_size", 1)
-def _(c: Context) -> Iterator[str]:
-    if size := size_text(c.analysis, c.contrast.arm):
-        yield f"Not at equal cost: {c.arm} has {size} than {c.base}."
-
-
 @caution("pairs_assumed", 1, judged=False)
 def _(c: Context) -> Iterator[str]:
     study = c.analysis.study
@@ -435,9 +389,6 @@ def _(c: Context) -> Iterator[str]:
 def _(c: Context) -> Iterator[str]:
     if c.analysis.text and is_of_text(c.contrast.metric):
         yield c.analysis.text
-
-
-ON_ROW = ("all_diverged", "unequal_size", "small_gain")  # the card shows them beside the word
 
 
 def all_cautions(

@@ -13,13 +13,7 @@ from paribus.decision import STYLE_OF, Depends, Judgement, Verdict, Verdicts, ju
 from paribus.decision.evidence import losses_elsewhere, stated
 from paribus.decision.verdict import finite
 from paribus.metric import Metric
-from paribus.report.cautions import (
-    ON_ROW,
-    Caution,
-    all_cautions,
-    may_be_small,
-    needs_text,
-)
+from paribus.report.cautions import Caution, all_cautions, may_be_small, needs_text
 from paribus.report.cells import (
     change_text,
     divergence_text,
@@ -60,10 +54,8 @@ class Row:
         word, style: the word, and the style that it is shown in.
         change: the change with its interval, or why there is none.
         p, holm_p: of the test that decides, and by Holm's method; empty if untested or equal.
-        notes: what stands beside the word.
+        note: what stands beside the word.
         name: the arm's name in the study; empty for an interaction.
-        cautions: of this arm, the gravest first.
-        verdict: None for an interaction, and on secondary scores.
     """
 
     label: str
@@ -71,20 +63,13 @@ class Row:
     change: str
     p: str
     holm_p: str
-    notes: tuple[str, ...]
+    note: str = ""
     name: str = ""
-    cautions: tuple[Caution, ...] = ()
-    verdict: Verdict | None = None
 
     @property
     def style(self) -> str:
         """The style of the word."""
         return STYLE_OF.get(self.word, "plain")
-
-    @property
-    def note(self) -> str:
-        """The notes in one line."""
-        return "; ".join(self.notes)
 
     @property
     def tests(self) -> str:
@@ -107,7 +92,6 @@ class Block:
     """One endpoint: a title, its arms with the best change first, and their references."""
 
     title: str
-    metric: str
     rows: tuple[Row, ...]
     compared: tuple[Compared, ...] = ()
     is_secondary: bool = False
@@ -134,6 +118,7 @@ class Report:
         action: what the registered rule says to do; empty if it decides nothing.
         overruled: why the rule keeps the reference of a BETTER arm; empty if it does not.
         cautions: of all verdicts, each sentence once, the gravest first.
+        cautions_of: those of each verdict.
         missing: what an unfinished study lacks.
         chips: trials and controls, counted, and for the page stability.
         hypotheses: judged by the verdicts.
@@ -147,11 +132,11 @@ class Report:
     action: str
     overruled: str
     cautions: tuple[Caution, ...]
+    cautions_of: tuple[tuple[Caution, ...], ...]
     missing: str
     chips: tuple[Chip, ...]
     hypotheses: tuple[Judgement, ...]
     verdicts: Verdicts
-    called: Mapping[str, str]
     bar: tuple[str, ...] = ()
 
     @property
@@ -182,12 +167,12 @@ def build_report(verdicts: Verdicts, *, titles: bool = False) -> Report:
         cautions = [*(Caution("invalid", 3, text) for text in invalid if text), *cautions]
     texts: dict[str, Caution] = {}
     for caution in sorted(cautions, key=lambda caution: -caution.severity):
-        if caution.code not in ON_ROW and caution.severity:
+        if caution.severity:
             texts.setdefault(caution.text, caution)
     question = study.question or study.title or study.name
     if analysis.runs and analysis.runs.exploratory:
         question = f"Exploratory: {question}"
-    builder = _Builder(analysis, verdicts, called, every)
+    builder = _Builder(analysis, verdicts, called)
     return Report(
         question=question,
         lead=builder.lead(),
@@ -196,11 +181,11 @@ def build_report(verdicts: Verdicts, *, titles: bool = False) -> Report:
         action=builder.action(),
         overruled=builder.overruled(),
         cautions=tuple(texts.values()),
+        cautions_of=tuple(every),
         missing=missing,
         chips=tuple(builder.chips()),
         hypotheses=tuple(judge(study, verdicts)),
         verdicts=verdicts,
-        called=called,
         bar=tuple(builder.scores_of_one_arm()),
     )
 
@@ -210,7 +195,6 @@ class _Builder:
     analysis: Analysis
     verdicts: Verdicts
     called: Mapping[str, str]
-    cautions: Sequence[tuple[Caution, ...]]
 
     def primary(self) -> list[Block]:
         """Return the primary endpoints; none where nothing is compared."""
@@ -220,20 +204,16 @@ class _Builder:
         for endpoint in study.judged if references else ():
             metric = analysis.metrics[endpoint.metric]
             sign = -1 if metric.better == "higher" else 1
-            own = [
-                (verdict, cautions)
-                for verdict, cautions in zip(self.verdicts, self.cautions, strict=True)
-                if verdict.metric == metric.name
-            ]
-            own.sort(key=lambda pair: (pair[0].effect is None, sign * (pair[0].effect or 0.0)))
-            targets = {verdict.target for verdict, _ in own if verdict.target}
+            own = [verdict for verdict in self.verdicts if verdict.metric == metric.name]
+            own.sort(key=lambda verdict: (verdict.effect is None, sign * (verdict.effect or 0.0)))
+            targets = {verdict.target for verdict in own if verdict.target}
             on = f", on {targets.pop()}" if len(targets) == 1 else ""
-            rows = tuple(self._row(verdict, cautions, bool(on)) for verdict, cautions in own)
+            rows = tuple(self._row(verdict, names_target=bool(on)) for verdict in own)
             compared = tuple(self._compared(arm, metric) for arm in references)
-            blocks.append(Block(f"{title_of(metric)}{on}", metric.name, rows, compared))
+            blocks.append(Block(f"{title_of(metric)}{on}", rows, compared))
         return blocks
 
-    def _row(self, verdict: Verdict, cautions: tuple[Caution, ...], names_target: bool) -> Row:
+    def _row(self, verdict: Verdict, *, names_target: bool) -> Row:
         analysis, arm, word = self.analysis, verdict.arm, verdict.word
         contrast, study = analysis.contrast(arm, verdict.metric), analysis.study
         change = change_text(contrast)
@@ -259,17 +239,8 @@ class _Builder:
             "" if names_target or not verdict.target else f"on {verdict.target}",
         )
         p, holm_p = _tests(verdict, several=study.family > 1)
-        return Row(
-            self.called[arm],
-            word,
-            f"{change}  {_few(verdict.n)}".rstrip(),
-            p,
-            holm_p,
-            tuple(filter(None, notes)),
-            arm,
-            cautions,
-            verdict,
-        )
+        change, note = f"{change}  {_few(verdict.n)}".rstrip(), "; ".join(filter(None, notes))
+        return Row(self.called[arm], word, change, p, holm_p, note, arm)
 
     def _compared(self, arm: str, metric: Metric) -> Compared:
         summary = self.analysis.summary(arm, metric.name)
@@ -293,7 +264,6 @@ class _Builder:
         return [
             Block(
                 f"{self.analysis.metrics[metric].change_title}{suffix}",
-                metric,
                 tuple(own),
                 is_secondary=is_secondary,
             )
@@ -310,8 +280,7 @@ class _Builder:
             change = interaction.found.declared.delta_text(says.mean, *ends)
         p, holm_p = _tests(interaction, several=len(self.analysis.interactions) > 1)
         change = f"{change}  {_few(interaction.n)}".strip()
-        notes = (note,) if note else ()
-        return Row(interaction.title, interaction.word, change, p, holm_p, notes)
+        return Row(interaction.title, interaction.word, change, p, holm_p, note)
 
     def secondary(self) -> list[Block]:
         """Return secondary scores that were asked for by name, of finished runs."""
@@ -320,9 +289,9 @@ class _Builder:
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
             never = ", ".join(f"{n} of {self.called[arm]}" for arm, n in late if n)
             p, holm_p = numbers.p_or_blank(contrast.p), numbers.p_or_blank(contrast.holm_p)
-            notes = (f"never there: {never}",) if never else ()
+            note = f"never there: {never}" if never else ""
             label, change = self.called[contrast.arm], change_text(contrast)
-            rows.append((contrast.metric, Row(label, "", change, p, holm_p, notes, contrast.arm)))
+            rows.append((contrast.metric, Row(label, "", change, p, holm_p, note, contrast.arm)))
         return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
@@ -432,8 +401,6 @@ class _Builder:
         if analysis.excluded:
             counts = (f"{n} of {self.called[arm]}" for arm, n in analysis.excluded.items())
             yield Chip(f"failed runs excluded: {', '.join(counts)}", "trials", "open")
-        if any(c.name == "source" and "uncommitted" in c.detail for c in analysis.controls):
-            yield Chip("uncommitted changes", "controls", "open")
         if events := [event for event in analysis.events.values() if event.has_losses]:
             stable = sum(not (event.diverged or event.spiked) for event in events)
             style = "good" if stable == len(events) else "open"
@@ -489,16 +456,15 @@ def secondary_contrasts(analysis: Analysis) -> list[Contrast]:
 def verdict_record(report: Report) -> dict[str, Any]:
     """Return the contents of verdict.json."""
     verdicts, analysis = report.verdicts, report.verdicts.analysis
-    cautions = {(row.name, row.verdict.metric): row.cautions for row in report.rows if row.verdict}
     records = []
-    for verdict in verdicts:
+    for verdict, cautions in zip(verdicts, report.cautions_of, strict=True):
         evidence, action = verdict.evidence, ACTIONS.get(verdict.outcome, "nothing is decided")
         record = asdict(verdict) | {
             "action": action.format(arm=verdict.arm, base=verdict.reference),
             "needs": needs_text(verdict, is_paired=analysis.study.is_paired),
             "pairs_needed": verdict.needed.pairs,
             "evidence": {"invalid": evidence.invalid, "n": evidence.n} | evidence.state._asdict(),
-            "cautions": [asdict(caution) for caution in cautions[verdict.arm, verdict.metric]],
+            "cautions": [asdict(caution) for caution in cautions],
         }
         records.append(finite(record))
     content: dict[str, Any] = {"verdicts": records, "secondary": _secondary(analysis)}

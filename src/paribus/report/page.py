@@ -64,9 +64,8 @@ def render(
     drawn = draw(results, analysis) if drawn is None else drawn
     study, called = results.study, results.study.called
     palette, by_name = colours(study), {figure.name: figure for figure in drawn}
-    return page(
+    return fill(
         "page.html",
-        drawn,
         study=study,
         results=results,
         report=build_report(verdicts, titles=True),
@@ -80,14 +79,6 @@ def render(
         root=results.root,
         tokens=study.arm_facts(study.baseline).tokens,
         open_rows=MOST_OPEN_ROWS,
-    )
-
-
-def page(template: str, drawn: list[Figure], **values: Any) -> str:
-    """Return a template with figures, the scripts that show them, and `values`."""
-    return fill(
-        template,
-        **values,
         # Inside a <script> element "</" would end it, whatever the quotes say.
         figure_data=_script_json([_packed(figure) for figure in drawn]),
         javascript=javascript(),
@@ -112,7 +103,7 @@ def _sections(
     small = "Fewer than five seeds are described, not tested." if few else ""
     by_task = tables.task_contrast_table(analysis)
     if not by_task.rows:
-        by_task = tables.task_table(results)
+        by_task = tables.accuracy_table(study, results.tasks.to_pylist())
     along, trials = tables.along_table(analysis), tables.trials(results, analysis)
     decision, every = (
         tables.decision(analysis, verdicts),
@@ -130,7 +121,6 @@ def _sections(
         section("stability", tables.stability(analysis), folded=True),
         section("diagnostics", folded=True),
         section("evaluation", by_task, tables.costs(analysis), folded=True),
-        section("data", *tables.data_tables(results), folded=True),
         section("decision", decision, note=rule, title="The decision rule", folded=True),
         section("arms", tables.arms(study), folded=True),
         section("trials", trials, note=n_trials, title="Every trial", folded=True),

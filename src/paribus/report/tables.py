@@ -410,11 +410,6 @@ def along_table(analysis: Analysis) -> Table:
 # Tasks
 
 
-def task_table(results: Results) -> Table:
-    """Return accuracy of every arm on every task."""
-    return accuracy_table(results.study, results.tasks.to_pylist())
-
-
 def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
     """Return mean accuracy by task, shots and arm, from rows with arm, seed, task, shots, accuracy
     and chance."""
@@ -470,53 +465,6 @@ def task_contrast_table(analysis: Analysis) -> Table:
     return table_of("task-contrasts", caption, rows, f"accuracy on tasks (%), for {new}")
 
 
-# Data
-
-
-def data_tables(results: Results) -> list[Table]:
-    """Return every table on the data that the records have."""
-    return [table for table in (duplicates(results), consumed_by_source(results)) if table.rows]
-
-
-def duplicates(results: Results) -> Table:
-    """Return duplicates in the corpus, and validation units that training has too."""
-    recorded: dict[str, Any] = results.data.get("duplicates", {})
-    rows = [
-        {"": f"{kind}s"} | {key.replace("_", " "): f"{count:,}" for key, count in counts.items()}
-        for kind, counts in recorded.items()
-    ]
-    caption = "Duplicates in the corpus, and validation units that training has too."
-    if leakage := results.data.get("leakage", {}):
-        caption += (
-            f" {leakage['in_training']:,} of {leakage['validation_tokens']:,} validation tokens "
-            "stand word for word in the training text."
-        )
-    return table_of("duplicates", caption, rows)
-
-
-def consumed_by_source(results: Results) -> Table:
-    """Return what trials of each arm with a mixture consumed of every source."""
-    sums: dict[tuple[str, str], dict[str, int]] = {}
-    windows = defaultdict[str, int](int)
-    for (arm, _), trial in results.trials.items():
-        sources = trial.get("consumed", {}).get("sources", {})
-        for name, counts in sources.items() if len(sources) > 1 else ():
-            windows[arm] += counts["windows"]
-            for key, count in counts.items():
-                sums.setdefault((arm, name), defaultdict(int))[key] += count
-    rows = [
-        {"arm": results.study.called[arm], "source": name}
-        | {key: f"{counts[key]:,}" for key in ("windows", "tokens", "bytes")}
-        | {"per cent of windows": _percent(counts["windows"], windows[arm])}
-        for (arm, name), counts in sums.items()
-    ]
-    return table_of("sources", "What was consumed of each source, all seeds together.", rows)
-
-
-def _percent(part: int, total: int) -> str:
-    return f"{100 * part / total:.2f}" if total else "0.00"
-
-
 def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
     """Return every table of a study."""
     return [
@@ -530,9 +478,8 @@ def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]
         controls(analysis),
         trials(results, analysis),
         contrasts(analysis),
-        *data_tables(results),
         along_table(analysis),
         looks_table(analysis),
         task_contrast_table(analysis),
-        task_table(results),
+        accuracy_table(results.study, results.tasks.to_pylist()),
     ]

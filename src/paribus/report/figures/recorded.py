@@ -7,9 +7,11 @@ report has.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import altair as alt
@@ -50,8 +52,6 @@ Series = tuple[str, int, str, np.ndarray, np.ndarray]  # arm, seed, column, step
 MOST_STEPS = 200  # points of one line
 MOST_ROWS = 12_000  # of one figure
 FEWEST_STEPS = 12
-MOST_NAMED = 3  # arms of a title
-ALIKE = 5e-4  # values that differ by less than so much of themselves read the same
 STATISTICS = ("mean", "q05", "q25", "q75", "q95")
 FEWEST_IN_PART = 0.001  # of all tokens; fuller parts are drawn against another measure
 MOST_PANELS = 12  # of one figure
@@ -127,36 +127,6 @@ def _on_shared_steps(members: list[Series], n_points: int) -> tuple[np.ndarray, 
     return shared, np.array(read)
 
 
-def finding(title: str, rows: list[Row], *, share: bool = False, sign: str = "") -> str:
-    """Return a title with the mean over seeds of each arm's last value; of several parts the title.
-
-    Args:
-        share: whether numbers are shown as per cent.
-        sign: `+` where they are changes.
-    """
-
-    def text(value: float) -> str:
-        if share:
-            return f"{100 * value:.3g}%"
-        if abs(value) >= 1e4:
-            return numbers.short(value)
-        return f"{value:{sign}.{4 if abs(value) >= 1 else 3}g}"
-
-    if len({row.get("part") for row in rows}) > 1:
-        return title
-    each: dict[str, list[float]] = {}
-    for (arm, _), value in {(row["arm"], row.get("seed")): row["value"] for row in rows}.items():
-        each.setdefault(arm, []).append(value)
-    means = {arm: sum(values) / len(values) for arm, values in each.items()}
-    lowest, highest = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    size = max(map(abs, means.values()))
-    if len(means) > 1 and means[highest] - means[lowest] <= ALIKE * size:
-        return f"{title}: {text(means[lowest])} in every arm"
-    if len(means) > MOST_NAMED:
-        return f"{title}: {text(means[lowest])} ({lowest}) to {text(means[highest])} ({highest})"
-    return f"{title}: {', '.join(f'{text(value)} ({arm})' for arm, value in means.items())}"
-
-
 # Along training
 
 
@@ -167,14 +137,10 @@ def over_training(results: Results, drawing: Drawing) -> Figure | None:
     rows = over_steps(results, list(series_of(results, parts)), parts, most_rows=limit)
     if not rows:
         return None
-    name = f"{_before(drawing, '-')}-groups"
-    if drawing.how == "trend":
-        name = figure_name(drawing.column)
-    title = finding(f"{drawing.title} at the end", rows, share=is_share(drawing.axis))
     caption = ""
     if len(drawing.parts) > MOST_PANELS:
         caption = f"The first {MOST_PANELS} of {len(drawing.parts)} parts are drawn."
-    return _over_steps(results, (name, title, caption), rows, drawing.axis)
+    return _over_steps(results, (_name(drawing), drawing.title, caption), rows, drawing.axis)
 
 
 def logged(results: Results) -> list[Figure]:
@@ -197,8 +163,7 @@ def logged(results: Results) -> list[Figure]:
         metric = results.metrics.get(name)
         label, unit = (metric.label, metric.title) if metric else (readable(name),) * 2
         rows = over_steps(results, series, {name: ""})
-        head = (figure_name(name), finding(f"{label} at the end", rows), "As logged.")
-        figures.append(_over_steps(results, head, rows, unit))
+        figures.append(_over_steps(results, (figure_name(name), label, "As logged."), rows, unit))
     return figures
 
 
@@ -244,9 +209,8 @@ def loss_curves(results: Results) -> Figure | None:
     read = next(iter(curves.values())).predicted
     seconds = "speeds measured in turn" if results.curves_in_turn else "the clock of each trial"
     caption = f"Loss of {read:,} held-out tokens. Seconds are by {seconds}."
-    title = finding("Held-out loss at the end", _first_budget(rows))
     drawn = lines(results.study, rows, _spent(), LOSS, across="spent")
-    return _by_budget("loss-curves", title, caption, rows, drawn)
+    return _by_budget("loss-curves", "Held-out loss", caption, rows, drawn)
 
 
 def contrast_along(analysis: Analysis) -> Figure | None:
@@ -269,14 +233,10 @@ def contrast_along(analysis: Analysis) -> Figure | None:
         f"{numbers.level(study.inference.alpha)} intervals of the paired t at each point by "
         "itself, not of a whole curve at once."
     )
-    title = finding("Change of held-out loss at the end", _first_budget(rows), sign="+")
+    title = "Change of held-out loss"
     look: dict[str, Any] = {"scale": alt.Scale(zero=True), "form": "+.4f"}
     drawn = lines(study, rows, _spent(), "change (nats/token)", across="spent", **look)
     return _by_budget("contrast-along-training", title, caption, rows, [zero_line(), *drawn])
-
-
-def _first_budget(rows: list[Row]) -> list[Row]:
-    return [{**row, "part": ""} for row in rows if row["part"] == rows[0]["part"]]
 
 
 def _spent() -> alt.X:
@@ -291,7 +251,7 @@ def _by_budget(name: str, title: str, caption: str, rows: list[Row], drawn: list
     return Figure(name, "along", title, caption, chart, rows, **look)
 
 
-# Inside, at the end of training
+# At the end of training, part by part
 
 
 def spread(results: Results, drawing: Drawing) -> Figure | None:
@@ -309,8 +269,7 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
     rows = [row for row in last.values() if all(statistic in row for statistic in STATISTICS)]
     if not rows:
         return None
-    name, axis = f"{_before(drawing)}-spread", drawing.axis
-    base = _beside(results, rows, name)
+    base, axis = _beside(results, rows, drawing), drawing.axis
 
     def rule(low: str, high: str, **look: Any) -> alt.Chart:
         ends = {"y": value_axis(f"mean({low}):Q", axis), "y2": alt.Y2(f"mean({high})")}
@@ -321,10 +280,8 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
     means = means.encode(y=value_axis("mean(mean):Q", axis), tooltip=tooltips)
     quartiles = rule("q25", "q75", strokeWidth=5, opacity=0.55)
     drawn = [rule("q05", "q95", strokeWidth=1.2), quartiles, means]
-    ends = [row | {"value": row["mean"]} for row in rows]
-    title = finding(drawing.title, ends, share=is_share(axis))
     caption = "Means, quartiles (thick) and 5th to 95th percentiles (thin)."
-    return _single(drawing, name, title, caption, rows, drawn)
+    return _single(drawing, caption, rows, drawn)
 
 
 def profile(results: Results, drawing: Drawing) -> Figure | None:
@@ -337,38 +294,44 @@ def profile(results: Results, drawing: Drawing) -> Figure | None:
         head = {"arm": results.study.called[arm], "seed": seed}
         place = {"x": part.removeprefix(before), "order": order[part]}
         rows.append(head | place | {"value": rounded(float(values[-1]))})
-    if not rows:
-        return None
     axis = alt.Axis(labelAngle=0, labelOverlap="greedy")
     sort = alt.EncodingSortField("order", op="min")
     x = alt.X("x:O", title=drawing.across or None, sort=sort, axis=axis)
-    name = f"{_before(drawing, '-')}-depth"
-    across = drawing.across or "part"
-    drawn = lines(results.study, rows, x, drawing.axis, name=name, across=across)
-    return _single(drawing, name, drawing.title, "At the end of training.", rows, drawn)
+    return _lines(results, drawing, "At the end of training.", rows, x)
 
 
-def _single(
-    drawing: Drawing, name: str, title: str, caption: str, rows: list[Row], drawn: Sequence[Any]
-) -> Figure:
-    chart = alt.layer(*drawn).properties(width=WIDTH, height=HEIGHT)
-    return Figure(name, drawing.section, title, caption.strip(), chart, rows)
+def curve(results: Results, drawing: Drawing) -> Figure | None:
+    """Return a measure by the number that its parts are called after.
 
-
-def _before(drawing: Drawing, joint: str = "_") -> str:
-    return figure_name(drawing.column.split(PART)[0].strip(" /")).replace("_", joint)
-
-
-def _beside(results: Results, rows: list[Row], name: str) -> alt.Chart:
-    """Return a chart of parts beside each other, arm by arm in each."""
-    return chart_of(name).encode(
-        x=names_below(dict.fromkeys(row["part"] for row in rows), "part"),
-        xOffset=alt.XOffset("arm:N", sort=list(results.study.called.values())),
-        color=arm_colour(results.study, line=False),
+    Of many places neighbours are one point, the mean of them at the last.
+    """
+    values = [
+        (arm, seed, float(part), value)
+        for (arm, seed, part), (value, _) in _values(results, drawing).items()
+        if re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", part)
+    ]
+    places = sorted({place for _, _, place, _ in values})
+    step = -(-len(places) // MOST_PLACES) or 1
+    last = {
+        place: places[min(i - i % step + step, len(places)) - 1] for i, place in enumerate(places)
+    }
+    groups: dict[tuple[str, int, float], list[float]] = {}
+    for arm, seed, place, value in values:
+        groups.setdefault((results.study.called[arm], seed, last[place]), []).append(value)
+    rows = [
+        {"arm": arm, "seed": seed, "x": place, "value": rounded(fmean(group))}
+        for (arm, seed, place), group in groups.items()
+    ]
+    places = sorted({*last.values()})
+    ticks = places[:: -(-len(places) // MOST_TICKS) or 1]
+    x = alt.X(
+        "x:Q",
+        title=drawing.across or None,
+        scale=alt.Scale(type="log" if drawing.log else "linear", nice=False),
+        axis=alt.Axis(values=ticks, format=".2~g") if drawing.log else alt.Undefined,
     )
-
-
-# On held-out text
+    averaged = f" Each point is the mean of {step} neighbours." if step > 1 else ""
+    return _lines(results, drawing, f"{drawing.note}{averaged}", rows, x)
 
 
 def against(results: Results, drawing: Drawing) -> Figure | None:
@@ -387,58 +350,15 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
         for key, (value, count) in values.items()
         if key in others and count >= FEWEST_IN_PART * tokens[key[:2]]
     ]
-    if not rows:
-        return None
     caption = f"{drawing.note} Parts of fewer than one token in a thousand are left out."
-    scale, drawn = None, []
+    scale, diagonal = None, []
     if all(0 <= row[key] <= 1 for row in rows for key in ("value", "x")):
         scale = alt.Scale(domain=[0, 1])
         ends = alt.Chart(alt.InlineData(values=[{"x": 0, "y": 0}, {"x": 1, "y": 1}]))
         line = ends.mark_line(color=TEXT, opacity=0.5, strokeDash=[4, 4], tooltip=None)
-        drawn = [line.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))]
-    x, name = value_axis("x:Q", drawing.across, scale=scale, channel=alt.X), _name(drawing)
-    look: dict[str, Any] = {"scale": scale, "across": drawing.across.removesuffix(SHARES)}
-    drawn += lines(results.study, rows, x, drawing.axis, name=name, **look)
-    return _single(drawing, name, drawing.title, caption, rows, drawn)
-
-
-def curve(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a measure by the number that its parts are called after.
-
-    Of many places neighbours are one point, the mean of them at the last.
-    """
-    values = {
-        (arm, seed, place): value
-        for (arm, seed, part), (value, _) in _values(results, drawing).items()
-        if (place := _number(part)) is not None
-    }
-    if not values:
-        return None
-    places = sorted({place for *_, place in values})
-    step = -(-len(places) // MOST_PLACES)
-    ends = [*places[step - 1 :: step], places[-1]]
-    last = {place: ends[i // step] for i, place in enumerate(places)}
-    groups: dict[tuple[str, int, float], list[float]] = {}
-    for (arm, seed, place), value in values.items():
-        groups.setdefault((results.study.called[arm], seed, last[place]), []).append(value)
-    rows = [
-        {"arm": arm, "seed": seed, "x": place, "value": rounded(sum(group) / len(group))}
-        for (arm, seed, place), group in groups.items()
-    ]
-    places = sorted({*last.values()})
-    ticks = places[:: -(-len(places) // MOST_TICKS)]
-    x = alt.X(
-        "x:Q",
-        title=drawing.across or None,
-        scale=alt.Scale(type="log" if drawing.log else "linear", nice=False),
-        axis=alt.Axis(values=ticks, format=".2~g") if drawing.log else alt.Undefined,
-    )
-    caption = drawing.note
-    if step > 1:
-        caption += f" Each point is the mean of {step} neighbours."
-    name, across = _name(drawing), drawing.across or "part"
-    drawn = lines(results.study, rows, x, drawing.axis, name=name, across=across)
-    return _single(drawing, name, drawing.title, caption, rows, drawn)
+        diagonal = [line.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))]
+    x = value_axis("x:Q", drawing.across, scale=scale, channel=alt.X)
+    return _lines(results, drawing, caption, rows, x, diagonal, scale=scale)
 
 
 def parts(results: Results, drawing: Drawing) -> Figure | None:
@@ -455,32 +375,52 @@ def parts(results: Results, drawing: Drawing) -> Figure | None:
     ]
     if not rows:
         return None
-    title, name = finding(drawing.title, rows, share=is_share(drawing.axis)), _name(drawing)
     caption = drawing.note
     if len(recorded) > MOST_PARTS:
         caption += f" The first {MOST_PARTS} of {len(recorded)} parts are drawn."
-    base = _beside(results, rows, name)
+    base = _beside(results, rows, drawing)
     tooltips = [alt.Tooltip(field) for field in ("arm:N", "seed:N", "value:Q")]
     seeds = base.mark_circle(size=28, opacity=0.55)
     seeds = seeds.encode(y=value_axis("value:Q", drawing.axis), tooltip=tooltips)
     means = base.mark_tick(width=14, thickness=2.5)
     means = means.encode(y=value_axis("mean(value):Q", drawing.axis))
-    return _single(drawing, name, title, caption, rows, [seeds, means])
+    return _single(drawing, caption, rows, [seeds, means])
+
+
+def _lines(
+    results: Results,
+    drawing: Drawing,
+    caption: str,
+    rows: list[Row],
+    x: alt.X,
+    below: Sequence[Any] = (),
+    **look: Any,
+) -> Figure | None:
+    """Return lines of an arm over what its parts are, if there are any."""
+    if not rows:
+        return None
+    across = drawing.across.removesuffix(SHARES) or "part"
+    drawn = lines(results.study, rows, x, drawing.axis, name=_name(drawing), across=across, **look)
+    return _single(drawing, caption, rows, [*below, *drawn])
+
+
+def _single(drawing: Drawing, caption: str, rows: list[Row], drawn: Sequence[Any]) -> Figure:
+    chart = alt.layer(*drawn).properties(width=WIDTH, height=HEIGHT)
+    return Figure(_name(drawing), drawing.section, drawing.title, caption.strip(), chart, rows)
+
+
+def _beside(results: Results, rows: list[Row], drawing: Drawing) -> alt.Chart:
+    """Return a chart of parts beside each other, arm by arm in each."""
+    return chart_of(_name(drawing)).encode(
+        x=names_below(dict.fromkeys(row["part"] for row in rows), "part"),
+        xOffset=alt.XOffset("arm:N", sort=list(results.study.called.values())),
+        color=arm_colour(results.study, line=False),
+    )
 
 
 def _name(drawing: Drawing) -> str:
-    """Return the name of the measure, and of its parts."""
-    if drawing.column.endswith(f"/{PART}"):
-        return figure_name(drawing.column.replace(PART, drawing.how))
-    return figure_name(drawing.column.replace(PART, "").strip(" /="))
-
-
-def _number(part: str) -> float | None:
-    try:
-        number = float(part)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    """Return the name of the column, with how its parts are drawn in their place."""
+    return figure_name(drawing.column.replace(PART, drawing.how))
 
 
 def _values(results: Results, drawing: Drawing) -> dict[tuple[str, int, str], tuple[float, int]]:

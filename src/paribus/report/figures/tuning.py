@@ -9,7 +9,6 @@ from typing import Any
 import altair as alt
 
 from paribus.analysis import Analysis, Tuned
-from paribus.report.cells import join
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
@@ -30,7 +29,6 @@ from paribus.study.tuning import Value
 
 PANEL, PANEL_HEIGHT = 250, 220
 SIZE = {"columns": 2, "width": PANEL, "height": PANEL_HEIGHT}
-MOST_NAMED = 3  # arms with one choice that a title names
 MOST_TICKS = 12  # values that are all named on the axis
 CROSS = "M-0.7,-0.7L0.7,0.7M-0.7,0.7L0.7,-0.7"
 # The mark of a choice, by where it stands among the values tried: inside, or at which edge.
@@ -91,8 +89,8 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
         chart, panel = chart.properties(width=WIDTH, height=HEIGHT), None
     else:
         chart, panel = panels(chart, labels, name, own="x", **SIZE), PANEL  # type: ignore[arg-type]
-    title, is_positive = _chosen_text(analysis, tuned), min(scores) > 0
-    look: dict[str, Any] = {"log": is_positive, "panel": panel, "wide": not is_single}
+    title = f"Scores by {' and '.join(map(_short, tuned.candidates[0]))}"
+    look: dict[str, Any] = {"log": min(scores) > 0, "panel": panel, "wide": not is_single}
     return Figure(name, "tuning", title, caption, chart, rows, **look)
 
 
@@ -122,22 +120,6 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Ro
     return rows
 
 
-def _chosen_text(analysis: Analysis, tuned: Tuned) -> str:
-    """Return `Best learning rate tried: 0.003 in every arm`, or of each arm."""
-    best: dict[str, list[str]] = {}
-    for arm in analysis.study.arms:
-        text = _values(tuned.values_of(tuned.best(arm)))
-        best.setdefault(text, []).append(analysis.study.called[arm])
-    title = f"Best {' and '.join(map(_short, tuned.candidates[0]))} tried"
-    if len(best) == 1:
-        return f"{title}: {next(iter(best))} in every arm"
-    each = (
-        f"{value} ({join(arms) if len(arms) <= MOST_NAMED else f'{len(arms)} arms'})"
-        for value, arms in best.items()
-    )
-    return f"{title}: {', '.join(each)}"
-
-
 def _axis(values: Sequence[Value], title: str) -> alt.X:
     """Return a logarithmic axis where positive numbers span much; words as they are."""
     tried = list(dict.fromkeys(values))
@@ -162,8 +144,3 @@ def _only(chart: alt.Chart, kind: str) -> alt.Chart:
 
 def _short(key: str) -> str:
     return key.rpartition(".")[2].replace("_", " ")
-
-
-def _values(candidate: Candidate) -> str:
-    """Return `3e-4, 0.1`: the values of a candidate in their order."""
-    return ", ".join(values_text({"": value}).strip() for value in candidate.values())
