@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from paribus.engine.evaluation import Evaluation, blocks, predictions
+from paribus.engine.evaluation import Evaluation, blocks
 
 TOKENS = [0, 1, 2, 3, 9, 5, 6, 7, 8, 9, 1]
 SUCCESSOR = np.eye(11, k=1) * 3
@@ -33,22 +33,6 @@ def test_blocks_add_up_to_the_whole(evaluated):
     log_sum = math.log(math.exp(3) + 10)
     expected = [4 * log_sum - 9, 4 * log_sum - 9, 2 * log_sum - 3]
     assert heldout.blocks.columns["loss_sum_nats"].tolist() == pytest.approx(expected)
-
-
-def test_a_text_without_characters_has_no_bits_per_character(evaluated):
-    arrays = {"token_classes": np.full(11, 4), "characters": np.zeros(11)}
-    scores = evaluated(SUCCESSOR, TOKENS, 4, **arrays).scores
-    assert "bits_per_character" not in scores
-    assert scores["validation_loss"] > 0
-
-
-@pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_a_broken_model_is_evaluated(evaluated, broken):
-    heldout = evaluated(np.full((11, 11), broken), TOKENS, 4)
-    assert math.isnan(heldout.scores["validation_loss"])
-    assert math.isnan(heldout.scores["loss_sum_nats"])
-    assert heldout.scores["correct"] == 0
-    assert heldout.blocks.columns["predicted"].sum() == 10
 
 
 # Blocks of held-out text: documents or windows, capped, and the same however the text is read.
@@ -105,20 +89,3 @@ def test_neighbouring_documents_join(by_document, monkeypatch):
     assert np.ptp(np.bincount(of)) == 1
     for name, sums in joined.columns.items():
         np.testing.assert_allclose(sums, np.bincount(of, single.columns[name]), rtol=1e-12)
-
-
-def test_chunks_change_no_block(by_document, monkeypatch):
-    tokens = text(LENGTHS * 5)
-    whole = by_document(tokens, 8)
-    monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 16)
-    monkeypatch.setattr(predictions, "CHUNK_TOKENS", 50)
-    parts = by_document(tokens, 8)
-    assert parts.blocks.record == whole.blocks.record
-    for name, sums in parts.blocks.columns.items():
-        np.testing.assert_allclose(sums, whole.blocks.columns[name], rtol=1e-12)
-    assert [(r.measure, r.part, r.count) for r in parts.rows] == [
-        (r.measure, r.part, r.count) for r in whole.rows
-    ]
-    np.testing.assert_allclose(
-        [r.value for r in parts.rows], [r.value for r in whole.rows], rtol=1e-9, atol=1e-12
-    )

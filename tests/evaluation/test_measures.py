@@ -12,7 +12,7 @@ from torch import nn
 
 from paribus.engine.data import TOKEN_CLASSES
 from paribus.engine.evaluation import TEMPERATURES, Predictions, all_measures, predict
-from paribus.engine.evaluation.measures import BINS, equal_width, gap_sum, tally
+from paribus.engine.evaluation.measures import equal_width, gap_sum, tally
 
 from .conftest import rows_of
 
@@ -93,17 +93,13 @@ def rich(predicted):
 
 
 @each
-def test_every_measure_declares_its_source_and_parts(measure, rich):
+def test_every_measure_declares_its_source_and_parts_and_gives_ratios_of_sums(measure, rich):
     assert measure.source
     assert measure.sum.__doc__
-    names = measure.part_names(20)
+    names, rows = measure.part_names(20), rows_of(measure, rich)
     assert len(set(names)) == len(names)
-    assert tuple(row.part for row in rows_of(measure, rich)) == names
-
-
-@each
-def test_ratios_are_of_their_sums(measure, rich):
-    for row in rows_of(measure, rich):
+    assert tuple(row.part for row in rows) == names
+    for row in rows:
         assert math.isfinite(row.value)
         assert (row.total is None) == (row.count is None)
         if row.total is not None and row.count is not None:
@@ -112,7 +108,7 @@ def test_ratios_are_of_their_sums(measure, rich):
 
 
 @each
-@pytest.mark.parametrize("seq_len", [1, 2, 4, 7, 50])
+@pytest.mark.parametrize("seq_len", [1, 4, 50])
 @pytest.mark.parametrize("token_class", range(len(TOKEN_CLASSES)))
 def test_one_class(measure, predicted, token_class, seq_len):
     arrays = {
@@ -246,25 +242,3 @@ def by_width(confidence: np.ndarray, hits: np.ndarray) -> np.ndarray:
 def test_the_edges_of_equal_widths():
     confidence = np.array([1e-9, 1 / 15, 0.0667, 14 / 15, 0.9334, 1.0, math.nan])
     assert equal_width(confidence).tolist() == [0, 0, 1, 13, 14, 14, 0]
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(
-    st.lists(
-        st.tuples(st.floats(0, 1, width=32, exclude_min=True), st.booleans()),
-        min_size=1,
-        max_size=200,
-    ),
-    st.randoms(use_true_random=False),
-)
-def test_an_error_is_a_share_and_the_order_of_the_text_decides_nothing(pairs, shuffle):
-    again = list(pairs)
-    shuffle.shuffle(again)
-    errors = []
-    for order in (pairs, again):
-        confidence, hits = (np.array(column) for column in zip(*order, strict=True))
-        found = by_width(confidence, hits)
-        assert found.shape == (3, BINS) and found[0].sum() == len(order)
-        errors.append(gap_sum(found) / len(order))
-    assert 0 <= errors[0] <= 1
-    assert errors[0] == pytest.approx(errors[1], abs=1e-12)

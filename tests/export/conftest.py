@@ -27,15 +27,7 @@ def text(n_lines: int = 120) -> str:
     return "".join(f"{LINES[i % 3]} {i}\n" for i in range(n_lines))
 
 
-LAYERNORM = {"model.embedding.norm": "layernorm"}
-ARMS: dict[str, Any] = {
-    "baseline": {},
-    "no-bias": {"set": {"model.bias": False, "model.mlp.ratio": 2, "model.norm.eps": 1e-3}},
-    "layernorm": {"set": LAYERNORM},
-    "token-layernorm": {"set": LAYERNORM | {"model.embedding.norm_at": "tokens"}},
-}
-
-
+ARMS = {"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}}
 STUDY: dict[str, Any] = {
     "name": "small",
     "question": "Is {this} | that better?",

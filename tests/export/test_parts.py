@@ -16,6 +16,7 @@ from paribus.study import own_digests
 
 from ..model.variants import VARIANTS
 from ..tools import refused
+from .test_model import load
 
 V, T = 29, 16
 LARGE = {"model.init.std": 0.3, "model.init.position_std": 0.3}
@@ -119,15 +120,6 @@ def exported(small_study, tmp_path):
         return model, out
 
     return make
-
-
-def load(folder: Path) -> Any:
-    remote = (folder / "modeling_paribus.py").exists()
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, trust_remote_code=remote, output_loading_info=True
-    )
-    assert not any(info.values())
-    return model.eval()
 
 
 def require_ours(ours: GPT, theirs: Any) -> None:

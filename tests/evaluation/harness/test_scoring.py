@@ -47,9 +47,7 @@ def some_pairs(seed: int = 0) -> list[Pair]:
     "overrides",
     [
         {},
-        {"model.embedding.norm": "layernorm"},
         {"model.embedding.norm": "rmsnorm", "model.embedding.norm_at": "tokens"},
-        {"model.bias": False},
     ],
 )
 def test_scores_of_one_pass(make_model, overrides):

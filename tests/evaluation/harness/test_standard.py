@@ -61,6 +61,15 @@ def test_the_words_are_the_harness_s(task, prompts, shortest, bpe, hub):
 
 def test_choices_are_judged_as_by_hand(shortest, bpe, hub):
     results = evaluate_standard(shortest, bpe, SEQ_LEN, n_items=100, data_folder=hub)
+    assert results.chance == {
+        "lambada_openai": 0.0,
+        "hellaswag": 1 / 4,
+        "piqa": 1 / 2,
+        "arc_easy": pytest.approx((1 / 4 + 1 / 3 + 1 / 5) / 3),
+        "arc_challenge": pytest.approx((1 / 5 + 1 / 3) / 2),
+        "winogrande": 1 / 2,
+        "boolq": 1 / 2,
+    }
     assert {cell["task"] for cell in results.cells} == set(STANDARD)
     answers = {
         "hellaswag": [0, 1],
@@ -85,19 +94,6 @@ def test_choices_are_judged_as_by_hand(shortest, bpe, hub):
     texts = ["Cook the whole desk.", "Look."]
     mean = [ll / len(text) for ll, text in zip(pens["loglikelihood"], texts, strict=True)]
     assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
-
-
-def test_chance_is_the_mean_over_items(shortest, bpe, hub):
-    results = evaluate_standard(shortest, bpe, SEQ_LEN, data_folder=hub)
-    assert results.chance == {
-        "lambada_openai": 0.0,
-        "hellaswag": 1 / 4,
-        "piqa": 1 / 2,
-        "arc_easy": pytest.approx((1 / 4 + 1 / 3 + 1 / 5) / 3),
-        "arc_challenge": pytest.approx((1 / 5 + 1 / 3) / 2),
-        "winogrande": 1 / 2,
-        "boolq": 1 / 2,
-    }
 
 
 class Knows(nn.Module):
