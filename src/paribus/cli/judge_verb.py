@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from paribus.cli.options import PLAIN, Answer, print_json, show, show_path
 from paribus.errors import ParibusError
+from paribus.numbers import some
 
 if TYPE_CHECKING:
     from paribus.readers import Reading
@@ -109,6 +110,10 @@ def judge(
     )
     if answer.verbose:
         _show_reading(reading)
+        for fact in selection.facts:
+            own = "; ".join(f"{arm} {some(list(map(str, v)), 3)}" for arm, v in fact.values.items())
+            if fact.conclusion not in ("equal", "varies"):
+                show(f"{fact.name}: {fact.conclusion} ({fact.kind}): {own}")
     with judged(built, reading, selection, results) as records:
         return _give(records, page, answer)
 

@@ -97,14 +97,18 @@ def _read(source: Source) -> Iterator[Run]:
 says = "CSV, TSV, Parquet, JSON lines and lists, by the names of columns"
 table = Reader("table", _read, says, _is_table, general=True)
 LOSSES = ("val_loss", "eval_loss", "valid_loss", "loss", "train_loss")
-keras = _declare(
-    "keras", "CSVLogger of Keras", lambda s: s.header.startswith("epoch,"), "epoch", LOSSES
-)
 lightning = _declare(
     "lightning",
     "metrics.csv of Lightning's CSVLogger",
     lambda source: source.name == "metrics.csv" and "step" in _names(source),
     "step",
+    LOSSES,
+)
+keras = _declare(
+    "keras",
+    "CSVLogger of Keras",
+    lambda source: source.header.startswith("epoch,") and not lightning.detects(source),
+    "epoch",
     LOSSES,
 )
 ray_tune = _declare(

@@ -271,8 +271,12 @@ def training_flops(trial: Mapping[str, Any]) -> float | None:
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
     """Yield the values that trial.json files have of `key`, each once, with its first trial."""
     seen: set[str] = set()
+    last: Any = None  # mostly all are equal
     for trial, record in records.items():
         value = record.get(key, {})
+        if value == last:
+            continue
+        last = value
         if (text := canonical_json(value)) not in seen:
             seen.add(text)
             yield trial, value
