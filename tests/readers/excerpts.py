@@ -200,6 +200,16 @@ def inspect_log(status: str = "success") -> bytes:
     return packed.getvalue()
 
 
+LIGHTNING = b"epoch,step,train_loss,val_loss\n0,10,3.5,\n0,10,,3.625\n1,20,,3.25\n"
+KERAS = b"epoch,accuracy,loss,val_loss\n0,0.25,3.5,3.625\n1,0.375,3.125,NA\n2,0.5,3.0,3.25\n"
+RAY = b"""\
+{"val_loss": 3.5, "training_iteration": 1, "trial_id": "a", "done": false, "config": {"lr": 0.5}}
+{"val_loss": 3.25, "training_iteration": 2, "trial_id": "a", "done": true, "config": {"lr": 0.5}}
+"""
+LEVANTER_SUMMARY = b"""\
+{"config": {"trainer": {"seed": 7}}, "summary": {"_step": 20, "eval/loss": 3.25, "train/loss": 3.5}}
+"""
+
 SAMPLES_NAME = "samples_copa_2026-01-16T15-23-47.285735.jsonl"  # beside those of lm-eval
 EXCERPTS: dict[str, tuple[str, bytes]] = {
     "megatron": ("train.log", MEGATRON),
@@ -209,6 +219,10 @@ EXCERPTS: dict[str, tuple[str, bytes]] = {
     "litgpt": ("litgpt.log", LITGPT),
     "hugging-face-output": ("out.log", HF_OUTPUT),
     "levanter": ("levanter.log", LEVANTER),
+    "levanter-summary": ("tracker_metrics.jsonl", LEVANTER_SUMMARY),
+    "lightning": ("metrics.csv", LIGHTNING),
+    "keras": ("training.log", KERAS),
+    "ray-tune": ("result.json", RAY),
     "tensorboard-csv": ("run-base_s3-tag-val_loss.csv", TB_CSV),
     "openai-evals": ("record.jsonl", OPENAI),
     "lighteval": ("results_x.json", LIGHTEVAL),
