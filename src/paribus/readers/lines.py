@@ -119,9 +119,9 @@ def _pattern(text: str) -> re.Pattern[bytes]:
     return re.compile(text.replace("NUMBER", NUMBER).encode(), re.MULTILINE)
 
 
-def _compile(form: Form) -> tuple[re.Pattern[bytes], dict[int, tuple[Line, dict[int, str]]]]:
+def _compile(form: Form) -> tuple[re.Pattern[bytes], dict[int, tuple[Line, dict[str, int]]]]:
     """Return one expression of all lines; and by the number of the group around each kind of line,
-    what it is, and the names of its own groups by their numbers."""
+    what it is, and the numbers of its own groups by their names."""
     patterns = []
     for place, line in enumerate(form.line):
         pattern = line.pattern + (r"[^\n]*\n?" if line.pairs or line.fields else "")
@@ -132,7 +132,7 @@ def _compile(form: Form) -> tuple[re.Pattern[bytes], dict[int, tuple[Line, dict[
     for name, number in whole.groupindex.items():
         _, place, own = name.split("_", 2)
         if own:
-            kinds[whole.groupindex[f"_{place}_"]][1][number] = own
+            kinds[whole.groupindex[f"_{place}_"]][1][own] = number
     return whole, kinds
 
 
@@ -145,29 +145,34 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
         text = COLOURS.sub(b"", piece) if b"\x1b" in piece else piece
         for match in pattern.finditer(text):
             line, groups = kinds[match.lastindex or 0]  # the outer group is closed last
-            named = {name: match[n] for n, name in groups.items() if match[n] is not None}
             if line.fact:
-                facts = known if line.fact == "next" else run.facts
-                for name, value in named.items():
-                    spelt, number = _in_seconds(name, value)
-                    facts[spelt] = _text(value) if number is None else number
+                for name, n in groups.items():
+                    spelt, number = _read_number(name, match[n] or b"")
+                    facts = known if line.fact == "next" else run.facts
+                    if match[n] is not None:
+                        facts[spelt] = _text(match[n]) if number is None else number
                 continue
-            step = as_number(named.pop("step", b"").replace(b",", b""))
-            if step is not None:
+            if "step" in groups and match[groups["step"]] is not None:
+                _, step = _read_number("", match[groups["step"]])
+                if step is None:
+                    continue
                 if first is not None and last is not None and step <= first and step < last:
                     yield run
                     stage += 1
                     run, first = Run(), None
-                first, last = step if first is None else first, step
-            run.facts |= known
-            if form.stages:
-                run.facts["stage"] = float(stage)
+                if first is None:
+                    first = step
+                    run.facts |= known | ({"stage": float(stage)} if form.stages else {})
+                last = step
+            named = [(name, match[n]) for name, n in groups.items() if name != "step"]
             if line.pairs or line.fields:
-                named |= _find_inside(line, match[0])
-            for name, value in named.items():
-                spelt, number = _in_seconds(name, value)
+                named += _find_inside(line, match[0])
+            for name, value in named:
+                if value is None or name in form.ignore:
+                    continue
+                spelt, number = _read_number(name, value)
                 spelt = form.rename.get(spelt, spelt)
-                if number is None or name in form.ignore:
+                if number is None:
                     continue
                 if spelt in FACTS:
                     run.facts[spelt] = number
@@ -178,30 +183,32 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
     if source.is_cut:
         run.facts["cut"] = "the last line has no end"
     if run.curves or run.scores:
+        run.facts = known | run.facts
         yield run
 
 
-def _find_inside(line: Line, text: bytes) -> dict[str, bytes]:
-    """Return the metrics that expressions find within a line."""
-    pairs = _pattern(line.pairs).findall(text) if line.pairs else ()
-    found = {_text(name): value for name, value in pairs}
+def _find_inside(line: Line, text: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the metrics that expressions find within a line."""
+    for name, value in _pattern(line.pairs).findall(text) if line.pairs else ():
+        yield _text(name), value
     for name, expression in line.fields.items():
         if inner := _pattern(expression).search(text):
-            found[name] = inner[1]
+            yield name, inner[1]
         elif name in line.nan_if_missing:
-            found[name] = b"nan"
-    return found
+            yield name, b"nan"
 
 
 def _text(content: bytes) -> str:
     return content.decode("utf-8", "replace").strip()
 
 
-def _in_seconds(name: str, text: bytes) -> tuple[str, float | None]:
+def _read_number(name: str, text: bytes) -> tuple[str, float | None]:
     """Return a metric's name without its unit, and its value in seconds; None if not a number."""
-    spelt, _, unit = name.partition("__")
     number = as_number(text.replace(b",", b""))
-    return spelt, None if number is None else number * UNITS.get(unit, 1.0)
+    if number is None or "__" not in name:
+        return name, number
+    spelt, _, unit = name.partition("__")
+    return spelt, number * UNITS.get(unit, 1.0)
 
 
 def _read_program(form: Form, source: Source) -> dict[str, Value]:
