@@ -383,17 +383,11 @@ def rows_of(setting: Setting, size: int) -> int:
             "resources.devices_per_trial, or set one number",
             code="unsupported",
         )
-    if batch % size:
+    rows, rest = divmod(batch, size)
+    if rest or (micro and rows % min(micro, rows)):
         raise ParibusError(
-            f"training.batch_size = {batch} is not divisible by resources.devices_per_trial = "
-            f"{size}; make it a multiple",
-            code="conflict",
-        )
-    rows = batch // size
-    if micro and rows % min(micro, rows):
-        raise ParibusError(
-            f"training.micro_batch = {micro} does not divide the {rows} sequences of a batch on "
-            f"each of {size} devices; use a smaller one that does",
+            f"training.batch_size = {batch} on resources.devices_per_trial = {size} leaves parts "
+            f"that training.micro_batch = {micro} does not divide; make it a multiple of both",
             code="conflict",
         )
     return rows
