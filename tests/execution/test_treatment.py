@@ -42,8 +42,8 @@ ARMS: dict[str, Any] = {
 
 def write_texts(folder: Path) -> None:
     (folder / "texts").mkdir()
-    words = small_text(9000).split(" ")  # none of it twice
-    sizes = np.random.default_rng(0).integers(100, 600, size=20)
+    words = small_text(5000).split(" ")  # none of it twice
+    sizes = np.random.default_rng(0).integers(100, 600, size=12)
     at = 0
     for i, size in enumerate(sizes.tolist()):
         (folder / "texts" / f"{i:02}").write_text(" ".join(words[at : at + size]), encoding="utf-8")
@@ -59,7 +59,7 @@ def treatment(folder: Path, overrides: dict[str, Any] | None = None, **tables: A
         "data": SMALL["data"] | {"path": "texts", "sources": {"upper": {"path": "upper.txt"}}},
         "arms": ARMS,
         "endpoints": ENDPOINTS,
-        "training": {"iterations": 24, "batch_size": 4, "budget": "bytes"},
+        "training": {"iterations": 12, "batch_size": 4, "budget": "bytes"},
         "tasks": {"names": []},
     }
     return studies_in(folder)(overrides, **(given | tables))
@@ -77,7 +77,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("treatment")
     write_texts(folder)
     tables = {"tasks": {"names": ["next_word"], "shots": [0], "items": 4}}
-    tables |= {"evaluation": {"overlap": 0.5}}
+    tables |= {"evaluation": {"overlap": 0.5, "every": 0}}
     data = SMALL["data"] | {"path": "texts", "seq_len": 48}
     data |= {"sources": {"upper": {"path": "upper.txt"}}, "validation_fraction": 0.3}
     study = treatment(folder, **tables, data=data)
