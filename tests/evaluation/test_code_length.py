@@ -148,12 +148,12 @@ def test_blocks_of_losses_hold_bits_and_bytes(tokenizer, path, folder):
     data = dataset(folder, path, tokenizer, validation_fraction=0.6)
     p = np.random.default_rng(3).dirichlet(np.ones(data.vocab_size))
     found = code_length(Fixed(np.log(p)), data, 8)
-    losses = evaluate_on(Fixed(np.log(p)), data, data.validation, 8).blocks
+    losses = evaluate_on(Fixed(np.log(p)), data, data.validation, 8)
     bits, sizes = (found.blocks[name] for name in ("bits", "bytes"))
-    assert losses.kind == ("document" if path == "all" else "window")
-    assert len(bits) == len(sizes) == len(losses.columns["predicted"])
+    assert losses.division.kind == ("document" if path == "all" else "window")
+    assert len(bits) == len(sizes) == len(losses.blocks["predicted"])
     assert bits.sum() == pytest.approx(found.bits) and sizes.sum() == found.n_bytes
     # A model of single tokens gives both the same, but for the first token, which only one counts.
-    apart = bits - losses.columns["loss_sum_nats"] / math.log(2)
+    apart = bits - losses.blocks["loss_sum_nats"] / math.log(2)
     first = -np.log2(p)[int(data.validation[0])] if path == "all" else math.log2(data.vocab_size)
     assert apart == pytest.approx([first, *[0.0] * (len(bits) - 1)], abs=1e-3)

@@ -28,11 +28,11 @@ def test_scores_by_hand(evaluated):
 
 def test_blocks_add_up_to_the_whole(evaluated):
     heldout = evaluated(SUCCESSOR, TOKENS, 4)
-    assert heldout.blocks.columns["predicted"].tolist() == [4, 4, 2]
-    assert heldout.blocks.columns["correct"].tolist() == [3, 3, 1]
+    assert heldout.blocks["predicted"].tolist() == [4, 4, 2]
+    assert heldout.blocks["correct"].tolist() == [3, 3, 1]
     log_sum = math.log(math.exp(3) + 10)
     expected = [4 * log_sum - 9, 4 * log_sum - 9, 2 * log_sum - 3]
-    assert heldout.blocks.columns["loss_sum_nats"].tolist() == pytest.approx(expected)
+    assert heldout.blocks["loss_sum_nats"].tolist() == pytest.approx(expected)
 
 
 # Blocks of held-out text: documents or windows, capped, and the same however the text is read.
@@ -63,29 +63,29 @@ def by_document(evaluated):
 @pytest.mark.parametrize("seq_len", [1, 8, 1000])
 def test_a_document_is_an_item_whatever_the_windows(by_document, seq_len):
     tokens = text(LENGTHS)
-    found = by_document(tokens, seq_len).blocks
-    assert found.record == {"kind": "document", "items": 7, "blocks": 7}
-    assert found.columns["predicted"].tolist() == LENGTHS
+    found = by_document(tokens, seq_len)
+    assert found.division.record == {"kind": "document", "items": 7, "blocks": 7}
+    assert found.blocks["predicted"].tolist() == LENGTHS
     edges = np.cumsum([0, *LENGTHS])
     log_p = TABLE - np.log(np.exp(TABLE).sum(axis=1, keepdims=True))
     losses = -log_p[tokens[:-1], tokens[1:]]
     expected = [losses[a:b].sum() for a, b in pairwise(edges)]
-    np.testing.assert_allclose(found.columns["loss_sum_nats"], expected, rtol=1e-6)
+    np.testing.assert_allclose(found.blocks["loss_sum_nats"], expected, rtol=1e-6)
 
 
 def test_few_documents_are_read_by_windows(by_document):
-    found = by_document(text([10, 10, 10, 10]), 16).blocks
-    assert found.record == {"kind": "window", "items": 3, "blocks": 3}
-    assert found.columns["predicted"].tolist() == [16, 16, 8]
+    found = by_document(text([10, 10, 10, 10]), 16)
+    assert found.division.record == {"kind": "window", "items": 3, "blocks": 3}
+    assert found.blocks["predicted"].tolist() == [16, 16, 8]
 
 
 def test_neighbouring_documents_join(by_document, monkeypatch):
     lengths = np.random.default_rng(2).integers(1, 30, size=103).tolist()
     single = by_document(text(lengths), 8).blocks
     monkeypatch.setattr(blocks, "MOST_BLOCKS", 10)
-    joined = by_document(text(lengths), 8).blocks
-    assert joined.record == {"kind": "document", "items": 103, "blocks": 10}
+    joined = by_document(text(lengths), 8)
+    assert joined.division.record == {"kind": "document", "items": 103, "blocks": 10}
     of = np.arange(103) * 10 // 103
     assert np.ptp(np.bincount(of)) == 1
-    for name, sums in joined.columns.items():
-        np.testing.assert_allclose(sums, np.bincount(of, single.columns[name]), rtol=1e-12)
+    for name, sums in joined.blocks.items():
+        np.testing.assert_allclose(sums, np.bincount(of, single[name]), rtol=1e-12)

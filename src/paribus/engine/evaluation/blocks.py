@@ -69,6 +69,11 @@ class Division:
         """The number of blocks."""
         return min(self.items, MOST_BLOCKS)
 
+    @property
+    def record(self) -> dict[str, str | int]:
+        """The record of it."""
+        return {"kind": self.kind, "items": self.items, "blocks": self.n_blocks}
+
     def add(self, place: int, *columns: np.ndarray | None) -> list[np.ndarray]:
         """Return [n_blocks] sums of each of the `columns`, of the tokens from `place` on.
 
@@ -82,23 +87,3 @@ class Division:
             item = np.maximum((places - 1) // self.seq_len, 0)
         block, n = item * self.n_blocks // self.items, self.n_blocks
         return [np.bincount(block, column, minlength=n) for column in columns]
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Sums by block of the text, in its order.
-
-    Attributes:
-        kind: what an item is.
-        items: how many there are.
-        columns: [blocks] by name: those of SUMS, and those of the code length, if it is measured.
-    """
-
-    kind: Kind
-    items: int
-    columns: dict[str, np.ndarray]
-
-    @property
-    def record(self) -> dict[str, str | int]:
-        """The record of them."""
-        return {"kind": self.kind, "items": self.items, "blocks": len(self.columns["predicted"])}

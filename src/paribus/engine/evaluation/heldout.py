@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from paribus.engine.data import Dataset, Tokens
-from paribus.engine.evaluation.blocks import SUMS, Blocks, Division
+from paribus.engine.evaluation.blocks import SUMS, Division
 from paribus.engine.evaluation.measures import Measure, Row, all_measures
 from paribus.engine.evaluation.predictions import (
     Precision,
@@ -32,11 +32,14 @@ class Evaluation:
     Attributes:
         rows: every measure's rows. A part that no token belongs to has none; a model that gives
             numbers which are not finite has them here too, as NaN or infinity.
-        blocks: sums by item of the text.
+        division: that of the text into blocks.
+        blocks: [blocks] in the order of the text, by name: those of SUMS, and those of the code
+            length, if it is measured.
     """
 
     rows: tuple[Row, ...]
-    blocks: Blocks
+    division: Division
+    blocks: dict[str, np.ndarray]
 
     @property
     def scores(self) -> dict[str, float | int]:
@@ -47,8 +50,8 @@ class Evaluation:
         totals = {row.measure: row for row in self.rows if row.part == "all"}
         sums = {
             "loss_sum_nats": totals["validation_loss"].total,
-            "correct": int(self.blocks.columns["correct"].sum()),
-            "predicted": int(self.blocks.columns["predicted"].sum()),
+            "correct": int(self.blocks["correct"].sum()),
+            "predicted": int(self.blocks["predicted"].sum()),
         }
         return sums | {name: row.value for name, row in totals.items()}
 
@@ -111,7 +114,7 @@ def evaluate_on(
         for measure, total in sums.items()
         for row in tried(measure, measure.rows, total, seq_len) or ()
     ]
-    return Evaluation(tuple(rows), Blocks(division.kind, division.items, columns))
+    return Evaluation(tuple(rows), division, columns)
 
 
 @torch.no_grad()

@@ -60,7 +60,7 @@ def evaluate_text(
         return heldout, scores, {}
     code = code_length(model, dataset, seq_len, study.evaluation.overlap, precision)
     scores[BITS_PER_BYTE.name] = code.bits_per_byte
-    heldout.blocks.columns.update(code.blocks)
+    heldout.blocks.update(code.blocks)
     return heldout, scores, plain(code.about)
 
 
@@ -83,7 +83,7 @@ def evaluate_heldout_part(
     write_evaluation(folder, heldout)
     # Scores of anything else, such as accuracy on tasks, stay as they were.
     folder.write_json("evaluation.json", finished.read_json("evaluation.json") | plain(scores))
-    summary = {"trial": finished.seal, "scores": sorted(scores), "blocks": heldout.blocks.record}
+    summary = {"trial": finished.seal, "scores": sorted(scores), "blocks": heldout.division.record}
     folder.write_json("tested.json", summary)  # written last: its presence means evaluated
 
 
@@ -163,7 +163,7 @@ def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
         values = [getattr(row, name) for row in evaluation.rows]
         columns[name] = np.array([math.nan if value is None else value for value in values])
     folder.write_columns("evaluation.parquet", columns, units)
-    columns = evaluation.blocks.columns
+    columns = evaluation.blocks
     units = {name: UNITS[name] for name in columns}
     folder.write_columns("blocks.parquet", columns, units)
 

@@ -88,7 +88,7 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
             "drawings": [drawing.about for drawing in _drawings(study, trainer, heldout)],
             "probes": {probe.name: {"every": probe.every} for probe in trainer.probes},
             "data": dataset.record,
-            "blocks": heldout.blocks.record,
+            "blocks": heldout.division.record,
             "parameters": sum(value.size for value in weights.values()),
             "iterations": state.t,
             "tokens": setting.tokens_before(state.t),
