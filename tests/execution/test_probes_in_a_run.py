@@ -5,11 +5,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 import pytest
-import torch
 
 import paribus
-from paribus.engine.check import check_arm
-from paribus.engine.data import load_dataset
 from paribus.results.read import tidy_probes
 from paribus.study import Study
 
@@ -23,14 +20,6 @@ from paribus.engine.probes import probe
 @probe("quiet", unit="share", modules=("blocks.0.mlp.up",))
 def quiet(step):
     return (step.outputs["blocks.0.mlp.up"] < 0).float().mean(dim=(1, 2, 3))
-
-@probe("raises", unit="1")
-def raises(step):
-    raise KeyError("no such thing")
-
-@probe("narrow", unit="1", statistics=("a", "b"))
-def narrow(step):
-    return step.tokens.float().mean(dim=(1, 2))
 
 @probe("tires", unit="1")
 def tires(step):
@@ -101,25 +90,6 @@ def test_an_own_probe_is_measured_and_recorded(measured):
     assert list(trial["own_probes"]) == ["ideas.py:quiet", "ideas.py:tires"]
     field = first.read_columns("probes.parquet").schema.field("quiet/all/value")
     assert field.metadata[b"unit"] == b"share"
-
-
-def tried(study: Study) -> None:
-    """One step of its first arm, as every run does it in a worker before anything is written."""
-    dataset = load_dataset(study.data, study.folder)
-    check_arm(study, "baseline", dataset, torch.device("cpu"), 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("raises", "'raises'"),
-        ("narrow", "'narrow'"),
-    ],
-)
-def test_a_bad_probe_fails_in_the_dry_run(name, words, tmp_path):
-    study = study_in(tmp_path, name)
-    with pytest.raises(paribus.ParibusError, match=words):
-        tried(study)
 
 
 def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(measured):
