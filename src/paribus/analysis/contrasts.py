@@ -34,12 +34,19 @@ from paribus.analysis.schema import (
     TaskContrast,
     Tested,
 )
-from paribus.analysis.table import Sampling, Table, infer, registered
+from paribus.analysis.table import Sampling, Table, registered
 from paribus.analysis.tuning import Tuned, choice_of
 from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.results.curves import Needed, needed, target_axis
-from paribus.statistics import TTest, decided, holm, macro_contrast
+from paribus.statistics import (
+    TTest,
+    decided,
+    holm,
+    macro_contrast,
+    paired_contrast,
+    unpaired_contrast,
+)
 from paribus.study import Endpoint, Interaction, Study
 from paribus.study.trainer import RUNS, STACKED
 
@@ -151,7 +158,8 @@ def compare_arms(
     if is_paired:
         asked["design"] = sampled.design(difference.seeds)
         asked["choice"] = choice.error if choice and choice.included else 0.0
-    by_run = infer(study, *_sides(weights, compared), **asked)
+    contrast = paired_contrast if is_paired else unpaired_contrast
+    by_run = contrast(*_sides(weights, compared), **asked)
     items = None
     if scores:
         tasks = zip(*scores.values(), strict=True)
@@ -324,7 +332,10 @@ def _counting_diverged(
         return None
     if is_paired:  # a run without a partner is in no pair
         seeds = tuple(s for s in seeds if all((arm, s) in table.events for arm in arms))
-    diverged = {arm: [s for s in seeds if table.has_diverged(arm, s)] for arm in arms}
+    diverged = {
+        arm: [s for s in seeds if (arm, s) in table.events and table.events[arm, s].diverged]
+        for arm in arms
+    }
     if not any(diverged.values()):
         return None
     usable = {arm: table.usable(arm, metric.name, seeds) for arm in arms}

@@ -13,18 +13,10 @@ from paribus.analysis.tuning import tuned_before
 from paribus.comparison import agree
 from paribus.results import ResultsFolder, looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN, trials_digest
-from paribus.statistics import Boundary, minimum_detectable_effect
+from paribus.statistics import Boundary, Looks, minimum_detectable_effect
 from paribus.study import Study
 
 BROKEN = "broken"  # the decision on a contrast whose controls do not hold
-# What a contrast does after a look, and why it stops.
-MOVES = {
-    GOES_ON: "goes on",
-    OPEN: "is not resolved",
-    "effect": "stops: an effect was found",
-    "equivalence": "stops: no effect worth having was found",
-    BROKEN: "stops: a control is broken",
-}
 
 Entry = dict[str, Any]
 
@@ -37,20 +29,20 @@ def boundaries(study: Study) -> dict[str, Any]:
     two one-sided tests of equivalence are of one-sided p.
     """
     looks = plan_of(study)
-    if looks is None or study.plan is None:
+    if looks is None:
         return {}
-    alpha, n_tests = study.inference.alpha, study.family
+    levels = {str(m): study.inference.alpha / m for m in range(1, study.family + 1)}
     return {
         "looks": list(looks.pairs),
-        "effect": {
-            str(m): [_short(boundary.nominal_p) for boundary in looks.boundaries(alpha / m)]
-            for m in range(1, n_tests + 1)
-        },
-        "equivalence": {
-            str(m): [_short(looks.bound(k, alpha / m)) for k in range(len(looks.pairs))]
-            for m in range(1, n_tests + 1)
-        },
+        "effect": {m: _nominal(looks, level, sides=2) for m, level in levels.items()},
+        "equivalence": {m: _nominal(looks, level, sides=1) for m, level in levels.items()},
     }
+
+
+def _nominal(looks: Looks, level: float, *, sides: int) -> list[float]:
+    """Return nominal p of each look, to six digits: the simulation has fewer."""
+    bounds = (sides * looks.bound(look, level / sides) for look in range(len(looks.pairs)))
+    return [float(f"{bound:.6g}") for bound in bounds]
 
 
 def next_look(table: Table) -> Entry | None:
@@ -136,10 +128,10 @@ def _record(contrast: Contrast) -> Entry:
 
 
 def look_text(study: Study, entry: Entry) -> str:
-    """`look 2 of 4, at 8 seeds: layernorm stops: an effect was found; rmsnorm goes on`."""
+    """`look 2 of 4, at 8 seeds: layernorm effect; rmsnorm continue`."""
     assert study.plan is not None
     texts = [
-        f"{arm} {MOVES[contrast['decision']]}"
+        f"{arm} {contrast['decision']}"
         for arm, contrast in entry["contrasts"].items()
         if contrast.get("look") == entry["look"]
     ]
@@ -158,11 +150,6 @@ def why_not_these_looks(table: Table) -> str:
         if not agree(stated, fresh):
             return f"{name} is not what the trials give"
     return ""
-
-
-def _short(p: float) -> float:
-    """Six digits, which are more than the simulation has."""
-    return float(f"{p:.6g}")
 
 
 def planned_looks(study: Study) -> tuple[Boundary, ...]:

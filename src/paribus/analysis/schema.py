@@ -281,15 +281,6 @@ class Contrast(Tested):
         """Return whether a loss of the margin's size is excluded, in its family."""
         return self.not_worse_holm_p is not None and self.not_worse_holm_p <= alpha
 
-    @property
-    def could_miss(self) -> bool:
-        """True if an effect of the smallest size worth detecting was likelier missed than the
-        registered power allows."""
-        says = self.decided
-        if self.smallest_effect is None or says is None or says.descriptive_only:
-            return False
-        return says.detectable > self.smallest_effect
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interacting(Tested):

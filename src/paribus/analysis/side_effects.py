@@ -11,9 +11,15 @@ from typing import Any
 
 from paribus.analysis.contrasts import holm_of
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
-from paribus.analysis.table import Table, infer, registered
+from paribus.analysis.table import Table, registered
 from paribus.results.records import parameters, training_flops
-from paribus.statistics import DESCRIPTIVE_BELOW, Interval, event_rates
+from paribus.statistics import (
+    DESCRIPTIVE_BELOW,
+    Interval,
+    event_rates,
+    paired_contrast,
+    unpaired_contrast,
+)
 
 Trial = tuple[str, int]  # (arm, seed)
 Values = Mapping[Trial, Any]
@@ -135,7 +141,8 @@ def cost_of(
     ours, theirs = (
         [scale(values[name, seed]) for seed in own] for name, own in zip(pair, by_arm, strict=True)
     )
-    says = infer(study, theirs, ours, **keywords).decided
+    contrast = paired_contrast if study.is_paired else unpaired_contrast
+    says = contrast(theirs, ours, **keywords).decided
     mean, interval, bounds = says.mean, says.interval, says.equivalence_interval
     if as_ratio:
         mean = _lost(mean)

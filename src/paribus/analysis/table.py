@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from paribus.results import Control, Results
 from paribus.results.look_record import GOES_ON, look_of, resolved_at
@@ -26,14 +25,11 @@ from paribus.statistics import (
     Looks,
     OneLook,
     Result,
-    RunContrast,
     StabilityEvents,
     Stages,
     error_of_either,
-    paired_contrast,
     stability_events,
     stage_weights,
-    unpaired_contrast,
 )
 from paribus.study import Study
 
@@ -105,18 +101,9 @@ def sampling_of(
 
 
 def registered(study: Study) -> dict[str, Any]:
-    """Return what every contrast of a study is tested by, as `paired_contrast` takes it."""
-    inference = study.inference
-    return inference.model_dump(include={"seed", "alpha", "power", "resamples"})
-
-
-def infer(study: Study, baseline: ArrayLike, treatment: ArrayLike, **keywords: Any) -> RunContrast:
-    """Return the inference over pairs, or over runs that are no pairs, as a study registered it."""
-    if study.is_paired:
-        return paired_contrast(baseline, treatment, **keywords)
-    of_pairs = ("seed", "resamples", "design", "choice")
-    unpaired = {name: value for name, value in keywords.items() if name not in of_pairs}
-    return unpaired_contrast(baseline, treatment, **unpaired)
+    """Return what every contrast of a study is tested by."""
+    keys = {"alpha", "power"} | ({"seed", "resamples"} if study.is_paired else set())
+    return study.inference.model_dump(include=keys)
 
 
 def plan_of(study: Study) -> Looks | None:
@@ -242,10 +229,6 @@ class Table:
             for seed in (self.results.study.seeds if seeds is None else seeds)
             if not self.why_unusable(arm, seed, metric)
         }
-
-    def has_diverged(self, arm: str, seed: int) -> bool:
-        """Return whether a finished run diverged."""
-        return (arm, seed) in self.events and self.events[arm, seed].diverged
 
 
 def events_in(losses: np.ndarray, study: Study) -> StabilityEvents:

@@ -340,9 +340,9 @@ def may_be_small(verdict: Verdict) -> bool:
 @caution("could_miss", 1)
 def _(c: Context) -> Iterator[str]:
     says, smallest = c.contrast.decided, c.contrast.smallest_effect
-    if says is None or smallest is None or says.detectable is None:
+    if says is None or smallest is None or says.descriptive_only:
         return
-    if c.contrast.could_miss and not c.contrast.significant(c.alpha):
+    if says.detectable > smallest and not c.contrast.significant(c.alpha):
         power, stated = c.analysis.study.inference.power, c.contrast.declared.stated_text
         yield (
             f"With {power:.0%} power this study detects a change of {stated(says.detectable)}; the "

@@ -72,14 +72,12 @@ class Boundary(Result):
 
     Attributes:
         pairs: at the look.
-        fraction: of the information of the last look.
         spent: of the two-sided level, up to and with this look.
         nominal_p: the two-sided p, as if there were no other look, that is small enough.
         t: the |t| of so many pairs that has this p.
     """
 
     pairs: int
-    fraction: float
     spent: float
     nominal_p: float
     t: float
@@ -135,7 +133,7 @@ class Looks(Result):
         for k, pairs in enumerate(self.pairs):
             p = self.bound(k, alpha / 2)
             t = float(-scipy.special.stdtrit(pairs - 1, p)) if p > 0 else math.inf
-            boundaries.append(Boundary(pairs, self.fractions[k], float(spent[k]), 2 * p, t))
+            boundaries.append(Boundary(pairs, float(spent[k]), 2 * p, t))
         return tuple(boundaries)
 
     @cached_property

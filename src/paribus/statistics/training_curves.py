@@ -23,7 +23,6 @@ class StabilityEvents(Result):
 
     diverged: bool
     first_nonfinite_step: int | None
-    initial_loss: float
     final_smoothed_loss: float | None  # None after a non-finite loss
     spike_starts: tuple[int, ...]  # first step of each spike
 
@@ -59,7 +58,7 @@ def stability_events(
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not curve.size or not np.isfinite(curve[0]):
-        return StabilityEvents(bool(curve.size), 0 if curve.size else None, math.nan, None, ())
+        return StabilityEvents(bool(curve.size), 0 if curve.size else None, None, ())
     nonfinite = np.flatnonzero(~np.isfinite(curve))
     first_nonfinite = int(nonfinite[0]) if nonfinite.size else None
     last = curve[-smoothing_steps:]
@@ -79,7 +78,6 @@ def stability_events(
     return StabilityEvents(
         diverged=final is None or final > float(curve[0]),
         first_nonfinite_step=first_nonfinite,
-        initial_loss=float(curve[0]),
         final_smoothed_loss=final,
         spike_starts=tuple(spikes),
     )
