@@ -145,41 +145,35 @@ def vertex_key(tuned: Tuned) -> str | None:
     return None
 
 
-def windows(tuned: Tuned, arm: str) -> list[list[int]]:
-    """Return rows of the best candidate of `arm` and its neighbours by value, ascending: of the
-    chosen values of all other keys, and then of each other combination of these that has them.
+def windows(tuned: Tuned, arm: str) -> list[tuple[list[int], list[float]]]:
+    """Return rows of the best candidate of `arm` and its neighbours by value, ascending, and the
+    logarithms of these values: of the chosen values of all other keys, and then of each other
+    combination of these that has such rows.
 
     Along `vertex_key`. A best value at the edge has both neighbours on one side; one where a seed
     diverged is not a neighbour. Empty where there are no three such candidates in a row with the
     other keys as chosen.
     """
-    key, losses = vertex_key(tuned), tuned.losses(arm)
-    if key is None:
-        return []
+    key, losses, candidates = vertex_key(tuned), tuned.losses(arm), tuned.candidates
     rows_by_others: dict[tuple[tuple[str, Value], ...], list[int]] = {}
-    for row, candidate in enumerate(tuned.candidates):
+    for row, candidate in enumerate(candidates if key else ()):
         rest = tuple((name, value) for name, value in candidate.items() if name != key)
         rows_by_others.setdefault(rest, []).append(row)
     window_by_best = {}
     for rows in rows_by_others.values():
         best = rows[best_of(losses[rows])]
-        rows.sort(key=lambda row: tuned.candidates[row][key])
+        rows.sort(key=lambda row: candidates[row][str(key)])
         diverged = [row for row in rows if not np.isfinite(losses[row]).all()]
         at = rows.index(best)
         ends = [-1, *map(rows.index, diverged), len(rows)]
         low, high = max(end for end in ends if end <= at), min(end for end in ends if end >= at)
         if high - low > 3:  # three or more between two ends
             middle = min(max(at, low + 2), high - 2)
-            window_by_best[best] = rows[middle - 1 : middle + 2]
+            near = rows[middle - 1 : middle + 2]
+            places = [math.log(float(candidates[row][str(key)])) for row in near]
+            window_by_best[best] = near, places
     chosen = window_by_best.pop(tuned.best(arm).candidate - 1, None)
     return [] if chosen is None else [chosen, *window_by_best.values()]
-
-
-def place(tuned: Tuned, row: int) -> float:
-    """Return the logarithm of the value of a candidate along which its parabola is fitted."""
-    key = vertex_key(tuned)
-    assert key is not None
-    return math.log(float(tuned.candidates[row][key]))
 
 
 def tuned_before(table: Table) -> Tuned | None:
@@ -221,9 +215,8 @@ def tuned_in(study: Study, table: Table) -> Tuned:
 def _chosen(study: Study, tuned: Tuned, arm: str) -> Candidate:
     values, key = dict(tuned.values_of(tuned.best(arm))), vertex_key(tuned)
     if study.inference.chooses_vertex and len(tuned.points[0].values) >= LEAST_TUNING_SEEDS:
-        for rows in windows(tuned, arm)[:1]:
-            means = tuned.losses(arm)[rows].mean(1)
-            vertex = parabola([place(tuned, row) for row in rows], means).vertex
+        for rows, x in windows(tuned, arm)[:1]:
+            vertex = parabola(x, tuned.losses(arm)[rows].mean(1)).vertex
             values[str(key)] = float(f"{math.exp(vertex):.{VERTEX_DIGITS}g}")
     return values
 
@@ -372,8 +365,8 @@ def _fitted(tuned: Tuned, arm: str, chose: np.ndarray, judged: np.ndarray) -> li
     """Return what the parabolas of an arm are fitted to, with the other keys as chosen first; empty
     where that has none."""
     tuned_arms = []
-    for rows in windows(tuned, arm):
-        x, ours = [place(tuned, row) for row in rows], chose[rows]
+    for rows, x in windows(tuned, arm):
+        ours = chose[rows]
         part = TunedArm(x, ours, ours if judged is chose else judged[rows])
         if np.isfinite(part.judged).all():
             tuned_arms.append(part)
