@@ -38,9 +38,9 @@ p_values = hs.lists(hs.floats(0, 1), min_size=1, max_size=8)
 
 def answers(deltas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Every two-sided p of one set of differences, and the bounds (4, 2) of every interval."""
-    t, bootstrap = paired_t(deltas), paired_bootstrap(deltas, seed=0)
-    p_values = [t.p_value(), bootstrap.p_value(), sign_flip(deltas, seed=0)[0]]
-    intervals = [t.interval(), bootstrap.percentile_interval()]
+    t, (p_of_bootstrap, percentiles) = paired_t(deltas), paired_bootstrap(deltas, seed=0)
+    p_values = [t.p_value(), p_of_bootstrap, sign_flip(deltas, seed=0)[0]]
+    intervals = [t.interval(), percentiles]
     return np.array(p_values), np.array([[i.low, i.high] for i in intervals])
 
 

@@ -4,8 +4,8 @@ The unit is the seed pair: treatment minus baseline at the same seed. Families o
 fixed at registration, each adjusted by Holm: the primary endpoints in every contrast, that they lie
 inside their margins, that they are no worse, and the secondary endpoints.
 
-The way of a p-value: `Table.of` reads scores, `contrast_of` chooses the seeds, `compare_arms` tests,
-`adjusted` applies Holm's method, and `paribus.decision.decide` puts it into a verdict.
+The way of a p-value: `Table.of` reads scores, `contrast_of` chooses the seeds, `compare_arms` asks
+the test, `adjusted` applies Holm's method, and `paribus.decision.decide` puts it into a verdict.
 """
 
 from __future__ import annotations

@@ -216,12 +216,17 @@ def paired_contrast(
     overall = test_of(slice(None))
     test = design.decide(test_of) if design else overall
     says = decided(test, "paired_t", **asked)
-    bootstrap = paired_bootstrap(
-        deltas, seed=seed, resamples=resamples, resolution=floor, choice=choice
+    p_of_bootstrap, percentiles = paired_bootstrap(
+        deltas,
+        seed=seed,
+        resamples=resamples,
+        resolution=floor,
+        choice=choice,
+        level=1 - asked.get("alpha", ALPHA),
     )
     others = {}
     if design is None:
-        others["studentized bootstrap"] = bootstrap.p_value(), 0.0
+        others["studentized bootstrap"] = p_of_bootstrap, 0.0
         if overall.n >= SIGN_FLIP_FROM and not choice:  # signs know nothing of a choice
             others["exact sign flip"] = sign_flip(deltas, seed=seed, resamples=resamples)
     n, mean, sd = overall.n, overall.mean, mean_and_sd(deltas)[1]
@@ -234,7 +239,7 @@ def paired_contrast(
         g=hedges_g(mean, sd, n - 1),
         others=others,
         test=test,
-        percentile_interval=bootstrap.percentile_interval(1 - asked.get("alpha", ALPHA)),
+        percentile_interval=percentiles,
         pairs=tuple(Pair(*pair) for pair in pairs),
     )
 
