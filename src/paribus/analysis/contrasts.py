@@ -64,22 +64,28 @@ def holm_of(p_values: Iterable[float | None]) -> list[float]:
     return holm(values).tolist() if values else []
 
 
+def _by_name(rows: Sequence[Mapping[str, float | None]], least: int) -> list[dict[str, float]]:
+    """Return rows of p-values, each adjusted over those of its name, of which at least so many are
+    hypotheses."""
+    adjusted_p = [dict[str, float]() for _ in rows]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        places = [place for place, row in enumerate(rows) if name in row]
+        p_values = [rows[place][name] for place in places]
+        p_values += [None] * (least - len(places))
+        for place, p in zip(places, holm_of(p_values), strict=False):
+            adjusted_p[place][name] = p
+    return adjusted_p
+
+
 def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
     """Return differences with their p adjusted over the family, of `size` hypotheses at least.
 
     What could not be tested counts as p = 1, so that losing one never makes the others easier. One
     of fewer than five pairs counts too, and has no adjusted p: it is only described.
     """
-    raw, adjusted_p = [d.p_values for d in family], [dict[str, float]() for _ in family]
-    for name in dict.fromkeys(name for p_values in raw for name in p_values):
-        places = [place for place, p_values in enumerate(raw) if name in p_values]
-        known = [raw[place][name] for place in places]
-        adjusted_here = holm_of([*known, *[None] * (size - len(family))])
-        for place, p in zip(places, adjusted_here, strict=False):
-            adjusted_p[place][name] = p
     return [
         d if d.decided is None or d.decided.descriptive_only else replace(d, **p)
-        for d, p in zip(family, adjusted_p, strict=True)
+        for d, p in zip(family, _by_name([d.p_values for d in family], size), strict=True)
     ]
 
 
@@ -101,16 +107,14 @@ def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
     A test that could not have rejected at this number of pairs is shown, and is not a disagreement.
     """
     others = [_other_p(c) for c in family]
-    names = dict.fromkeys(name for own in others for name in own)
-    adjusted_p = {name: holm_of(own.get(name, (None,))[0] for own in others) for name in names}
+    raw = [{name: p for name, (p, _) in own.items()} for own in others]
     checked = []
-    for place, (c, own) in enumerate(zip(family, others, strict=True)):
+    for c, own, holm_p in zip(family, others, _by_name(raw, len(family)), strict=True):
         checks = []
-        for name, (raw, floor) in own.items():
-            p = adjusted_p[name][place]
+        for name, (p, floor) in own.items():
             is_able = c.tested and floor * len(family) <= alpha
-            disagrees = is_able and (p <= alpha) != c.significant(alpha)
-            checks.append(Check(name, raw, p if c.tested else None, disagrees))
+            disagrees = is_able and (holm_p[name] <= alpha) != c.significant(alpha)
+            checks.append(Check(name, p, holm_p[name] if c.tested else None, disagrees))
         checked.append(replace(c, checks=tuple(checks)))
     return checked
 

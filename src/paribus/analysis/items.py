@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from paribus.analysis.table import Table
-from paribus.errors import ParibusError
 from paribus.metric import QUESTIONS, ItemSums, Metric
 from paribus.numbers import plural
 from paribus.results import Results
@@ -59,13 +58,8 @@ def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
-    """[I] float64. Raises ParibusError where the trial's blocks have no such column."""
+    """[I] float64."""
     blocks = table.results.trial_blocks[arm, seed]
-    if name not in blocks.column_names:
-        raise ParibusError(
-            f"trial {arm}/seed-{seed}: blocks.parquet has no column '{name}'; "
-            "remove the trial and run the study again"
-        )
     return blocks[name].to_numpy(zero_copy_only=False).astype(float)
 
 
