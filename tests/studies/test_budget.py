@@ -44,9 +44,7 @@ def test_recount_without_paribus_agrees(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("budget", "changes"), [("300", 1), ("1,500", 2)])
-def test_words_that_lack_of_fit_changes_are_those_of_the_page(budget, changes):
-    page = " ".join((HOME.parent / "docs" / "explanation" / "tuning.md").read_text().split())
-    assert "1,500 iterations" in page
+def test_lack_of_fit_changes_few_words(budget, changes):
     rows = script("lack_of_fit").rows(budget, HALVES[budget])
     changed = [row for row in rows if row.endswith("then UNRESOLVED |")]
     assert len(rows) == 20 and len(changed) == changes
