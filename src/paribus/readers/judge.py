@@ -56,13 +56,8 @@ Better = Literal["lower", "higher"]
 
 
 def judge(data: Any, **options: Any) -> Verdicts:
-    """Return the verdicts on finished runs, as `paribus judge` gives them.
-
-    Args:
-        data: a table of pandas, polars or Arrow, or a dict of columns; or paths of files.
-        options: those of `make_study`.
-
-    Raises ParibusError in one line on bad input.
+    """Return the verdicts on finished runs, as `paribus judge` gives them, with the options of
+    `make_study`. Raises ParibusError in one line on bad input.
 
     Example:
         >>> table = {"arm": ["base", "base", "new", "new"], "loss": [3.1, 3.2, 3.0, 3.1]}
@@ -131,11 +126,8 @@ def make_study(
     selection = select_runs(by_label, section, scores, lower=directions[first] == "lower")
     by_label = selection.runs
     if empty := [label for label, runs in by_label.items() if not runs]:
-        raise ParibusError(
-            f"arm '{empty[0]}' has no run with a {first} that did not crash: an empty cell is a "
-            "missing score; write NaN for a run that diverged, or remove the arm",
-            code="too_few",
-        )
+        why = f"arm '{empty[0]}' has no run with a {first} that did not crash; write NaN for a run"
+        raise ParibusError(f"{why} that diverged, or remove the arm", code="too_few")
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
     specs = {
         score: {"better": side, "digits": digits_of(_spread(by_label, score, section.at_step))}
@@ -240,10 +232,8 @@ def _as_arrow(data: Any) -> Any:
             return pa.table({str(n): pa.array(data[n], from_pandas=False) for n in data.columns})
         return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ParibusError(
-            "expected a table of pandas, polars or Arrow, a dict of columns, or paths; got "
-            f"{type(data).__name__}: {str(error).splitlines()[0]}"
-        ) from None
+        why = f"{type(data).__name__} is no table, dict of columns or path: {error}"
+        raise ParibusError(why) from None
 
 
 def default_score(runs: Sequence[Run]) -> str:
@@ -252,11 +242,8 @@ def default_score(runs: Sequence[Run]) -> str:
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]
-    raise ParibusError(
-        f"no score is named; say which decides, such as --score {[*known, 'loss'][0]}: "
-        f"{some(known, MOST_NAMED)}",
-        code="ambiguous",
-    )
+    why = f"no score is named; say which decides, such as --score {[*known, 'loss'][0]}"
+    raise ParibusError(f"{why}: {some(known, MOST_NAMED)}", code="ambiguous")
 
 
 def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) -> str:
@@ -268,11 +255,8 @@ def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) 
         return called[baseline]
     arms = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
     why = "no baseline is named" if baseline is None else f"baseline '{baseline}' is not an arm"
-    raise ParibusError(
-        f"{why}; say --baseline {next(iter(by_label))}, or another of the arms with their runs: "
-        f"{arms}",
-        code="ambiguous",
-    )
+    why += f"; say --baseline {next(iter(by_label))}, or another arm (with its runs): {arms}"
+    raise ParibusError(why, code="ambiguous")
 
 
 def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
@@ -333,11 +317,8 @@ def direction(score: str) -> Better:
     telling = [word for word in words if word in LOWER | HIGHER]
     if telling and not TURNED & {*words}:
         return "lower" if telling[-1] in LOWER else "higher"
-    raise ParibusError(
-        f"whether less or more of '{score}' is better is not known; say --better lower or higher, "
-        "of several scores once for each, in their order",
-        code="ambiguous",
-    )
+    why = f"whether less or more of '{score}' is better is not known; say --better lower or higher"
+    raise ParibusError(f"{why}, of several scores once for each", code="ambiguous")
 
 
 def digits_of(spread: float) -> int:

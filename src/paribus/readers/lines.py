@@ -46,8 +46,7 @@ class Line(BaseModel):
         pattern: a regular expression with named groups. A line without the group `step` is of the
             step that a line before it named.
         pairs: an expression with the groups `name` and `value`, of every metric in the line.
-        fields: by metric, the expression whose first group is its value.
-        nan_if_missing: metrics that a program leaves out of the line where they are NaN.
+        nan_if_missing: names of pairs that a program leaves out of the line where they are NaN.
         fact: whether its groups are facts: of the runs that follow (`next`), or of the one before.
     """
 
@@ -55,7 +54,6 @@ class Line(BaseModel):
 
     pattern: str
     pairs: str = ""
-    fields: dict[str, str] = {}
     nan_if_missing: tuple[str, ...] = ()
     fact: Literal["", "next", "last"] = ""
 
@@ -64,14 +62,11 @@ class Form(BaseModel):
     """A form of line log.
 
     Attributes:
-        name: how users call it.
-        about: one line about the files.
-        recognise: an expression that is in the first or last 64 KiB of such a file.
-        not_with: an expression that is in no such file.
+        name, about: how users call it, and one line about the files.
+        recognise, not_with: expressions that are, or are not, in the first or last 64 KiB.
         score: the metric that decides where none is named; the first that a run has.
         line: the kinds of lines.
         rename: by the name in the log, the name of a metric.
-        ignore: names of pairs that are no metrics.
         stages: whether a file holds the stages of a run, which are numbered as the fact `stage`.
         program_until: an expression of the line that ends the program with which a file begins. Its
             digest is a fact, and tells the arms of a folder apart.
@@ -86,7 +81,6 @@ class Form(BaseModel):
     score: tuple[str, ...] = ()
     line: tuple[Line, ...]
     rename: dict[str, str] = {}
-    ignore: tuple[str, ...] = ()
     stages: bool = False
     program_until: str = ""
 
@@ -124,7 +118,7 @@ def _compile(form: Form) -> tuple[re.Pattern[bytes], dict[int, tuple[Line, dict[
     what it is, and the numbers of its own groups by their names."""
     patterns = []
     for place, line in enumerate(form.line):
-        pattern = line.pattern + (r"[^\n]*\n?" if line.pairs or line.fields else "")
+        pattern = line.pattern + (r"[^\n]*\n?" if line.pairs else "")
         named = re.sub(r"\(\?P<(\w+)>", rf"(?P<_{place}_\1>", pattern)
         patterns.append(f"(?P<_{place}_>{named})")
     whole = _pattern("|".join(patterns))
@@ -165,12 +159,11 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
                     run.facts |= known | ({"stage": float(stage)} if form.stages else {})
                 last = step
             named = [(name, match[n]) for name, n in groups.items() if name != "step"]
-            if line.pairs or line.fields:
-                named += _find_inside(line, match[0])
+            if line.pairs:
+                pairs = {_text(name): own for name, own in _pattern(line.pairs).findall(match[0])}
+                named += (dict.fromkeys(line.nan_if_missing, b"nan") | pairs).items()
             for name, value in named:
-                if value is None or name in form.ignore:
-                    continue
-                spelt, number = _read_number(name, value)
+                spelt, number = _read_number(name, value or b"")
                 spelt = form.rename.get(spelt, spelt)
                 if number is None:
                     continue
@@ -185,17 +178,6 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
     if run.curves or run.scores:
         run.facts = known | run.facts
         yield run
-
-
-def _find_inside(line: Line, text: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the metrics that expressions find within a line."""
-    for name, value in _pattern(line.pairs).findall(text) if line.pairs else ():
-        yield _text(name), value
-    for name, expression in line.fields.items():
-        if inner := _pattern(expression).search(text):
-            yield name, inner[1]
-        elif name in line.nan_if_missing:
-            yield name, b"nan"
 
 
 def _text(content: bytes) -> str:

@@ -41,13 +41,10 @@ class Run:
         curves: of each score, its steps and values in the order of the file; once it was read, an
             array with a row for each point.
         items: of each score, its values by item: a document, a question.
-        facts: what else is known, by name. Names that readers share: "arm", "seed",
-            "source_digest" (SHA-256 of the source in the log), "steps" (the last one logged),
-            "planned_steps", "train_seconds", "commit", "crashed" (how), "unfinished" (the word for
-            it, such as running), "cut" (where the file ends in the middle of something).
-        reader: the name of the reader.
+        facts: what else is known. Readers share the names arm, seed, source_digest, steps (the last
+            one), planned_steps, train_seconds, unfinished (the word for it) and cut (how).
+        reader, path: the name of its reader, and its file; empty of a table in memory.
         decides: the score by which such runs are judged where none is named.
-        path: the file that it is of; empty for a row of a table in memory.
         is_row: whether it is of a table, where an empty cell is a missing score.
     """
 
@@ -62,10 +59,7 @@ class Run:
     is_row: bool = False
 
     def at(self, score: str, step: float) -> float | None:
-        """Return the value of a score at exactly that step; None where none was logged.
-
-        Of several there, such as before and after a resume, the last.
-        """
+        """Return the last value of a score at exactly that step; None where none was logged."""
         curve = self.curves.get(score, np.empty((0, 2)))
         values = curve[curve[:, 0] == step, 1]
         return float(values[-1]) if len(values) else None
@@ -113,11 +107,8 @@ class Run:
 
 class Source:
     """A file that is read: its name, its first and last bytes, and its content in pieces; of one
-    that is packed by gzip, bzip2 or xz as it was before.
-
-    `section` and `scores` say what the columns of tables mean. Whatever is wrong with the file is a
-    ParibusError, of one line.
-    """
+    that is packed by gzip, bzip2 or xz as it was before. `section` and `scores` say what the
+    columns of tables mean."""
 
     def __init__(
         self, path: str, section: RunsSection | None = None, scores: Sequence[str] = ()
@@ -142,19 +133,16 @@ class Source:
             try:
                 yield self.unpack(file) if self.unpack else file
             except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-                raise ParibusError(
-                    f"{self.path} cannot be read: {error}", code="unreadable"
-                ) from None
+                why = f"{self.path} cannot be read: {error}"
+                raise ParibusError(why, code="unreadable") from None
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
         """Return whether a pattern is in its first or last bytes."""
         return any(re.search(pattern, end) for end in (self.head, self.tail))
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the content in pieces of about PIECE_BYTES that end with a line.
-
-        The last one may not. Raises ParibusError for a line above LINE_BYTES.
-        """
+        """Yield the content in pieces that end with a line, which the last one may not. Raises
+        ParibusError for a line above LINE_BYTES."""
         rest = b""
         with self.open() as file:
             while piece := file.read(PIECE_BYTES):
@@ -162,9 +150,8 @@ class Source:
                 if newline:
                     yield whole + newline
                 if len(rest) > LINE_BYTES:
-                    raise ParibusError(
-                        f"{self.path} has a line of more than {LINE_BYTES:,} bytes; is it a log?"
-                    )
+                    why = f"{self.path} has a line of more than {LINE_BYTES:,} bytes; is it a log?"
+                    raise ParibusError(why)
         self.is_cut = bool(rest)
         if rest:
             yield rest

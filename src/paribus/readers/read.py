@@ -31,17 +31,10 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass
 class Reading:
-    """The runs in a set of files, and the files that were refused or skipped.
+    """The runs in a set of files, each once, and the files that were refused or skipped, and why.
 
-    Attributes:
-        runs: each run once, in the order of the files.
-        refused: files that could not be read, and why.
-        skipped: files of a folder that are of no form that is known, and what is said of them.
-        copies: runs that were there already, and the source of the first: a log and the standard
-            output beside it.
-        files: how many were looked at.
-        paths: those of a form that is known.
-        notes: what readers say of files besides, a sentence each.
+    `copies` are runs that are told twice, with the source of the other one; `files` were looked at,
+    and `paths` are those of a known form. `notes` are what readers say of files besides.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -70,16 +63,15 @@ class Reading:
         facts that only the copy has.
         """
         known: dict[object, Run] = {}  # by what copies have in common
-        dropped = set[Run]()
         for run in sorted(self.runs, key=_length, reverse=True):
             keys = [(arm(run), *key) for key in _beginnings(run)]
-            twins = [known[key] for key in keys if key in known and _is_copy(known[key], run)]
-            if twins:
-                twins[0].facts = run.facts | twins[0].facts
-                self.copies.append((run.source, twins[0].source))
-                dropped.add(run)
+            for twin in [known[key] for key in keys if key in known]:
+                if _is_copy(twin, run):
+                    twin.facts = run.facts | twin.facts
+                    self.copies.append((run.source, twin.source))
+                    self.runs.remove(run)
+                    break
             known = dict.fromkeys(keys, run) | known
-        self.runs = [run for run in self.runs if run not in dropped]
 
 
 def _length(run: Run) -> int:
@@ -133,15 +125,11 @@ def read(
     """Return the runs in files, in files below folders and in files that match patterns.
 
     `new=runs/*.txt` states the fact `arm` of its runs. A run that two files hold is counted once,
-    if it is of one arm, as the function `arm` has it.
+    if it is of one arm, as the function `arm` has it. Without `reader`, a name, `file.py:name`, a
+    TOML file or a Reader, each file is recognised. `section` and `scores` say what the columns of
+    tables mean. A file that cannot be read is refused, and the others are read.
 
-    `reader` is one that every file is read with: a name, the user's own as `file.py:name`, a form
-    that a TOML file declares, or a Reader. Without it each file is recognised by its name and its
-    first and last bytes. `section` and `scores` say what the columns of tables mean.
-
-    Raises ParibusError where there is no such reader and, if files are `needed`, where a path does
-    not exist or a pattern matches nothing. A file that cannot be read is refused, and the others
-    are read.
+    Raises ParibusError where there is no such reader and, if files are `needed`, no such path.
     """
     forced = _find_reader(reader) if isinstance(reader, str) else reader
     reading = Reading()
@@ -153,8 +141,8 @@ def read(
             reading.paths.append(path)
             runs = _read_runs(chosen, source)
             if not runs:
-                message = f"reader '{chosen.name}' finds no run in it"
-                raise ParibusError(f"{path}: {message}") if is_named else SkippedError(message)
+                why = f"reader '{chosen.name}' finds no run in it"
+                raise ParibusError(f"{path}: {why}") if is_named else SkippedError(why)
             for run in runs if label else ():
                 run.facts["arm"] = label
             reading.runs += runs
@@ -173,10 +161,8 @@ def _find_reader(name: str) -> Reader:
     if name in (shipped := shipped_readers()):
         return shipped[name]
     if ":" not in name:
-        raise ParibusError(
-            f"{WORD}: there is no form '{name}': {nearest(name, shipped)}; your own is a TOML "
-            "file, or 'file.py:name'"
-        )
+        why = f"{WORD}: there is no form '{name}': {nearest(name, shipped)}"
+        raise ParibusError(f"{why}; your own is a TOML file, or 'file.py:name'")
     return find_declared(name, Reader, WORD, __name__.rpartition(".")[0], Path.cwd())
 
 
@@ -220,10 +206,9 @@ def _recognise(source: Source, is_named: bool) -> Reader:
         raise SkippedError("of no form that is known")
     if name.endswith(PACKED):
         raise ParibusError(f"{source.path} is compressed; unpack it first")
-    raise ParibusError(
-        f"the form of {source.path} was not recognized; choose one with {WORD} "
-        f"({', '.join(form.name for form in known)}), or your own, 'file.py:name'"
-    )
+    names = ", ".join(form.name for form in known)
+    why = f"the form of {source.path} was not recognized; choose one with {WORD} ({names})"
+    raise ParibusError(f"{why}, or your own, 'file.py:name'")
 
 
 def files_at(paths: Paths) -> list[str]:
@@ -255,16 +240,13 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
             matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
             files = [match for match in matches if not os.path.isdir(match)]
             if needed and not matches:
-                raise ParibusError(
-                    f"{path} does not exist, or matches nothing; correct it", code="missing"
-                )
+                why = f"{path} does not exist, or matches nothing; correct it"
+                raise ParibusError(why, code="missing")
         for file in files:
             real = os.path.realpath(file)
             if (earlier := seen.get(real, label)) != label:
-                raise ParibusError(
-                    f"{file} is given as arm '{earlier}' and as arm '{label}'; keep one of them",
-                    code="conflict",
-                )
+                why = f"{file} is given as arm '{earlier}' and as arm '{label}'; keep one of them"
+                raise ParibusError(why, code="conflict")
             if real not in seen:
                 seen[real] = label
                 yield file, label, not is_folder
