@@ -39,7 +39,6 @@ NONE = frozenset[str]()
 ACCUMULATION = re.compile(r"(?:.*_)?(?:accum|accumulation)(?:_steps)?|grad_accum.*")
 TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
 EVALUATED = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss$", re.IGNORECASE)
-SEEDS = re.compile(r"(?:.*[./])?[^./]*(?:seed|random_state)[^./]*", re.IGNORECASE)
 # Facts of one task, as readers of evaluations name them.
 OF_TASK = ("task_hash/", "n_shot/", "n_samples/", "task_version/")
 OWN = {"arm", "seed", "planned_steps", "train_seconds", "cut", "unfinished", "crashed"}
@@ -90,13 +89,13 @@ def values_of(runs: Iterable[Run], name: str) -> list[Value]:
 
 
 def find_seed(runs: Sequence[Run], name: str) -> str:
-    """Return the name of the fact that holds seeds: `name`, or a nested setting such as
-    `config.trainer.seed` if no run has `name`."""
+    """Return the name of the fact that holds seeds: `name`, or if no run has it one of such a name
+    as `config.trainer.seed` or `fold`."""
     names = dict.fromkeys(fact for run in runs for fact in run.facts)
     if name != "seed" or "seed" in names:
         return name
-    nested = filter(SEEDS.fullmatch, names)
-    return max(nested, key=lambda fact: len(values_of(runs, fact)), default=name)
+    others = [fact for fact in names if find_kind(fact) == "seed"]
+    return max(others, key=lambda fact: len(values_of(runs, fact)), default=name)
 
 
 def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list[Fact]:

@@ -23,7 +23,7 @@ import pyarrow.parquet
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
-from paribus.readers.facts import SEEDS, WORDS, find_kind, split_words
+from paribus.readers.facts import WORDS, find_kind, split_words
 from paribus.readers.port import (
     FROM_PATH,
     GRADIENT_NORM,
@@ -134,8 +134,9 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     nothing tells apart.
     """
     names, scores = data.column_names, () if section.metric else scores
-    seeds = [section.seed] if section.seed in names else list(filter(SEEDS.fullmatch, names))
-    keys = {section.arm: "arm", (seeds if len(seeds) == 1 else [section.seed])[0]: "seed"}
+    seeds = [name for name in names if name == section.seed or find_kind(name) == "seed"]
+    is_clear = len(seeds) == 1 and section.seed not in names
+    keys = {section.arm: "arm", seeds[0] if is_clear else section.seed: "seed"}
     keys = {name: key for name, key in keys.items() if name in names and name not in FROM_PATH}
     _require_columns(names, section, scores, where)
     meant = {section.step, section.item, section.metric, section.value, *scores}
