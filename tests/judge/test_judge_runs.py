@@ -5,7 +5,6 @@ import math
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
 from pathlib import Path
@@ -16,18 +15,17 @@ import pyarrow as pa
 import pytest
 
 import paribus
-from paribus.analysis import analyse
 from paribus.cli import main
 from paribus.decision import Verdicts
 from paribus.errors import ParibusError
 from paribus.readers.judge import direction
-from paribus.report.model import build_report, verdict_record
+from paribus.report.model import build_report
 from paribus.results import ResultsFolder, extend
 from paribus.runs import register
 from paribus.study import load_study
 from paribus.verification import verify
 
-from ..tools import codes, refused
+from ..tools import codes, eventually, refused, verb
 
 # R datasets::sleep; Darwin's maize, in inches, as in Fisher (1935) and R's HistData::ZeaMays.
 DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
@@ -227,164 +225,124 @@ better = "lower"
 [arms.base]
 [arms.new]
 """
-
-
-@dataclass
-class Registered:
-    """A study of runs in `home`, its results folder, and the verb that judges it."""
-
-    home: Path
-    capsys: pytest.CaptureFixture[str]
-
-    @property
-    def results(self) -> Path:
-        return self.home / "results"
-
-    def register(self, *changes: tuple[str, str]) -> None:
-        text = STUDY
-        for old, new in changes:
-            assert old in text
-            text = text.replace(old, new)
-        (self.home / "study.toml").write_text(text)
-        register(load_study(self.home / "study.toml"), self.results)
-
-    def write_later(self, path: Path, data: dict[str, list[Any]], end: str = "") -> Path:
-        """Write a table that is a minute younger than the registration."""
-        path.parent.mkdir(exist_ok=True)
-        write(path, data)
-        path.write_text(path.read_text() + end)
-        later = self.results.joinpath("registration.json").stat().st_mtime + 60
-        os.utime(path, (later, later))
-        return path
-
-    def judge(self, *paths: Path, results: Path | None = None) -> tuple[int, str, str]:
-        """Return the exit code, and what is printed, with single spaces."""
-        self.capsys.readouterr()
-        study, folder = str(self.home / "study.toml"), str(results or self.results)
-        code = main(["judge", *map(str, paths), "--study", study, "--results", folder])
-        said = self.capsys.readouterr()
-        return code, " ".join(said.out.split()), said.err
-
-
-@pytest.fixture
-def registered(tmp_path, capsys):
-    return Registered(tmp_path, capsys)
+PAIRED = 'inference.test = "paired_t"\n[runs]'
 
 
 FIVE = drawn(5, {"base": 0.0, "new": -0.03})
 
 
-def test_a_study_that_was_registered_before_is_not_exploratory(registered):
-    registered.register()
-    file = registered.write_later(registered.home / "runs.csv", FIVE)
-    code, out, _ = registered.judge()
-    assert code == 0 and "xploratory" not in out and "BETTER new" in out
-    assert verify(registered.results).findings == ()
+def register_at(home: Path, *changes: tuple[str, str]) -> None:
+    """Register the study in `home`, with its results beside it."""
+    text = STUDY
+    for old, new in changes:
+        text = text.replace(old, new)
+    (home / "study.toml").write_text(text)
+    register(load_study(home / "study.toml"), home / "results")
+
+
+def write_later(path: Path, data: dict[str, list[Any]]) -> Path:
+    """Write a table that is a minute younger than the registration beside it."""
+    later = (path.parent / "results" / "registration.json").stat().st_mtime + 60
+    os.utime(write(path, data), (later, later))
+    return path
+
+
+def judge_at(home: Path, *options: object) -> tuple[int, str, str]:
+    options = (*options, "--results", home / "results") if "--results" not in options else options
+    return verb("judge", "--study", home / "study.toml", *options)
+
+
+def test_a_study_that_was_registered_before_is_not_exploratory(tmp_path):
+    register_at(tmp_path)
+    file = write_later(tmp_path / "runs.csv", FIVE)
+    code, out, _ = judge_at(tmp_path)
+    assert code == 0 and "xploratory" not in out
+    assert verify(tmp_path / "results").findings == ()
     # Its folder is judged again without the files.
     file.unlink()
-    assert main(["judge", "--study", str(registered.results)]) == 0
-    assert " ".join(registered.capsys.readouterr().out.split()) == out
-    analysis = analyse(paribus.load_results(registered.results))
-    assert analysis.runs is not None and analysis.runs.exploratory == ""
+    assert verb("judge", "--study", tmp_path / "results")[1] == out
 
 
 @pytest.mark.parametrize("are_new", [True, False])
-def test_only_files_of_a_second_stage_must_be_younger_than_its_registration(are_new, registered):
-    registered.register(
-        ("runs.csv", "*.csv"), ("0.02", "1e-4"), ("[runs]", 'inference.test = "paired_t"\n[runs]')
-    )
-    record = json.loads(registered.results.joinpath("registration.json").read_text())
+def test_only_files_of_a_second_stage_must_be_younger_than_its_registration(are_new, tmp_path):
+    results = tmp_path / "results"
+    register_at(tmp_path, ("runs.csv", "*.csv"), ("0.02", "1e-4"), ("[runs]", PAIRED))
+    record = json.loads((results / "registration.json").read_text())
     first = datetime.fromisoformat(record["registered_at"]).timestamp()
     data = drawn(10, {"base": 0.0, "new": -0.001})
-    out = ""
     for is_second, name in ((False, "a.csv"), (True, "b.csv")):
         if is_second:
-            while time.time() < first + 1:
-                time.sleep(0.05)
-            extend(registered.results, 5)
+            eventually(lambda: time.time() >= first + 1)
+            extend(results, 5)
         rows = [at for at, seed in enumerate(data["seed"]) if (seed > 5) == is_second]
         part = {key: [values[at] for at in rows] for key, values in data.items()}
-        file = write(registered.home / name, part)
+        file = write(tmp_path / name, part)
         if not (is_second and are_new):
             os.utime(file, (first, first))
-        code, out, _ = registered.judge()
-        assert code == 0
-    assert ("xploratory" in out) != are_new
-    assert verify(registered.results).findings == ()
-
-
-@pytest.mark.parametrize("is_registered", [False, True])
-def test_runs_that_are_older_than_the_registration_are_exploratory(is_registered, registered):
-    (registered.home / "study.toml").write_text(STUDY)
-    file = write(registered.home / "runs.csv", FIVE)
-    os.utime(file, (1e9, 1e9))
-    if is_registered:
-        registered.register()
-    code, out, _ = registered.judge()
-    assert code == 0 and out.startswith("Exploratory: ")
+        code, out, _ = judge_at(tmp_path)
+        assert code == 0 and ("xploratory" in out) == (is_second and not are_new)
+    assert verify(results).findings == ()
 
 
 @pytest.mark.parametrize("name", ["runs.csv", "again.csv"])
-def test_files_that_were_there_cannot_be_made_younger_than_the_registration(name, registered):
-    file = write(registered.home / "runs.csv", FIVE)
-    registered.register(("runs.csv", "*.csv"))
+def test_files_that_were_there_cannot_be_made_younger_than_the_registration(name, tmp_path):
+    file = write(tmp_path / "runs.csv", FIVE)
+    register_at(tmp_path, ("runs.csv", "*.csv"))
     file.unlink()
-    registered.write_later(registered.home / name, FIVE)
-    code, out, _ = registered.judge()
+    write_later(tmp_path / name, FIVE)
+    code, out, _ = judge_at(tmp_path)
     assert code == 0 and out.startswith("Exploratory: ")
-    assert verify(registered.results).findings == ()
+    folder = ResultsFolder(tmp_path / "results")
+    assert verify(folder.path).findings == ()
     # A record that says otherwise is found out, whoever sealed it.
-    folder = ResultsFolder(registered.results)
     record = folder.read_runs()
     folder.seal("runs.json", record.model_dump(mode="json") | {"exploratory": ""})
-    findings = verify(registered.results).findings
-    assert any("registered" in finding for finding in findings)
+    assert any("registered" in finding for finding in verify(folder.path).findings)
 
 
-def test_runs_of_other_seeds_are_none_of_the_registered_ones(registered):
-    registered.register()
-    data = FIVE | {"seed": [*FIVE["seed"][:5], 77, 1, 2, 3, 4]}
-    registered.write_later(registered.home / "runs.csv", data)
-    code, _, err = registered.judge()
+def test_runs_that_the_study_asks_for_are_needed(tmp_path):
+    register_at(tmp_path)
+    write_later(tmp_path / "runs.csv", FIVE | {"seed": [1, 2, 3, 4, 5, 77, 1, 2, 3, 4]})
+    code, _, err = judge_at(tmp_path)
     assert code == 2 and "arm 'new'" in err
+    write(tmp_path / "runs.csv", table(base=[3.21, 3.22, 3.2, 3.19, 3.2], new=[3.1, 3.12]))
+    with refused("missing", match="3 runs"):
+        paribus.run(load_study(tmp_path / "study.toml"), tmp_path / "results")
 
 
-def test_files_that_change_after_the_verdict_are_told(registered, caplog):
-    results = registered.results
-    (registered.home / "study.toml").write_text(STUDY)
-    file = write(registered.home / "runs.csv", FIVE)
-    assert registered.judge()[0] == 0
-    assert verify(results).findings == () and "1 of 1 file" in " ".join(verify(results).checked)
+def test_files_that_change_after_the_verdict_are_told(tmp_path, caplog):
+    (tmp_path / "study.toml").write_text(STUDY)
+    file, results = write(tmp_path / "runs.csv", FIVE), tmp_path / "results"
+    os.utime(file, (1e9, 1e9))
+    code, out, _ = judge_at(tmp_path)
+    assert code == 0 and out.startswith("Exploratory: ")
+    assert verify(results).findings == ()
     file.write_text(file.read_text().replace("3.1", "3.3"))
     (finding,) = verify(results).findings
     assert "runs.csv" in finding
-    code, _, err = registered.judge()
+    code, _, err = judge_at(tmp_path)
     assert code == 2 and "1 of 1 file changed" in err
-    caplog.clear()
-    assert main(["report", "--no-page", str(results)]) == 0
+    assert verb("report", "--no-page", results)[0] == 0
     assert "1 of 1 file changed" in caplog.text
     # Judged into another folder it is the verdict on what there is.
-    anew = registered.home / "anew"
-    assert registered.judge(results=anew)[0] == 0 and verify(anew).findings == ()
+    assert judge_at(tmp_path, "--results", tmp_path / "anew")[0] == 0
 
 
 @pytest.mark.parametrize("is_registered", [True, False])
-def test_a_verdict_on_other_files_is_not_given(*, is_registered, tmp_path, capsys):
-    path, results = tmp_path / "study.toml", str(tmp_path / "results")
-    path.write_text(STUDY)
-    mine = str(write(tmp_path / "runs.csv", FIVE))
-    other = str(write(tmp_path / "other.csv", drawn(5, {"base": 0.0, "new": 0.03})))
-    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--results", results]
+def test_a_verdict_on_other_files_is_not_given(is_registered, tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY)
+    mine = write(tmp_path / "runs.csv", FIVE)
+    other = write(tmp_path / "other.csv", drawn(5, {"base": 0.0, "new": 0.03}))
+    options = ["--arm", "variant", "--score", "loss", "--results", tmp_path / "results"]
     if is_registered:
-        options = ["--study", str(path), "--results", results]
-    assert main(["judge", mine, *options]) == 0
-    capsys.readouterr()
-    assert main(["judge", other, *options]) == 2
-    assert "other.csv" in capsys.readouterr().err
-    assert main(["judge", mine, *options]) == 0
+        options = ["--study", tmp_path / "study.toml", *options[-2:]]
+    assert verb("judge", mine, *options)[0] == 0
+    code, _, err = verb("judge", other, *options)
+    assert code == 2 and "other.csv" in err
+    assert verb("judge", mine, *options)[0] == 0
 
 
-def test_a_long_table_is_a_wide_one(tmp_path, capsys):
+def test_a_long_table_is_a_wide_one(tmp_path):
     data = drawn(6, {"base": 0.0, "new": -0.03})
     wide = write(tmp_path / "wide.csv", data)
     lines = ["metric,value,variant,seed"]
@@ -392,43 +350,31 @@ def test_a_long_table_is_a_wide_one(tmp_path, capsys):
         lines += [f"accuracy,0.5,{arm},{seed}", f"loss,{loss},{arm},{seed}"]
     long = tmp_path / "long.csv"
     long.write_text("\n".join(lines) + "\n")
-    options = ["--arm", "variant", "--score", "loss", "--baseline", "base", "--json"]
-    assert main(["judge", str(wide), *options]) == 0
-    out = capsys.readouterr().out
-    assert main(["judge", str(long), *options, "--metric", "metric", "--value", "value"]) == 0
-    assert capsys.readouterr().out == out
-    assert main(["judge", str(long), *options, "--metric", "metric"]) == 2
-    assert "`metric` and `value`" in capsys.readouterr().err
+    options = ["--arm", "variant", "--score", "loss", "--json"]
+    told = verb("judge", wide, *options)
+    assert told[0] == 0
+    assert verb("judge", long, *options, "--metric", "metric", "--value", "value") == told
+    assert verb("judge", long, *options, "--metric", "metric")[0] == 2
 
 
 @pytest.mark.parametrize("how", ["folder", "label"])
-def test_a_table_for_each_run(how, tmp_path, capsys):
+def test_a_table_for_each_run(how, tmp_path):
     for arm, by in {"base": 0.0, "new": -0.03}.items():
         for seed, loss in enumerate(drawn(5, {arm: by}, seed=len(arm))["loss"]):
             file = tmp_path / arm / f"seed_{seed}" / "metrics.csv"
             file.parent.mkdir(parents=True)
             file.write_text(f"step,loss\n0,11.0\n10,{loss}\n")
     given = {
-        "folder": [str(tmp_path), "--arm-from", "folder"],
+        "folder": [tmp_path, "--arm-from", "folder"],
         "label": [f"{arm}={tmp_path}/{arm}/*/*.csv" for arm in ("base", "new")],
     }[how]
-    words = ["judge", *given, "--step", "step", "--score", "loss", "--baseline", "base", "--json"]
-    assert main(words) == 0
-    verdict = json.loads(capsys.readouterr().out)["verdicts"][0]
+    words = ["judge", *given, "--json"]
+    verdict = json.loads(verb(*words)[1])["verdicts"][0]
     assert (verdict["word"], verdict["n"]) == ("BETTER", 5)
     # Several runs in a file that nothing tells apart are asked about.
     file.write_text("step,loss\n0,11.0\n10,3.2\n0,11.0\n10,3.3\n")
-    assert main(words) == 0
-    said = capsys.readouterr()
-    assert "--seed" in said.out + said.err
-
-
-def test_a_registered_study_lacks_a_run(tmp_path):
-    path = tmp_path / "study.toml"
-    path.write_text(STUDY)
-    write(tmp_path / "runs.csv", table(base=[3.21, 3.22, 3.2, 3.19, 3.2], new=[3.1, 3.12]))
-    with refused("missing", match="3 runs"):
-        paribus.run(load_study(path), tmp_path / "results")
+    code, out, _ = verb(*words)
+    assert code == 0 and "--seed" in out
 
 
 def test_crashed_runs_are_data_or_left_out_and_counted():
@@ -441,8 +387,6 @@ def test_crashed_runs_are_data_or_left_out_and_counted():
     without = judge(data, crashed="exclude")
     assert without[0].word == "BETTER" and "excluded" in codes(without)
     assert without.analysis.excluded == {"new": 2}
-    assert any("2 of new" in fact for fact in build_report(without).facts)
-    assert verdict_record(build_report(without))["excluded"] == {"new": 2}
     everyone = drawn(6, {"base": 0.0, "new": -0.05})
     everyone["loss"][6:] = [math.inf] * 6
     assert judge(everyone)[0].word == "WORSE"
