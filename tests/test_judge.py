@@ -51,8 +51,6 @@ def test_a_finished_study_is_judged(home):
     assert decided.returncode == 0, decided.stderr
     assert "layernorm  +0.0954 [+0.0896, +0.1011]" in decided.stdout
     assert json.loads((home / "r" / "verdict.json").read_text())["verdicts"][0]["row"] == "3"
-    analysed = judge("report", "--no-page", "r", "--verbose", cwd=home)
-    assert analysed.returncode == 0, analysed.stderr
     assert "15 trials" in judge("status", "r", cwd=home).stdout
     verified = judge("verify", "r", cwd=home)
     assert verified.returncode == 0, verified.stderr
@@ -60,15 +58,13 @@ def test_a_finished_study_is_judged(home):
 
 
 def test_it_is_reported_and_archived(home):
-    reported = judge("report", "r", cwd=home)
-    assert reported.returncode == 0, reported.stderr
-    assert (home / "r" / "report.pdf").read_bytes().startswith(b"%PDF")
     for arguments, made in (
+        (("report", "r"), "r/report.pdf"),
         (("archive", "r", "archived"), "archived/records.tar.xz"),
         (("report", "archived"), "archived/report.html"),
     ):
-        said = judge(*arguments, cwd=home)
-        assert said.returncode == 0, said.stderr
+        done = judge(*arguments, cwd=home)
+        assert done.returncode == 0, done.stderr
         assert (home / made).is_file()
 
 

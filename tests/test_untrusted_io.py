@@ -109,23 +109,21 @@ def test_long_values_are_cut_and_the_way_out_stays():
     assert many.endswith("state fewer")
 
 
-@pytest.mark.parametrize("make", [make_pipe, make_device])
-def test_no_input_of_a_study_hangs_or_streams(make, tmp_path):
-    strange = make(tmp_path / "strange")
-    data = Data(corpus="text", path="strange")
-    with at_once(), refused("unreadable", match="a file"):
-        load_study(strange.rename(tmp_path / "strange.toml"))
-    strange = (tmp_path / "strange.toml").rename(tmp_path / "strange")
-    with at_once(), refused("unreadable", match="a file"):
-        load_dataset(data, tmp_path)
-    with at_once(), refused("unreadable", match="a file"):
-        BpeTokenizer.read(strange)
+def test_no_input_of_a_study_hangs_or_streams(tmp_path):
+    make_pipe(tmp_path / "strange.toml")
+    make_device(tmp_path / "strange")
+    for read in (
+        lambda: load_study(tmp_path / "strange.toml"),
+        lambda: load_dataset(Data(corpus="text", path="strange"), tmp_path),
+        lambda: BpeTokenizer.read(tmp_path / "strange"),
+    ):
+        with at_once(), refused("unreadable", match="a file"):
+            read()
 
 
-@pytest.mark.parametrize("name", ["timing.json", "trial.json", "steps.parquet"])
-def test_no_record_hangs(name, small_study, fabricate):
+def test_no_record_hangs(small_study, fabricate):
     results = fabricate(small_study(), lambda arm, seed: 3.0)
-    record = results.finished[0].path / name
+    record = results.finished[0].path / "timing.json"
     record.unlink()
     make_pipe(record)
     with at_once(), pytest.raises(ParibusError):
@@ -155,12 +153,11 @@ def test_a_corpus_is_every_visible_file_of_its_folder(tmp_path):
         load_dataset(Data(corpus="text", path="corpus"), tmp_path)
 
 
-@pytest.mark.parametrize("token_id", [2**32 - 1, 2**20])
-def test_a_tokenizer_with_a_huge_id_is_refused(token_id, tmp_path):
+def test_a_tokenizer_with_a_huge_id_is_refused(tmp_path):
     (tmp_path / "t.json").write_text(
         '{"version": "1.0", "decoder": {"type": "ByteLevel", "add_prefix_space": true, '
         '"trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "vocab": '
-        f'{{"a": 0, "b": {token_id}}}, "merges": []}}}}'
+        f'{{"a": 0, "b": {2**20}}}, "merges": []}}}}'
     )
     with at_once(), refused("value", match="ids below 1,048,576"):
         BpeTokenizer.read(tmp_path / "t.json")

@@ -1,27 +1,21 @@
 """The command line as a person meets it: 80 columns, one line for a mistake, exit codes."""
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import pytest
 
-from paribus.cli import VERBS, main, options
-from paribus.engine.cost import Cost
+from paribus.cli import VERBS, main
 from paribus.engine.data.corpora import all_corpora
-from paribus.engine.execution.start import estimate
 from paribus.engine.format import DOWNLOADED
-from paribus.study import shipped_studies
+from paribus.study import load_study, shipped_studies
 from paribus.study.load import EXAMPLES
+
+from ..build import write_results
+from ..tools import in_one_process, verb
 
 STUDY = """
 name = "tiny"
@@ -37,35 +31,6 @@ set."model.embedding.norm" = "layernorm"
 """
 
 
-Done = subprocess.CompletedProcess[str]
-SHELL = {"COLUMNS": "80", "NO_COLOR": "1"}
-
-
-def paribus(*arguments: object, cwd: Path | None = None) -> Done:
-    """The command line in a process of its own, as a shell starts it."""
-    return subprocess.run(
-        [sys.executable, "-m", "paribus", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=os.environ | SHELL,
-        timeout=120,
-    )
-
-
-def verb(*arguments: object, cwd: Path) -> Done:
-    """The same in this process, which spares its start."""
-    with (
-        chdir(cwd),
-        patch.dict(os.environ, SHELL),
-        patch.object(options.console, "stderr", False),
-        redirect_stdout(StringIO()) as out,
-        redirect_stderr(StringIO()) as err,
-    ):
-        code = main([*map(str, arguments)])
-    return Done(arguments, code, out.getvalue(), err.getvalue())
-
-
 def write_study(folder: Path) -> Path:
     (folder / "text.txt").write_text("all else equal, does it help? " * 60)
     (folder / "study.toml").write_text(STUDY)
@@ -73,197 +38,113 @@ def write_study(folder: Path) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    """The current folder, with a study."""
+    monkeypatch.chdir(tmp_path)
     return write_study(tmp_path)
 
 
-@dataclass(frozen=True)
-class Way:
-    """A study on its way: what was said, and what lay in its folder once it was registered."""
-
-    folder: Path
-    registered: Done
-    there: set[str]
-    early: Done
-    edited: Done
-    ran: Done
-
-
-@pytest.fixture(scope="module")
-def way(tmp_path_factory):
-    """Registered, analysed too early, run with another rule, and run. Who writes takes a copy."""
-    folder = write_study(tmp_path_factory.mktemp("way"))
-    registered = verb("register", "study.toml", cwd=folder)
-    there = {path.name for path in (folder / "results" / "tiny").iterdir()}
-    early = verb("report", "--no-page", "results/tiny", cwd=folder)
-    rule = ("--set", "inference.alpha=0.01")
-    edited = verb("run", "study.toml", *rule, "--workers", "1", cwd=folder)
-    ran = paribus("run", "study.toml", "--workers", "1", cwd=folder)
-    return Way(folder, registered, there, early, edited, ran)
-
-
-@pytest.fixture(scope="module")
-def costs():
-    return []
-
-
 @pytest.fixture
-def costed(monkeypatch, costs):
-    """What STUDY costs is measured once; it starts a worker, and would come out the same."""
-
-    def measured(*arguments: Any, **options: Any) -> Cost:
-        if not costs:
-            costs.append(estimate(*arguments, **options))
-        return costs[0]
-
-    monkeypatch.setattr("paribus.engine.execution.start.estimate", measured)
+def results(folder):
+    """Results of the study, made up; the last trial is missing."""
+    study = load_study(folder / "study.toml")
+    missing = [("layernorm", 2)]
+    return write_results(folder / "r", study, lambda arm, seed: 2.0 + seed, skip=missing).path
 
 
-@pytest.fixture
-def copy(way, tmp_path):
-    """Its folder, to be written to."""
-    return shutil.copytree(way.folder, tmp_path / "copy")
-
-
-def test_help_names_every_verb_and_loads_nothing_heavy():
-    done = paribus("--help")
-    assert done.returncode == 0
-    for verb in VERBS:
-        assert verb in done.stdout
+def test_help_names_every_verb_and_nothing_heavy_is_loaded_before_it_is_needed():
     code = (
         "import sys, paribus.cli\n"
-        "try: paribus.cli.main(['--help'])\n"
-        "except SystemExit: pass\n"
+        "paribus.cli.main(['--help'])\n"
         "heavy = {'torch', 'scipy', 'numpy', 'pandas', 'altair', 'pyarrow', 'pydantic'}\n"
-        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-def test_importing_paribus_and_reading_results_loads_no_torch():
-    code = (
-        "import sys, paribus\n"
+        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()\n"
         "assert dir(paribus) == sorted([*paribus.__all__, '__version__'])\n"
         "paribus.load_study('quickstart'), paribus.run, paribus.load_results\n"
         "import paribus.analysis, paribus.report, paribus.statistics\n"
         "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    command = [sys.executable, "-c", code]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert [name for name in VERBS if f" {name} " not in shown] == []
 
 
-def test_registering_comes_before_everything_else(way):
-    assert way.registered.returncode == 0, way.registered.stderr
-    said = " ".join(way.registered.stdout.split())
-    assert said.count("warning: ") == 2 and "superiority" in said and "0.02" in said
-    assert "registration.json" in way.there
-    assert "trials" not in way.there
-    assert (way.early.returncode, way.early.stderr.count("\n")) == (2, 1)
-    assert "no trial" in way.early.stderr
-    assert way.edited.returncode == 2
-    assert "inference.alpha: 0.05 there, 0.01 here" in way.edited.stderr
-
-
-def test_the_whole_way_from_the_command_line(way, copy):
-    ran = way.ran
-    assert ran.returncode == 0, ran.stderr
-    assert max(map(len, ran.stdout.splitlines())) <= 120  # progress lines are not wrapped
-    for words in (
-        "4/4 trials",
-        "timing the arms in turn",
-        "analysing\ndrawing the page and the PDF\n",
-        "DESCRIPTIVE  layernorm",
-        "4 of 4 trials; 8 of 9 controls hold.",
-        "report.html",
-        "report.pdf",
+def test_the_whole_way_from_the_command_line(folder):
+    code, out, err = verb("register", "study.toml")
+    assert code == 0, err
+    told = " ".join(out.split())
+    assert "2 seeds:" in told and "validation_loss cannot be seen" in told
+    home = folder / "results" / "tiny"
+    assert (home / "registration.json").is_file() and not (home / "trials").exists()
+    for arguments, word in (
+        (("report", "--no-page", home), "no trial"),
+        (("run", "study.toml", "--set", "inference.alpha=0.01"), "inference.alpha: 0.05"),
     ):
-        assert words in ran.stdout
-    results = copy / "results" / "tiny"
-    assert (results / "report.html").is_file()
-    assert (results / "tables" / "scores.csv").read_text().count("\n") == 5
+        code, out, err = verb(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1) and word in err
 
-    status = verb("status", results, cwd=copy)
-    assert "4 trials" in status.stdout
-    (results / "report.html").unlink()
-    again = verb("report", results, "--verbose", cwd=copy)
-    assert again.returncode == 0
-    assert (results / "report.html").is_file()
-    *lines, page, pdf = again.stdout.splitlines()
+    with in_one_process():
+        code, ran, err = verb("run", "study.toml", "--workers", "1")
+    assert code == 0, err
+    for word in ("4/4 trials", "DESCRIPTIVE  layernorm", "8 of 9 controls", "report.html"):
+        assert word in ran
+    assert (home / "tables" / "scores.csv").read_text().count("\n") == 5
+    assert (home / "report.pdf").read_bytes().startswith(b"%PDF")
+    (home / "report.html").unlink()
+    code, again, _ = verb("report", home, "--verbose")
+    assert code == 0 and (home / "report.html").is_file()
+    *lines, page, pdf = again.splitlines()
     assert page.startswith("page: ") and pdf.startswith("PDF: ")  # paths are not wrapped
     assert max(map(len, lines)) <= 80
-    card = ran.stdout[ran.stdout.index("Is this") : ran.stdout.index("page: ")]
-    assert "\n".join(card.splitlines()[:3]) in again.stdout
-    for words in ("Not measured in this study: macro accuracy", "all else equal?"):
-        assert words in again.stdout and words not in ran.stdout.partition("Is this")[2]
-    assert (results / "report.pdf").read_bytes().startswith(b"%PDF")
+    card = ran[ran.index("Is this") : ran.index("page: ")]
+    assert "\n".join(card.splitlines()[:3]) in again
+    assert "all else equal?" in again and "all else equal?" not in card
 
-    other = verb("run", "study.toml", "--set", "training.iterations=25", cwd=copy)
-    assert other.returncode == 2
-    assert "different study (training.iterations: 24 there, 25 here)" in other.stderr
-
-    (results / "trials" / "baseline" / "seed-1" / "evaluation.json").write_text("{}")
-    tampered = paribus("report", results, cwd=copy)
-    assert tampered.returncode == 2
-    assert "evaluation.json" in tampered.stderr
+    assert "24 there, 25 here" in verb("run", "study.toml", "--set", "training.iterations=25")[2]
+    (home / "trials" / "baseline" / "seed-1" / "evaluation.json").write_text("{}")
+    code, _, err = verb("report", home)
+    assert code == 2 and "evaluation.json" in err
 
 
-def test_a_verdict_that_is_invalid_exits_3(copy):
-    results = copy / "results" / "tiny"
-    shutil.rmtree(results / "trials" / "layernorm" / "seed-2")
-    for how in (["--no-page"], []):
-        done = verb("report", *how, results, cwd=copy)
-        assert done.returncode == 3, done.stderr
-        assert "INVALID" in done.stdout and done.stderr == ""
+def test_a_verdict_that_is_invalid_exits_3(results):
+    code, out, err = verb("report", "--no-page", results)
+    assert (code, err) == (3, "") and "INVALID" in out
 
 
-def test_planning(way, costed):
-    results = way.folder / "results" / "tiny"
-    plan = lambda *how: verb(  # noqa: E731
-        "plan", "study.toml", *how, "--workers", "1", cwd=way.folder
-    )
+def test_planning(results):
+    def plan(*how: object) -> str:
+        code, out, err = verb("plan", "study.toml", "--tflops", "100", *how)
+        assert code == 0, err
+        return out
+
     planned = plan("--pilot", results)
-    assert planned.returncode == 0, planned.stderr
-    for words in ("tokens in all", "FLOPs in all", "device-hours", "2 seed pairs detect"):
-        assert words in planned.stdout
-    assert "pilot" in planned.stdout
-    assert "warning" in plan("--sd", "1.0").stdout
+    for words in ("tokens in all", "FLOPs in all", "device-hours", "pilot"):
+        assert words in planned
+    assert "warning" in plan("--sd", "1.0")
+    (detects,) = json.loads(plan("--sd", "0.01", "--json"))["detects"]
+    assert detects["sd"] == 0.01
+    status = json.loads(verb("status", results, "--json")[1])
+    assert status["schema_version"] == 1 and status["unfinished"] == ["layernorm/seed-2"]
 
 
 def test_check_says_what_differs(folder):
-    shown = verb("check", "study.toml", cwd=folder)
-    assert shown.returncode == 0, shown.stderr
+    code, out, err = verb("check", "study.toml")
+    assert code == 0, err
     for words in ("none → layernorm", "FLOPs", "every arm was tried"):
-        assert words in shown.stdout
-    assert "[red]idea[/red]" in shown.stdout  # text from a study file is not markup
-    assert max(map(len, shown.stdout.splitlines())) <= 80
+        assert words in out
+    assert "[red]idea[/red]" in out  # text from a study file is not markup
+    assert max(map(len, out.splitlines())) <= 80
     assert not (folder / "results").exists()
 
 
-def test_check_without_a_study_lists_what_ships(tmp_path):
-    listed = verb("check", cwd=tmp_path)
-    assert listed.returncode == 0
-    assert max(map(len, listed.stdout.splitlines())) <= 80
-    rows = [line.split() for line in listed.stdout.splitlines() if "  " in line.strip()]
+def test_check_without_a_study_lists_what_ships():
+    code, out, _ = verb("check")
+    assert code == 0 and max(map(len, out.splitlines())) <= 80
+    rows = [line.split() for line in out.splitlines() if "  " in line.strip()]
     names = [row[0] for row in rows if row[-1] in ("once", "no")]
     assert names[0] == "quickstart" and set(names) == set(shipped_studies())
     assert set(DOWNLOADED) < set(all_corpora())
     # Each file lies in the folder of a group.
     assert {file.stem for file in EXAMPLES.rglob("*.toml")} == set(names)
-
-
-def test_json_answers_have_one_form(way, folder, costed, tmp_path):
-    results = way.folder / "results" / "tiny"
-    for arguments in (
-        ("plan", "study.toml", "--workers", "1"),
-        ("check", "study.toml"),
-        ("status", results),
-        ("verify", results),
-    ):
-        done = verb(*arguments, "--json", cwd=folder)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["schema_version"] == 1
-    planned = verb("plan", "study.toml", "--workers", "1", "--sd", "0.01", "--json", cwd=folder)
-    (detects,) = json.loads(planned.stdout)["detects"]
-    assert detects["sd"] == 0.01
 
 
 @pytest.mark.parametrize(
@@ -280,13 +161,11 @@ def test_json_answers_have_one_form(way, folder, costed, tmp_path):
         (["status", "."], "results folder"),
     ],
 )
-def test_mistakes_get_one_line_and_two(arguments, message, tmp_path):
-    done = verb(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.startswith("paribus: ")
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+def test_mistakes_get_one_line_and_two(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = verb(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("paribus: ") and message in err
     assert not list(tmp_path.iterdir())
 
 
@@ -300,19 +179,12 @@ def test_an_interruption_inside_a_verb_is_one_line(name, monkeypatch, capsys):
     finally:
         signal.signal(signal.SIGINT, before)
     error = capsys.readouterr().err
-    assert error.startswith("paribus: interrupted;") and error.count("\n") == 1
+    assert error.startswith("paribus: interrupted") and error.count("\n") == 1
 
 
-def test_an_error_of_the_system_says_what_it_is_about(tmp_path):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    code = (
-        "import os, sys; os.rmdir(os.getcwd()); from paribus.cli import main;"
-        "sys.exit(main(['plan', './s.toml']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=gone, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    with open("/dev/full", "w") as full:
-        verb = [sys.executable, "-m", "paribus", "check"]
-        done = subprocess.run(verb, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert "space left" in done.stderr
+def test_a_folder_that_is_gone_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["plan", "./s.toml"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
