@@ -361,10 +361,10 @@ def words() -> str:
 
 def rules() -> str:
     """Return every rule that ships, row by row."""
-    from paribus.decision import RULES
+    from paribus.decision import SHIPPED, shipped_rule
 
     found = []
-    for rule in RULES.values():
+    for rule in map(shipped_rule, SHIPPED):
         rows = [
             (row.id, row.when, row.outcome, row.reason or row.when)
             for row in rule.all_rows.values()

@@ -28,21 +28,7 @@ Fabricate = Callable[..., "Results"]
 # which nothing above does.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-WORDS = [
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "mixing",
-    "bold",
-    "ink",
-]
-
+WORDS = "the quick brown fox jumps over a lazy dog mixing bold ink".split()  # noqa: SIM905
 
 # What takes longest comes first: at the end, none keeps one process busy alone. The first two train
 # what others share, each in a process of its own; then files of more than ten seconds, then rooms.

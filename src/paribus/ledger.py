@@ -15,7 +15,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -87,6 +86,11 @@ class Event(BaseModel):
         return self.registration, self.kind, *text
 
     @property
+    def is_test(self) -> bool:
+        """Whether it opened a test part."""
+        return self.text is not None and self.text.role == "test"
+
+    @property
     def entry(self) -> dict[str, Any]:
         """Its JSON object, without defaults."""
         return {"schema_version": 1} | self.model_dump(mode="json", exclude_defaults=True)
@@ -112,44 +116,22 @@ def overlap(a: TextPart, b: TextPart) -> bool:
     return original.stop is None or original.stop > (deduplicated.start or 0)
 
 
-@dataclass(frozen=True)
-class Use:
-    """One study's use of a text.
+def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> list[Event]:
+    """Return an opening for each study that opened a text overlapping `parts`, in the order of
+    time.
 
-    Attributes:
-        time: when it first saw scores on the text.
-        is_test: whether the text was its test part, not only its validation text.
-        tests: its primary tests on the text.
+    Of several openings of one study it has the time of the first, the text of a test part if one
+    was opened, and the largest number of tests. The study registered as `own` is excluded.
     """
-
-    registration: str
-    study: str
-    time: str
-    is_test: bool
-    tests: int
-
-
-def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> list[Use]:
-    """Return one use per study that opened a text overlapping `parts`, in the order of time.
-
-    The study whose registration is `own` is excluded.
-    """
-    openings: dict[str, list[tuple[Event, bool]]] = {}
-    for event in events:
+    by_study: dict[str, Event] = {}
+    for event in sorted(events, key=lambda event: event.time):
         text = event.text
         if text and event.registration != own and any(overlap(text, part) for part in parts):
-            openings.setdefault(event.registration, []).append((event, text.role == "test"))
-    all_uses = [
-        Use(
-            registration,
-            opened[0][0].study,
-            time=min(event.time for event, _ in opened),
-            is_test=any(is_test for _, is_test in opened),
-            tests=max(event.tests for event, _ in opened),
-        )
-        for registration, opened in openings.items()
-    ]
-    return sorted(all_uses, key=lambda use: use.time)
+            first = by_study.setdefault(event.registration, event)
+            changes: dict[str, Any] = {"tests": max(first.tests, event.tests)}
+            changes |= {"text": text} if text.role == "test" else {}
+            by_study[event.registration] = first.model_copy(update=changes)
+    return list(by_study.values())
 
 
 def ledger_path() -> Path | None:

@@ -34,9 +34,6 @@ class Refused(nn.Module):
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(arguments, words, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(write_study(tmp_path))  # of two seeds, of which much is to be warned
-    monkeypatch.setattr(
-        "paribus.runs.executors.local.Local.start", lambda *_: pytest.fail("a worker was started")
-    )
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "syntax.toml").write_text("[")
     (tmp_path / "other").mkdir()

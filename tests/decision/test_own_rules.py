@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paribus.analysis import analyse
-from paribus.decision import RULES, Row, decide, find_rule, rule_of
+from paribus.decision import Row, decide, find_rule, rule_of, shipped_rule
 from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
 from paribus.study import Study
@@ -88,7 +88,7 @@ def test_an_own_rule_runs_only_once(with_own, fabricate):
     ],
 )
 def test_an_edited_rule_is_refused(damage):
-    record = copy.deepcopy(RULES["superiority"].record)
+    record = copy.deepcopy(shipped_rule("superiority").record)
     damage(record)
     with refused("value"):
         rule_from_record(record, "registration.json")

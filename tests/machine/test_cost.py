@@ -62,15 +62,6 @@ def test_gpt3_xl_by_hand():
     assert flops_per_token(setting, V) == 7_247_757_312 + 617_558_016 + 1_207_959_552
 
 
-def test_the_small_preset_by_hand():
-    """The commissioned 1.6 million: 8 layers of width 128, context 128, 65 characters."""
-    small = load_study("quickstart").setting("baseline")
-    # 8 x (12 x 128^2 + 13 x 128) + 65 x 128 + 128 x 128 + 2 x 128
-    assert count_parameters(small, 65) == 1_586_176 + 8_320 + 16_384 + 256 == 1_611_136
-    # 6 x (8 x 12 x 128^2 + 65 x 128) + 12 x 8 x 128 x 128
-    assert flops_per_token(small, 65) == 9_437_184 + 49_920 + 1_572_864
-
-
 def test_a_plan_by_hand():
     cost = cost_at(study(), 989.4, count=64, price=2.5)
     assert cost.vocabulary_is_assumed and cost.vocabulary == ASSUMED_VOCABULARY
@@ -148,11 +139,3 @@ def test_own_parts_are_built_and_counted(tmp_path):
 def test_values_out_of_range_are_refused_in_one_line(about):
     with refused("value"):
         cost_at(study(), **{"tflops": 989.4, **about})
-
-
-def test_resources_are_no_part_of_a_study_and_of_one_trainer_alone():
-    assert study().digest == study({"resources.devices_per_trial": 2}).digest
-    assert study().is_same(study({"resources.devices_per_trial": None,
-                                  "resources.checkpoint_activations": False}))  # fmt: skip
-    with refused("value", match="devices_per_trial"):
-        study({"resources.devices_per_trial": None})

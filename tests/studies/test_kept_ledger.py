@@ -2,7 +2,7 @@
 
 import pytest
 
-from paribus.ledger import Event, Use, events_in, uses
+from paribus.ledger import Event, events_in, uses
 from paribus.results.formats import read_json
 
 from .scripts import HOME
@@ -12,7 +12,7 @@ LEDGER = HOME / "ledger.jsonl"
 FINISHED = sorted(HOME.glob("*/registration.json"))
 
 
-def most_used(events: list[Event]) -> tuple[str, list[Use]]:
+def most_used(events: list[Event]) -> tuple[str, list[Event]]:
     """Return the digest of the text that most studies opened, and these studies."""
     texts = {event.text.digest: event.text for event in events if event.text}
     opened = {digest: uses(events, [text]) for digest, text in texts.items()}

@@ -4,14 +4,14 @@ from paribus.decision.evidence import Evidence, State
 from paribus.decision.hypotheses import Judgement, judge
 from paribus.decision.reach import require_comparison, require_reachable, unreachable
 from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
-from paribus.decision.rules import RULES, find_rule, own_rule, rule_of
+from paribus.decision.rules import SHIPPED, find_rule, own_rule, rule_of, shipped_rule
 from paribus.decision.schema import Depends, Verdict
 from paribus.decision.verdict import Verdicts, decide
 from paribus.decision.word import STYLE_OF, TRUTH, WORDS, Word, exit_code, word_of
 
 __all__ = [
     "OUTCOMES",
-    "RULES",
+    "SHIPPED",
     "STYLE_OF",
     "TRUTH",
     "UNJUDGED",
@@ -33,6 +33,7 @@ __all__ = [
     "require_comparison",
     "require_reachable",
     "rule_of",
+    "shipped_rule",
     "unreachable",
     "word_of",
 ]

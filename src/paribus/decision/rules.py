@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,15 @@ from paribus.study.choices import require_declared
 from paribus.study.importing import load_own
 
 FILE = Path(__file__).with_name("rules.toml")
-RULES = {
-    name: rule_from_record({"name": name} | record, FILE.name)
-    for name, record in tomllib.loads(FILE.read_text(encoding="utf-8")).items()
-}
+SHIPPED = tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+@cache
+def shipped_rule(name: str) -> Rule:
+    """Return a rule that ships; it is checked when it is first asked for. Raises ParibusError."""
+    package = __name__.rpartition(".")[0]
+    record = require_declared(name, SHIPPED, "decision.rule", "rule", package)
+    return rule_from_record({"name": name} | record, FILE.name)
 
 
 def find_rule(study: Study) -> Rule:
@@ -33,7 +39,7 @@ def find_rule(study: Study) -> Rule:
     if ":" in decision.rule:
         rule: Rule = load_own(decision.rule, where, "rule", Rule, study.folder)
     else:
-        rule = _shipped(decision.rule)
+        rule = shipped_rule(decision.rule)
     for key in KEYS:
         value = getattr(decision, key)
         if key not in rule.keys and value != getattr(unset, key):
@@ -50,10 +56,6 @@ def find_rule(study: Study) -> Rule:
     return rule
 
 
-def _shipped(name: str) -> Rule:
-    return require_declared(name, RULES, "decision.rule", "rule", __name__.rpartition(".")[0])
-
-
 def own_rule(study: Study) -> dict[str, Any]:
     """Return what a registration holds of the user's own rule; empty for one that ships."""
     return find_rule(study).record if ":" in study.decision.rule else {}
@@ -63,5 +65,5 @@ def rule_of(analysis: Analysis) -> Rule:
     """Return the rule that a study registered. Nothing of the user's is imported."""
     name = analysis.study.decision.rule
     if ":" not in name:
-        return _shipped(name)
+        return shipped_rule(name)
     return rule_from_record(analysis.own_rule, f"registration.json, rule '{name}'")

@@ -20,7 +20,6 @@ from paribus.ledger import (
     VARIABLE,
     Event,
     TextPart,
-    Use,
     appending,
     is_recording,
     ledger_path,
@@ -216,7 +215,7 @@ def _required() -> Path:
     return path
 
 
-def _refuse_reuse(before: list[Use], parts: Iterable[TextPart]) -> None:
+def _refuse_reuse(before: list[Event], parts: Iterable[TextPart]) -> None:
     if not before:
         return
     first, digest = before[0], next(iter(parts)).digest

@@ -36,7 +36,7 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Place = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-@validated(frozen=True)
+@validated(frozen=True, config=ConfigDict(defer_build=True))
 class TestText:
     """The text that a trainer's scores are of, by digest: what a ledger knows it by.
 
@@ -56,7 +56,7 @@ class TestText:
     reuse: Literal["declare", "forbid"] = "declare"
 
 
-@validated(frozen=True)
+@validated(frozen=True, config=ConfigDict(defer_build=True))
 class Declaration:
     """Metrics and controls of a trainer, registered before its first trial.
 
