@@ -9,22 +9,14 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 
-from cyclopts import (
-    App,
-    CycloptsError,
-    Group,
-    MissingArgumentError,
-    Parameter,
-    UnknownOptionError,
-)
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from paribus import __version__
 from paribus.cli.options import console
 from paribus.engine import INSTALL, missing_package
-from paribus.errors import ParibusError, nearest, one_line, print_any_character
+from paribus.errors import ParibusError, one_line, print_any_character
 
 app = App(
     name="paribus",
@@ -91,10 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except ParibusError as error:
         problem = str(error)
-        if os.environ.get("PARIBUS_TRACEBACK"):
-            traceback.print_exc()
     except CycloptsError as error:
-        problem = _explain(error)
+        verb = " ".join(["paribus", *(error.command_chain or ())])
+        problem = f"{error} See {verb} --help"
     except ImportError as error:
         package = missing_package(error)
         if package is None:
@@ -114,19 +105,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.stderr = False  # where this command printed is no business of the next one
     print(f"paribus: {one_line(problem)}", file=sys.stderr)
     return code
-
-
-def _explain(error: CycloptsError) -> str:
-    """Return `error` in words of ours where those of the library would not help."""
-    verb = " ".join(error.command_chain or ())
-    if isinstance(error, MissingArgumentError) and error.argument is not None:
-        name, text = error.argument.names[0], error.argument.parameter.help
-        example = f" For example: paribus {verb} quickstart" if name == "--study" else ""
-        return f"{verb} needs {name}: {text or f'see paribus {verb} --help'}{example}"
-    if isinstance(error, UnknownOptionError) and error.token is not None:
-        names = (option.names[0] for option in error.argument_collection or ())
-        # Dashes would make any two options look alike.
-        known = [name.removeprefix("--") for name in names if name.startswith("--")]
-        unknown = error.token.keyword or error.token.value
-        return f"{verb} has no option {unknown}: {nearest(unknown.lstrip('-'), known)}"
-    return str(error)

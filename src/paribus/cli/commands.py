@@ -122,7 +122,6 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
 
 def _metrics(study: Study) -> dict[str, Metric]:
     """Return what the study compares, as its trainer declares it."""
-    from paribus.metric import by_name
     from paribus.study.trainer import STACKED
 
     if study.trainer == STACKED:
@@ -132,10 +131,10 @@ def _metrics(study: Study) -> dict[str, Metric]:
         with ending_children():  # measures and probes may be the user's own code
             return endpoint_metrics(study)
     from paribus.runs import results_folder
-    from paribus.runs.records import declared_by, find_trainer
+    from paribus.runs.records import declared_by, find_trainer, metrics_of
 
     trainer = find_trainer(study, results_folder(study, None))
-    return by_name({"the trainer": declared_by(study, trainer).metrics})
+    return metrics_of(declared_by(study, trainer))
 
 
 def check(
