@@ -158,9 +158,8 @@ class Metric:
         return self.shown_digits if self.is_share else self.change_digits
 
     def displayed(self, value: Any) -> Any:
-        """Return a value or a change in the unit in which it is shown, shares as per cent; None as
-        it is."""
-        return value if value is None or not self.is_share else 100 * value
+        """Return a value or a change in the unit in which it is shown: shares as per cent."""
+        return 100 * value if self.is_share and value is not None else value
 
     def value_text(self, value: float | None) -> str:
         """Return a value as text: `1.8730`, or `81.20` of a share."""
