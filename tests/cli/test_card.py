@@ -1,6 +1,7 @@
 """The card: what a study found, on a screen; for programs verdict.json and an exit code."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ..build import write_results
 from ..conftest import studies_in
 from ..tools import verb
 
+Loss = Callable[[str, int], float]
 # By arm, what it adds to the loss; worse in name and in place of the better ones.
 EFFECTS = {"a-worse": 0.3, "b-good": -0.1, "c-same": 0.001, "d-better": -0.3}
 KINDS = ("layernorm", "rmsnorm", "center", "scale")
@@ -64,22 +66,18 @@ def test_a_card_fits_a_terminal_and_has_the_best_change_first(results):
 
 def test_json_stands_alone_on_standard_output(results):
     code, out, _ = verb("report", "--no-page", results, "--json")
-    assert code == 0
     told = json.loads(out)
-    assert told == json.loads((results / "verdict.json").read_text())
-    found = {one["arm"]: one for one in told["verdicts"]}
-    assert {arm: one["word"] for arm, one in found.items()} == {
-        **{"a-worse": "WORSE", "b-good": "BETTER", "c-same": "SAME", "d-better": "BETTER"}
-    }
-    for arm, one in found.items():
-        assert one["low"] < one["effect"] < one["high"]
-        assert one["effect"] == pytest.approx(EFFECTS[arm] + 0.004, abs=1e-6)
-        assert 0 <= one["p"] <= one["adjusted_p"] <= 1
-        assert (one["n"], one["margin"]) == (5, 0.02)
-        assert all(caution["code"] and caution["text"] for caution in one["cautions"])
-        assert "not_tuned" in [caution["code"] for caution in one["cautions"]]
-    assert found["d-better"]["action"] == "adopt d-better"
-    assert found["a-worse"]["action"] == found["c-same"]["action"] == "keep baseline"
+    assert code == 0 and told == json.loads((results / "verdict.json").read_text())
+    verdicts = {verdict["arm"]: verdict for verdict in told["verdicts"]}
+    assert verdicts.keys() == EFFECTS.keys()
+    for arm, verdict in verdicts.items():
+        assert verdict["low"] < verdict["effect"] < verdict["high"]
+        assert verdict["effect"] == pytest.approx(EFFECTS[arm] + 0.004, abs=1e-6)
+        assert 0 <= verdict["p"] <= verdict["adjusted_p"] <= 1
+        assert (verdict["n"], verdict["margin"]) == (5, 0.02)
+        assert "not_tuned" in [caution["code"] for caution in verdict["cautions"]]
+    assert verdicts["d-better"]["action"] == "adopt d-better"
+    assert verdicts["c-same"]["action"] == "keep baseline"
 
 
 @pytest.mark.parametrize(
@@ -101,31 +99,27 @@ def test_the_exit_code(effects, seeds, code, tmp_path):
     assert verb("report", "--no-page", results, "--exit-verdict", "--json")[0] == code
 
 
-def told_of(folder: Path, **options: object) -> tuple[str, dict[str, dict]]:
-    """The card, and the verdicts of verdict.json by arm."""
-    make: dict = dict(options)
-    loss = make.pop("loss", lambda arm, seed: 2.5 + 0.01 * seed)
+def told_of(folder: Path, loss: Loss = lambda arm, seed: 2.5, **options) -> tuple[str, dict]:
+    """The card, and the verdict on the arm `other`."""
     arms = {"baseline": {}, "other": {"set": {"model.embedding.norm": "center"}}}
-    study = studies_in(folder)(arms=arms, seeds=[1, 2, 3, 4, 5], **make.pop("study", {}))
-    path = write_results(folder / "r", study, loss, **make).path
+    study = studies_in(folder)(arms=arms, seeds=[1, 2, 3, 4, 5])
+    path = write_results(folder / "r", study, loss, **options).path
     out = verb("report", "--no-page", path)[1]
-    found = json.loads((path / "verdict.json").read_text())["verdicts"]
-    return out, {one["arm"]: one for one in found}
+    return out, json.loads((path / "verdict.json").read_text())["verdicts"][0]
 
 
 def test_where_every_trial_diverged_that_comes_first(tmp_path):
     every = [(arm, seed) for arm in ("baseline", "other") for seed in range(1, 6)]
-    out, verdicts = told_of(tmp_path, diverged=every)
+    out, verdict = told_of(tmp_path, diverged=every)
     question, first, *rest = out.splitlines()
     assert "every" in first.lower() and "diverged" in first
     assert not any(word in question + first for word in WORDS)
     assert any(line.split()[:2] == ["UNRESOLVED", "other"] for line in rest)
-    assert verdicts["other"]["needed"]["why_not"] and verdicts["other"]["pairs_needed"] is None
+    assert verdict["needed"]["why_not"] and verdict["pairs_needed"] is None
 
 
 def test_what_is_not_resolved_says_what_would_resolve_it(tmp_path):
     noise = {1: 0.05, 2: -0.04, 3: 0.03, 4: -0.05, 5: 0.02}
-    out, verdicts = told_of(tmp_path, loss=lambda arm, seed: 2.5 + (arm == "other") * noise[seed])
-    one = verdicts["other"]
-    assert one["word"] == "UNRESOLVED" and one["pairs_needed"] > 5 and not one["needed"]["why_not"]
-    assert f"needs ~{one['pairs_needed']} seeds" in out
+    out, verdict = told_of(tmp_path, lambda arm, seed: 2.5 + (arm == "other") * noise[seed])
+    assert verdict["word"] == "UNRESOLVED" and not verdict["needed"]["why_not"]
+    assert verdict["pairs_needed"] > 5 and f"needs ~{verdict['pairs_needed']} seeds" in out

@@ -15,7 +15,9 @@ from paribus.study import load_study
 from paribus.study.custom_code import digests_of
 from paribus.study.importing import EXAMPLES
 
-from ..decision.test_rules import PLAIN, UNSTABLE, every_state
+from ..decision.test_rules import PLAIN, every_state
+
+UNSTABLE = {"baseline_stable": False}
 from .scripts import HOME, all_studies, script
 
 FILE = "stability_gate.py"
