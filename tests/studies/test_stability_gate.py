@@ -16,13 +16,12 @@ from paribus.study.custom_code import digests_of
 from paribus.study.importing import EXAMPLES
 
 from ..decision.test_rules import PLAIN, every_state
-
-UNSTABLE = {"baseline_stable": False}
 from .scripts import HOME, all_studies, script
 
 FILE = "stability_gate.py"
 NAME = f"{FILE}:STABILITY_GATE"
-CURED = {"baseline_stable": False, "fix": "fix"}
+UNSTABLE = {"baseline_stable": False}
+CURED = UNSTABLE | {"fix": "fix"}
 # The table of the commissioned documents: (evidence, row).
 TABLE: list[tuple[dict[str, Any], str]] = [
     ({"invalid": "a run is missing"}, "0"),
