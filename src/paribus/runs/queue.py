@@ -26,6 +26,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ from paribus.runs.processes import Leaving
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 
 T = TypeVar("T")
+_adapter = cache(TypeAdapter)  # made when it is needed: it takes long
 STALE_SECONDS = 120.0
 """A claim that nobody has touched for this long is taken over."""
 
@@ -95,9 +97,6 @@ class Task:
         return [(arm, seed) for arm, seed in self.arguments.get("trials", [])]
 
 
-ORDER, TASK = TypeAdapter(Order), TypeAdapter(Task)
-
-
 class Missing(Exception):  # noqa: N818 - no error: what has to be done first
     """Raised when the next stage needs tasks that are not done."""
 
@@ -131,7 +130,7 @@ class Queue:
 
     def read_order(self) -> Order:
         """Return the order. Raises ParibusError if it is missing or damaged."""
-        return self._read("order.json", ORDER, read_json(self.path / "order.json"))
+        return self._read("order.json", Order, read_json(self.path / "order.json"))
 
     def remove(self) -> None:
         """Remove the queue. A worker that still runs finds nothing to claim."""
@@ -141,9 +140,9 @@ class Queue:
         if self.exists:
             write_bytes(self.path / name, json.dumps(content).encode())
 
-    def _read(self, name: str, adapter: TypeAdapter[T], content: Any) -> T:
+    def _read(self, name: str, kind: type[T], content: Any) -> T:
         with contextlib.suppress(ValidationError):
-            return adapter.validate_python(content)
+            return _adapter(kind).validate_python(content)
         path = self.path / name
         raise ParibusError(f"{path} was changed; remove {self.path} and run again", code="changed")
 
@@ -175,7 +174,7 @@ class Queue:
         """Return a task; None if it is done."""
         file = f"tasks/{name}.json"
         task = self._content(file)
-        return None if task is None else self._read(file, TASK, task)
+        return None if task is None else self._read(file, Task, task)
 
     def finish(self, task: Task) -> None:
         """Remove a task that is done."""
