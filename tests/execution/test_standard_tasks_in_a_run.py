@@ -92,7 +92,7 @@ def test_other_data_than_registered_stop_the_run(dataset, tmp_path):
     write_hub(tmp_path / "hub")
     study = study_in(tmp_path, names=[], standard=["piqa"], shots=[0])
     model = Uniform(dataset.vocab_size)
-    described = describe_standard(["piqa"], data_folder=tmp_path / "hub")
+    described = describe_standard(["piqa"], (0,), None, tmp_path / "hub")
     write_json(tmp_path / STANDARD_FILE, described)
     answers = ask_tasks(study, model, dataset, 64, tmp_path)
     assert answers is not None and {row["task"] for row in answers.cells} == {"piqa"}

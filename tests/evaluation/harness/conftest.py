@@ -11,6 +11,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import nn
 
 from paribus.engine.data.tokenizer import BpeTokenizer
+from paribus.engine.evaluation.harness.standard import standard
+from paribus.engine.evaluation.harness.task_runs import run_tasks, suite_tasks
 from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Setting
 from paribus.engine.tasks import write_suite
@@ -21,6 +23,22 @@ from paribus.study.study import override
 from ...standins import HUB, write_hub
 
 SEQ_LEN = 128
+
+
+def evaluate_tasks(
+    model, tokenizer, seq_len, suite, *, tasks=None, shots=(0,), n_items=None, unknown="skip"
+):
+    asked = suite_tasks(suite, tasks, unknown)
+    return run_tasks(model, tokenizer, seq_len, asked, shots, n_items)
+
+
+def evaluate_standard(
+    model, tokenizer, seq_len, *, tasks=None, shots=(0,), n_items=None, data_folder
+):
+    asked = standard(tasks, n_items, data_folder)
+    return run_tasks(model, tokenizer, seq_len, asked, shots, n_items)
+
+
 SMALL = {"model.n_layer": 2, "model.n_head": 2, "model.d_model": 16}
 
 

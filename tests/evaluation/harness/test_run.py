@@ -14,9 +14,9 @@ from paribus.engine.evaluation.harness.outcome import (
     brier_score,
     calibration_error,
 )
-from paribus.engine.evaluation.harness.task_runs import evaluate_tasks
 
 from ...tools import refused
+from .conftest import evaluate_tasks
 
 SEQ_LEN = 128
 

@@ -12,11 +12,11 @@ from torch import nn
 
 from paribus.engine.data import CharacterTokenizer
 from paribus.engine.evaluation.harness.outcome import TaskResults
-from paribus.engine.evaluation.harness.standard import STANDARD, evaluate_standard, templates
+from paribus.engine.evaluation.harness.standard import STANDARD, templates
 
 from ...standins import MOON, NIGHT, STORY
 from ...tools import refused
-from .conftest import Uniform
+from .conftest import Uniform, evaluate_standard
 
 SEQ_LEN = 256
 

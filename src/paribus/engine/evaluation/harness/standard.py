@@ -9,25 +9,17 @@ from __future__ import annotations
 import inspect
 import itertools
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import BaseLoader, Environment
 
 from paribus.digests import digest
-from paribus.engine.evaluation.harness.outcome import TaskResults
-from paribus.engine.evaluation.harness.task_runs import find_offered, run_tasks, undisturbed
+from paribus.engine.evaluation.harness.task_runs import Asked, find_offered, undisturbed
 from paribus.errors import ParibusError, nearest
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from paribus.engine.data import Tokenizer
-
 
 SEPARATOR = "|||"
 # As promptsource protects the separator where a text has it.
@@ -126,64 +118,44 @@ def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
-def evaluate_standard(
-    model: nn.Module,
-    tokenizer: Tokenizer,
-    seq_len: int,
-    *,
-    tasks: Sequence[str] | None = None,
-    shots: Sequence[int] = (0,),
+def standard(
+    names: Sequence[str] | None = None,
     n_items: int | None = None,
     data_folder: Path | None = None,
-) -> TaskResults:
-    """Evaluate a model, as `ParibusLM` takes it, on the harness's own tasks.
-
-    What is longer than its window loses its beginning, and is counted in `truncated`.
+) -> Asked:
+    """Return the harness's own tasks, of which the first `n_items` are asked.
 
     Args:
-        tasks: names (see `standard_tasks`); None is the seven tasks in the harness's words.
-        shots: solved examples before each item, drawn as anybody's lm_eval draws them. A task whose
-            data set has none but the scored items (LAMBADA) is not run with any, and told in
-            `not_offered`.
-        n_items: the first so many items of every task, or as many as it has; None is all.
+        names: see `standard_tasks`; None is the seven tasks in the harness's words.
+        n_items: None is all.
         data_folder: where copies of the hub's data set repositories lie, by their names there
             (`data_folder`/Rowan/hellaswag); None fetches them, or takes them from the hub's cache.
 
-    The global random states of Python, NumPy and PyTorch are what they were afterwards. Raises
-    ParibusError for an unknown task, and where a data set cannot be had.
-    """
-    with undisturbed():
-        built = {name: _harness_task(name, data_folder) for name in standard_tasks(tasks)}
-        results = run_tasks(
-            *(model, tokenizer, seq_len, built, shots, n_items),
-            fits=_fits(built),
-            unknown="replace",
-        )
-        pins = {name: _pinned(name, built[name], n_items) for name in results.chance}
-    return replace(results, pins=results.pins | {"tasks": pins})
-
-
-def describe_standard(
-    names: Sequence[str],
-    *,
-    shots: Sequence[int] = (0,),
-    n_items: int | None = None,
-    data_folder: Path | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Return what `evaluate_standard` would run, for a registration: nothing is asked.
-
-    For each task its version, data set, number of scored documents, and digests of these and of its
-    wording. Raises ParibusError as `evaluate_standard` does.
+    Solved examples are drawn as anybody's lm_eval draws them. A task whose data set has none but
+    the scored items (LAMBADA) is not run with any. What is longer than the window of a model loses
+    its beginning. Raises ParibusError for an unknown task, and where a data set cannot be had.
     """
     with undisturbed():
         built = {name: _harness_task(name, data_folder) for name in standard_tasks(names)}
-        find_offered(built, shots, n_items, _fits(built))
-        return {name: _pinned(name, task, n_items) for name, task in built.items()}
+    return Asked(
+        built,
+        fits=lambda name, n: n == 0 or built[name].has_training_docs(),
+        pins=lambda ran: {"tasks": {name: _pinned(name, built[name], n_items) for name in ran}},
+        unknown="replace",
+    )
 
 
-def _fits(built: dict[str, Any]) -> Callable[[str, int], bool]:
-    """Return whether a task has solved examples, if any are asked for."""
-    return lambda name, n: n == 0 or (n > 0 and built[name].has_training_docs())
+def describe_standard(
+    names: Sequence[str], shots: Sequence[int], n_items: int | None, data_folder: Path | None
+) -> dict[str, dict[str, Any]]:
+    """Return what a registration says of standard tasks; nothing is asked.
+
+    For each its version, data set, number of scored documents, and digests of these and of its
+    wording.
+    """
+    asked = standard(names, n_items, data_folder)
+    find_offered(asked, shots, n_items)
+    return asked.pins(asked.tasks)["tasks"]
 
 
 def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:

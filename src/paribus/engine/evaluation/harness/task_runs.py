@@ -11,11 +11,10 @@ import io
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,60 +29,85 @@ if TYPE_CHECKING:
 
     from paribus.engine.data import Tokenizer
 
-Unknown = Literal["skip", "replace"]
 # The harness's own seed of solved examples, so that anybody's lm_eval draws the same ones.
 EXAMPLES_SEED = 1234
 
 Pairs = list[tuple[str, int]]
 
 
-def find_offered(
-    names: Iterable[str],
-    shots: Sequence[int],
-    n_items: int | None,
-    fits: Callable[[str, int], bool],
-) -> tuple[Pairs, Pairs]:
+class Asked(NamedTuple):
+    """Tasks for a model.
+
+    Attributes:
+        tasks: the harness's objects, by name.
+        fits: whether a task can be run with so many solved examples.
+        pins: what is recorded of the tasks that ran, from their names.
+        unknown: whether items with characters unknown to the tokenizer have no row ("skip"), or are
+            read with others in their place.
+    """
+
+    tasks: dict[str, Any]
+    fits: Callable[[str, int], bool]
+    pins: Callable[[Iterable[str]], dict[str, Any]]
+    unknown: Literal["skip", "replace"]
+
+
+def find_offered(asked: Asked, shots: Sequence[int], n_items: int | None) -> tuple[Pairs, Pairs]:
     """Return the (task, shots) that can be run, and those that do not fit.
 
-    `fits` says whether a task can be run with so many solved examples. Raises ParibusError if none
-    can.
+    Raises ParibusError if none can.
     """
-    asked = [(name, n) for n in dict.fromkeys(shots) for name in names]
-    offered = [pair for pair in asked if fits(*pair)]
+    pairs = [(name, n) for n in dict.fromkeys(shots) for name in asked.tasks]
+    offered = [pair for pair in pairs if asked.fits(*pair)]
     if not offered or (n_items is not None and n_items < 1):
         n = "all" if n_items is None else n_items
         raise ParibusError(
-            f"none of {', '.join(names)} can run with {n} items and {list(shots)} solved examples; "
-            "use at least one item, and as few examples as the task's data and the window allow, "
-            "for example 0"
+            f"none of {', '.join(asked.tasks)} can run with {n} items and {list(shots)} solved "
+            "examples; use at least one item, and as few examples as the task's data and the "
+            "window allow, for example 0"
         )
-    return offered, [pair for pair in asked if pair not in offered]
+    return offered, [pair for pair in pairs if pair not in offered]
 
 
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Leave the global generators as they were, and write nothing to the terminal.
+
+    The harness writes progress and advice, and so does what fetches data for it.
+    """
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    # tqdm looks up sys.stderr when a bar begins.
+    with seeded(0), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
+
+
+@undisturbed()
 def run_tasks(
     model: nn.Module,
     tokenizer: Tokenizer,
     seq_len: int,
-    tasks: Mapping[str, Any],
-    shots: Sequence[int],
-    n_items: int | None,
-    fits: Callable[[str, int], bool],
-    unknown: Unknown,
+    asked: Asked,
+    shots: Sequence[int] = (0,),
+    n_items: int | None = None,
 ) -> TaskResults:
-    """Run `tasks`, the harness's objects by name, with each of the numbers of `shots` that `fits`.
+    """Ask a model, as `ParibusLM` takes it, with each of the numbers of `shots` that fits.
 
-    `n_items` are the first of every task; None is all. Items with characters `unknown` to the
-    tokenizer have no row ("skip"), or are read with others in their place.
+    `n_items` are the first of every task, or as many as it has; None is all. The global random
+    states of Python, NumPy and PyTorch are what they were afterwards.
     """
     from lm_eval.evaluator import evaluate
 
     from paribus.engine.evaluation.harness.adapter import ParibusLM
 
-    offered, left_out = find_offered(tasks, shots, n_items, fits)
+    offered, left_out = find_offered(asked, shots, n_items)
     rows: list[dict[str, Any]] = []
     unread: dict[str, Counter[str]] = {kind: Counter() for kind in UNREAD}
     for n_shots in dict.fromkeys(n for _, n in offered):
-        chosen = {name: tasks[name] for name, n in offered if n == n_shots}
+        chosen = {name: asked.tasks[name] for name, n in offered if n == n_shots}
         for task in chosen.values():
             task.set_config("num_fewshot", n_shots)
             task.set_fewshot_seed(EXAMPLES_SEED)
@@ -93,8 +117,8 @@ def run_tasks(
             for sample in results["samples"][name]:
                 requests = set(sample["arguments"])
                 if any(tokenizer.unknown_in("".join(texts)) for texts in requests):
-                    unread["skipped" if unknown == "skip" else "replaced"][name] += 1
-                    if unknown == "skip":
+                    unread["skipped" if asked.unknown == "skip" else "replaced"][name] += 1
+                    if asked.unknown == "skip":
                         continue
                 unread["truncated"][name] += not requests.isdisjoint(lm.truncated)
                 row = item_row(sample, find_answer(task, sample))
@@ -109,7 +133,7 @@ def run_tasks(
             for name, numbers in choices.items()
         },
         not_offered=tuple(left_out),
-        pins={"package": "lm_eval", "version": metadata.version("lm_eval")},
+        pins={"package": "lm_eval", "version": metadata.version("lm_eval"), **asked.pins(choices)},
         unread={kind: dict(sorted((+counts).items())) for kind, counts in unread.items()},
     )
 
@@ -148,51 +172,15 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Leave the global generators as they were, and write nothing to the terminal.
-
-    The harness writes progress and advice, and so does what fetches data for it.
-    """
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    # tqdm looks up sys.stderr when a bar begins.
-    with seeded(0), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            yield
-        finally:
-            logging.disable(disabled)
-
-
-def evaluate_tasks(
-    model: nn.Module,
-    tokenizer: Tokenizer,
-    seq_len: int,
+def suite_tasks(
     suite: Suite,
-    *,
-    tasks: Sequence[str] | None = None,
-    shots: Sequence[int] = (0,),
-    n_items: int | None = None,
-    unknown: Unknown = "skip",
-) -> TaskResults:
-    """Evaluate a model, as `ParibusLM` takes it, on tasks of a suite; None is all of them.
-
-    Args:
-        shots: solved examples before each item. A number that does not fit before every item of a
-            task is not run for that task, and told in `not_offered`.
-        n_items: the first so many items of every task, or as many as it has; None is all.
-
-    The global random states of Python, NumPy and PyTorch are what they were afterwards. Raises
-    ParibusError for an unknown task, and where no task can be run.
-    """
-    wanted = suite.find(tasks)
+    names: Sequence[str] | None = None,
+    unknown: Literal["skip", "replace"] = "skip",
+) -> Asked:
+    """Return tasks of a suite; None is all of them. Raises ParibusError for an unknown one."""
+    wanted = suite.find(names)
     with undisturbed():
         built = {name: _harness_task(suite, name) for name in wanted}
-        results = run_tasks(
-            *(model, tokenizer, seq_len, built, shots, n_items),
-            fits=lambda name, n: n in wanted[name].shots,
-            unknown=unknown,
-        )
     pins = {
         "suite_sha256": suite.digest,
         "tasks": {
@@ -200,7 +188,7 @@ def evaluate_tasks(
             for name, task in suite.tasks.items()
         },
     }
-    return replace(results, pins=results.pins | pins)
+    return Asked(built, lambda name, n: n in wanted[name].shots, lambda _: pins, unknown)
 
 
 _built: dict[tuple[str, str], Any] = {}

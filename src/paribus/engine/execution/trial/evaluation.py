@@ -19,8 +19,8 @@ from paribus.engine.evaluation import Evaluation, evaluate_on, own_measures
 from paribus.engine.evaluation.blocks import UNITS
 from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length
 from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS, TaskResults, together
-from paribus.engine.evaluation.harness.standard import evaluate_standard
-from paribus.engine.evaluation.harness.task_runs import evaluate_tasks
+from paribus.engine.evaluation.harness.standard import standard
+from paribus.engine.evaluation.harness.task_runs import run_tasks, suite_tasks
 from paribus.engine.execution.evaluate import ANSWERS
 from paribus.engine.execution.trial.suite import FOLDER, standard_data
 from paribus.engine.model import GPT, build_model, load_parameters
@@ -95,18 +95,16 @@ def ask_tasks(
     Raises ParibusError if a standard task is not the one that was registered.
     """
     tasks, results = study.tasks, list[TaskResults]()
-    asked = (model, dataset.tokenizer, seq_len)
+    model_as_asked = (model, dataset.tokenizer, seq_len)
     if tasks.names != ():
         suite = read_suite(folder)
         if any(n in task.shots for task in suite.find(tasks.names).values() for n in tasks.shots):
-            options: dict[str, Any] = {"tasks": tasks.names, "n_items": tasks.items}
-            options |= {"shots": tasks.shots, "unknown": tasks.unknown}
-            results.append(evaluate_tasks(*asked, suite, **options))
+            own = suite_tasks(suite, tasks.names, tasks.unknown)
+            results.append(run_tasks(*model_as_asked, own, tasks.shots, tasks.items))
     if tasks.standard:
-        registered = read_standard(folder)
-        options = {"tasks": list(registered), "n_items": tasks.standard_items}
-        options |= {"shots": tasks.shots, "data_folder": standard_data(study)}
-        results.append(evaluate_standard(*asked, **options))
+        registered, n_items = read_standard(folder), tasks.standard_items
+        own = standard(list(registered), n_items, standard_data(study))
+        results.append(run_tasks(*model_as_asked, own, tasks.shots, n_items))
         for name, pins in results[-1].pins["tasks"].items():
             known = registered[name]
             differing = [key for key in Pinned.model_fields if pins[key] != getattr(known, key)]
@@ -133,14 +131,15 @@ def answer_request(
     arm, seed, request = (arguments[name] for name in ("arm", "seed", "request"))
     weights = results.trial(arm, seed).read_weights(**request.get("weights", {}))
     model = trained_model(study, arm, dataset, device, weights)
-    options = {"tasks": request["tasks"], "shots": request["shots"], "n_items": request["items"]}
-    asked = (model, dataset.tokenizer, study.setting(arm).data.seq_len)
     if request["kind"] == "standard":
         data = Path(request["data"]) if request["data"] else None
-        outcome = evaluate_standard(*asked, **options, data_folder=data)
+        asked = standard(request["tasks"], request["items"], data)
     else:
         suite = read_suite(results.path / FOLDER)
-        outcome = evaluate_tasks(*asked, suite, **options, unknown=study.tasks.unknown)
+        asked = suite_tasks(suite, request["tasks"], study.tasks.unknown)
+    seq_len = study.setting(arm).data.seq_len
+    tokenizer, shots = dataset.tokenizer, request["shots"]
+    outcome = run_tasks(model, tokenizer, seq_len, asked, shots, request["items"])
     folder = TrialFolder(Path(arguments["out"]), arm, seed)
     write_tasks(folder, outcome)
     folder.write_json("about.json", outcome.about)

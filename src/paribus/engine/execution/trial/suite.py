@@ -53,9 +53,8 @@ def settled_tasks(
         if tasks.standard:  # before anything else: their data may not be available
             from paribus.engine.evaluation.harness.standard import describe_standard
 
-            options = {"shots": tasks.shots, "n_items": tasks.standard_items}
-            options["data_folder"] = standard_data(study)
-            write_json(new / STANDARD_FILE, describe_standard(tasks.standard, **options))
+            asked = (tasks.standard, tasks.shots, tasks.standard_items, standard_data(study))
+            write_json(new / STANDARD_FILE, describe_standard(*asked))
         if tasks.names != ():
             make_suite(study, datasets, new)
         registered = registered_tasks(new, tasks)
