@@ -95,9 +95,7 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
             if is_number(sample.get(metric)):
                 values = run.items.setdefault(_score(task, metric, filtered), {})
                 if item in values:
-                    raise ParibusError(
-                        f"{where}: document {item} is there twice; remove one of them"
-                    )
+                    raise ParibusError(f"{where}: document {item} is there twice; remove one")
                 values[item] = float(sample[metric])
 
 
@@ -153,10 +151,7 @@ def openai_evals(source: Source) -> Iterator[Run]:
         spec = as_dict(record.get("spec"))
         run.state(eval_set=spec.get("eval_name"), eval_split=spec.get("split"))
     if not run.scores:
-        raise ParibusError(
-            f"{source.path} has no final_report: the evaluation has not ended; "
-            "remove the file, or wait"
-        )
+        raise ParibusError(f"{source.path} has no final_report: the evaluation has not ended")
     yield run
 
 

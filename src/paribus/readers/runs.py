@@ -158,12 +158,9 @@ def _missing_runs(
     reasons += [text for code, text in selection.findings if code == "no_score"]
     arm, seed = missing[0]
     n = sum(name == arm for name, _ in by_trial)
-    return ParibusError(
-        f"{plural(len(missing), 'run')} that the study asks for are not there, such as that of arm "
-        f"'{arm}' and seed {seed} ({n} found of it); a run that crashed is one whose score is NaN"
-        + "".join(f"; {why}" for why in reasons[:1]),
-        code="missing",
-    )
+    why = f"{plural(len(missing), 'run')} that the study asks for are not there, such as that of"
+    why += f" arm '{arm}' and seed {seed} ({n} found of it); of one that crashed the score is NaN"
+    return ParibusError("; ".join([why, *reasons[:1]]), code="missing")
 
 
 def scores_of(study: Study) -> list[str]:

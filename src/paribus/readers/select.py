@@ -210,12 +210,9 @@ def select_runs(
         for seed, n in seeds.most_common(1):
             twins = {arm: [run for run in runs if seed_of(run, section) == seed]}
             if n > 1:
-                raise ParibusError(
-                    f"arm '{arm}' has {n} runs with seed {seed} ({_name(twins, 2)}); remove the "
-                    "duplicates, or name what tells the rows apart: --seed, --step (of training) "
-                    "or --item (of an evaluation)",
-                    code="ambiguous",
-                )
+                why = f"arm '{arm}' has {n} runs with seed {seed} ({_name(twins, 2)}); remove one"
+                ways = "or name what tells the rows apart: --seed, --step (of training) or --item"
+                raise ParibusError(f"{why}, {ways}", code="ambiguous")
     return Selection(kept, excluded, facts, findings)
 
 
@@ -274,12 +271,9 @@ def _require_at_step(arms: Arms, name: str, step: float) -> None:
         for run in chain(*missing.values()):
             steps = run.curves[name][:, 0] if name in run.curves else np.array([math.nan])
             named.append(f"{run.source} (nearest: {steps[np.abs(steps - step).argmin()]:g})")
-        raise ParibusError(
-            f"{_count(missing, arms)} have no {name} at step {step:g}: {some(named, MOST_NAMED)}; "
-            "name the column of steps, state a step that all runs have, or leave out runs that did "
-            "not come to it (of one that diverged, NaN says so)",
-            code="missing",
-        )
+        why = f"{_count(missing, arms)} have no {name} at step {step:g}: {some(named, MOST_NAMED)}"
+        ways = "name the column of steps, state a step of all runs, or leave out those that lack it"
+        raise ParibusError(f"{why}; {ways}", code="missing")
 
 
 def _drop_failed(
@@ -303,8 +297,8 @@ def _drop_failed(
             return bool(_state(run))
         end = run.facts.get("steps")
         is_there = section.at_step is not None and score in run.curves
-        is_there |= is_number(end) and end >= last
-        return is_finite(run) and (not is_there or bool(FAILED.search(_state(run))))
+        is_there |= is_number(end) and end >= last and not FAILED.search(_state(run))
+        return is_finite(run) and not is_there
 
     def is_early(run: Run) -> bool:
         return is_stopped(run) and not (is_ok and score in run.scores)
@@ -312,21 +306,17 @@ def _drop_failed(
     if section.crashed == "exclude":
         return _pick(arms, lambda run: not is_early(run) and is_finite(run))
     stopped, early = _pick(arms, is_stopped), _pick(arms, is_early)
-    if any(stopped.values()):
-        states = list(map(_state, chain(*(early if any(early.values()) else stopped).values())))
+    meant = early if any(early.values()) else stopped
+    if states := list(map(_state, chain(*meant.values()))):
+        spans = ((name, [*filter(is_number, values_of(every, name))]) for name in ENDS)
+        spans = (f", at {name} {min(at):g} to {max(at):g}" for name, at in spans if len(at) > 1)
+        where = next(spans, "")
         text = f"{len(states)} of {plural(len(every), 'run')} are {some([*dict.fromkeys(states)])}"
-        for name in ENDS:
-            at = list(filter(is_number, values_of(every, name)))
-            if len(at) > 1:
-                where = f", at {name} {min(at):g} to {max(at):g}"
-                break
-        else:
-            where = ""
-        if any(early.values()):
+        if meant is early:
             raise ParibusError(
-                f"{text}{where}: {_name(early, MOST_SHOWN)}; exclude them with --crashed exclude, "
-                "wait for them to finish, or pass --stopped-early ok if a budget common to all "
-                "runs stopped them; write NaN as the score of a run that diverged",
+                f"{text}{where}: {_name(early, MOST_SHOWN)}; exclude them (--crashed exclude), "
+                "wait for them, or pass --stopped-early ok if a budget common to all runs stopped "
+                "them; write NaN as the score of a run that diverged",
                 code="unfinished",
             )
         text += f", and count as stated: their budget stopped them{where}."
