@@ -82,42 +82,9 @@ class Uniform(nn.Module):
         return self.logits.expand(*tokens.shape, -1)
 
 
-class Reader(nn.Module):
-    """Knows `text` by heart: certain of what follows the longest memory that it recognises."""
-
-    MEMORIES = (24, 16, 12, 9, 6, 3)
-
-    def __init__(self, text: np.ndarray, vocab_size: int) -> None:
-        super().__init__()
-        self.certainty = nn.Parameter(torch.tensor(20.0))
-        self.vocab_size = vocab_size
-        self.next: dict[bytes, set[int]] = {}
-        for memory in self.MEMORIES:
-            for at in range(memory, len(text)):
-                self.next.setdefault(text[at - memory : at].tobytes(), set()).add(int(text[at]))
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        logits = torch.zeros(*tokens.shape, self.vocab_size)
-        for row, ids in enumerate(tokens.numpy()):
-            for at in range(len(ids)):
-                logits[row, at, list(self.recall(ids[: at + 1]))] = self.certainty.item()
-        return logits
-
-    def recall(self, seen: np.ndarray) -> set[int]:
-        for memory in self.MEMORIES:
-            if memory <= len(seen) and (known := self.next.get(seen[-memory:].tobytes())):
-                return known
-        return set()
-
-
 @pytest.fixture
 def uniform(dataset):
     return Uniform(dataset.vocab_size)
-
-
-@pytest.fixture(scope="session")
-def reader(dataset):
-    return Reader(dataset.validation.astype(np.int64), dataset.vocab_size)
 
 
 @pytest.fixture(scope="session")

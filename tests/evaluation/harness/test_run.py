@@ -21,13 +21,6 @@ from .conftest import evaluate_tasks
 SEQ_LEN = 128
 
 
-def test_an_oracle_is_right(reader, dataset, suite):
-    results = evaluate_tasks(reader, dataset.tokenizer, SEQ_LEN, suite, shots=(0, 3), n_items=6)
-    assert {cell["accuracy"] for cell in results.cells} == {1.0}
-    assert results.headline["macro_accuracy_normalised"] == 1.0
-    assert len(results.items) == 6 * sum(len({0, 3} & {*t.shots}) for t in suite.tasks.values())
-
-
 def test_uniform_models_guess(uniform, dataset, suite):
     results = evaluate_tasks(
         uniform, dataset.tokenizer, SEQ_LEN, suite, shots=(0, 1, 3), n_items=None
