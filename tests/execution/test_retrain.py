@@ -103,10 +103,6 @@ def another_scale(study: Study, patch: pytest.MonkeyPatch) -> None:
     (study.folder / "scale").write_text("1.25")
 
 
-def another_process(study: Study, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("os.getpid", lambda: 12345)
-
-
 def another_day(study: Study, patch: pytest.MonkeyPatch) -> None:
     now = time.time()
     patch.setattr("time.time", lambda: now + 864_000)
@@ -117,7 +113,6 @@ def another_day(study: Study, patch: pytest.MonkeyPatch) -> None:
     [
         ("Reading", another_scale),
         ("Counting", lambda *_: None),
-        ("OfItsProcess", another_process),
         ("OfItsTime", another_day),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -75,8 +76,7 @@ def require_labels(owner: str, labels: object) -> None:
         raise ValueError(f"{owner} = {labels!r}: each name once, and without a '/'")
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a probe: one number per step and replica."""
 
     probe: str
@@ -111,7 +111,6 @@ class Probe:
         label: Name for readers.
         digits: Decimals for readers.
         drawings: Figures, with columns relative to its name; None draws its first statistic.
-        is_own: True for a custom probe.
         measure: The function: it maps a step to [R, P, S] on the step's device, without the axes
             that are not declared. NaN marks a value that does not exist, such as that of a token
             class without tokens.
@@ -133,7 +132,6 @@ class Probe:
     label: str = ""
     digits: int = 4
     drawings: tuple[Drawing, ...] | None = None
-    is_own: bool = False
     measure: Measure = undecorated
 
     def __post_init__(self) -> None:
@@ -159,13 +157,11 @@ class Probe:
         drawings, (first, *rest) = self.drawings, self.statistics or ("value",)
         if drawings is None:
             title, axis = self.label[0].upper() + self.label[1:], self.metric(self.name).title
-            if self.parts is not None or self.by_slot:
-                title = f"{title}, {first}" if rest else title
-                drawings = (Drawing(f"{PART}/{first}", "panels", title, axis),)
-            elif rest:
-                drawings = (Drawing(f"all/{PART}", "panels", title, axis),)
-            else:
-                drawings = (Drawing(f"all/{first}", "trend", title, axis),)
+            has_parts = self.parts is not None or self.by_slot
+            column = f"{PART}/{first}" if has_parts else f"all/{PART if rest else first}"
+            title = f"{title}, {first}" if has_parts and rest else title
+            how = "panels" if has_parts or rest else "trend"
+            drawings = (Drawing(column, how, title, axis),)
         return tuple(drawing.of(self.name) for drawing in drawings)
 
     def metric(self, first: str) -> Metric:

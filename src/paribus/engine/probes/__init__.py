@@ -53,9 +53,8 @@ def study_probes(study: Study) -> list[Probe]:
 
 def known_probes(study: Study) -> list[Probe]:
     """Return `study_probes` and those that the study turned off, whose interval is 0."""
-    probes = dict(shipped_probes())
     own = load_new(study.probes.own, "probes.own", "probe", Probe, study.folder, shipped_probes())
-    probes |= {probe.name: replace(probe, is_own=True) for probe in own}
+    probes = shipped_probes() | {probe.name: probe for probe in own}
     for name in study.probes.every:
         if name not in probes:
             hint = nearest(name, probes)

@@ -10,7 +10,7 @@ from paribus.engine.evaluation.harness.outcome import HEADLINE, TASK_ACCURACY
 from paribus.engine.evaluation.harness.standard import standard_tasks
 from paribus.engine.execution.throughput import METRICS as IN_TURN
 from paribus.engine.observation import Probe
-from paribus.engine.probes import known_probes
+from paribus.engine.probes import known_probes, shipped_probes
 from paribus.engine.tasks import find_tasks, own_tasks
 from paribus.engine.training import LOSS_SCALING, METRICS, OBJECTIVE, optimizer_slots
 from paribus.errors import ParibusError, nearest
@@ -37,17 +37,17 @@ def declarations(
     tell whether there are any. Raises ParibusError if two metrics have the same name.
     """
     own = own_measures(study.evaluation.own, study.folder)
-    observed = [(probe.is_own, probe.metric(first)) for probe, first in probes]
+    observed = {probe.name: probe.metric(first) for probe, first in probes}
     by_owner = {
         "the arms that take turns": in_turn,
         "the held-out measures": [BITS_PER_BYTE, *(measure.metric for measure in all_measures())],
         "the tasks": [*HEADLINE.values(), TASK_ACCURACY] if tasks else [],
         "the held-out curve": [*CURVE_METRICS] if curve else [],
         "the trainer": [metric for metric in STEP_METRICS if metric.name in columns],
-        "the probes": [metric for is_own, metric in observed if not is_own],
+        "the probes": [metric for name, metric in observed.items() if name in shipped_probes()],
         # User-defined metrics come last, so that they are refused.
         "evaluation.own": [measure.metric for measure in own],
-        "probes.own": [metric for is_own, metric in observed if is_own],
+        "probes.own": [metric for name, metric in observed.items() if name not in shipped_probes()],
     }
     return by_name(by_owner)
 
