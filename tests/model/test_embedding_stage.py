@@ -59,18 +59,17 @@ FORMULAS = {
 
 
 @pytest.mark.parametrize("norm", FORMULAS)
-def test_the_sum_is_normalised_by_its_formula(norm):
-    found, initial = stage(norm)
+@pytest.mark.parametrize("norm_at", ["sum", "tokens"])
+def test_embeddings_are_normalised_by_the_formula(norm, norm_at):
+    """Tokens alone: Le Scao et al. 2022 and StableEmbedding (Dettmers et al. 2021)."""
+    found, initial = stage(norm, norm_at)
     tokens, positions = embedded(initial)
-    np.testing.assert_allclose(found, FORMULAS[norm](tokens + positions), rtol=2e-5, atol=2e-6)
-
-
-@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "center"])
-def test_tokens_alone_are_normalised_before_positions_are_added(norm):
-    """What Le Scao et al. 2022 and StableEmbedding (Dettmers et al. 2021) did."""
-    found, initial = stage(norm, "tokens")
-    tokens, positions = embedded(initial)
-    np.testing.assert_allclose(found, FORMULAS[norm](tokens) + positions, rtol=2e-5, atol=2e-6)
+    if norm_at == "sum":
+        expected = FORMULAS[norm](tokens + positions)
+    else:
+        scale = math.sqrt(2) if norm == "fixed_scale" else 1.0  # of tokens, which are smaller
+        expected = scale * FORMULAS[norm](tokens) + positions
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(

@@ -129,22 +129,6 @@ def test_attention_is_what_its_options_say(options):
     torch.testing.assert_close(layer(x).double(), expected, rtol=0, atol=2e-5)
 
 
-@torch.no_grad()
-def test_rotary_scores_depend_on_distance_alone():
-    model = config(positions={"kind": "rotary"})
-    turn = parts("positions")["rotary"].module(model)
-    q, k = torch.randn(2, 1, 4, 1, 8, generator=torch.Generator().manual_seed(4))
-
-    def score(at: int, other: int) -> torch.Tensor:
-        turned_q, _ = turn(q, k, torch.tensor([at]))
-        _, turned_k = turn(q, k, torch.tensor([other]))
-        return (turned_q * turned_k).sum(-1)
-
-    torch.testing.assert_close(score(5, 2), score(13, 10), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(score(7, 7), (q * k).sum(-1), rtol=1e-4, atol=1e-5)
-    assert (score(5, 2) - score(5, 3)).abs().max() > 0.01
-
-
 @pytest.mark.parametrize(("d_model", "ratio", "bias"), [(128, 4, True), (48, 1, False)])
 def test_matched_gates_have_as_many_parameters(d_model, ratio, bias):
     def size(kind: str, matched: bool = True) -> int:
