@@ -355,7 +355,7 @@ def words() -> str:
     """Return the truth table of the words."""
     from paribus.decision import TRUTH, WORDS
 
-    rows = [(line.word, line.when, f"`{WORDS[line.word].exit_code}`") for line in TRUTH]
+    rows = [(line.word, line.when, f"`{WORDS[line.word]}`") for line in TRUTH]
     return table(("word", "when (first match)", "`--exit-verdict`"), rows)
 
 

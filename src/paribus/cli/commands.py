@@ -344,4 +344,4 @@ def give(report: Report, answer: Answer, written: Sequence[str] = ()) -> int:
     for line in written:
         show_path(line)
     code = exit_code(verdict.word for verdict in report.verdicts)
-    return code if answer.exit_verdict or code == WORDS["INVALID"].exit_code else 0
+    return code if answer.exit_verdict or code == WORDS["INVALID"] else 0

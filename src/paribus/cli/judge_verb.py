@@ -154,7 +154,7 @@ def _against_bar(
         print_json(stamped({"bar": {"score": score} | against}))
     else:
         show(*describe_bar(score, against), *(text for _, text in selection.findings))
-    return WORDS[against["word"]].exit_code if answer.exit_verdict else 0
+    return WORDS[against["word"]] if answer.exit_verdict else 0
 
 
 def _judge_study(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from paribus.decision.rule import OUTCOMES, UNJUDGED, Row, Rule
+from paribus.decision.rule import OUTCOMES, UNJUDGED, Rule
 from paribus.errors import ParibusError, nearest
 from paribus.study import Hypothesis, Study
 
@@ -61,16 +61,6 @@ def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool |
     if named & set(hypothesis.supported_by):
         return True
     return False if named & set(hypothesis.contradicted_by) else None
-
-
-def row_verdicts(study: Study, row: Row, arm: str, metric: str) -> dict[str, bool]:
-    """Return, by name, whether `row` for `arm` on `metric` supports or contradicts a hypothesis."""
-    return {
-        hypothesis.name: bearing
-        for hypothesis in study.hypotheses
-        if hypothesis.endpoint in (None, metric)
-        and (bearing := supports(hypothesis, arm, row.id, row.outcome)) is not None
-    }
 
 
 def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from paribus.analysis import Analysis, Contrast, Interacting
 from paribus.decision.evidence import Budget, cost_of, gather, stated
-from paribus.decision.hypotheses import row_verdicts
+from paribus.decision.hypotheses import supports
 from paribus.decision.reach import needed
 from paribus.decision.rule import Rule
 from paribus.decision.rules import rule_of
@@ -87,7 +87,11 @@ def decide(analysis: Analysis) -> Verdicts:
 def _verdict(analysis: Analysis, contrast: Contrast, rule: Rule) -> Verdict:
     evidence = gather(analysis, contrast)
     row, word = rule.decide(evidence), word_of(evidence)
-    bearing = row_verdicts(analysis.study, row, contrast.arm, contrast.metric)
+    bearing = {
+        h.name: supports(h, contrast.arm, row.id, row.outcome)
+        for h in analysis.study.hypotheses
+        if h.endpoint in (None, contrast.metric)
+    }
     return Verdict(
         arm=contrast.arm,
         reference=contrast.reference,
@@ -104,8 +108,8 @@ def _verdict(analysis: Analysis, contrast: Contrast, rule: Rule) -> Verdict:
         row=row.id,
         outcome=row.outcome,
         reason=row.reason or row.when,
-        supports=tuple(name for name, supports in bearing.items() if supports),
-        contradicts=tuple(name for name, supports in bearing.items() if not supports),
+        supports=tuple(name for name, is_for in bearing.items() if is_for),
+        contradicts=tuple(name for name, is_for in bearing.items() if is_for is False),
         evidence=evidence,
         needed=needed(analysis, contrast, row, word),
         p_over_studies=_over_studies(analysis, contrast),

@@ -12,31 +12,25 @@ from paribus.statistics import DESCRIPTIVE_BELOW
 Word = Literal["BETTER", "WORSE", "SAME", "UNRESOLVED", "DESCRIPTIVE", "INVALID"]
 
 
-class Says(NamedTuple):
-    """The meaning of a word.
-
-    Attributes:
-        style: of the terminal and the page.
-        exit_code: with `--exit-verdict`.
-    """
-
-    style: Literal["good", "bad", "plain", "open"]
-    exit_code: int
-
-
-# From the best to what needs attention first, as arms are summed up in one exit code.
-WORDS: dict[Word, Says] = {
-    "BETTER": Says("good", 0),
-    "SAME": Says("plain", 12),
-    "DESCRIPTIVE": Says("open", 14),
-    "UNRESOLVED": Says("open", 13),
-    "WORSE": Says("bad", 11),
-    "INVALID": Says("bad", 3),
+# The exit code of each with `--exit-verdict`: from the best to what needs attention first, as arms
+# are summed up in one.
+WORDS: dict[Word, int] = {
+    "BETTER": 0,
+    "SAME": 12,
+    "DESCRIPTIVE": 14,
+    "UNRESOLVED": 13,
+    "WORSE": 11,
+    "INVALID": 3,
 }
 
-# Of what is printed: the words of verdicts, and of interactions that differ, which is neither good
-# nor bad.
-STYLE_OF: dict[str, str] = {word: says.style for word, says in WORDS.items()} | {"DIFFERS": "plain"}
+# Of what is printed and good, bad or open; all else is plain, such as interactions that differ.
+STYLE_OF = {
+    "BETTER": "good",
+    "DESCRIPTIVE": "open",
+    "UNRESOLVED": "open",
+    "WORSE": "bad",
+    "INVALID": "bad",
+}
 
 
 class Line(NamedTuple):
@@ -88,4 +82,4 @@ def word_of(evidence: Evidence) -> Word:
 def exit_code(words: Iterable[Word]) -> int:
     """Return the exit code of several words: that of the one that stands last in `WORDS`."""
     codes = set(words)
-    return next((says.exit_code for word, says in reversed(WORDS.items()) if word in codes), 0)
+    return next((code for word, code in reversed(WORDS.items()) if word in codes), 0)
