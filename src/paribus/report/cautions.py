@@ -326,7 +326,7 @@ def _(c: Context) -> Iterator[str]:
     if c.contrast.items_why_not and says is not None:
         yield (
             f"Items cannot be paired, as {c.contrast.items_why_not}: the {TESTS[says.test]} on "
-            f"seed means decides, and the claim is about {c.contrast.target}, not about new items."
+            f"seed means decides, and the claim is about {c.contrast.target or 'these items'}, not new ones."
         )
 
 
