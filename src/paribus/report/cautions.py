@@ -324,9 +324,10 @@ def _(c: Context) -> Iterator[str]:
 def _(c: Context) -> Iterator[str]:
     says = c.contrast.decided
     if c.contrast.items_why_not and says is not None:
+        target = c.contrast.target or "these items"
         yield (
             f"Items cannot be paired, as {c.contrast.items_why_not}: the {TESTS[says.test]} on "
-            f"seed means decides, and the claim is about {c.contrast.target or 'these items'}, not new ones."
+            f"seed means decides, and the claim is about {target}, not about new items."
         )
 
 
