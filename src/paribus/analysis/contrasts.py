@@ -38,7 +38,7 @@ from paribus.analysis.table import Sampling, Table, registered
 from paribus.analysis.tuning import Tuned, choice_of
 from paribus.metric import Metric
 from paribus.numbers import plural
-from paribus.results.curves import Needed, needed, target_axis
+from paribus.results.curves import needed, target_axis
 from paribus.statistics import (
     TTest,
     decided,
@@ -272,7 +272,12 @@ def contrast_of(
         why_not = f"{few[0]} has {runs[0]}; inference needs two of each arm" if few else ""
     why_not = why_not or _equal_runs(table, metric, values)
     censored = _never(table, arm, metric), _never(table, reference, metric)
-    if crossings := _to_target(table, arm, reference, metric, seeds):
+    crossings, axis, target = {}, target_axis(metric), study.facts.target
+    if axis is not None and target is not None:
+        curves = table.results.trial_curves
+        pairs = {s: (curves[arm, s], curves[reference, s]) for s in seeds}
+        crossings = {s: c for s, pair in pairs.items() if (c := needed(*pair, target, axis))}
+    if crossings:
         for seed, crossing in crossings.items():
             values[arm][seed], values[reference][seed] = crossing.restricted
         never = [(math.isinf(c.ours), math.isinf(c.theirs)) for c in crossings.values()]
@@ -305,12 +310,8 @@ def contrast_of(
     choice = choice_of(table, tuned, weights, metric)
     contrast = replace(contrast, choice=choice, items_why_not=why_not)
     contrast = compare_arms(contrast, table, weights, values, scores=scores, **asked)
-    sampled_items = items.text(contrast.items.n_items) if contrast.items else ""
-    contrast = replace(
-        contrast,
-        items_about=sampled_items,
-        target=items.target(sampled_items),
-    )
+    text = items.text(contrast.items.n_items) if contrast.items else ""
+    contrast = replace(contrast, items_about=text, target=items.target(text))
     if endpoint.primary and (counted := _counting_diverged(table, contrast, sampled)):
         seeds, values = counted
         again = compare_arms(
@@ -389,21 +390,6 @@ def _never(table: Table, arm: str, metric: str) -> int:
         for (name, _), record in table.results.trials.items()
         if name == arm
     )
-
-
-def _to_target(
-    table: Table, arm: str, reference: str, metric: str, seeds: tuple[int, ...]
-) -> dict[int, Needed]:
-    """Return what the pairs needed to the registered target, where `metric` is that; else
-    nothing."""
-    axis, target = target_axis(metric), table.results.study.facts.target
-    if axis is None or target is None:
-        return {}
-    curves = table.results.trial_curves
-    by_seed = {
-        seed: needed(curves[arm, seed], curves[reference, seed], target, axis) for seed in seeds
-    }
-    return {seed: value for seed, value in by_seed.items() if value is not None}
 
 
 def _family_size(table: Table, endpoint: Endpoint) -> int:
