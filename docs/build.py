@@ -88,7 +88,7 @@ def exit_codes() -> str:
     told = " ".join((inspect.getdoc(main) or "").split("\n\n")[1].split())
     codes = [part.partition(": ") for part in told.rstrip(".").split("; ")]
     rows = [(f"`{code}`", what) for code, _, what in codes if code.isdigit()]
-    verdicts = [(f"`{says.exit_code}`", word) for word, says in WORDS.items()]
+    verdicts = [(f"`{code}`", word) for word, code in WORDS.items()]
     return (
         f"{table(('code', 'when'), rows)}\n\nWith `--exit-verdict` it says the verdict instead. Of "
         "several, the code is that of the word furthest down:\n\n"
