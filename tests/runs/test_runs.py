@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -23,7 +22,7 @@ from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order, results_folder
 from paribus.study import Study
 
-from ..tools import eventually, in_one_process, refused
+from ..tools import eventually, in_one_process, refused, verb
 from .conftest import processes, records, study_in
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -183,9 +182,10 @@ def test_a_child_that_dies_while_it_decides_what_comes_next_is_begun_again(
 @LINUX
 @pytest.mark.parametrize("victim", ["command", "worker", "asked worker", "program"])
 def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(
-    victim: str, tmp_path: Path, whole: dict[str, bytes]
+    victim: str, tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = study_in(tmp_path)
+    monkeypatch.chdir(tmp_path)
     run = start(tmp_path, STEP_SECONDS="0.2")
     eventually(lambda: len(sealed(tmp_path)) >= 2)
     eventually(lambda: processes(tmp_path, "train.py"))
@@ -205,6 +205,10 @@ def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(
     eventually(lambda: not processes(tmp_path, "train.py"))
     eventually(lambda: not processes(tmp_path, "paribus.runs.worker"))
     assert {path: path.read_bytes() for path in before} == before
+    if victim == "command":  # what it left is read wherever it is now
+        (tmp_path / "r").rename(tmp_path / "moved")
+        assert verb("status", "moved")[0] == 0
+        (tmp_path / "moved").rename(tmp_path / "r")
     with in_one_process():
         assert records(paribus.run(study, tmp_path / "r")) == whole
 
@@ -263,25 +267,50 @@ def test_workers_need_no_command(
 
 
 @LINUX
-def test_a_stopped_worker_is_replaced_and_may_go_on(
-    tmp_path: Path, opened: Callable[..., Queue], whole: dict[str, bytes]
+def test_what_a_killed_worker_s_program_started_ends(
+    study: Study, tmp_path: Path, opened: Callable[..., Queue]
 ) -> None:
-    study = study_in(tmp_path)
-    queue = opened(study, stale_seconds=1.0)
+    sleep = "import subprocess\nfor apart in (False, True):\n    subprocess.Popen(['sleep', '611']"
+    text = f"{sleep}, start_new_session=apart)\nimport time; time.sleep(611)\n"
+    (tmp_path / "train.py").write_text(text)
+    guard = worker(opened(study), "first", tmp_path)
+    eventually(lambda: len(processes(tmp_path, "sleep 611")) == 2)
+    os.kill(int(Path(f"/proc/{guard.pid}/task/{guard.pid}/children").read_text()), signal.SIGKILL)
+    assert guard.wait(60) == -signal.SIGKILL
+    assert not processes(tmp_path, "sleep 611") + processes(tmp_path, "train.py")
+
+
+@LINUX
+@pytest.mark.parametrize("score", ["1.0", "os.getpid()"])
+def test_a_stopped_worker_is_replaced_and_may_go_on(
+    score: str, tmp_path: Path, opened: Callable[..., Queue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both run a trial to its end: the first record counts, and other numbers are a repeat."""
+    monkeypatch.setenv("STEP_SECONDS", "0.3")
+    study = study_in(tmp_path, **{"[1, 2, 3]": "[1]", '"{shift}"': '"{shift}", "{folder}"'})
+    log = "    open(sys.argv[3] + '/steps', 'a').write(str(step))\n    time.sleep"
+    text = (tmp_path / "train.py").read_text().replace("    time.sleep", log)
+    (tmp_path / "train.py").write_text(f"{text}\nprint('final', {score})\n")
+    queue = opened(study, stale_seconds=0.5)
     first = worker(queue, "first", tmp_path)
-    eventually(lambda: len(sealed(tmp_path)) >= 1)
-    os.kill(first.pid, signal.SIGSTOP)
-    children = processes(tmp_path, "paribus.runs.worker", "first")
-    for pid in children:
+    eventually(lambda: processes(tmp_path, "train.py"))
+    stopped = [*processes(tmp_path, "paribus.runs.worker"), *processes(tmp_path, "train.py")]
+    for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     second = worker(queue, "second", tmp_path)
-    assert second.wait(120) == 0 and queue.is_finished
-    for pid in children:
-        with contextlib.suppress(ProcessLookupError):  # it had ended, and is reaped now
-            os.kill(pid, signal.SIGCONT)
-    assert first.wait(60) == 0
-    assert records(paribus.load_results(tmp_path / "r")) == whole
-    assert not (tmp_path / "r" / "repeats").exists()
+    eventually(lambda: len(processes(tmp_path, "train.py 1 0.5")) == 2)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    assert (first.wait(60), second.wait(60)) == (0, 0) and queue.failure() is None
+    results = paribus.load_results(tmp_path / "r")
+    assert len(results.finished) == 2
+    steps = [path.read_text() for path in (tmp_path / "r" / "runs").glob("*/*/out/steps")]
+    assert steps == ["012", "012"]
+    words = [event["words"] for event in queue.events({}) if event["event"] == "warning"]
+    assert any("did not answer" in line for line in words)
+    differs = score != "1.0"
+    assert any("two workers" in line for line in words) == differs
+    assert (tmp_path / "r" / "repeats" / "baseline" / "seed-1.1").is_dir() == differs
 
 
 def test_a_record_that_differs_is_kept_beside_the_first(

@@ -396,6 +396,16 @@ def test_a_trial_that_fails_stops_the_run(folder, do, also, words):
     assert Path(err.partition("is in ")[2].partition(";")[0].strip()).is_file()
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_what_ran_while_its_code_was_edited_is_not_sealed(folder, code):
+    changed(folder, ('kind = "command"', 'kind = "command"\nretries = 2'))
+    edit = f"open('train.py', 'a').write('#'); open('ran', 'a').write('.'); sys.exit({code})"
+    (folder / "train.py").write_text(PROGRAM + edit)
+    with refused("value", match="train.py changed"):
+        paribus.run(paribus.load_study("study.toml"), "r")
+    assert (folder / "ran").read_text() == "." and not list((folder / "r").rglob("manifest.json"))
+
+
 def test_failures_that_a_study_excludes_are_left_out_by_name(folder):
     study = changed(
         folder,

@@ -202,7 +202,8 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
         for line in outcome.checked:
             show_path(f"checked: {line}")
         for line in outcome.findings:
-            show_path(f"does not agree: {line}")
+            is_unfinished = line.startswith("incomplete: ")
+            show_path(line if is_unfinished else f"does not agree: {line}")
         show_path(f"root: {outcome.root}")
     return 3 if outcome.findings else 0
 

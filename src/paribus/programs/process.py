@@ -96,9 +96,8 @@ class Output:
         self._tail += piece[n_first:]
         if len(self._tail) > 2 * self._half:
             self._cut()
-        *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
-        if len(self._rest) > LINE_BYTES:
-            lines, self._rest = [*lines, self._rest], b""
+        *lines, rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
+        self._rest = rest[:LINE_BYTES]
         self._tell(lines)
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ seals `OF_THE_STUDY`; that of a trial is written last: the trial is finished. No
     trial.jsonl                 of a program: what it said of itself (`paribus.trial`)
   runs/<arm>/seed-<n>/out/      what a program wrote
   repeats/<arm>/seed-<n>.<k>/   records of a trial that another worker had sealed, if they differ
-  worktrees/                    of programs, while a run is under way: copies of their commits
+  worktrees/                    of programs, while a run is under way: copies of their commits,
+                                and what they are writing
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import errno
 import hashlib
 import lzma
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -37,6 +39,7 @@ import numpy as np
 from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import file_digest, sweep
+from paribus.numbers import some
 from paribus.results.formats import (
     Folder,
     read_as,
@@ -241,12 +244,17 @@ class ResultsFolder(Folder):
         is_finished = all(self.trial(*trial).is_finished for trial in kept.trials)
         if not differing or (is_longer and (not is_finished or study.trainer == FINISHED_RUNS)):
             return
-        named = "; ".join(f"{key}: {a} there, {b} here" for key, (a, b) in differing.items())
+        texts = []
+        for key, (a, b) in differing.items():
+            arm = re.fullmatch(r"arms\.(.+?)\.set\.(.+)", key)
+            name = f"arm '{arm[1]}': {arm[2]}" if arm else key
+            texts.append(f"{name}: {a!s:.40} there, {b!s:.40} here")
         way_out = "choose another folder with --results"
         if differing.keys() <= {"seeds", "stages"}:
             way_out = f"restore its seeds, and add new ones with `paribus extend {self.path}`"
         raise ParibusError(
-            f"{self.path} holds a different study ({named:.200}); {way_out}", code="different"
+            f"{self.path} holds a different study ({some(texts, MOST_NAMED)}); {way_out}",
+            code="different",
         )
 
     def create(self, study: Study) -> None:
@@ -319,6 +327,7 @@ def _extract(archive: Path, _time_ns: int) -> Path:
     return folder
 
 
+MOST_NAMED = 3  # differences that an error names
 OUTPUTS = "runs"  # of the trainer `command`: what its programs write, trial by trial
 SEALED = ("registration*.json", "manifest.json")
 SEALED_TRIALS = "trials/*/*/manifest.json"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -144,7 +145,8 @@ class Runner:
         except Missing as missing:
             trains = next((task for task in missing.tasks if task.trials), None)
             if trains is not None:
-                self.context.report("stage", home=trains.home)
+                # Relative, so that `status` can follow a folder that was moved.
+                self.context.report("stage", home=os.path.relpath(trains.home, order.results))
             queue.put(missing.tasks)
             return
         queue.note_finished()

@@ -14,6 +14,10 @@ from typing import NoReturn
 
 END_SECONDS = 5.0  # a killed process that waits for a disk may take any time to end
 TAIL_BYTES = 4096
+STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
+IGNORED = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
+)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 
@@ -69,6 +73,30 @@ def leave(code: int) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
     os._exit(code)
+
+
+def guard(worker: int, parent: int) -> int:
+    """Wait until a child has ended, also by SIGKILL, and end what it left; return its exit code.
+
+    Signals are passed on to it, and SIGTERM when `parent` dies, unless that is 0. Orphans find
+    their way here because this process adopts them.
+    """
+    adopt_orphans()
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    for number in STOPPING:
+        signal.signal(number, lambda number, _: os.kill(worker, number))
+    if parent:
+        _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os.kill(worker, signal.SIGTERM)
+    code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+    end_children(set())
+    if code < 0:  # for whoever waits for this process, it ends as the worker did
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
 
 
 @contextlib.contextmanager

@@ -170,7 +170,7 @@ class Tracker:
                 continue
             self._seen.add(once or "")
             if event["event"] == "stage":
-                home = ResultsFolder(Path(event["home"]))
+                home = ResultsFolder(self._queue.path.parent / event["home"])
                 if self.progress is None or self.progress.home.path != home.path:
                     self.progress = Progress(home, event["at"])
                 self.progress.count_trials()

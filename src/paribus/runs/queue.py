@@ -223,16 +223,18 @@ class Queue:
             with contextlib.suppress(OSError):
                 os.utime(self.path / "claims" / name)
 
-    def abandoned(self, name: str, worker: str, stale: float) -> bool:
-        """Return whether a claim is of a dead process of this host, or was not touched for `stale`
-        seconds by the clock of the file system."""
+    def abandoned(self, name: str, worker: str, stale: float) -> str:
+        """Return what became of the claimant of a task: it "died", a process of this host, or it
+        "did not answer" for `stale` seconds by the clock of the file system; empty if it works."""
+        if is_dead(self._read_claim(name)):
+            return "died"
         claims = self.path / "claims"
         with contextlib.suppress(FileNotFoundError):
             clock = claims / f".{worker}"
             clock.touch()
-            age = clock.stat().st_mtime - (claims / name).stat().st_mtime
-            return age > stale or is_dead(self._read_claim(name))
-        return False
+            if clock.stat().st_mtime - (claims / name).stat().st_mtime > stale:
+                return "did not answer"
+        return ""
 
     def release(self, name: str, worker: str = "") -> bool:
         """Remove a claim: that of `worker`, or of whoever holds it; return whether it was there."""

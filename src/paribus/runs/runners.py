@@ -13,7 +13,6 @@ from paribus.analysis import boundaries
 from paribus.decision import own_rule, require_comparison, require_reachable
 from paribus.declared import provided
 from paribus.errors import ParibusError
-from paribus.numbers import some
 from paribus.results import ResultsFolder, extended, read_registration
 from paribus.results.opened_texts import note, open_in_ledger, parts_of, require_fresh
 from paribus.results.records import TRAINER
@@ -27,8 +26,6 @@ from paribus.study.trainer import COMMAND, RUNS, STACKED, Trial
 
 if TYPE_CHECKING:
     from paribus.runs.queue import Context
-
-MOST_NAMED = 3  # files that an error names
 
 
 def runner_of(trainer: str) -> type[Runner]:
@@ -85,7 +82,8 @@ class TrainerRunner(Runner):
         """Register what the trainer declares."""
         if not folder.exists:
             require_reachable(study)
-        self._require_unchanged(study, folder)
+        if study.trainer == COMMAND:
+            self.trainer.require_unchanged(study, folder, study.arms)
         declaration = records.declared_by(study, self.trainer) if is_tuning else self.declaration
         known = records.metrics_of(declaration)
         metrics = {name: known[name] for name in study.metrics}
@@ -120,16 +118,19 @@ class TrainerRunner(Runner):
         trainer = self.trainer
         if hasattr(trainer, "into"):  # it writes more than its records
             trainer = trainer.into(folder)
-        for trial, record in records.trainer_records(study, trainer, todo):
-            records.write_record(study, folder.trial(*trial), self.declaration, record)
-            if self.context is not None:
-                self.context.report("finished", trials=[trial])
-            if hasattr(trainer, "tidy"):
-                trainer.tidy(trial)
+        try:
+            for trial, record in records.trainer_records(study, trainer, todo):
+                records.write_record(study, folder.trial(*trial), self.declaration, record)
+                if self.context is not None:
+                    self.context.report("finished", trials=[trial])
+        except ParibusError:
+            if not all(folder.trial(*trial).is_finished for trial in todo):
+                raise  # or else another worker has sealed them
 
     def require_registered(self, study: Study, folder: ResultsFolder) -> None:
         """Raise ParibusError if the trainer is not the one that was registered."""
-        self._require_unchanged(study, folder)
+        if study.trainer == COMMAND:
+            self.trainer.require_unchanged(study, folder, study.arms)
         registered = (read_registration(folder) or {}).get(TRAINER, {})
         declared = json.loads(json.dumps(records.registered_trainer(study, self.declaration)))
         keys = [name for name in declared if declared[name] != registered.get(name, declared[name])]
@@ -138,15 +139,4 @@ class TrainerRunner(Runner):
                 f"trainer '{study.trainer}' is not the one that was registered: its {keys[0]} "
                 "changed since; restore it, or choose another folder with --results",
                 code="changed",
-            )
-
-    def _require_unchanged(self, study: Study, folder: ResultsFolder) -> None:
-        """Raise ParibusError if a program of the study is not the one that was registered."""
-        registered = (read_registration(folder) or {}).get(TRAINER)
-        if not registered or study.trainer != COMMAND:
-            return
-        if changed := self.trainer.changed_files(study, registered.get("program", {})):
-            raise ParibusError(
-                f"{some(changed, MOST_NAMED)} changed since the study began; restore it, or give "
-                "the arm `ref`"
             )

@@ -13,7 +13,10 @@ from paribus.files import move_folder, private_folder, whole_folder
 from paribus.results.trial_folder import TrialFolder
 
 REPEATS = "repeats"
-OF_A_RUN = frozenset({"trial.json", "environment.json"})  # name the machine, the stack, the time
+# These name the machine, the stack or the time; so does what a program prints besides its scores.
+OF_A_RUN = frozenset(
+    {"trial.json", "environment.json", "machine.json", "output.log", "trial.jsonl"}
+)
 
 
 @contextmanager

@@ -1,10 +1,13 @@
 """A worker: claims tasks of a queue, does each in a child process, and ends when nothing is left.
 
-    python -P -m paribus.runs.worker QUEUE [--name NAME] [--token TOKEN] [--parent PID]
+    python -P -m paribus.runs.worker FOLDER [--name NAME] [--token TOKEN] [--parent PID]
 
-QUEUE is a folder of `paribus.runs.queue`. A worker with a parent leaves when that has died. Any
-number of workers may work on a queue, on any machines that see it. When no task is left, a
-worker finds out what comes next (`paribus.runs.advance`), also in a child process.
+FOLDER is a results folder, or a queue (`paribus.runs.queue`). A worker with a parent leaves when
+that has died. Any number of workers may work on a queue, on any machines that see it. When no task
+is left, a worker finds out what comes next (`paribus.runs.advance`), also in a child process.
+
+On Linux the process that is started only guards the worker, which it forks: when the worker was
+killed, the guard ends what programs have left behind.
 
 The worker imports what trials need and computes nothing itself, so children can be forked from it
 in milliseconds, and each is as clean as a new interpreter. The standard library's forkserver would
@@ -37,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.errors import ParibusError, print_any_character
 from paribus.runs import processes
-from paribus.runs.processes import Left
+from paribus.runs.processes import IGNORED, STOPPING, Left
 from paribus.runs.queue import STALE_SECONDS, Context, Order, Queue, Task
 from paribus.study.importing import add_own_folder
 
@@ -50,10 +53,6 @@ BEATS = 8  # touches of a claim before it would count as abandoned
 LEAVE_SECONDS = 60.0  # a child that was asked to leave finishes its step and writes a checkpoint
 DONE, DIED, REFUSED, LEFT = 0, 1, 2, 4  # how a child ends
 ADVANCE = "advance"
-STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
-IGNORED = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
-)
 
 
 class Stop(BaseException):
@@ -135,13 +134,13 @@ class Worker:
         """Release tasks whose worker died or does not respond."""
         own = {child.task.id for child in self.children}
         for name, record in self.queue.claims().items():
-            if name in own or not self.queue.abandoned(name, self.name, self.stale):
+            if name in own or not (end := self.queue.abandoned(name, self.name, self.stale)):
                 continue
             task = self.queue.read_task(name)
             if task is None and name != ADVANCE:
                 self.queue.release(name)  # of a task that was done
             else:
-                how = f"a worker died on {record.get('host')}"
+                how = f"a worker {end} on {record.get('host')}"
                 self._count_death(name, "", how, task.doing if task else "")
 
     def _start(self, task: Task) -> None:
@@ -239,7 +238,10 @@ def _failure(task: Task, error: BaseException) -> str:
         return str(error)
     words = f"{type(error).__name__}: {error}".removesuffix(": ")
     if not isinstance(error, Exception):  # such as SystemExit, raised by a user's own code
-        return f"the process of a trial was ended {task.doing}: {words}; run again to continue"
+        return (
+            f"own code ended the process {task.doing}: {words}; finished trials are kept: fix it "
+            "and run again"
+        )
     return (
         f"a worker failed {task.doing}: {words}; finished trials are kept. This is a defect of "
         "paribus or of a custom module; PARIBUS_TRACEBACK=1 shows where"
@@ -261,24 +263,31 @@ class Reporting(logging.Handler):
 def main(arguments: list[str]) -> int:
     """Run a worker; returns its exit code."""
     parser = argparse.ArgumentParser(prog="paribus.runs.worker")
-    parser.add_argument("queue", type=Path)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--name", default=f"{platform.node()}-{os.getpid()}")
     parser.add_argument("--token", default="")
     parser.add_argument("--parent", type=int, default=0)
     options = parser.parse_args(arguments)
-    queue = Queue(options.queue)
+    queue = Queue(options.folder)
+    if not queue.exists:
+        queue = Queue.of(options.folder)
     if not queue.exists:
         print(
-            f"{queue.path} is not there on {platform.node()}; results must lie in a folder that "
-            "every machine sees: choose one with --results",
+            f"{options.folder} has no queue of a run: the run is over, or {platform.node()} does "
+            "not see the folder that --results names",
             file=sys.stderr,
         )
         return 1
-    from paribus.runs.runners import runner_of
-
     order = queue.read_order()
     if options.token and order.token != options.token:
         return 0  # of a run that is over
+    parent = options.parent
+    if sys.platform == "linux":
+        parent = os.getpid()
+        if worker_pid := os.fork():
+            return processes.guard(worker_pid, options.parent)
+    from paribus.runs.runners import runner_of
+
     asked = []
 
     def stop(*_: object) -> None:
@@ -300,7 +309,7 @@ def main(arguments: list[str]) -> int:
         runner = runner_of(order.trainer)
         with contextlib.suppress(Exception):  # a child reports a failing import
             runner.warm_up()
-        worker = Worker(queue, order, options.name, runner, options.parent)
+        worker = Worker(queue, order, options.name, runner, parent)
         queue.report(options.name, {"event": "begun"})
         worker.work()
     except Stop:

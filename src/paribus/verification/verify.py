@@ -249,7 +249,9 @@ def tuning_findings(results: Results) -> Iterator[str]:
     stated = {key: record.get(key) for key in fresh}
     if differing := list(differences(stated, fresh)):
         yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
-    if not agree(study.tuning.chosen, values_of(fresh)):
+    if not study.tuning.chosen:
+        yield "incomplete: study.json has no values of the tuning yet; run again to continue"
+    elif not agree(study.tuning.chosen, values_of(fresh)):
         yield "study.json has other values for its arms than the tuning trials choose"
 
 

@@ -28,9 +28,9 @@ from paribus.engine.machine.environment import (
 from paribus.engine.training.ranks import PATIENCE, Ranks
 from paribus.errors import ParibusError
 from paribus.runs.advance import study_of
-from paribus.runs.processes import Left, ending, tie_to
+from paribus.runs.processes import IGNORED, STOPPING, Left, ending, tie_to
 from paribus.runs.queue import Context, Task
-from paribus.runs.worker import DIED, DONE, IGNORED, LEFT, STOPPING, Reporting
+from paribus.runs.worker import DIED, DONE, LEFT, Reporting
 from paribus.study.importing import add_own_folder
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from paribus.digests import canonical_json, digest
 from paribus.errors import ParibusError
-from paribus.files import remove_folder
+from paribus.files import move_folder, remove_folder
+from paribus.numbers import some
 from paribus.programs import machine
 from paribus.programs.process import LOG_BYTES, Ending, Output, run_program
 from paribus.results import ResultsFolder, read_registration
@@ -36,6 +37,7 @@ from paribus.untrusted_io import CODE_BYTES, RECORD_BYTES, is_regular, read_byte
 if TYPE_CHECKING:
     from paribus.runs.queue import Context
 
+MOST_NAMED = 3  # files that an error names
 REPORT_SECONDS = 1.0  # between two reports of what a program has printed
 LOGGER = logging.getLogger("paribus")
 CODE_KEYS = ("program.ref", "program.patch", "program.folder", "program.command")
@@ -58,7 +60,8 @@ class Job:
     """A trial that a program runs.
 
     Attributes:
-        home: its folder in `runs`, with `out`, which is `{folder}`.
+        home: the folder that it runs in, its worker's alone, with `out`, which is `{folder}`.
+        kept: where that folder goes once the program has ended.
         config: the path and the text of its configuration file, if it has one.
         controls: the evidence by control.
         environment: the content of machine.json.
@@ -69,6 +72,7 @@ class Job:
     study: Study
     trial: Trial
     home: Path
+    kept: Path
     command: list[str]
     env: dict[str, str]
     config: tuple[Path, str] | None
@@ -97,7 +101,7 @@ class Command:
         self._context, self._is_here = context, is_here
         # Workers do not share copies: one may be remaking what another's program stands in.
         part = "" if context is None else f"{context.worker}-{context.slot}"
-        self._copies = self._home / sources.COPIES / part
+        self._scratch = self._home / sources.COPIES / part
         self._folder = ResultsFolder(home)
         self._sources: dict[str, sources.Source] = {}
 
@@ -137,7 +141,7 @@ class Command:
         program = study.program
         limit = sections.seconds(program.timeout) or None
         for trial in trials:
-            job = self._job(study, trial)
+            job, arms = self._job(study, trial), trial[:1]
             self._report("resumed", trials=[trial], t=0)
             ending = self._start(job, limit)
             while ending.is_failed and len(job.attempts) <= program.retries:
@@ -145,16 +149,22 @@ class Command:
                     "%s failed (%s); started again, %d of %d times",
                     *(job.label, ending, len(job.attempts), program.retries),
                 )
+                self.require_unchanged(study, self._folder, arms)
                 ending = self._start(job, limit)
             try:
                 record = _record(job, ending, accept=program.failure == "exclude")
             except ParibusError as error:
-                log = f"all it printed is in {job.home / LOG}; " if ending.last else ""
+                self._keep(job)
+                log = f"all it printed is in {job.kept / LOG}; " if ending.last else ""
                 raise ParibusError(
                     f"{error}; {log}finished trials are kept: fix it and run again",
                     code=error.code,
                 ) from None
+            # Edited while it ran, it may have run either code.
+            self.require_unchanged(study, self._folder, arms)
+            self._keep(job)
             yield trial, record
+            _tidy(job.kept)  # it is sealed
 
     def try_briefly(self, study: Study) -> dict[str, str]:
         """Run the first seed of each arm for some seconds; return by arm what was seen.
@@ -174,26 +184,30 @@ class Command:
                 values = _record(job, ending).scores.items()
                 text = ", ".join(f"{name} {value:g}" for name, value in values)
                 seen[arm] = f"ended by itself after {ending.seconds:.3g} s; {text}"
-        remove_folder(self._copies)
+        remove_folder(self._scratch)
         return seen
 
-    def changed_files(self, study: Study, registered: Mapping[str, Any]) -> list[str]:
-        """Return the files that changed since the study began; `registered` is by arm."""
-        for arm in study.arms:
+    def require_unchanged(self, study: Study, folder: ResultsFolder, arms: Iterable[str]) -> None:
+        """Raise ParibusError if the code of an arm is not what `folder` has registered."""
+        registered = (read_registration(folder) or {}).get(TRAINER, {}).get("program")
+        for arm in arms if registered is not None else ():
+            self._sources.pop(arm, None)
             source, before = self._source(study, arm), registered.get(arm, {})
             if source.record != before:
                 files = {name for name, _ in before.get("files", {}).items() ^ source.files.items()}
-                return sorted(files) or list(source.changed) or [str(source.folder)]
-        return []
+                names = sorted(files) or list(source.changed) or [str(source.folder)]
+                raise ParibusError(
+                    f"{some(names, MOST_NAMED)} changed since the study began; restore it, or give "
+                    "the arm `ref`",
+                    code="changed",
+                )
 
-    def tidy(self, trial: Trial) -> None:
-        """Remove what the sealed records of a trial have; what the program wrote stays."""
-        home = self._job_home(*trial)
-        for name in (LOG, REPORTED):
-            (home / name).unlink(missing_ok=True)
-        for folder in (home / scores.OUT, home, home.parent, home.parent.parent):
-            with contextlib.suppress(OSError):  # it is not empty
-                folder.rmdir()
+    def _keep(self, job: Job) -> None:
+        """Move what a program wrote to its place, unless another worker's record counts."""
+        if not self._folder.trial(*job.trial).is_finished:
+            remove_folder(job.kept)
+            job.kept.parent.mkdir(parents=True, exist_ok=True)
+            move_folder(job.home, job.kept)
 
     def _report(self, event: str, **content: Any) -> None:
         if self._context is not None:
@@ -201,7 +215,8 @@ class Command:
 
     def _job(self, study: Study, trial: Trial) -> Job:
         """Return a trial with its command, values put in."""
-        (arm, seed), home = trial, self._job_home(*trial)
+        (arm, seed), place = trial, Path(OUTPUTS, trial[0], f"seed-{trial[1]}")
+        home, kept = self._scratch / place, self._folder.path.absolute() / place
         setting, program = study.setting(arm), study.setting(arm).program
         path = home / f"config{Path(program.config).suffix}"
         values = setting.values(arm, str(seed), str(home / scores.OUT), str(path))
@@ -220,10 +235,7 @@ class Command:
         if evidence := self._source(study, arm).evidence:
             controls["source"] = evidence
         env = os.environ | env | {TRIAL_FOLDER: str(home), TRIAL_SEED: str(seed)}
-        return Job(study, trial, home, setting.argv(values), env, config, controls)
-
-    def _job_home(self, arm: str, seed: int) -> Path:
-        return self._folder.path.absolute() / OUTPUTS / arm / f"seed-{seed}"
+        return Job(study, trial, home, kept, setting.argv(values), env, config, controls)
 
     def _source(self, study: Study, arm: str) -> sources.Source:
         if arm not in self._sources:
@@ -236,7 +248,7 @@ class Command:
         """Run the program of a trial once. Raises ParibusError where it cannot be started."""
         study, program, reported = job.study, job.study.program, time.monotonic()
         source = self._source(study, job.trial[0])
-        folder = sources.prepare_folder(study, job.trial[0], source, self._copies)
+        folder = sources.prepare_folder(study, job.trial[0], source, self._scratch)
         remove_folder(job.home)
         (job.home / scores.OUT).mkdir(parents=True)
         if job.config:
@@ -289,9 +301,10 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
         scores.read_rest(name, finder, job.home / scores.OUT, report, where)
         _require_value(job, name, finder, ending)
     losses = finders[TRAIN_LOSS].points if TRAIN_LOSS in finders else []
+    places = str(job.home), str(job.kept)
     record = {
-        "command": job.command,
-        "config": job.config[1] if job.config else "",
+        "command": [word.replace(*places) for word in job.command],
+        "config": job.config[1].replace(*places) if job.config else "",
         "attempts": job.attempts,
         "failed": str(ending) if ending.is_failed else "",
         "deciding": job.study.primary.metric,
@@ -317,6 +330,15 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
         about=record,
         files=files,
     )
+
+
+def _tidy(home: Path) -> None:
+    """Remove what the sealed records of a trial have; what the program wrote stays."""
+    for name in (LOG, REPORTED):
+        (home / name).unlink(missing_ok=True)
+    for folder in (home / scores.OUT, home, home.parent, home.parent.parent):
+        with contextlib.suppress(OSError):  # it is not empty
+            folder.rmdir()
 
 
 def _require_value(job: Job, name: str, finder: scores.Finder, ending: Ending) -> None:
