@@ -19,7 +19,6 @@ from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import Output, run_program
-from paribus.report.model import build_report
 from paribus.study.load import parse_study
 from paribus.trainers.command.scores import Finder, Report, number, read_report, read_rest
 from paribus.trainers.command.sections import MetricSource
@@ -713,8 +712,7 @@ def test_uncommitted_work_is_told_and_goes_into_no_copy(tmp_path, repository):
     results = paribus.run(paribus.load_study(tmp_path / "study.toml"), tmp_path / "r")
     evidence = {arm: results.trials[arm, 1]["controls"]["source"] for arm in results.study.arms}
     assert "uncommitted" in evidence["baseline"] and "uncommitted" not in evidence["idea"]
-    report = build_report(paribus.decide(paribus.analyse(results)))
-    assert any("uncommitted" in fact for fact in report.facts)
+    assert any("uncommitted" in control.detail for control in results.controls)
 
 
 @pytest.mark.parametrize(
