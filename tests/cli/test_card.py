@@ -95,7 +95,6 @@ def test_the_exit_code(effects, seeds, code, tmp_path):
     assert verb("report", "--no-page", results)[0] == 0, (
         "where it is not asked for, a verdict is not a failure"
     )
-    assert verb("report", "--no-page", results, "--exit-verdict")[0] == code
     assert verb("report", "--no-page", results, "--exit-verdict", "--json")[0] == code
 
 

@@ -25,7 +25,6 @@ class Refused(nn.Module):
     [
         (["syntax.toml"], "valid TOML"),
         (["study.toml", "--set", "data.path=nowhere.txt"], "not exist"),
-        (["study.toml", "--set", "data.seq_len=5000"], "one window"),
         (["study.toml", "--set", "decision.rule=luck"], "'luck'"),
         (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "must give (2, 16, 16)"),
         (["study.toml", "--results", "other"], "a study"),
