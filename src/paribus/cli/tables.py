@@ -19,7 +19,7 @@ from paribus.report.cells import TESTS
 from paribus.report.render import fill
 from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder
-from paribus.results.heldout_part import awaits_heldout_part
+from paribus.results.judged_text import awaits_heldout_part
 from paribus.statistics import DESCRIPTIVE_BELOW, Boundary
 from paribus.study import Study, is_untuned, tuning_study, values_text
 from paribus.study.trainer import STACKED
