@@ -13,6 +13,7 @@ import platform
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,11 +53,20 @@ def require_devices(device: torch.device, size: int) -> None:
         )
 
 
-def train_over(size: int, task: Task, context: Context) -> None:
-    """Train a task by `size` processes. Raises Left if they were asked to leave before the end."""
+def train_over(
+    size: int,
+    task: Task,
+    context: Context,
+    device_of: Callable[..., torch.device],
+    train: Callable[..., None],
+) -> None:
+    """Train a task by `size` processes, on a device of each.
+
+    Raises Left if they were asked to leave before the end.
+    """
     require_devices(choose_device(context.order.settings["device"]), size)
     store = TCPStore("127.0.0.1", 0, size, is_master=True, timeout=PATIENCE, wait_for_workers=False)
-    place = (size, store.port, task, context, os.getpid())
+    place = (size, store.port, task, context, os.getpid(), device_of, train)
     spawn = multiprocessing.get_context("spawn")
     ranks = [spawn.Process(target=be_rank, args=(rank, *place)) for rank in range(size)]
     for rank in ranks:
@@ -87,10 +97,17 @@ def train_over(size: int, task: Task, context: Context) -> None:
         raise Left
 
 
-def be_rank(rank: int, size: int, port: int, task: Task, context: Context, parent: int) -> None:
+def be_rank(
+    rank: int,
+    size: int,
+    port: int,
+    task: Task,
+    context: Context,
+    parent: int,
+    device_of: Callable[..., torch.device],
+    train: Callable[..., None],
+) -> None:
     """Train a task as one rank; does not return."""
-    from paribus.engine.execution.tasks import device_of, train_stack
-
     for number in (*IGNORED, *STOPPING):
         signal.signal(number, signal.SIG_IGN)
     tie_to(parent)
@@ -104,7 +121,7 @@ def be_rank(rank: int, size: int, port: int, task: Task, context: Context, paren
         if ranks.is_first:
             context.leaving.listen()
             logging.getLogger("paribus").handlers[:] = [Reporting(context)]
-        train_stack(study, task, context, ranks)
+        train(study, task, context, ranks)
         Ranks.part()
         code = DONE
     except Left:

@@ -90,7 +90,7 @@ def _execute(task: Task, context: Context) -> Any:
     if kind == "train" and study.resources.devices > 1:
         from paribus.engine.execution.ranks import train_over
 
-        return train_over(study.resources.devices, task, context)
+        return train_over(study.resources.devices, task, context, device_of, train_stack)
     if kind == "train":
         return train_stack(study, task, context)
     results = ResultsFolder(Path(task.home or order.results))
