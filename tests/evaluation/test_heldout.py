@@ -6,14 +6,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from paribus.engine.evaluation import Evaluation, blocks
+from paribus.engine.evaluation import Evaluation
+from paribus.engine.evaluation import blocks as division
 
 TOKENS = [0, 1, 2, 3, 9, 5, 6, 7, 8, 9, 1]
 SUCCESSOR = np.eye(11, k=1) * 3
 
 
 def test_scores_by_hand(evaluated):
-    scores = evaluated(SUCCESSOR, TOKENS, 4).scores
+    heldout = evaluated(SUCCESSOR, TOKENS, 4)
+    scores, blocks = heldout.scores, heldout.blocks
     right = 7  # every step but 3 -> 9, 9 -> 5 and 9 -> 1
     assert (scores["correct"], scores["predicted"]) == (right, 10)
     log_sum = math.log(math.exp(3) + 10)
@@ -24,15 +26,10 @@ def test_scores_by_hand(evaluated):
     assert scores["calibration_error"] == pytest.approx(
         0.7 - math.exp(3) / (math.exp(3) + 10), abs=1e-6
     )
-
-
-def test_blocks_add_up_to_the_whole(evaluated):
-    heldout = evaluated(SUCCESSOR, TOKENS, 4)
-    assert heldout.blocks["predicted"].tolist() == [4, 4, 2]
-    assert heldout.blocks["correct"].tolist() == [3, 3, 1]
-    log_sum = math.log(math.exp(3) + 10)
+    assert blocks["predicted"].tolist() == [4, 4, 2]
+    assert blocks["correct"].tolist() == [3, 3, 1]
     expected = [4 * log_sum - 9, 4 * log_sum - 9, 2 * log_sum - 3]
-    assert heldout.blocks["loss_sum_nats"].tolist() == pytest.approx(expected)
+    assert blocks["loss_sum_nats"].tolist() == pytest.approx(expected)
 
 
 # Blocks of held-out text: documents or windows, capped, and the same however the text is read.
@@ -82,7 +79,7 @@ def test_few_documents_are_read_by_windows(by_document):
 def test_neighbouring_documents_join(by_document, monkeypatch):
     lengths = np.random.default_rng(2).integers(1, 30, size=103).tolist()
     single = by_document(text(lengths), 8).blocks
-    monkeypatch.setattr(blocks, "MOST_BLOCKS", 10)
+    monkeypatch.setattr(division, "MOST_BLOCKS", 10)
     joined = by_document(text(lengths), 8)
     assert joined.division.record == {"kind": "document", "items": 103, "blocks": 10}
     of = np.arange(103) * 10 // 103

@@ -116,13 +116,10 @@ def test_one_seed_breaks_a_control(small_study: Maker, path: str, value: Any, na
     ("key", "value", "state"),
     [
         ("packages/torch", "3", "not proven"),
-        ("packages/numpy", "3", "not proven"),
         ("packages/pyarrow", "3", "declared"),
-        ("packages/safetensors", "3", "declared"),
         ("python", "3.99.0", "declared"),
         ("stack", 5, "not proven"),
         ("processor", "another", "not proven"),
-        ("threads", 2, "not proven"),
         ("kernels", "compiled 0123", "not proven"),
     ],
 )
@@ -133,7 +130,10 @@ def test_another_machine_is_only_told(small_study: Maker, key: str, value: Any, 
     assert set(found.values()) == {"held"}
 
 
-def test_a_declared_initialisation_is_no_breach(small_study: Maker) -> None:
+def test_a_declared_initialisation_or_batch_size_is_no_breach(small_study: Maker) -> None:
+    larger = {"baseline": {}, "layernorm": {"set": {"training.batch_size": 2}}}
+    study = small_study(training={"tokens": 8 * 4 * 16, "batch_size": 4}, arms=larger)
+    assert states(study, put("trial/batch_digest", "others"))["batches"] == "declared"
     study = small_study(arms={"baseline": {}, "layernorm": {"set": {"model.init.token_std": 1.0}}})
 
     def another_rule(record: StackedEvidence) -> None:
@@ -167,14 +167,6 @@ def test_other_text_may_be_declared_and_other_held_out_text_may_not(small_study:
             one.trial["data"]["digests"] |= {"train": "others", "validation_text": "others"}
     found = {c.name: c.state for c in check_controls(study, records, CHECKS)}
     assert (found["text"], found["held-out text"]) == ("declared", "broken")
-
-
-def test_a_declared_batch_size_is_no_breach(small_study: Maker) -> None:
-    study = small_study(
-        training={"tokens": 8 * 4 * 16, "batch_size": 4},
-        arms={"baseline": {}, "layernorm": {"set": {"training.batch_size": 2}}},
-    )
-    assert states(study, put("trial/batch_digest", "others"))["batches"] == "declared"
 
 
 def test_two_machines_are_declared_where_pairs_share_one(small_study: Maker) -> None:
@@ -242,7 +234,7 @@ def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Make
 
 
 @pytest.mark.parametrize(
-    ("leaked", "state"), [(26, "not proven"), (13, "not proven"), (12, "held"), (0, "held")]
+    ("leaked", "state"), [(26, "not proven"), (13, "not proven"), (12, "held")]
 )
 def test_near_copies(small_study: Maker, fabricate: Fabricate, leaked: int, state: str) -> None:
     results = fabricate(small_study(), lambda arm, seed: 2.0)

@@ -218,11 +218,6 @@ T0_WORDS = {
         "Question: is rome a city?",
         [" No", " Yes"],
     ),
-    "piqa:finish_sentence_with_correct_choice": (
-        "Finish the following sentence with the best choice: Open a jar\n\nChoices:\n"
-        "- Twist the lid.\n- Paint the lid blue.\n\nAnswer:",
-        [" Twist the lid.", " Paint the lid blue."],
-    ),
     "arc_challenge:qa_options": (
         "What is hot?\n\nOptions:\n- ice\n- snow\n- a cold lake\n- rain\n- the sun",
         [" ice", " snow", " a cold lake", " rain", " the sun"],
