@@ -113,7 +113,7 @@ def test_own_parts_are_built_and_counted(tmp_path):
         "        self.up = nn.Linear(model.d_model, model.d_model)\n\n"
         "    def forward(self, x):\n        return self.up(self.up(x))\n"
     )
-    own = study({"model.modules.mlp": f"{tmp_path}/own.py:Twice"})
+    own = study({"model.modules.mlp": f"{tmp_path}/own.py:Twice", "model.n_layer": 2})
     setting = own.setting("baseline")
     assert not has_formula(setting)
     parameters, flops = model_size(setting, 257, own.folder)

@@ -90,8 +90,8 @@ def export_trial(
     with whole_folder(out) as partial:
         write_plain_json(partial / "config.json", config | special)
         write_plain_json(partial / "generation_config.json", special)
-        about = tokenizer_config(tokenizer, setting.data.seq_len)
-        write_plain_json(partial / "tokenizer_config.json", about)
+        options = tokenizer_config(tokenizer, setting.data.seq_len)
+        write_plain_json(partial / "tokenizer_config.json", options)
         for name, content in contents.items():
             write_bytes(partial / name, content)
     return out

@@ -95,16 +95,16 @@ def ask_tasks(
     Raises ParibusError if a standard task is not the one that was registered.
     """
     tasks, results = study.tasks, list[TaskResults]()
-    model_as_asked = (model, dataset.tokenizer, seq_len)
+    reader = (model, dataset.tokenizer, seq_len)
     if tasks.names != ():
         suite = read_suite(folder)
         if any(n in task.shots for task in suite.find(tasks.names).values() for n in tasks.shots):
-            own = suite_tasks(suite, tasks.names, tasks.unknown)
-            results.append(run_tasks(*model_as_asked, own, tasks.shots, tasks.items))
+            asked = suite_tasks(suite, tasks.names, tasks.unknown)
+            results.append(run_tasks(*reader, asked, tasks.shots, tasks.items))
     if tasks.standard:
         registered, n_items = read_standard(folder), tasks.standard_items
-        own = standard(list(registered), n_items, standard_data(study))
-        results.append(run_tasks(*model_as_asked, own, tasks.shots, n_items))
+        asked = standard(list(registered), n_items, standard_data(study))
+        results.append(run_tasks(*reader, asked, tasks.shots, n_items))
         for name, pins in results[-1].pins["tasks"].items():
             known = registered[name]
             differing = [key for key in Pinned.model_fields if pins[key] != getattr(known, key)]
