@@ -225,12 +225,11 @@ def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) ->
     if censored := [name for name, (_, is_above) in needed.items() if is_above]:
         facts["censored"] = censored
     seconds = run.facts.get("train_seconds")
-    is_timed = is_number(seconds) and 0 < seconds < math.inf
     return TrialRecord(
         scores=scores,
         items=items,
         curves=curves,
-        seconds=seconds if is_timed else None,
+        seconds=seconds if is_number(seconds) and 0 < seconds < math.inf else None,
         about={"facts": facts},
     )
 
@@ -274,7 +273,11 @@ class MemoryTrial(TrialFolder):
     """A trial's records in memory: nothing is written, and nothing is sealed."""
 
     records: dict[str, Any] = field(default_factory=dict)
-    is_finished = True
+
+    @property
+    def is_finished(self) -> bool:
+        """Return True: it is made of a whole record."""
+        return True
 
     def holds(self, name: str) -> bool:
         """Return whether it has a record."""
@@ -288,7 +291,9 @@ class MemoryTrial(TrialFolder):
         """Return the record `name`."""
         return self.records[name]
 
-    def write_columns(self, name: str, columns: Mapping[str, Any], *labels: Any) -> None:
+    def write_columns(
+        self, name: str, columns: Mapping[str, Any], units: Any, labels: Any = None
+    ) -> None:
         """Keep the table `name`."""
         self.records[name] = pa.table({key: column(values) for key, values in columns.items()})
 

@@ -374,7 +374,7 @@ def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
 
 def _names(source: Source) -> list[str]:
     """Return the names in the first line of a CSV file."""
-    return next(csv.reader([source.header], delimiter=_delimiter(source)), [])
+    return next(csv.reader(source.header.splitlines()[:1], delimiter=_delimiter(source)), [])
 
 
 def _delimiter(source: Source) -> str:
