@@ -166,8 +166,7 @@ def test_large_logits_leak(head, small_dataset, body):
 
 
 @pytest.mark.parametrize(
-    "body",
-    ["honest - 1e9 * third", "honest.masked_fill(third, -torch.inf)", "honest + 1e2"],
+    "body", ["honest - 1e9 * third", "honest.masked_fill(third, -torch.inf)", "honest + 1e2"]
 )
 def test_honest_heads_pass(head, small_dataset, body):
     check_arm(head(body), "cheat", small_dataset, CPU, 1)

@@ -110,11 +110,7 @@ def another_day(study: Study, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("name", "later"),
-    [
-        ("Reading", another_scale),
-        ("Counting", lambda *_: None),
-        ("OfItsTime", another_day),
-    ],
+    [("Reading", another_scale), ("Counting", lambda *_: None), ("OfItsTime", another_day)],
 )
 def test_what_passes_the_dry_run_is_caught(name, later, study_with, monkeypatch):
     study = study_with(name)
@@ -161,11 +157,7 @@ class Here:
 
     def retrain(self, folder: ResultsFolder) -> None:
         """Train again what is registered and was not yet."""
-        context: Any = SimpleNamespace(
-            queue=self,
-            order=SimpleNamespace(settings={}),
-            say=print,
-        )
+        context: Any = SimpleNamespace(queue=self, order=SimpleNamespace(settings={}), say=print)
         EngineRunner(context).after_trials(self.study, folder)
 
 

@@ -88,12 +88,7 @@ def check_arm(
 
 
 def _try_steps(
-    study: Study,
-    arm: str,
-    dataset: Dataset,
-    device: torch.device,
-    R: int,
-    graphs: bool,
+    study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, graphs: bool
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Make a step of R replicas, and again from the same state beside other neighbours.
 

@@ -126,7 +126,7 @@ def stated_rate(
     if not (0 < tflops < math.inf and 0 < utilisation <= 1 and count >= devices):
         raise ParibusError(
             f"--tflops {tflops:g} --utilisation {utilisation:g} --count {count}: the peak must "
-            f"be above 0, its share at most 1, and the devices at least the {devices} of a trial",
+            f"be above 0, its share at most 1, and the devices at least the {devices} of a trial"
         )
     return Rate(tflops * 1e12 * utilisation, count, devices)
 

@@ -90,9 +90,7 @@ class StackedFormat(StudyFormat):
             TEST_REUSE: "declare",
         }
     )
-    alternatives = MappingProxyType(
-        {ITERATIONS: "training.tokens", "training.tokens": ITERATIONS},
-    )
+    alternatives = MappingProxyType({ITERATIONS: "training.tokens", "training.tokens": ITERATIONS})
 
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return dotted overrides in order; a preset is applied first, other keys over it."""

@@ -6,12 +6,7 @@ import torch
 from torch import nn
 
 from paribus.engine.evaluation.harness import scoring
-from paribus.engine.evaluation.harness.scoring import (
-    Pair,
-    Scored,
-    can_share,
-    score,
-)
+from paribus.engine.evaluation.harness.scoring import Pair, Scored, can_share, score
 from paribus.engine.model import GPT, KeyValueCache
 from paribus.rng import stream
 
@@ -44,11 +39,7 @@ def some_pairs(seed: int = 0) -> list[Pair]:
 
 
 @pytest.mark.parametrize(
-    "overrides",
-    [
-        {},
-        {"model.embedding.norm": "rmsnorm", "model.embedding.norm_at": "tokens"},
-    ],
+    "overrides", [{}, {"model.embedding.norm": "rmsnorm", "model.embedding.norm_at": "tokens"}]
 )
 def test_scores_of_one_pass(make_model, overrides):
     model, pairs = make_model(VOCABULARY, **overrides), some_pairs()

@@ -1,16 +1,7 @@
 """Held-out measurements of a trained model: one pass over the text, then one file a measure."""
 
-from paribus.engine.evaluation.heldout import (
-    Evaluation,
-    evaluate_on,
-)
-from paribus.engine.evaluation.measures import (
-    Measure,
-    Row,
-    all_measures,
-    measure,
-    own_measures,
-)
+from paribus.engine.evaluation.heldout import Evaluation, evaluate_on
+from paribus.engine.evaluation.measures import Measure, Row, all_measures, measure, own_measures
 from paribus.engine.evaluation.predictions import TEMPERATURES, Predictions, predict
 
 __all__ = [

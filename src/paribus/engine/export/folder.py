@@ -19,12 +19,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from paribus.engine.data import STAND_INS, CharacterTokenizer, Tokenizer
 from paribus.engine.data.split import Texts
 from paribus.engine.data.tokenizer import END_OF_DOCUMENT, BpeTokenizer
-from paribus.engine.export.hugging_face import (
-    hugging_face_model,
-    is_gpt2,
-    is_llama,
-    remote_code,
-)
+from paribus.engine.export.hugging_face import hugging_face_model, is_gpt2, is_llama, remote_code
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes

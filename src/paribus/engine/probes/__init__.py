@@ -11,12 +11,7 @@ from dataclasses import replace
 from functools import cache
 
 from paribus.declared import declared
-from paribus.engine.observation import (
-    EVERY_BLOCK,
-    LOGITS,
-    Probe,
-    StepView,
-)
+from paribus.engine.observation import EVERY_BLOCK, LOGITS, Probe, StepView
 from paribus.engine.setting import Setting
 from paribus.errors import ParibusError, nearest
 from paribus.study import Study

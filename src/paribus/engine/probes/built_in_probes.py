@@ -281,9 +281,7 @@ def _statistics(rows: Rows, corrections: Mapping[str, float]) -> Tensor:
 
 
 def _mean(
-    rows: Rows,
-    corrections: Mapping[str, float],
-    function: Callable[[Tensor, float], Tensor],
+    rows: Rows, corrections: Mapping[str, float], function: Callable[[Tensor, float], Tensor]
 ) -> Tensor:
     """Return [R, G] the mean of `function(numbers, divisor)` over each group."""
     columns = []

@@ -220,13 +220,7 @@ def write_suite(
 
 
 def _draw(
-    task: Task,
-    text: HeldOut,
-    held_out: HeldOut,
-    length: int,
-    wanted: int,
-    seed: int,
-    purpose: str,
+    task: Task, text: HeldOut, held_out: HeldOut, length: int, wanted: int, seed: int, purpose: str
 ) -> list[Row]:
     """Return at most `wanted` items of `text`, a part of `held_out`.
 

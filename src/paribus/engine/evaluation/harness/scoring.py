@@ -129,11 +129,7 @@ def _batches(family: list[_Group], root: int, limit: int) -> Iterator[list[_Grou
 
 
 def _score_batch(
-    model: Any,
-    pairs: Sequence[Pair],
-    groups: list[_Group],
-    done: int,
-    state: KeyValueCache | None,
+    model: Any, pairs: Sequence[Pair], groups: list[_Group], done: int, state: KeyValueCache | None
 ) -> dict[int, Scored]:
     """Return the scores of the pairs of `groups`, by number.
 

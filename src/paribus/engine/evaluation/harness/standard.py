@@ -119,9 +119,7 @@ def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
 
 
 def standard(
-    names: Sequence[str] | None = None,
-    n_items: int | None = None,
-    data_folder: Path | None = None,
+    names: Sequence[str] | None = None, n_items: int | None = None, data_folder: Path | None = None
 ) -> Asked:
     """Return the harness's own tasks, of which the first `n_items` are asked.
 

@@ -173,9 +173,7 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
 
 
 def suite_tasks(
-    suite: Suite,
-    names: Sequence[str] | None = None,
-    unknown: Literal["skip", "replace"] = "skip",
+    suite: Suite, names: Sequence[str] | None = None, unknown: Literal["skip", "replace"] = "skip"
 ) -> Asked:
     """Return tasks of a suite; None is all of them. Raises ParibusError for an unknown one."""
     wanted = suite.find(names)

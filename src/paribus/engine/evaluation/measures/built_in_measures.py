@@ -236,12 +236,7 @@ def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
     return grouped(n, equal_width(predictions.confidence), totals)
 
 
-@measure(
-    "reliability_confidence",
-    unit="share",
-    source=RELIABILITY,
-    parts=(confidence_bins,),
-)
+@measure("reliability_confidence", unit="share", source=RELIABILITY, parts=(confidence_bins,))
 def reliability_confidence(predictions: Predictions) -> np.ndarray:
     """Return the mean of the highest probabilities in the bin."""
     return _by_bin(predictions, predictions.confidence)

@@ -11,15 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from paribus.engine.tasks.task import (
-    LETTERS,
-    HeldOut,
-    Question,
-    Site,
-    replace,
-    task,
-    words_inside,
-)
+from paribus.engine.tasks.task import LETTERS, HeldOut, Question, Site, replace, task, words_inside
 
 # Texts with too few of these verbs do not have the task `agreement`.
 SINGULAR = {"is": "are", "was": "were", "has": "have", "does": "do", "this": "these"}
