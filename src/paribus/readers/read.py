@@ -71,7 +71,8 @@ class Reading:
                     self.copies.append((run.source, twin.source))
                     self.runs.remove(run)
                     break
-            known = dict.fromkeys(keys, run) | known
+            for key in keys:
+                known.setdefault(key, run)
 
 
 def _length(run: Run) -> int:

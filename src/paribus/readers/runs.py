@@ -295,13 +295,12 @@ class MemoryTrial(TrialFolder):
         self, name: str, columns: Mapping[str, Any], units: Any, labels: Any = None
     ) -> None:
         """Keep the table `name`."""
-        self.records[name] = pa.table({key: column(values) for key, values in columns.items()})
+        self.records[name] = columns
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Return the table `name`; an empty one where it was not kept."""
-        empty = pa.table({key: pa.nulls(0, pa.float64()) for key in COLUMNS[name]})
-        table = self.records.get(name, empty)
-        return table.select([key for key in table.column_names if key in (columns or [key])])
+        kept = self.records.get(name, dict.fromkeys(COLUMNS[name], np.array([])))
+        return pa.table({key: column(own) for key, own in kept.items() if key in (columns or kept)})
 
     def finish(self, names: Sequence[str] = ()) -> None:
         """Seal nothing."""
