@@ -53,16 +53,14 @@ class ParibusError(Exception):
 
 
 @contextmanager
-def blamed(
-    action: str, advice: str = "", *, but: tuple[type[Exception], ...] = ()
-) -> Iterator[None]:
+def blamed(action: str, advice: str = "") -> Iterator[None]:
     """Raise ParibusError, `action: TypeError: its text; advice`, if custom code fails inside.
 
-    but: errors that are raised unchanged, as are ParibusError and errors of too little memory.
+    Errors of too little memory are raised unchanged.
     """
     try:
         yield
-    except (ParibusError, MemoryError, *but):
+    except (ParibusError, MemoryError):
         raise
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which few import

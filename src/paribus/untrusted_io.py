@@ -12,7 +12,7 @@ import math
 import os
 import stat
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -148,8 +148,8 @@ def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
     return parse_json(text, os.fspath(path), way_out)
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """Yield every visible file below `folder`, in the order of their paths.
+def files_below(folder: Path) -> list[Path]:
+    """Return every visible file below `folder`, in the order of their paths.
 
     Hidden files (.DS_Store, .git) are the system's. Links are followed, to each folder once.
     """
@@ -166,4 +166,4 @@ def files_below(folder: Path) -> Iterator[Path]:
             continue
         seen.add(real)
         files += [Path(parent, name) for name in names if name[0] != "."]
-    yield from sorted(files, key=lambda file: file.relative_to(folder).as_posix())
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix())

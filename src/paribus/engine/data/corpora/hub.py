@@ -25,7 +25,7 @@ def _local_files(folder: Path, name: str) -> list[Path]:
     """
     if not os.path.isdir(folder / name):
         return []
-    files = list(files_below(folder / name))
+    files = files_below(folder / name)
     for file in files:
         open_regular(file, TEXT_BYTES).close()
     return files

@@ -55,7 +55,7 @@ def corpus_files(data: Data, folder: Path) -> list[Path]:
     path = folder / data.path
     missing = f"data.path = '{data.path}' does not exist at {path}; correct the path"
     # isdir never raises: what cannot be looked at is told when it is opened.
-    files = list(files_below(path)) if os.path.isdir(path) else [path]
+    files = files_below(path) if os.path.isdir(path) else [path]
     for file in files:
         open_regular(file, TEXT_BYTES, missing=missing).close()
     return files
