@@ -151,7 +151,7 @@ def openai_evals(source: Source) -> Iterator[Run]:
         spec = as_dict(record.get("spec"))
         run.state(eval_set=spec.get("eval_name"), eval_split=spec.get("split"))
     if not run.scores:
-        raise ParibusError(f"{source.path} has no final_report: the evaluation has not ended")
+        raise ParibusError(f"{source.path} has no final_report; wait until it has ended")
     yield run
 
 

@@ -343,7 +343,7 @@ def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
         if source.head.startswith(PARQUET):
             file = pyarrow.parquet.ParquetFile(regular_path(source.path, TABLE_BYTES))
             if file.metadata.num_columns > TABLE_COLUMNS:
-                raise ParibusError(f"{source.path} has more than {TABLE_COLUMNS:,} columns")
+                raise ParibusError(f"{source.path} must have at most {TABLE_COLUMNS:,} columns")
             return file.read()
         if start == b"{":
             return _from_objects(row for _, row in source.objects())
