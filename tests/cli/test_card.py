@@ -76,8 +76,7 @@ def test_json_stands_alone_on_standard_output(results):
         assert 0 <= verdict["p"] <= verdict["adjusted_p"] <= 1
         assert (verdict["n"], verdict["margin"]) == (5, 0.02)
         assert "not_tuned" in [caution["code"] for caution in verdict["cautions"]]
-    assert verdicts["d-better"]["action"] == "adopt d-better"
-    assert verdicts["c-same"]["action"] == "keep baseline"
+    assert verdicts["d-better"]["outcome"] == "ADOPT"
 
 
 @pytest.mark.parametrize(
@@ -114,11 +113,12 @@ def test_where_every_trial_diverged_that_comes_first(tmp_path):
     assert "every" in first.lower() and "diverged" in first
     assert not any(word in question + first for word in WORDS)
     assert any(line.split()[:2] == ["UNRESOLVED", "other"] for line in rest)
-    assert verdict["needed"]["why_not"] and verdict["pairs_needed"] is None
+    assert verdict["needed"]["why_not"] and verdict["needed"]["pairs"] is None
 
 
 def test_what_is_not_resolved_says_what_would_resolve_it(tmp_path):
     noise = {1: 0.05, 2: -0.04, 3: 0.03, 4: -0.05, 5: 0.02}
     out, verdict = told_of(tmp_path, lambda arm, seed: 2.5 + (arm == "other") * noise[seed])
     assert verdict["word"] == "UNRESOLVED" and not verdict["needed"]["why_not"]
-    assert verdict["pairs_needed"] > 5 and f"needs ~{verdict['pairs_needed']} seeds" in out
+    pairs = verdict["needed"]["pairs"]
+    assert pairs > 5 and f"needs ~{pairs} seeds" in out

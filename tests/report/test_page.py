@@ -1,31 +1,36 @@
-"""The page: whole without a network, safe with any text, and right when little is there."""
+"""The page and its figures: whole without a network, safe with any text, and only what is there."""
 
+import json
 import re
 
 import numpy as np
 import pytest
+import vl_convert
 
+import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report import page as scripts
-from paribus.report.model import build_report
+from paribus.report.figures import Figure, draw
+from paribus.report.figures.style import PRINTED_TEXT, TEXT
 from paribus.report.page import render, write_report
+from paribus.report.tables import accuracy_table
 from paribus.results import Results, load_results
 
 from ..build import write_results
-from ..conftest import studies_in
+from ..conftest import Fabricate, Maker, studies_in
+from ..tools import refused
 
 
 def loss(arm: str, seed: int) -> float:
-    return 2.5 + 0.01 * seed + 0.02 * (arm != "baseline") * (seed % 3)
+    return 2.5 + 0.01 * seed + len(arm) * (seed % 3) / 500
 
 
 @pytest.fixture(scope="module")
-def five(tmp_path_factory):
+def five(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Five seeds of the small study, finished; tests here only read its records."""
     folder = tmp_path_factory.mktemp("five")
-    study = studies_in(folder)(question="Does it help?", seeds=[1, 2, 3, 4, 5])
-    return write_results(folder / "made", study, loss)
+    return write_results(folder / "made", studies_in(folder)(seeds=[1, 2, 3, 4, 5]), loss)
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +41,6 @@ def page(five):
 def page_of(results: Results) -> str:
     analysis = analyse(results)
     return render(results, analysis, decide(analysis))
-
-
-def test_the_page_says_what_the_records_say(five, page):
-    analysis = analyse(five)
-    assert "Does it" in page
-    summary = analysis.summary("layernorm", "validation_loss")
-    assert f"{summary.mean:.4f} ({summary.sd:.4f})" in page
-    report = build_report(decide(analysis), titles=True)
-    for row in report.rows:
-        assert row.change.partition(" ")[0] in page and row.word in page
-    for caution in report.cautions:
-        assert caution.text in page.replace("&#39;", "'")
-    for part in ("initial values", "figure-train_loss", five.study.digest):
-        assert part in page
 
 
 def test_the_page_fetches_nothing(page):
@@ -108,15 +99,81 @@ def test_scripts_are_bundled_once(monkeypatch, tmp_path):
     assert "</script" not in first and scripts.javascript() == first and len(asked) == 1
 
 
-def test_chips_are_of_what_was_looked_at(small_study, fabricate):
-    study = small_study(seeds=[1, 2])
-    results = fabricate(study, loss, diverged=[("rmsnorm", 1)])
-    found = {chip.section: chip for chip in build_report(decide(analyse(results))).chips}
-    assert found["trials"].text == "6 of 6 trials"
-    assert found["stability"].text == "5 of 6 trials stable"
-    assert found["stability"].style == "open"
-    held = sum(c.state in ("held", "declared") for c in analyse(results).controls)
-    assert f"{held} of " in found["controls"].text
-    alone = fabricate(small_study(arms={"baseline": {}}, seeds=[1]), loss, folder="alone")
-    chips = build_report(decide(analyse(alone))).chips
-    assert {chip.section for chip in chips} == {"trials", "stability"}
+@pytest.fixture(scope="module")
+def figures(five: Results) -> dict[str, Figure]:
+    return drawn(five)
+
+
+def drawn(results: Results) -> dict[str, Figure]:
+    return {figure.name: figure for figure in draw(results, analyse(results))}
+
+
+def test_every_expected_figure_is_drawn(five: Results, figures: dict[str, Figure]) -> None:
+    owed = {"pairs-validation_loss", "forest", "train_loss", "grad_norm", "embedding_norm-all-mean"}
+    owed |= {
+        "embedding_norm-spread-mean",
+        "residual_norm-profile-mean",
+        "position_similarity-profile-plain",
+    }
+    owed |= {
+        "optimizer_slots-exp_avg_sq-panels-mean",
+        "gradient_norm-panels-value",
+        "update_ratio-panels-value",
+    }
+    owed |= {
+        "logits-all-mean-magnitude",
+        "reliability_accuracy-bin-against",
+        "temperature_loss-T-curve",
+    }
+    owed |= {
+        "validation_loss-position-curve",
+        "validation_loss-parts",
+        "context_loss-context-curve",
+    }
+    owed |= {"temperature_calibration_error-T-curve"}
+    assert owed <= figures.keys()
+    for figure in figures.values():
+        assert figure.rows and figure.title and figure.text.endswith((".", ")"))
+
+
+def test_absent_probes_have_no_figure(small_study: Maker, fabricate: Fabricate) -> None:
+    names = drawn(fabricate(small_study(), loss, probes={"residual_norm"})).keys()
+    assert "residual_norm-profile-mean" in names
+    assert not any(name.startswith(("embedding_norm", "optimizer_slots")) for name in names)
+
+
+def test_each_seed_is_a_line_of_the_records(five: Results, figures: dict[str, Figure]) -> None:
+    rows = figures["train_loss"].rows
+    first = [row["value"] for row in rows if (row["arm"], row["seed"]) == ("baseline", 1)]
+    assert first == pytest.approx(five.trial_steps["baseline", 1]["train_loss"].to_pylist(), 1e-4)
+    assert {(row["arm"], row["seed"]) for row in rows} == set(five.study.trials)
+
+
+def test_a_notebook_shows_the_card_and_figures_by_name(five: Results) -> None:
+    verdicts = decide(analyse(five))
+    assert verdicts[0].word in verdicts._repr_markdown_()
+    primary = five.study.primary.metric
+    for name, label in ((primary, f"pairs-{primary}"), ("train", "train_loss")):
+        assert paribus.figures.plot(five, name).to_dict(validate=False)["datasets"].keys() == {
+            label
+        }
+    with refused("unknown"):
+        paribus.figures.plot(five, "forrest")
+
+
+def test_printed_figures_have_their_data_and_black_text(figures: dict[str, Figure]) -> None:
+    figure = figures["forest"]
+    printed = figure.printed(380)
+    assert TEXT not in json.dumps(printed) and PRINTED_TEXT in json.dumps(printed)
+    assert printed["datasets"]["forest"] == figure.rows
+    assert "layernorm" in vl_convert.vegalite_to_svg(printed)
+
+
+def test_accuracy_is_averaged_by_task_and_arm(five: Results) -> None:
+    rows = [
+        {"arm": arm, "seed": 1, "task": "typo", "shots": 0, "accuracy": accuracy, "chance": 0.25}
+        for arm, accuracy in (("baseline", 0.5), ("layernorm", 0.75))
+    ]
+    shown = accuracy_table(five.study, rows)
+    assert shown.rows[0] == ("typo", "0", "baseline", "50.0", "1", "25.0")
+    assert shown.rows[1] == ("", "", "layernorm", "75.0", "1", "25.0")

@@ -5,8 +5,8 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -29,27 +29,35 @@ STUDIES = (
     "embedding-norm-edge",  # runs that diverged
     "embedding-norm-pilot",  # described only
     "embedding-accuracy",  # answered items
-    "embedding-factorial-long",  # tuning, interactions, a sealed text, twenty arms
-    "gallery/optimizers",  # every arm better or worse, slowdowns
+    "embedding-larger-cpu",  # tuning on the text that judges
+    "gallery/optimizers",  # every arm better or worse, slowdowns, a sealed text
     "one-arm",
     "diverged",
+    "interactions",
 )
 SEEDS = [1, 2, 3, 4, 5, 6]
+NORM, UNTIED = {"model.embedding.norm": "layernorm"}, {"model.head.tied": False}
+HOT = {"set": {"training.optimizer.learning_rate": 0.5}}
+FACTORIAL = {
+    "norm": {"set": NORM},
+    "untied": {"set": UNTIED, "reference": "untied"},
+    "untied-norm": {"set": NORM | UNTIED, "reference": "untied"},
+}
+MADE: dict[str, Any] = {"one-arm": {}, "diverged": {"hot": HOT}, "interactions": FACTORIAL}
 
 
-def one_arm(small_study: Maker, fabricate: Fabricate) -> Results:
-    study = small_study(arms={"baseline": {}}, seeds=SEEDS)
-    return fabricate(study, lambda arm, seed: 2.5 + seed / 100)
+def made(name: str, small_study: Maker, fabricate: Fabricate) -> Results:
+    more = {}
+    if name == "interactions":
+        more["interactions"] = {"by-output": {"of": ["untied-norm"], "than": ["norm"]}}
+    study = small_study(arms={"baseline": {}} | MADE[name], seeds=SEEDS, **more)
 
+    def score(arm: str, seed: int) -> float:
+        if arm == "hot":
+            return math.nan
+        return 2.5 + seed / 100 + len(arm) * (seed % 3 - 6) / 900
 
-def diverged(small_study: Maker, fabricate: Fabricate) -> Results:
-    arms = {"baseline": {}, "hot": {"set": {"training.optimizer.learning_rate": 0.5}}}
-    study = small_study(arms=arms, seeds=SEEDS)
-    lost = {("hot", seed) for seed in SEEDS}
-    score: Callable[[str, int], float] = lambda arm, seed: (  # noqa: E731
-        math.nan if arm == "hot" else 2.5 + seed / 100
-    )
-    return fabricate(study, score, diverged=lost)
+    return fabricate(study, score, diverged={("hot", seed) for seed in SEEDS})
 
 
 def terminal(verdicts: Verdicts) -> str:
@@ -77,9 +85,8 @@ def printed(results: Results, verdicts: Verdicts) -> str:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_surfaces_are_those_of_the_snapshots(name, small_study, fabricate, request):
-    made = {"one-arm": one_arm, "diverged": diverged}
-    if name in made:
-        results = made[name](small_study, fabricate)
+    if name in MADE:
+        results = made(name, small_study, fabricate)
     else:
         results = load_results(KEPT / name).judged
     verdicts = decide(analyse(results))

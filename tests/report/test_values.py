@@ -9,8 +9,9 @@ import typst
 
 import paribus
 from paribus.cli import main
-from paribus.errors import ParibusError
 from paribus.report.values import check_document, write_values
+
+from ..tools import refused
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "paper.md"
@@ -44,7 +45,7 @@ def test_the_sample_of_the_page_compiles(paper):
     assert "forest.svg" in found
 
 
-def test_numbers_without_a_value_and_changed_values_are_listed(paper, capsys):
+def test_numbers_without_a_value_and_changed_values_are_listed(paper):
     document, settings = paper / "paper.typ", paper / "paper.toml"
     assert check_document(settings, document) == []
     assert main(["values", str(settings), "--check", str(document)]) == 0
@@ -56,9 +57,6 @@ def test_numbers_without_a_value_and_changed_values_are_listed(paper, capsys):
     other.write_text(text, encoding="utf-8")
     lines = check_document(settings, other)
     assert [line.split(": ")[1].split()[0] for line in lines] == ["-0.25", "300"]
-    capsys.readouterr()
-    assert main(["values", str(settings), "--check", str(other)]) == 1
-    assert capsys.readouterr().out.count("\n") == 2
     accepted = (paper / "values.json").read_text()
     (paper / "values.json").write_text(accepted.replace("0.09537715597821839", "0.2"))
     changed = check_document(settings, document)
@@ -84,6 +82,5 @@ def test_numbers_without_a_value_and_changed_values_are_listed(paper, capsys):
 def test_bad_settings_are_refused(tmp_path, settings, code):
     path = tmp_path / "paper.toml"
     path.write_text(settings.replace("KEPT", str(KEPT)))
-    with pytest.raises(ParibusError) as error:
+    with refused(code):
         write_values(path)
-    assert error.value.code == code

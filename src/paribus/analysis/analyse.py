@@ -23,7 +23,7 @@ from paribus.errors import ParibusError
 from paribus.results import (
     Results,
     ResultsFolder,
-    judged_text,
+    chosen_on_judged_text,
     read_registration,
     registered_rule,
     why_not_tested,
@@ -79,7 +79,7 @@ def analyse(results: Results) -> Analysis:
         metrics={name: table.results.metrics[name] for name in study.metrics},
         own_rule=registered_rule(folder),
         later_stage=results.later_stage,
-        text=judged_text(results),
+        chosen_on_judged_text=chosen_on_judged_text(results),
         untested=why_not_tested(results),
         tuned=tuned,
         looks=table.looks,

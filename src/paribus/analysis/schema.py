@@ -327,7 +327,7 @@ class Analysis(Result):
         edited: keys of words that were edited after registration; `study` has the registered ones.
         metrics: all that is compared or claimed, by name.
         own_rule: the user's own decision rule, as registered; empty for one that ships.
-        text: of which text held-out scores are, where a test part is sealed; else empty.
+        chosen_on_judged_text: whether the text that judges the arms has chosen their values.
         untested: why they are not of it though every trial is finished; empty where they are.
         later_stage: why it is of the first of two stages alone; empty where it is of all.
         looks: those that were taken, as looks.json has them.
@@ -352,7 +352,7 @@ class Analysis(Result):
     own_rule: dict[str, Any] = field(default_factory=dict, repr=False)
     untested: str = ""
     later_stage: str = ""
-    text: str = ""
+    chosen_on_judged_text: bool = False
     tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()
     along: tuple[Along, ...] = ()

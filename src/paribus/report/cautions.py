@@ -15,10 +15,10 @@ from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import Verdict, word_of
 from paribus.decision.evidence import gather, quality_shown
 from paribus.decision.verdict import is_of_text
-from paribus.report.cells import TESTS, change_text
+from paribus.report.cells import TESTS, change_text, key_text
 from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH, skewness
 
-MOST_SEEDS = 5  # that a caution names
+MOST_SEEDS = 3  # that a caution names
 # Findings about finished runs that come after the others.
 MINOR = ("file", "resumed")
 SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
@@ -242,7 +242,7 @@ def _(c: Context) -> Iterator[str]:
             low, high = map(tuned.metric.change_text, extremes)
             changes[arm] = f"{low} to {high} ({c.called[arm]})"
     if c.contrast.arm in changes:
-        keys = [key.rpartition(".")[2].replace("_", " ") for key in tuned.candidates[0]]
+        keys = list(map(key_text, tuned.candidates[0]))
         shared = f"{keys[0]}s" if len(keys) == 1 else "settings"
         ranges = numbers.some(list(changes.values()), MOST_SEEDS)
         yield f"At equal {shared} the sign of a change depends on them: {ranges}."
@@ -253,7 +253,7 @@ def _(c: Context) -> Iterator[str]:
     choice, tuning = c.contrast.choice, c.analysis.study.tuning
     if choice is None or tuning is None or (choice.included and choice.how == "vertex"):
         return
-    keys = " and ".join(key.rpartition(".")[2].replace("_", " ") for key in tuning.keys)
+    keys = " and ".join(map(key_text, tuning.keys))
     if choice.included:
         yield (
             f"Each arm has the best {keys} tried, because no curve could be fitted. The error of "
@@ -276,7 +276,7 @@ def _(c: Context) -> Iterator[str]:
         return
     yield (
         f"Other tests disagree: {' and '.join(disagreeing)}. The {TESTS[says.test]} was registered "
-        f"and decides ({numbers.p_value(c.contrast.holm_p)})."
+        f"and decides (Holm p {numbers.p_equals(c.contrast.holm_p)})."
     )
 
 
@@ -376,20 +376,22 @@ def _(c: Context) -> Iterator[str]:
         )
 
 
-@caution("not_tuned", 0)
+@caution("not_tuned", 1)
 def _(c: Context) -> Iterator[str]:
-    rates = {c.analysis.study.arm_facts(arm).learning_rate for arm in c.pair}
-    tuning = c.analysis.study.tuning
-    if None in rates or (tuning and any("learning_rate" in key for key in tuning.keys)):
-        return
-    text = " and ".join(numbers.compact(rate) for rate in rates if rate is not None)
-    yield f"At learning rate {text}, which was not tuned."
+    study = c.analysis.study
+    set_on_purpose = [
+        *(study.tuning.keys if study.tuning else ()),
+        *study.differences(c.contrast.arm),
+    ]
+    rate = study.arm_facts(c.contrast.arm).learning_rate
+    if rate is not None and not any("learning_rate" in key for key in set_on_purpose):
+        yield f"At learning rate {numbers.compact(rate)}, which was not tuned."
 
 
-@caution("text", 0)
+@caution("text", 2)
 def _(c: Context) -> Iterator[str]:
-    if c.analysis.text and is_of_text(c.contrast.metric):
-        yield c.analysis.text
+    if c.analysis.chosen_on_judged_text and is_of_text(c.contrast.metric):
+        yield "The arms were tuned on the text that judges them, on other seeds."
 
 
 def all_cautions(

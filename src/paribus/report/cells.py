@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Interacting
-from paribus.decision.evidence import cost_of, count_without_score, quality_shown
+from paribus.decision.evidence import cost_of, quality_shown
 from paribus.study import Study
 
 # What `Decided.test` is called.
@@ -24,6 +24,11 @@ UNEQUAL = 0.05  # of a cost: an arm whose cost differs by less is as costly as i
 def join(words: Sequence[str]) -> str:
     """Return `a, b and c`."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def key_text(key: str) -> str:
+    """Return `learning rate`, of `training.optimizer.learning_rate`."""
+    return key.rpartition(".")[2].replace("_", " ")
 
 
 def change_text(contrast: Contrast) -> str:
@@ -103,11 +108,7 @@ def loss_text(analysis: Analysis, contrast: Contrast) -> str:
     label = contrast.declared.label
     if quality_shown(contrast, analysis.study.inference.alpha) == "Q-":
         return f"{label} ({change_text(contrast)}, p {numbers.p_value(contrast.holm_p)})"
-    (ours, n_ours), (theirs, n_theirs) = (
-        count_without_score(analysis, arm, contrast.metric)
-        for arm in (contrast.arm, contrast.reference)
-    )
-    return f"{label} (no finite score in {ours} of {n_ours} runs against {theirs} of {n_theirs})"
+    return f"{label} (more runs without a finite score)"
 
 
 def missing_text(analysis: Analysis) -> str:

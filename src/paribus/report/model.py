@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from paribus import numbers
@@ -13,7 +13,7 @@ from paribus.decision import STYLE_OF, Depends, Judgement, Verdict, Verdicts, ju
 from paribus.decision.evidence import losses_elsewhere, stated
 from paribus.decision.verdict import finite
 from paribus.metric import Metric
-from paribus.report.cautions import Caution, all_cautions, may_be_small, needs_text
+from paribus.report.cautions import CAUTIONS, Caution, all_cautions, may_be_small, needs_text
 from paribus.report.cells import (
     change_text,
     divergence_text,
@@ -26,17 +26,7 @@ from paribus.report.cells import (
 )
 from paribus.statistics import DESCRIPTIVE_BELOW
 
-# Outcomes of a rule, and what each says to do.
-ACTIONS = {
-    "ADOPT": "adopt {arm}",
-    "IMPROVES": "the registered rule keeps {base}",
-    "EQUIVALENT": "{arm} and {base} are equivalent",
-    "DIFFERENT": "{arm} and {base} differ",
-    "BASELINE": "keep {base}",
-    "NO EFFECT": "keep {base}",
-    "REJECT": "keep {base}",
-}
-KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # those that keep the reference
+KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes that keep the reference
 COST_NOTES = {
     "not measured": "cost not measured",
     "over": "cost over its budget",
@@ -56,6 +46,7 @@ class Row:
         p, holm_p: of the test that decides, and by Holm's method; empty if untested or equal.
         note: what stands beside the word.
         name: the arm's name in the study; empty for an interaction.
+        against: the label of what it is compared with.
     """
 
     label: str
@@ -65,6 +56,7 @@ class Row:
     holm_p: str
     note: str = ""
     name: str = ""
+    against: str = ""
 
     @property
     def style(self) -> str:
@@ -95,6 +87,22 @@ class Block:
     rows: tuple[Row, ...]
     compared: tuple[Compared, ...] = ()
     is_secondary: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title, with the mean of the only reference."""
+        only = self.compared[0] if len(self.compared) == 1 else None
+        return f"{self.title}; {only.label} {only.mean}" if only else self.title
+
+    @property
+    def groups(self) -> list[tuple[Compared | None, list[Row]]]:
+        """The rows by what they are compared with."""
+        if not self.compared:
+            return [(None, list(self.rows))]
+        return [
+            (reference, [row for row in self.rows if row.against == reference.label])
+            for reference in self.compared
+        ]
 
 
 @dataclass(frozen=True)
@@ -161,14 +169,6 @@ def build_report(verdicts: Verdicts, *, titles: bool = False) -> Report:
     called = dict(study.called) if titles else {arm: arm for arm in study.arms}
     every = all_cautions(analysis, verdicts, called)
     missing = missing_text(analysis)
-    cautions = [caution for several in every for caution in several]
-    if not missing:
-        invalid = [verdict.evidence.invalid for verdict in verdicts]
-        cautions = [*(Caution("invalid", 3, text) for text in invalid if text), *cautions]
-    texts: dict[str, Caution] = {}
-    for caution in sorted(cautions, key=lambda caution: -caution.severity):
-        if caution.severity:
-            texts.setdefault(caution.text, caution)
     question = study.question or study.title or study.name
     if analysis.runs and analysis.runs.exploratory:
         question = f"Exploratory: {question}"
@@ -180,7 +180,7 @@ def build_report(verdicts: Verdicts, *, titles: bool = False) -> Report:
         reading=builder.reading(),
         action=builder.action(),
         overruled=builder.overruled(),
-        cautions=tuple(texts.values()),
+        cautions=tuple(builder.shown(every, is_finished=not missing)),
         cautions_of=tuple(every),
         missing=missing,
         chips=tuple(builder.chips()),
@@ -195,6 +195,27 @@ class _Builder:
     analysis: Analysis
     verdicts: Verdicts
     called: Mapping[str, str]
+
+    def shown(
+        self, every: Sequence[tuple[Caution, ...]], *, is_finished: bool
+    ) -> Iterator[Caution]:
+        """Yield each sentence once, the gravest first; what is not of all arms names its arms."""
+        arms: dict[Caution, list[str]] = {}
+        for verdict, cautions in zip(self.verdicts, every, strict=True):
+            invalid = verdict.evidence.invalid if is_finished else ""
+            for caution in (Caution("invalid", 3, invalid), *cautions):
+                if caution.text and caution.severity:
+                    named = arms.setdefault(caution, [])
+                    named.append(self.called[verdict.arm])
+        order = ["invalid", *(code for code, *_ in CAUTIONS)]
+        for caution in sorted(arms, key=lambda c: (-c.severity, order.index(c.code))):
+            named = list(dict.fromkeys(arms[caution]))
+            is_of_all = len(named) == len(self.analysis.study.contrasts)
+            if is_of_all or any(arm in caution.text for arm in self.called.values()):
+                yield caution
+            else:
+                text = f"{numbers.some(named, MOST_NAMED)}: {caution.text}"
+                yield replace(caution, text=text)
 
     def primary(self) -> list[Block]:
         """Return the primary endpoints; none where nothing is compared."""
@@ -239,8 +260,15 @@ class _Builder:
             "" if names_target or not verdict.target else f"on {verdict.target}",
         )
         p, holm_p = _tests(verdict, several=study.family > 1)
-        change, note = f"{change}  {_few(verdict.n)}".rstrip(), "; ".join(filter(None, notes))
-        return Row(self.called[arm], word, change, p, holm_p, note, arm)
+        change, note = f"{change}  {self._n(verdict)}".rstrip(), "; ".join(filter(None, notes))
+        against = self.called[verdict.reference]
+        return Row(self.called[arm], word, change, p, holm_p, note, arm, against)
+
+    def _n(self, judged: Verdict | Depends) -> str:
+        """Return `n = 3` where seeds are few, or differ between arms."""
+        counts = {verdict.n for verdict in self.verdicts if verdict.n}
+        shown = 0 < judged.n < DESCRIPTIVE_BELOW or (judged.n and len(counts) > 1)
+        return f"n = {judged.n}" if shown else ""
 
     def _compared(self, arm: str, metric: Metric) -> Compared:
         summary = self.analysis.summary(arm, metric.name)
@@ -279,7 +307,7 @@ class _Builder:
             ends = (says.interval.low, says.interval.high)
             change = interaction.found.declared.delta_text(says.mean, *ends)
         p, holm_p = _tests(interaction, several=len(self.analysis.interactions) > 1)
-        change = f"{change}  {_few(interaction.n)}".strip()
+        change = f"{change}  {self._n(interaction)}".strip()
         return Row(interaction.title, interaction.word, change, p, holm_p, note)
 
     def secondary(self) -> list[Block]:
@@ -321,6 +349,8 @@ class _Builder:
             text += f", with its {numbers.level(study.inference.alpha)} interval"
             if any(c.tested for c in decided):
                 text += " and p" + ("; the word goes by Holm's p" if study.family > 1 else "")
+        if not self.analysis.runs and any(v.word == "DESCRIPTIVE" for v in self.verdicts):
+            text += f". Fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
         return f"{text}."
 
     def action(self) -> str:
@@ -342,15 +372,14 @@ class _Builder:
         adopted = [self.called[v.arm] for v in verdicts if v.outcome == "ADOPT"]
         kept = [self.called[v.reference] for v in verdicts if v.outcome in KEEPING]
         left = [self.called[v.arm] for v in verdicts if v.outcome == "INCONCLUSIVE"]
-        n = len(verdicts)
         if adopted:
-            text = f"adopt {_some(adopted, n)}"
+            text = f"adopt {numbers.some(adopted, MOST_NAMED)}"
             text += ", each tested alone and not together" if len(adopted) > 1 else ""
         elif kept:
             text = f"keep {kept[0] if len(set(kept)) == 1 else 'each reference'}"
         else:
             return ""
-        return text + (f" ({_some(left, n)} undecided)" if left else "")
+        return text + (f" ({numbers.some(left, MOST_NAMED)} undecided)" if left else "")
 
     def _losses(self) -> str:
         """Return a clause with the metrics on which adopted arms are worse, or ""."""
@@ -425,16 +454,8 @@ def _tests(judged: Verdict | Depends, *, several: bool) -> tuple[str, str]:
     return p, numbers.p_or_blank(judged.adjusted_p) if several else ""
 
 
-def _few(n: int) -> str:
-    return f"n = {n}" if 0 < n < DESCRIPTIVE_BELOW else ""
-
-
 def _range(values: Sequence[object]) -> str:
     return " to ".join(dict.fromkeys((str(values[0]), str(values[-1]))))
-
-
-def _some(arms: list[str], n: int) -> str:
-    return join(arms) if len(arms) <= MOST_NAMED else f"{len(arms)} of {n} arms"
 
 
 def title_of(metric: Metric) -> str:
@@ -458,11 +479,9 @@ def verdict_record(report: Report) -> dict[str, Any]:
     verdicts, analysis = report.verdicts, report.verdicts.analysis
     records = []
     for verdict, cautions in zip(verdicts, report.cautions_of, strict=True):
-        evidence, action = verdict.evidence, ACTIONS.get(verdict.outcome, "nothing is decided")
+        evidence = verdict.evidence
         record = asdict(verdict) | {
-            "action": action.format(arm=verdict.arm, base=verdict.reference),
             "needs": needs_text(verdict, is_paired=analysis.study.is_paired),
-            "pairs_needed": verdict.needed.pairs,
             "evidence": {"invalid": evidence.invalid, "n": evidence.n} | evidence.state._asdict(),
             "cautions": [asdict(caution) for caution in cautions],
         }

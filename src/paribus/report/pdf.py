@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,10 @@ import vl_convert
 
 from paribus.analysis import Analysis
 from paribus.decision import Verdicts
-from paribus.errors import ParibusError, one_line
 from paribus.files import write_bytes
 from paribus.report import tables
 from paribus.report.figures import Figure, draw
-from paribus.report.model import build_report
+from paribus.report.model import Block, build_report
 from paribus.report.table_model import Table
 from paribus.results import Results
 from paribus.study.allowed_text import drawable
@@ -27,6 +26,7 @@ from paribus.study.allowed_text import drawable
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_HEIGHT = 930  # pixels: a page without the caption
 MOST_ROWS = 40  # of a table
+MOST_SHARE = 60  # characters of the widest column of words
 MOST_CAUTIONS = 8
 FIRST = ("forest", "tuning", "loss-curves", "contrast-along-training")  # figures, by their start
 BREAK = "\u200b"  # a place to break a line that shows nothing
@@ -38,7 +38,7 @@ def write_pdf(
 ) -> Path:
     """Write `report.pdf` into the results folder; returns its path.
 
-    Equal records give equal bytes. Raises ParibusError if Typst fails.
+    Equal records give equal bytes.
     """
     figures = draw(results, analysis) if drawn is None else drawn
     chosen = [f for f in figures if f.name.startswith(FIRST) or f.in_text]
@@ -50,7 +50,10 @@ def write_pdf(
         write_bytes(folder / "document.json", json.dumps(document).encode())
         template = files("paribus.report").joinpath("templates/report.typ").read_bytes()
         write_bytes(folder / "report.typ", template)
-        write_bytes(path, compile_pdf(folder / "report.typ"))
+        compiler = typst.Compiler(folder / "report.typ", root=folder)
+        pdf = compiler.compile(format="pdf", timestamp=0)
+        assert isinstance(pdf, bytes)  # other formats give a list of pages
+        write_bytes(path, pdf)
     return path
 
 
@@ -59,14 +62,7 @@ def _document(
 ) -> dict[str, Any]:
     report, study = build_report(verdicts, titles=True), results.study
     blocks = [
-        {
-            "title": breakable(block.title),
-            "rows": [
-                [breakable(text) for text in (r.word, r.label, r.change, r.tests, r.note)]
-                for r in block.rows
-            ],
-        }
-        for block in report.blocks
+        {"title": breakable(block.heading), "rows": list(_rows(block))} for block in report.blocks
     ]
     shown = [
         tables.arms(study),
@@ -91,12 +87,24 @@ def _document(
     }
 
 
+def _rows(block: Block) -> Iterator[list[str]]:
+    for reference, rows in block.groups:
+        if reference and len(block.compared) > 1:
+            yield ["", breakable(f"against {reference.label}, mean {reference.mean}"), "", "", ""]
+        for row in rows:
+            yield [breakable(t) for t in (row.word, row.label, row.change, row.tests, row.note)]
+
+
 def _table(table: Table) -> dict[str, Any]:
     n, rows = len(table.rows), table.rows[:MOST_ROWS]
     return {
         "caption": breakable(table.caption + (f" The first of {n} rows." if n > MOST_ROWS else "")),
         "head": [breakable(label) for label in table.head],
-        "left": [label in table.text for label in table.head],
+        # The share of the width that a column of words takes; numbers are as wide as they are.
+        "shares": [
+            min(MOST_SHARE, max(len(row[i]) for row in rows)) if label in table.text else 0
+            for i, label in enumerate(table.head)
+        ],
         "rows": [[breakable(cell) for cell in row] for row in rows],
     }
 
@@ -121,17 +129,6 @@ def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
         "share": min(1.0, across / width, MOST_HEIGHT * across / (down * width)),
         "height": down / across,
     }
-
-
-def compile_pdf(source: Path) -> bytes:
-    """Compile a Typst file with the files in its folder. Raises ParibusError."""
-    try:
-        pdf = typst.Compiler(source, root=source.parent).compile(format="pdf", timestamp=0)
-    except typst.TypstError as error:
-        message = one_line(str(error))
-        raise ParibusError(f"{source.name}: {message}; fix it", code="unreadable") from None
-    assert isinstance(pdf, bytes)  # other formats give a list of pages
-    return pdf
 
 
 def breakable(text: str) -> str:

@@ -41,9 +41,7 @@ def card_text(report: Report, *, verbose: bool = False) -> str:
     """Return the card for a terminal of 80 columns, as rich markup with the styles of words."""
     n_rows = sum(len(block.rows) for block in report.blocks)
     word = max((len(row.word) for block in report.blocks for row in block.rows), default=0)
-    lines = {
-        block.title: [_line(row, block, word) for row in block.rows] for block in report.blocks
-    }
+    lines = {row: _line(row, block, word) for block in report.blocks for row in block.rows}
     return fill(
         "card.txt",
         report=report,

@@ -12,21 +12,10 @@ from paribus.numbers import NONE
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-# Labels of columns of words, which are set to the left and may fold; numbers never do.
-WORDS = frozenset(
-    {
-        *("", "arm", "against", "endpoint", "word", "row", "outcome", "reason", "condition"),
-        *("applied to", "control", "state", "evidence", "decided by", "other tests", "sampled"),
-        *("decision", "description", "differs in", "trial", "best tried", "judged at", "open"),
-        *("budget", "task", "where", "units", "source", "contrast", "how often"),
-        *("study", "what it asks", "network", "key", "value", "parameter", "shape", "starts as"),
-        *("res.", "by", "job", "trials", "node", "the scheduler says"),
-        *("text", "since", "opened for", "idea", "why"),
-    }
-)
 GAP = 2  # characters between columns of the terminal
 # Signs of a cell's state, at its beginning, and their colours in the terminal.
 MARKS = {"✓": "green", "~": "yellow", "?": "yellow", "✗": "red"}
+NAMES = ("arm", "against")  # columns of names of arms
 SAYS_NOTHING = ("", NONE, "+0.0")  # cells of columns that are left out
 
 Row = tuple[str, ...]
@@ -52,8 +41,12 @@ class Table:
 
     @property
     def text(self) -> frozenset[str]:
-        """Its columns of words."""
-        return WORDS & {*self.head}
+        """Its columns of words, which are set to the left and may fold; numbers never do."""
+        begun = {(label, row[i][:1]) for row in self.rows for i, label in enumerate(self.head)}
+        named = {label for label in self.head if label in NAMES}
+        return frozenset(
+            named | {label for label, sign in begun if sign.isalpha() or sign in MARKS}
+        )
 
     @property
     def filled(self) -> Table:
@@ -90,7 +83,7 @@ class Table:
             return
         if self.title:
             yield Text(self.title, style="bold")
-        table = self.filled
+        table, words = self.filled, self.text
         grid = Grid(
             box=SIMPLE_HEAD,
             show_edge=False,
@@ -100,7 +93,7 @@ class Table:
             pad_edge=False,
         )
         for label in table.head:
-            if label in WORDS:
+            if label in words:
                 grid.add_column(Text(label), overflow="fold")
             else:
                 grid.add_column(Text(label), justify="right", width=_width(table, label))

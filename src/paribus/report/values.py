@@ -37,20 +37,13 @@ INDEX = re.compile(r"[\^_](?:\{[^{}]*\}|\([^()]*\)|-?\w+)")  # subscripts and ex
 DECIMAL = re.compile(r"(?<![\w.#-])[-\u2212]?\d[\d,]*(?:\.\d+)?%?(?![\w.]*\()")
 
 
-class FigureSource(BaseModel):
-    """A figure of a study, by the name that the page gives it."""
+class Source(BaseModel):
+    """A figure of a study by the name that the page gives it, or columns of a table."""
 
     model_config = ConfigDict(extra="forbid")
     study: str
-    figure: str
-
-
-class TableSource(BaseModel):
-    """A table of a study, and the columns of it."""
-
-    model_config = ConfigDict(extra="forbid")
-    study: str
-    table: str
+    figure: str = ""
+    table: str = ""
     columns: list[str] = []
 
 
@@ -65,8 +58,8 @@ class Paper(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     studies: dict[str, str]
-    figures: dict[str, FigureSource] = {}
-    tables: dict[str, TableSource] = {}
+    figures: dict[str, Source] = {}
+    tables: dict[str, Source] = {}
     literals: list[str] = []
 
 

@@ -1,4 +1,4 @@
-"""Sentences about the text that a verdict's held-out scores are of."""
+"""The text that a verdict's held-out scores are of."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from paribus.results.heldout_part import purpose
 from paribus.results.read import Results
-from paribus.results.registration import read_registration
-from paribus.results.store import LEDGER, ResultsFolder
+from paribus.results.store import ResultsFolder
 
 
 def awaits_heldout_part(results: Results) -> bool:
@@ -15,31 +14,10 @@ def awaits_heldout_part(results: Results) -> bool:
     return (results.study.facts.seals_test or _seals_one(results)) and not results.judged.held
 
 
-def judged_text(results: Results) -> str:
-    """Return a sentence about the text of the verdict's held-out scores; "" without a sealed
-    part and without tuning on the validation text."""
-    validation = "Held-out scores are of the validation text"
-    if not _seals_one(results):
-        tuning = results.study.tuning
-        if tuning is None or not tuning.chosen:
-            return ""
-        return (
-            f"{validation}, which chose the values of the arms too, on other seeds: no test part "
-            "is sealed."
-        )
-    folder = ResultsFolder(results.path)
-    opened = folder.read_opened()
-    if opened is None:
-        return f"{validation}: the test part is still sealed."
-    if results.judged.held:
-        registered = read_registration(folder) or {}
-        later = registered.get("registered_at", "") > opened["opened"]  # of seeds that came since
-        return (
-            "Held-out scores are of the sealed test part of the text, which this study opened "
-            f"once, on {opened['opened']}, when every trial "
-            f"{'registered until then ' if later else ''}was finished.{_by_others(folder)}"
-        )
-    return f"{validation}: {_unusual(results, opened)}."
+def chosen_on_judged_text(results: Results) -> bool:
+    """Return whether the text that judges the arms has chosen their values, on other seeds."""
+    tuning = results.study.tuning
+    return tuning is not None and bool(tuning.chosen) and not _seals_one(results)
 
 
 def _unusual(results: Results, opened: Mapping[str, str]) -> str:
@@ -47,17 +25,6 @@ def _unusual(results: Results, opened: Mapping[str, str]) -> str:
     if opened["purpose"] != purpose(results.study.name):
         return f"the sealed test part was read before its time, for '{opened['purpose']}'"
     return f"not every trial is evaluated on the test part, which was opened on {opened['opened']}"
-
-
-def _by_others(folder: ResultsFolder) -> str:
-    """Describe the ledger's answer: whether another study had opened the text before."""
-    reuse = folder.read_sealed(LEDGER)
-    if not reuse:
-        return ""
-    if not reuse["recorded"]:
-        return " Whether other studies opened it before is not recorded."
-    readers = "Other studies" if reuse["first"] else "No study in the ledger"
-    return f" {readers} had opened it before."
 
 
 def why_not_tested(results: Results) -> str:

@@ -51,8 +51,9 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     room = PADDING * (max(ends) - min(ends))
     left, right = ("worse", "better") if metric.better == "higher" else ("better", "worse")
     change = f"change in {metric.change_unit}" if metric.change_unit not in ("", "1") else "change"
+    ways = f"\N{LEFTWARDS ARROW} {left} | {right} \N{RIGHTWARDS ARROW}"
     x = {
-        "title": f"\N{LEFTWARDS ARROW} {left} | {change} | {right} \N{RIGHTWARDS ARROW}",
+        "title": [ways, change],
         "axis": alt.Axis(tickCount=5, labelOverlap="greedy"),
         "scale": alt.Scale(domain=[min(ends) - room, max(ends) + room], nice=False),
     }

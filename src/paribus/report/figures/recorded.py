@@ -311,10 +311,8 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
         if re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", part)
     ]
     places = sorted({place for _, _, place, _ in values})
-    step = -(-len(places) // MOST_PLACES) or 1
-    last = {
-        place: places[min(i - i % step + step, len(places)) - 1] for i, place in enumerate(places)
-    }
+    bins = np.array_split(places, min(len(places), MOST_PLACES)) if places else []
+    last = {place: float(near[-1]) for near in bins for place in near}
     groups: dict[tuple[str, int, float], list[float]] = {}
     for arm, seed, place, value in values:
         groups.setdefault((results.study.called[arm], seed, last[place]), []).append(value)
@@ -322,15 +320,15 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
         {"arm": arm, "seed": seed, "x": place, "value": rounded(fmean(group))}
         for (arm, seed, place), group in groups.items()
     ]
-    places = sorted({*last.values()})
-    ticks = places[:: -(-len(places) // MOST_TICKS) or 1]
+    ends = sorted({*last.values()})
+    ticks = ends[:: -(-len(ends) // MOST_TICKS) or 1]
     x = alt.X(
         "x:Q",
         title=drawing.across or None,
         scale=alt.Scale(type="log" if drawing.log else "linear", nice=False),
         axis=alt.Axis(values=ticks, format=".2~g") if drawing.log else alt.Undefined,
     )
-    averaged = f" Each point is the mean of {step} neighbours." if step > 1 else ""
+    averaged = " A point is the mean of neighbours." if len(bins) < len(places) else ""
     return _lines(results, drawing, f"{drawing.note}{averaged}", rows, x)
 
 

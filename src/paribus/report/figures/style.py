@@ -33,7 +33,6 @@ ARM_COLOURS = (
     "#6b8e23",
     "#e377c2",
 )
-SHADES = (1.0, 0.6)  # of the same colours, where there are more arms than colours
 DASHES = ([1, 0], [6, 4], [2, 3])  # lines that coincide are still told apart
 
 LOG_FROM = 5  # positive values that span more start on a logarithmic axis
@@ -174,8 +173,7 @@ def colours(study: Study) -> dict[str, str]:
     """Return the colour of every arm; what others are compared with is grey."""
     palette = {study.baseline: BASELINE_COLOUR}
     for count, arm in enumerate(arm for arm in study.arms if arm != study.baseline):
-        round_, place = divmod(count, len(ARM_COLOURS))
-        palette[arm] = _shaded(ARM_COLOURS[place], SHADES[round_ % len(SHADES)])
+        palette[arm] = ARM_COLOURS[count % len(ARM_COLOURS)]
     return palette
 
 
@@ -325,8 +323,3 @@ def figure_name(column: str) -> str:
 def rounded(value: float) -> float:
     """Return five digits: what a picture can show, and a page need not carry more."""
     return float(f"{value:.5g}")
-
-
-def _shaded(colour: str, share: float) -> str:
-    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(share * channel):02x}" for channel in channels)

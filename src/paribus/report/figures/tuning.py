@@ -9,6 +9,7 @@ from typing import Any
 import altair as alt
 
 from paribus.analysis import Analysis, Tuned
+from paribus.report.cells import key_text
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
@@ -48,14 +49,18 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
     if tuned is None:
         return None
     key = _axis_key(tuned.candidates[0])
-    rows = [row for arm in study.arms for row in _score_rows(analysis, tuned, arm, key)]
+    rows: list[Row] = []
+    for arm in study.arms:
+        rows += _score_rows(analysis, tuned, arm, key)
+    if len({row["part"] for row in rows}) == len(tuned.candidates):  # no two share a panel
+        rows = [row | {"part": ""} for row in rows]
     scores = [row["value"] for row in rows if "value" in row]
     if not scores:
         return None
     labels = list(dict.fromkeys(row["part"] for row in rows))
     is_single, name = len(labels) == 1, f"tuning-{figure_name(key.rpartition('.')[2])}"
     base = chart_of(name if is_single else None).encode(
-        x=_axis([candidate[key] for candidate in tuned.candidates], _short(key)),
+        x=_axis([candidate[key] for candidate in tuned.candidates], key_text(key)),
         color=arm_colour(study),
     )
     placed = base.encode(y=value_axis("value:Q", tuned.metric.title))
@@ -89,7 +94,7 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
         chart, panel = chart.properties(width=WIDTH, height=HEIGHT), None
     else:
         chart, panel = panels(chart, labels, name, own="x", **SIZE), PANEL  # type: ignore[arg-type]
-    title = f"Scores by {' and '.join(map(_short, tuned.candidates[0]))}"
+    title = f"Scores by {' and '.join(map(key_text, tuned.candidates[0]))}"
     look: dict[str, Any] = {"log": min(scores) > 0, "panel": panel, "wide": not is_single}
     return Figure(name, "tuning", title, caption, chart, rows, **look)
 
@@ -140,7 +145,3 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
 def _only(chart: alt.Chart, kind: str) -> alt.Chart:
     """Return the chart of the rows of one kind."""
     return chart.transform_filter(f"datum.kind == '{kind}'")
-
-
-def _short(key: str) -> str:
-    return key.rpartition(".")[2].replace("_", " ")
