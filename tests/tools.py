@@ -28,7 +28,7 @@ from paribus.report.cautions import Caution, all_cautions
 from paribus.report.model import Row, build_report
 from paribus.runs.executors.local import Local
 from paribus.runs.queue import Context, Queue
-from paribus.runs.runners import runner_of
+from paribus.runs.trainer_runner import runner_of
 
 
 def disabled_kernels() -> Any:
@@ -189,4 +189,7 @@ class Here(Local):
 def in_one_process() -> Any:
     """Return a context in which runs start no process: their tasks are done by whoever waits."""
     methods = {name: vars(Here)[name] for name in ("start", "check", "leave")}
-    return patch.multiple(Local, **methods)
+    both = contextlib.ExitStack()
+    both.enter_context(patch.multiple(Local, **methods))
+    both.enter_context(patch("paribus.runs.run.POLL_SECONDS", 0.0))
+    return both

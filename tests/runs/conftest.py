@@ -20,7 +20,7 @@ print("final", 1 + shift + seed / 100)
 """
 STUDY = r"""
 name = "program"
-seeds = [1, 2, 3]
+seeds = [1, 2]
 [set]
 shift = 0.5
 [arms.baseline]
@@ -38,7 +38,7 @@ command = ["{python}", "train.py", "{seed}", "{shift}"]
 
 @pytest.fixture
 def study(tmp_path):
-    """Two arms, three seeds, of a program that takes no time."""
+    """Two arms, two seeds, of a program that takes no time."""
     return study_in(tmp_path)
 
 

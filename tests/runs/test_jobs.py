@@ -23,7 +23,7 @@ from paribus.runs.standing import cancel, job_states
 
 from ..execution.job_backend import Options as ProcessOptions
 from ..execution.job_backend import Processes
-from ..tools import eventually, refused
+from ..tools import eventually, in_one_process, refused
 from .conftest import processes, records, study_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -117,7 +117,8 @@ def test_a_scheduler_that_does_not_answer_for_a_while_ends_nothing(
 
 def test_jobs_leave_the_records_of_a_run_here(tmp_path: Path, processes_backend: Processes) -> None:
     study = study_in(tmp_path)
-    here = records(paribus.run(study, tmp_path / "here"))
+    with in_one_process():
+        here = records(paribus.run(study, tmp_path / "here"))
     there = paribus.run(study, tmp_path / "r", backend=processes_backend)
     assert records(there) == here and not (tmp_path / "r" / ".run").exists()
     assert not processes(tmp_path, "paribus.runs.worker", "paribus-")
@@ -138,7 +139,8 @@ def test_jobs_go_on_without_the_command_and_the_next_one_joins_them(
     tmp_path: Path, processes_backend: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = study_in(tmp_path)
-    here = records(paribus.run(study, tmp_path / "here"))
+    with in_one_process():
+        here = records(paribus.run(study, tmp_path / "here"))
     (tmp_path / "train.py").write_text(
         (tmp_path / "train.py").read_text().replace('"STEP_SECONDS", 0', '"STEP_SECONDS", 0.3')
     )
@@ -176,7 +178,7 @@ def test_cancel_ends_the_jobs_of_a_study(
     monkeypatch.setenv("STEP_SECONDS", "30")
     queue = Queue.of(folder.path)
     queue.open(_order(study, folder, Options(), processes_backend))
-    processes_backend.start(queue, 6, 1)
+    processes_backend.start(queue, 4, 1)
     eventually(lambda: processes(tmp_path, "train.py"))
     monkeypatch.setattr("paribus.runs.standing.find_backend", lambda *_: processes_backend)
     (line,) = cancel(tmp_path / "r")
@@ -207,7 +209,7 @@ def test_a_dead_job_s_trial_is_begun_again_by_another(
     )
     (tmp_path / "train.py").write_text(program.replace("for step", once + "for step"))
     results = paribus.run(study, tmp_path / "r", backend=processes_backend)
-    assert len(results.finished) == 6 and (tmp_path / "killed").exists()
+    assert len(results.finished) == 4 and (tmp_path / "killed").exists()
 
 
 def test_devices_that_a_job_has_not_are_refused_before_it_is_queued() -> None:

@@ -37,7 +37,7 @@ from paribus.results.store import RUNS, root_digest
 from paribus.runs.queue import Missing
 from paribus.runs.records import fill_folder, find_trainer, trainer_records
 from paribus.runs.run import results_folder
-from paribus.runs.runners import TrainerRunner
+from paribus.runs.trainer_runner import TrainerRunner
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord

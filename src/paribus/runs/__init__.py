@@ -1,8 +1,15 @@
 """Runs: workers do what a results folder lacks, wherever they are started.
 
-`run` opens a queue in the results folder (`queue.py`), an executor starts workers (`executors/`),
-and each worker (`worker.py`) claims tasks, does them in child processes, and finds out what comes
-next (`advance.py`). Records are written by `records.py`, or by the engine.
+The way of a trial from a study file to a sealed record:
+
+  run.py             `run` writes an order into a queue in the results folder (`queue.py`)
+  executors/         start workers
+  worker.py          a worker claims a task and does it in a child process, by the study's runner:
+                     `trainer_runner.py`, or `paribus.engine.execution.runner`
+  advance.py         what every runner has: the stages of a study, and which tasks come next
+  trainer_runner.py  the child asks the trainer for the record of a trial
+  records.py         checks and writes the record
+  sealing.py         the first record of a trial counts
 """
 
 from paribus.runs.run import ask, register, results_folder, run, try_briefly

@@ -29,8 +29,8 @@ from paribus.runs.processes import ending_children
 from paribus.runs.progress import Progress, Tracker, Watch, watching
 from paribus.runs.queue import Order, Queue, Task
 from paribus.runs.records import find_trainer
-from paribus.runs.runners import TrainerRunner
 from paribus.runs.trackers import Trackers, load_trackers
+from paribus.runs.trainer_runner import TrainerRunner
 from paribus.study import Study, require_trust, tuning_study
 from paribus.study.importing import OWN_FOLDERS
 from paribus.study.study import substance
@@ -296,6 +296,8 @@ def _wait(
         raise
     finally:
         backend.leave(is_interrupted=is_interrupted)
+        for event in tracker.update():  # of workers that were still at work
+            _tell(event, tracker.progress, watch, trackers)
 
 
 def _tell(

@@ -286,7 +286,7 @@ def main(arguments: list[str]) -> int:
         parent = os.getpid()
         if worker_pid := os.fork():
             return processes.guard(worker_pid, options.parent)
-    from paribus.runs.runners import runner_of
+    from paribus.runs.trainer_runner import runner_of
 
     asked = []
 

@@ -190,7 +190,9 @@ class Command:
     def require_unchanged(self, study: Study, folder: ResultsFolder, arms: Iterable[str]) -> None:
         """Raise ParibusError if the code of an arm is not what `folder` has registered."""
         registered = (read_registration(folder) or {}).get(TRAINER, {}).get("program")
-        for arm in arms if registered is not None else ():
+        if registered is None:
+            return
+        for arm in arms:
             self._sources.pop(arm, None)
             source, before = self._source(study, arm), registered.get(arm, {})
             if source.record != before:

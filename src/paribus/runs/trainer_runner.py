@@ -1,4 +1,4 @@
-"""Runners of trainers: the engine's, and one for all trainers that return records."""
+"""The runner of all trainers but the engine: those that return records."""
 
 from __future__ import annotations
 
