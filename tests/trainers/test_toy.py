@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_study_of_another_trainer_goes_the_whole_way(folder):
-    code, out, err = verb("run", "study.toml", "--results", "r")
+    code, out, err = verb("run", "study.toml", "--results", "r", "--no-pdf")
     assert code == 0, err
     results = paribus.load_results("r")
     analysis = paribus.analyse(results)
@@ -93,15 +93,15 @@ def test_a_study_of_another_trainer_goes_the_whole_way(folder):
     found = {arm: (verdict.word, verdict.outcome) for arm, verdict in verdicts.items()}
     assert found["shifted"] == ("BETTER", "ADOPT") and found["other"] == ("SAME", "NO EFFECT")
     assert "BETTER" in out and "SAME" in out
-    for name in ("report.html", "report.pdf", "verdict.json", "analysis.json"):
+    for name in ("report.html", "verdict.json", "analysis.json"):
         assert (folder / "r" / name).stat().st_size > 0
     assert "toy loss" in (folder / "r" / "report.html").read_text()
     code, out, err = verb("verify", "r")
     assert code == 0, out + err
     # A second run finds nothing to do, and another study is refused.
-    assert verb("run", "study.toml", "--results", "r")[0] == 0
+    assert verb("run", "study.toml", "--results", "r", "--no-pdf")[0] == 0
     (folder / "study.toml").write_text(STUDY.replace("shift = 0.0\n", "shift = 0.1\n"))
-    code, _, err = verb("run", "study.toml", "--results", "r")
+    code, _, err = verb("run", "study.toml", "--results", "r", "--no-pdf")
     assert code == 2 and "different study" in err
 
 
@@ -115,7 +115,7 @@ def test_a_study_of_another_trainer_goes_the_whole_way(folder):
 )
 def test_mistakes_are_one_line(folder, change, words):
     (folder / "study.toml").write_text(STUDY.replace(*change))
-    code, _, err = verb("run", "study.toml", "--results", "r")
+    code, _, err = verb("run", "study.toml", "--results", "r", "--no-pdf")
     assert code == 2 and words in err and err.count("\n") == 1
     assert not (folder / "r").exists()
 
@@ -156,13 +156,13 @@ def test_a_trial_that_fails_costs_the_others_nothing(folder):
     paribus.run(paribus.load_study("study.toml"), "r")
     assert all(p.read_bytes() == content for p, content in before.items() if "trials" in p.parts)
     (folder / "toy.py").write_text(text.replace("0.002", "0.003"))
-    code, _, err = verb("run", "study.toml", "--results", "r")
+    code, _, err = verb("run", "study.toml", "--results", "r", "--no-pdf")
     assert code == 2 and "toy.py: was edited" in err
 
 
 def test_a_strangers_folder_runs_nothing(folder):
     (folder / "study.toml").write_text(STUDY.partition("[tuning]")[0])
-    assert verb("run", "study.toml", "--results", "r")[0] == 0
+    assert verb("run", "study.toml", "--results", "r", "--no-pdf")[0] == 0
     (folder / "r" / "sources" / "toy.py").write_text("raise SystemExit('it was run')")
     (folder / "toy.py").unlink()
     code, out, err = verb("report", "--no-page", "r")

@@ -103,7 +103,7 @@ class Command:
         part = "" if context is None else f"{context.worker}-{context.slot}"
         self._scratch = self._home / sources.COPIES / part
         self._folder = ResultsFolder(home)
-        self._sources: dict[str, sources.Source] = {}
+        self._sources: dict[tuple[Any, ...], sources.Source] = {}
 
     def into(self, folder: ResultsFolder) -> Command:
         """Return the same, for the trials of `folder`: a study's, or its tuning's."""
@@ -149,6 +149,7 @@ class Command:
                     "%s failed (%s); started again, %d of %d times",
                     *(job.label, ending, len(job.attempts), program.retries),
                 )
+                self._sources.clear()
                 self.require_unchanged(study, self._folder, arms)
                 ending = self._start(job, limit)
             try:
@@ -160,7 +161,7 @@ class Command:
                     f"{error}; {log}finished trials are kept: fix it and run again",
                     code=error.code,
                 ) from None
-            # Edited while it ran, it may have run either code.
+            self._sources.clear()  # edited while it ran, it may have run either code
             self.require_unchanged(study, self._folder, arms)
             self._keep(job)
             yield trial, record
@@ -193,7 +194,6 @@ class Command:
         if registered is None:
             return
         for arm in arms:
-            self._sources.pop(arm, None)
             source, before = self._source(study, arm), registered.get(arm, {})
             if source.record != before:
                 files = {name for name, _ in before.get("files", {}).items() ^ source.files.items()}
@@ -240,11 +240,13 @@ class Command:
         return Job(study, trial, home, kept, setting.argv(values), env, config, controls)
 
     def _source(self, study: Study, arm: str) -> sources.Source:
-        if arm not in self._sources:
+        program = study.setting(arm).program
+        key = (program.folder, program.ref, program.patch, program.command)
+        if key not in self._sources:  # most arms share one
             registered = read_registration(ResultsFolder(self._home)) or {}
             record = registered.get(TRAINER, {}).get("program", {}).get(arm, {})
-            self._sources[arm] = sources.find_source(study, arm, record.get("commit", ""))
-        return self._sources[arm]
+            self._sources[key] = sources.find_source(study, arm, record.get("commit", ""))
+        return self._sources[key]
 
     def _start(self, job: Job, timeout: float | None) -> Ending:
         """Run the program of a trial once. Raises ParibusError where it cannot be started."""
