@@ -402,7 +402,8 @@ def test_what_ran_while_its_code_was_edited_is_not_sealed(folder, code):
     (folder / "train.py").write_text(PROGRAM + edit)
     with refused("value", match="train.py changed"):
         paribus.run(paribus.load_study("study.toml"), "r")
-    assert (folder / "ran").read_text() == "." and not list((folder / "r").rglob("manifest.json"))
+    assert (folder / "ran").read_text() == "." and not (folder / "r" / "worktrees").exists()
+    assert not list((folder / "r").rglob("manifest.json"))
 
 
 def test_failures_that_a_study_excludes_are_left_out_by_name(folder):

@@ -218,6 +218,8 @@ def _follow(
     except (ParibusError, KeyboardInterrupt) as error:
         if backend.is_here or isinstance(error, ParibusError):
             queue.remove()
+        if backend.is_here:  # nobody is at work
+            remove_folder(folder.path / "worktrees")
         raise
     queue.remove()
     sweep(folder.path)

@@ -154,6 +154,8 @@ class Command:
                 ending = self._start(job, limit)
             try:
                 record = _record(job, ending, accept=program.failure == "exclude")
+                self._sources.clear()  # edited while it ran, it may have run either code
+                self.require_unchanged(study, self._folder, arms)
             except ParibusError as error:
                 self._keep(job)
                 log = f"all it printed is in {job.kept / LOG}; " if ending.last else ""
@@ -161,8 +163,6 @@ class Command:
                     f"{error}; {log}finished trials are kept: fix it and run again",
                     code=error.code,
                 ) from None
-            self._sources.clear()  # edited while it ran, it may have run either code
-            self.require_unchanged(study, self._folder, arms)
             self._keep(job)
             yield trial, record
             _tidy(job.kept)  # it is sealed
