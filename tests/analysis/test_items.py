@@ -131,7 +131,7 @@ def test_loss_about_new_text_is_decided_by_seeds_and_documents(make):
     report = build_report(verdicts)
     assert report.blocks[0].title.endswith(f", on {verdict.target}")
     assert verdict_record(report)["verdicts"][0]["target"] == verdict.target
-    assert report.rows[0].p == numbers.p_value(says.p_value)
+    assert report.blocks[0].rows[0].p == numbers.p_value(says.p_value)
     assert numbers.p_value(says.p_value) in tables.primary(analysis)[0].rows[1]
 
 

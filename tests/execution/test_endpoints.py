@@ -10,7 +10,7 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.metric import Metric
-from paribus.report.tables import endpoints as endpoint_table
+from paribus.report.tables import primary
 from paribus.results import ResultsFolder, read_registration
 from paribus.study import Study
 
@@ -87,7 +87,7 @@ def test_whatever_is_declared_can_be_an_endpoint(measured):
     assert analysis.metrics[analysis.study.primary.metric] == worst
     assert analysis.unmeasured == []
     assert all(contrast.by_run for contrast in analysis.contrasts)
-    assert "worst tokens" in str(endpoint_table(analysis))
+    assert "worst tokens" in str(primary(analysis))
     assert decide(analysis)[0].row == "1"
 
 

@@ -176,7 +176,7 @@ def test_two_runs_against_two_have_no_interval(n, pair):
     has_none = n == 2
     assert (verdict.low is None, verdict.high is None) == (has_none, has_none)
     report = build_report(verdicts)
-    for text in (report.rows[0].change, report.reading.replace("interval", "[")):
+    for text in (report.blocks[0].rows[0].change, report.reading.replace("interval", "[")):
         assert ("[" in text) == (n > 2), text
     figure = forest(verdicts.analysis, verdicts.analysis.study.primary)
     (row,) = figure.rows

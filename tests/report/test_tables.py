@@ -1,17 +1,23 @@
-"""Tables: every cell reaches the terminal, whatever its width; tasks against their reference."""
+"""Tables: every cell reaches the terminal, at any width; tasks, and contrasts along training."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from io import StringIO
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from paribus import numbers
 from paribus.analysis import analyse
 from paribus.analysis.schema import TaskContrast
+from paribus.report.figures.recorded import over_steps
 from paribus.report.table_model import Table
-from paribus.report.tables import task_contrast_table
+from paribus.report.tables import along_table, task_contrast_table
 from paribus.statistics import paired_contrast
 
 from ..conftest import Fabricate, Maker
@@ -74,3 +80,51 @@ def test_every_cell_is_printed_whole_within_the_width(width: int) -> None:
         for cell in row:
             assert set(cell.split()) <= {*words}, f"{cell} at {width}"
     assert "caption" not in words and "arms" in words
+
+
+WITH_CURVE = {"evaluation.every": 1, "training.iterations": 10}
+ARMS = {"baseline": {}, "fast": {"set": {"model.embedding.norm": "layernorm"}}}
+
+
+def heldout(arm: str, seed: int, steps: np.ndarray) -> np.ndarray:
+    """The arm falls twice as fast, from 0.05 above."""
+    fast = arm == "fast"
+    return 3 + 0.1 * seed + 0.05 * fast - 0.1 * (1 + fast) * (1 + 0.01 * seed * fast) * steps
+
+
+@pytest.fixture
+def results(small_study, fabricate):
+    overrides = WITH_CURVE | {"evaluation.target": 2.4}
+    study = small_study(overrides, arms=ARMS, seeds=[1, 2, 3, 4, 5])
+    return fabricate(study, lambda arm, seed: 2.0, heldout=heldout)
+
+
+def test_the_table_says_speed_up_crossing_and_target(results):
+    analysis = analyse(results)
+    table = along_table(analysis)
+    tokens = dict(zip(table.head, table.rows[0], strict=True))
+    expected = []
+    for seed in range(1, 6):
+        slow, fast = (heldout(arm, seed, np.arange(11.0)) for arm in ARMS)
+        steps = (fast[0] - slow[-1]) / (fast[0] - fast[1])
+        expected.append(math.log(10 / steps))
+    assert tokens["speed-up [95%]"].startswith(f"{math.exp(np.mean(expected)):.3f} [")
+    crossing = analysis.along[0].contrast.crossings[0]
+    assert crossing.at == pytest.approx(0.05 / 0.103 * 64 * 1, rel=0.1)
+    assert numbers.short(crossing.at) in tokens.values()
+
+
+def test_a_mean_is_of_all_seeds_there():
+    steps = {1: np.arange(0, 5000, 10), 2: np.arange(0, 4000, 10), 3: np.arange(5, 4995, 10)}
+    series = [("base", s, "loss", at.astype(float), s + at / 1000) for s, at in steps.items()]
+    results: Any = SimpleNamespace(study=SimpleNamespace(called={"base": "base"}))
+    rows = over_steps(results, series, {"loss": ""}, most_rows=600)
+    shown = sorted({row["x"] for row in rows})
+    assert len(shown) < 250
+    for step in shown:
+        seeds = [s for s, at in steps.items() if at[0] <= step <= at[-1]]
+        here = [row for row in rows if row["x"] == step]
+        assert [row["seed"] for row in here] == seeds
+        assert [row["value"] for row in here] == pytest.approx([s + step / 1000 for s in seeds])
+    for s, at in steps.items():
+        assert max(row["x"] for row in rows if row["seed"] == s) == at[-1]

@@ -87,16 +87,16 @@ def two_keys(setting: Any) -> tuple[float, int]:
 
 def test_other_keys_have_a_panel_for_each_combination(small_study, tmp_path):
     rates, warmups = [1e-3, 1e-2, 1e-1], [4, 0, 2]
-    grid = {RATE: rates, WARMUP: warmups, "training.schedule.kind": ["cosine", "constant"]}
+    grid = {RATE: rates, WARMUP: warmups}
     made = tuned_and_trained(
         small_study(**tables([], grid=grid)), tmp_path / "r", over_two_keys, two_keys
     )
     figure = tuning_curves(analyse(made))
     assert figure is not None
-    assert len({row["part"] for row in figure.rows}) == 6 and figure.panel
+    assert len({row["part"] for row in figure.rows}) == 3 and figure.panel
     for arm in ("baseline", "layernorm"):
         means = {(row["at"], row["part"]): row["value"] for row in of(figure, "mean", arm)}
-        assert len(means) == 2 * (len(rates) * len(warmups) - 1)
+        assert len(means) == len(rates) * len(warmups) - 1
         (best,) = of(figure, "chosen", arm)
         assert best["value"] == min(means.values()) == means[best["at"], best["part"]]
         assert {row["at"] for row in of(figure, "diverged", arm)} == {1e-1}

@@ -16,7 +16,7 @@ from paribus.decision import Verdict, word_of
 from paribus.decision.evidence import gather, quality_shown
 from paribus.decision.verdict import is_of_text
 from paribus.report.cells import TESTS, change_text, key_text
-from paribus.statistics import CROSSED, DESCRIPTIVE_BELOW, WELCH, skewness
+from paribus.statistics import skewness
 
 MOST_SEEDS = 3  # that a caution names
 # Findings about finished runs that come after the others.
@@ -163,27 +163,6 @@ def _(c: Context) -> Iterator[str]:
     )
 
 
-@caution("described", 2, judged=False)
-def _(c: Context) -> Iterator[str]:
-    n, metric = c.verdict.evidence.n, c.contrast.declared
-    if not c.analysis.runs or n >= DESCRIPTIVE_BELOW:
-        return
-    sums = [c.analysis.summary(arm, metric.name) for arm in c.pair]
-    ours, theirs = (
-        len(side.values) + c.analysis.n_diverged(arm, metric.name)
-        for arm, side in zip(c.pair, sums, strict=True)
-    )
-    paired = f", {numbers.plural(n, 'pair')}" if c.analysis.study.is_paired else ""
-    text = (
-        f"{c.arm} has {numbers.plural(ours, 'run')} and {c.base} {theirs}{paired}: fewer than "
-        f"{DESCRIPTIVE_BELOW} are described, not tested."
-    )
-    means = [side.mean for side in sums if side.mean is not None]
-    if c.contrast.decided is None and len(means) == 2:
-        text += f" The means differ by {metric.change_text(means[0] - means[1])}."
-    yield text
-
-
 @caution("runs", 2, judged=False)
 def _(c: Context) -> Iterator[str]:
     runs = c.analysis.runs
@@ -297,17 +276,11 @@ def _(c: Context) -> Iterator[str]:
 @caution("resolution", 2)
 def _(c: Context) -> Iterator[str]:
     says = c.contrast.decided
-    if says is None or not says.constant or says.mean == 0:
-        return
-    equal = f"All {says.n} differences are equal"
-    if says.test == WELCH:
-        equal = "All runs of each arm are equal"
-    if says.test in CROSSED:
-        equal = "Every item differs by the same amount at every seed"
-    yield (
-        f"{equal}: the effect is at the resolution of the measurement, and p the least that this "
-        "resolution allows."
-    )
+    if says is not None and says.constant and says.mean != 0:
+        yield (
+            "All differences are equal: the effect is at the resolution of the measurement, and p "
+            "the least that this resolution allows."
+        )
 
 
 @caution("never_reached", 2)

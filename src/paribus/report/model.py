@@ -148,11 +148,6 @@ class Report:
     bar: tuple[str, ...] = ()
 
     @property
-    def rows(self) -> list[Row]:
-        """Rows of the primary endpoints."""
-        return [row for block in self.blocks if not block.is_secondary for row in block.rows]
-
-    @property
     def facts(self) -> list[str]:
         """Trials and controls, counted."""
         return [chip.text for chip in self.chips if chip.section in ("trials", "controls")]
@@ -241,6 +236,10 @@ class _Builder:
         lost = "" if verdict.evidence.invalid else divergence_text(analysis, arm)
         if lost and contrast.decided is None:
             change, lost = lost, ""
+        elif contrast.decided is None and word == "DESCRIPTIVE":
+            means = [analysis.summary(a, verdict.metric).mean for a in (arm, verdict.reference)]
+            if means[0] is not None and means[1] is not None:
+                change = contrast.declared.change_text(means[0] - means[1])
         of_word = ""
         if word == "SAME" and verdict.margin is not None:
             of_word = inside_text(study, contrast)
@@ -260,15 +259,15 @@ class _Builder:
             "" if names_target or not verdict.target else f"on {verdict.target}",
         )
         p, holm_p = _tests(verdict, several=study.family > 1)
-        change, note = f"{change}  {self._n(verdict)}".rstrip(), "; ".join(filter(None, notes))
+        n = verdict.n or (verdict.evidence.n if word == "DESCRIPTIVE" else 0)
+        change, note = f"{change}  {self._n(n)}".rstrip(), "; ".join(filter(None, notes))
         against = self.called[verdict.reference]
         return Row(self.called[arm], word, change, p, holm_p, note, arm, against)
 
-    def _n(self, judged: Verdict | Depends) -> str:
+    def _n(self, n: int) -> str:
         """Return `n = 3` where seeds are few, or differ between arms."""
         counts = {verdict.n for verdict in self.verdicts if verdict.n}
-        shown = 0 < judged.n < DESCRIPTIVE_BELOW or (judged.n and len(counts) > 1)
-        return f"n = {judged.n}" if shown else ""
+        return f"n = {n}" if n and (n < DESCRIPTIVE_BELOW or len(counts) > 1) else ""
 
     def _compared(self, arm: str, metric: Metric) -> Compared:
         summary = self.analysis.summary(arm, metric.name)
@@ -307,7 +306,7 @@ class _Builder:
             ends = (says.interval.low, says.interval.high)
             change = interaction.found.declared.delta_text(says.mean, *ends)
         p, holm_p = _tests(interaction, several=len(self.analysis.interactions) > 1)
-        change = f"{change}  {self._n(interaction)}".strip()
+        change = f"{change}  {self._n(interaction.n)}".strip()
         return Row(interaction.title, interaction.word, change, p, holm_p, note)
 
     def secondary(self) -> list[Block]:
@@ -344,13 +343,14 @@ class _Builder:
         text = f"Change against {against}"
         if study.is_paired:
             text += " at the same seed"
-            text += f" (n = {_range(counts)})" if counts else ""
+            ends = dict.fromkeys(map(str, (counts[:1] + counts[-1:])))
+            text += f" (n = {' to '.join(ends)})" if counts else ""
         if any(c.decided.has_interval for c in decided if c.decided):
             text += f", with its {numbers.level(study.inference.alpha)} interval"
             if any(c.tested for c in decided):
                 text += " and p" + ("; the word goes by Holm's p" if study.family > 1 else "")
-        if not self.analysis.runs and any(v.word == "DESCRIPTIVE" for v in self.verdicts):
-            text += f". Fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
+        if any(verdict.word == "DESCRIPTIVE" for verdict in self.verdicts):
+            text += f". Fewer than {DESCRIPTIVE_BELOW} are described, not tested"
         return f"{text}."
 
     def action(self) -> str:
@@ -452,10 +452,6 @@ def _tests(judged: Verdict | Depends, *, several: bool) -> tuple[str, str]:
     if not p or judged.word == "SAME":
         return "", ""
     return p, numbers.p_or_blank(judged.adjusted_p) if several else ""
-
-
-def _range(values: Sequence[object]) -> str:
-    return " to ".join(dict.fromkeys((str(values[0]), str(values[-1]))))
 
 
 def title_of(metric: Metric) -> str:

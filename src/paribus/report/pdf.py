@@ -17,7 +17,7 @@ from paribus.analysis import Analysis
 from paribus.decision import Verdicts
 from paribus.files import write_bytes
 from paribus.report import tables
-from paribus.report.figures import Figure, draw
+from paribus.report.figures import Figure
 from paribus.report.model import Block, build_report
 from paribus.report.table_model import Table
 from paribus.results import Results
@@ -34,14 +34,13 @@ LONG_WORD = 22  # characters; longer ones may be broken
 
 
 def write_pdf(
-    results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure] | None = None
+    results: Results, analysis: Analysis, verdicts: Verdicts, drawn: Sequence[Figure]
 ) -> Path:
     """Write `report.pdf` into the results folder; returns its path.
 
     Equal records give equal bytes.
     """
-    figures = draw(results, analysis) if drawn is None else drawn
-    chosen = [f for f in figures if f.name.startswith(FIRST) or f.in_text]
+    chosen = [f for f in drawn if f.name.startswith(FIRST) or f.in_text]
     path = results.path / "report.pdf"
     with tempfile.TemporaryDirectory(prefix="paribus-") as name:
         folder = Path(name)
@@ -68,7 +67,7 @@ def _document(
         tables.arms(study),
         tables.tuning_table(analysis),
         *tables.primary(analysis, verdicts),
-        tables.endpoints(analysis),
+        tables.secondary(analysis),
         tables.stability(analysis),
         tables.costs(analysis),
         tables.controls(analysis),

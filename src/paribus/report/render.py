@@ -82,7 +82,7 @@ def _plain(text: object) -> str:
 
 def _wrap(text: str, indent: int = 0) -> str:
     """Wrap text to the width of the card, each line indented."""
-    lines = textwrap.wrap(
+    return textwrap.fill(
         text,
         WIDTH,
         initial_indent=" " * indent,
@@ -90,7 +90,6 @@ def _wrap(text: str, indent: int = 0) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return "\n".join(lines)
 
 
 def _rich(text: str) -> str:

@@ -113,12 +113,12 @@ def decision(analysis: Analysis, verdicts: Sequence[Verdict]) -> Table:
     return table_of("decision", caption, rows)
 
 
-def endpoints(analysis: Analysis, *, secondary: bool = False) -> Table:
-    """Return every endpoint of every arm, or the secondary ones alone."""
+def secondary(analysis: Analysis) -> Table:
+    """Return every secondary endpoint of every arm."""
     study, rows = analysis.study, []
     for endpoint in study.endpoints:
         metric = analysis.metrics[endpoint.metric]
-        if metric.name in analysis.unmeasured or (secondary and endpoint.primary):
+        if metric.name in analysis.unmeasured or endpoint.primary:
             continue
         for i, arm in enumerate(study.arms):
             row = {"endpoint": "" if i else metric.title, "arm": study.called[arm]}
@@ -126,8 +126,8 @@ def endpoints(analysis: Analysis, *, secondary: bool = False) -> Table:
             if study.reference(arm):
                 row[_change_label(study)] = change_text(analysis.contrast(arm, metric.name))
             rows.append(row)
-    caption = f"Mean and SD over seeds, and the change. {not_measured(analysis)}".strip()
-    return table_of("endpoints", caption, rows)
+    caption = f"Other endpoints: mean and SD over seeds, and the change. {not_measured(analysis)}"
+    return table_of("secondary", caption.strip(), rows)
 
 
 def not_measured(analysis: Analysis) -> str:
@@ -471,7 +471,7 @@ def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]
         tuning_table(analysis),
         *primary(analysis, verdicts),
         decision(analysis, verdicts),
-        endpoints(analysis),
+        secondary(analysis),
         stability(analysis),
         costs(analysis),
         arms(results.study),

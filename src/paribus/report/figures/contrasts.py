@@ -11,7 +11,6 @@ from paribus import numbers
 from paribus.analysis import Analysis
 from paribus.report.figures.style import (
     LABEL_CHARACTERS,
-    MOST_PANELS,
     PANEL,
     TEXT,
     WIDTH,
@@ -131,7 +130,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
     Where runs are not paired, every run is a point.
     """
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
-    pairs = [_pair_rows(analysis, metric, *pair) for pair in study.contrasts[:MOST_PANELS]]
+    pairs = [_pair_rows(analysis, metric, *pair) for pair in study.contrasts]
     rows = [row for own in pairs for row in own]
     if not rows:
         return None
@@ -149,8 +148,6 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         slopes = base.mark_line(color=TEXT, opacity=0.45, strokeWidth=1.1)
         drawn = alt.layer(slopes.encode(detail=alt.Detail("seed:N")), drawn)
         caption = "Every seed is a line from its reference to its arm."
-    if (n := len(study.contrasts)) > MOST_PANELS:
-        caption += f" The first {MOST_PANELS} of {n} contrasts are drawn."
     name, parts = f"pairs-{figure_name(metric)}", list(dict.fromkeys(row["part"] for row in rows))
     chart, wide = panels(drawn, parts, name, own="x"), len(parts) > 2
     return Figure(name, "seeds", title, caption, chart, rows, panel=PANEL, wide=wide)

@@ -42,7 +42,6 @@ PANEL, PANEL_HEIGHT = 150, 170
 PANEL_ROOM = 66  # pixels that the axis of a panel takes
 WIDER = 1.4  # times its width is the most that a panel is stretched to
 ROUND_UP = 0.35  # a panel that fits but for so much of it is chart narrower
-MOST_PANELS = 30
 LABEL_PIXELS = 150
 LABEL_CHARACTERS = 22  # of a line beside an axis; longer names are broken
 BELOW_CHARACTERS = 12  # of a line of a name below a figure
