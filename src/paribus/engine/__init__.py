@@ -1,7 +1,7 @@
 """Optional training engine: trains, evaluates and exports models (`pip install
 paribus[train]`).
 
-Without it paribus is the judge: it reads finished studies, analyses, decides, reports and checks.
+Without the engine, paribus still reads, analyses, reports and checks finished studies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INSTALL = "pip install 'paribus[train]'"
 
 @cache
 def has_engine() -> bool:
-    """Return whether every package of the engine is there; none is imported."""
+    """Return whether all packages of the engine are installed, without importing them."""
     try:
         return all(importlib.util.find_spec(name) for name in PACKAGES)
     except ImportError:
@@ -23,8 +23,7 @@ def has_engine() -> bool:
 
 
 def missing_package(error: BaseException | None) -> str | None:
-    """Return the package of the engine for want of which `error` was raised; None where it was
-    not."""
+    """Return the missing engine package that caused `error`; None for any other error."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             root = error.name.partition(".")[0]

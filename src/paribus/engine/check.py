@@ -1,8 +1,9 @@
-"""A dry run of every arm before anything is trained, and some steps of a trial made again.
+"""A dry run of every arm before training, and the repetition of a trial's first steps.
 
-Own code is built and called: a step from two equal states must give equal bits, whatever the other
-replicas of a stack hold; a later token must not change a prediction; and a window is evaluated with
-the user's measures. Sources of own code are recorded at registration and with every trial.
+Custom code is built and called: a step from two equal states must give equal bits, whatever the
+other replicas of a stack hold; a later token must not change a prediction; and a window is
+evaluated with the user's measures. Sources of custom code are recorded at registration and with
+every trial.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ def check_arm(
     graphs: bool = True,
     by_shapes: bool = False,
 ) -> list[str]:
-    """Try a step and an evaluated window of `arm`, in a stack of `stack_size`.
+    """Try one training step and one evaluation of `arm`, in a stack of `stack_size` replicas.
 
     Args:
-        graphs: whether a GPU's steps are recorded; then one is recorded and replayed here.
-        by_shapes: compute nothing, for models with which a step here would take minutes.
+        graphs: record a step on a GPU, and replay it, as training does.
+        by_shapes: build the model but compute nothing, because a step here would take minutes.
 
-    Returns warnings, a line each. Raises ParibusError for what cannot be trained.
+    Returns a list of warnings. Raises ParibusError if the arm cannot be trained.
     """
     setting, where, V = study.setting(arm), f"arm '{arm}'", dataset.vocab_size
     own = _in_brackets(step_code(study, arm))
@@ -64,7 +65,7 @@ def check_arm(
                 model = build_model(setting, V, study.folder, device="meta")
                 parameter_groups([setting], model, study.folder)
                 find_loss(setting.training.loss, study.folder)
-                return ["arms were built and not tried, as a step here would take minutes"]
+                return ["arms were built but not tried, because a step here would take minutes"]
             model = build_model(setting, V, study.folder).to(device)
             if setting.own_parts:
                 again = build_model(setting, V, study.folder, constructor_seed=1)
@@ -90,10 +91,10 @@ def check_arm(
 def _try_steps(
     study: Study, arm: str, dataset: Dataset, device: torch.device, R: int, graphs: bool
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Make a step of R replicas, and again from the same state beside other neighbours.
+    """Make one step of R replicas twice from the same state, and require equal bits.
 
-    Returns the weights of the first replica after a step, and names of optimizers that changed
-    none of theirs.
+    The second time, the other replicas have other weights. Returns the weights of the first replica
+    after the step, and the names of optimizers that changed none of their weights.
     """
     setting, own = study.setting(arm), step_code(study, arm)
     rate = min(setting.training.optimizer.learning_rate, TAME_RATE)
@@ -112,8 +113,8 @@ def _try_steps(
         is_ours = owner in stack.replicas.dropouts  # the key of its mask
         if not is_ours and before.shape == x.shape and not before.equal(x):
             raise ParibusError(
-                f"a step of training writes the buffer {name}, and buffers are not kept with the "
-                "weights: state that training changes must be a parameter",
+                f"a step of training writes the buffer {name}, but buffers are not saved with the "
+                "weights; state that training changes must be a parameter",
                 code="own_code",
             )
     after, weights = stack.state(0), stack.parameters(0)
@@ -129,11 +130,11 @@ def _try_steps(
     again = {**stack.state(0).arrays, **stack.parameters(0)}
     if names := [name for name in first if first[name].tobytes() != again[name].tobytes()]:
         why = (
-            f"own code{_in_brackets(own)} draws random numbers, keeps something between calls, or "
-            "mixes replicas, of which every row of the first axis, R, is one; for dropout use "
+            f"own code{_in_brackets(own)} draws random numbers, keeps state between calls, or "
+            "mixes replicas, the rows of the first axis R; for dropout use "
             "paribus.extend.Dropout"
             if own
-            else f"a kernel of this device ({device}) adds up in no fixed order; train on another"
+            else f"a kernel of this device ({device}) sums in no fixed order; train on another device"
         )
         raise ParibusError(
             f"a step made twice from the same state gives other bits ({some(names)}); {why}",
@@ -149,7 +150,7 @@ def _check_update(
 ) -> list[str]:
     """Return the names of optimizers that changed none of their weights in a step.
 
-    Raises ParibusError if weights are not finite after it, though loss and gradient are.
+    Raises ParibusError if weights are not finite after the step, although loss and gradient are.
     """
     row = dict(zip(stack.columns, after.arrays[MEASURED][0], strict=False))
     if after.diverged_at is not None:
@@ -157,7 +158,7 @@ def _check_update(
     broken = [name for name, x in after.arrays.items() if not np.isfinite(x).all()]
     if weights := [name for name in broken if name.startswith(f"{WEIGHTS}/")]:
         raise ParibusError(
-            f"the optimizer makes {some(weights)} not finite, though loss and gradient are; "
+            f"the optimizer makes {some(weights)} not finite, although loss and gradient are; "
             "check its update for a division by zero",
             code="own_code",
         )
@@ -173,7 +174,7 @@ def _check_update(
 
 
 def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
-    """Raise ParibusError for a custom module that gives another shape, which might broadcast."""
+    """Raise ParibusError if a custom module returns a wrong shape, which might broadcast."""
     B, T, named = ROWS, setting.data.seq_len, setting.model.modules.named
     sites = {"attention_norm": "block_norm", "mlp_norm": "block_norm"}
 
@@ -212,10 +213,10 @@ def repeat_steps(
     *,
     graphs: bool = True,
 ) -> tuple[list[str], int | None, str]:
-    """Train the first steps of a finished trial again, in the stack that it was trained in.
+    """Train the first steps of a finished trial again in the same stack, and compare them.
 
-    Returns (what of the machine is another, so that nothing was compared; the first step that
-    differs from the record, from 1; what differs there).
+    Returns (names of machine properties that differ, in which case nothing is compared; the first
+    step that differs from the record, counted from 1, or None; a description of the difference).
     """
     recorded, present = trial.read_json("environment.json"), environment(device, 1)
     elsewhere = [key for key in ("code", *SAME_BITS) if recorded.get(key) != present[key]]

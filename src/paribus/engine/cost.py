@@ -63,8 +63,8 @@ def is_large(setting: Setting, vocab_size: int, windows: int) -> bool:
 def trial_bytes(
     setting: Setting, vocab_size: int, *, devices: int = 1, checkpointing: bool = False
 ) -> int:
-    """Return about how many bytes a device holds while it trains one of `devices` equal parts of a
-    trial's batch, of shipped parts and AdamW.
+    """Estimate the bytes that a device needs to train one of `devices` equal parts of a batch, for
+    a model of shipped parts with AdamW.
 
     20 bytes a weight: itself, two moments, and its gradient twice while it is clipped (Rajbhandari
     et al. 2020, section 3.1). For the backward pass a block keeps the inputs of both norms in
@@ -126,7 +126,7 @@ def stated_rate(
     if not (0 < tflops < math.inf and 0 < utilisation <= 1 and count >= devices):
         raise ParibusError(
             f"--tflops {tflops:g} --utilisation {utilisation:g} --count {count}: the peak must "
-            f"be above 0, its share at most 1, and the devices at least the {devices} of a trial"
+            f"be above 0, the utilisation at most 1, and the count at least {devices}"
         )
     return Rate(tflops * 1e12 * utilisation, count, devices)
 
@@ -138,7 +138,7 @@ class Cost:
     Attributes:
         arms: cost of one trial, by arm.
         tokens, flops: of the training of all trials, including those that tune.
-        vocabulary: the largest of the arms'; assumed if a tokenizer is not there yet.
+        vocabulary: the largest vocabulary of the arms; assumed if a tokenizer does not exist yet.
         device_hours, hours: training time summed over devices, and elapsed; None without a rate.
         price: of all device-hours; None without a price per hour.
     """
@@ -164,9 +164,9 @@ def study_cost(
     """Add up the cost of all trials of `study`, whose budgets are settled.
 
     Args:
-        vocabularies: vocabulary size by arm; None for a tokenizer that is not there yet.
-        rate: speed of training; without it no time is known.
-        price: of one device for an hour.
+        vocabularies: vocabulary size by arm; None for a tokenizer that does not exist yet.
+        rate: speed of training; None if unknown, which leaves the time unknown.
+        price: price of one device for an hour.
     """
     if price is not None and not 0 <= price < math.inf:
         raise ParibusError(f"--price {price:g} is not a price of a device-hour; give 0 or more")

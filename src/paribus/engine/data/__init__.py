@@ -1,4 +1,4 @@
-"""Corpora, tokenizers, splits, batches as a function of (seed, t), and tables of them."""
+"""Corpora, tokenizers, splits, and batches as a pure function of (seed, t)."""
 
 from paribus.engine.data.corpora import corpus as corpus
 from paribus.engine.data.dataset import Dataset as Dataset

@@ -1,10 +1,10 @@
-"""Text that was read once is kept, so that no later command and no worker reads it again.
+"""Cache of token ids and text statistics, shared by all commands and workers.
 
-<cache>/tokens/<key>.bin    token ids, by their content
-<cache>/index/<key>.json    what is known of texts and of token ids
+    <cache>/tokens/<key>.bin    token ids
+    <cache>/index/<key>.json    digests and counts of texts and of token ids
 
-A key is a digest of whatever decides the content, so nothing here is ever out of date: other text
-has another key. All of it may be deleted at any time. The results folder never holds any of it."""
+A key is a digest of everything that determines the content, so an entry never becomes stale. The
+cache may be deleted at any time, and is never part of a results folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMAT = 6  # of the files of tokens
 
 
 def remembered(identity: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what is known under `identity`; it is made, and kept, where nothing is."""
+    """Return the cached value of `identity`; compute it with `make` and store it if missing."""
     file = cache_folder() / "index" / f"{digest(identity)}.json"
     with contextlib.suppress(OSError, ValueError):
         return json.loads(file.read_bytes())
@@ -38,10 +38,9 @@ def remembered(identity: dict[str, Any], make: Callable[[], dict[str, Any]]) -> 
 
 
 def signature(files: list[Path]) -> list[list[Any]]:
-    """Return what tells whether `files` are as they were.
+    """Return path, size and timestamps of each file, to detect changes.
 
-    The time of the last change of a file's entry is among it: tools that copy give a file the time
-    of another one, and nobody can set that one.
+    The ctime is included because copying tools can set a file's mtime, but not its ctime.
     """
     entries = []
     for file in files:
@@ -54,11 +53,11 @@ def signature(files: list[Path]) -> list[list[Any]]:
 def cached_tokens(
     identity: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], dtype: np.dtype[Any]
 ) -> tuple[Tokens, str]:
-    """Return the tokens that `identity` names, and their digest; they are made unless they exist.
+    """Return the tokens of `identity` and their digest; make and store them if missing.
 
-    `make` gives them in arrays of any lengths. Two runs that need them at once make them once; if
-    no cache can be made, each has them in memory. Raises ParibusError for one that is full or
-    damaged.
+    `make` yields arrays of any length. If two runs need the same tokens at once, only one makes
+    them. If the cache folder cannot be created, the tokens stay in memory. Raises ParibusError if
+    the disk is full or a cached file is damaged.
     """
     name = digest(identity | {"format": FORMAT})
     file = cache_folder() / "tokens" / f"{name}.bin"
@@ -85,7 +84,7 @@ def cached_tokens(
 
 
 def _write(file: Path, arrays: Iterable[np.ndarray], dtype: np.dtype[Any]) -> None:
-    """Write `arrays` one after the other, under another name until all are on the disk."""
+    """Write `arrays` one after the other, to a temporary file that is renamed when complete."""
     partial = file.with_suffix(".part")
     try:
         with open(partial, "wb") as content:

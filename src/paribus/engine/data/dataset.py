@@ -1,4 +1,4 @@
-"""From a corpus to the tokens a study is trained and validated on, with their digests."""
+"""Training and validation tokens of a study, read from its corpus, with their digests."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Dataset:
     """The split text as token ids.
 
     Attributes:
-        train: [n_train] token ids, the first part of the text, in a file of the cache. Of a
-            mixture, one source after the other.
-        validation: [n_validation] token ids, the rest; the same.
-        tokenizer: what made them.
-        windows: where training windows begin, and in which order they come.
-        n_documents: documents in the corpus.
-        digests: SHA-256 of corpus, vocabulary (or the tokenizer's file), train and validation
-            tokens; of the validation text, whatever its tokens; of the sources of a mixture; and,
-            where there is one, of the test text.
-        sources: what is trained on, by the name of the source.
-        held_out: the scan of the validation text.
+        train: [n_train] token ids, mapped from the cache. The sources of a mixture follow one
+            another.
+        validation: [n_validation] token ids, also mapped from the cache.
+        tokenizer: the tokenizer of all texts.
+        windows: starts and order of the training windows.
+        n_documents: number of documents in the corpus.
+        digests: SHA-256 of the corpus, the vocabulary (or tokenizer file), the training and
+            validation tokens, the validation text, the sources of a mixture, and the test text if
+            there is one.
+        sources: the training texts, by name of the source.
+        held_out: digest and counts of the validation text.
         has_ends: whether documents are closed by a token.
-        test: the sealed part, where the study has one.
-        deduplicated: what was taken out; empty where nothing was looked for.
+        test: the sealed part, if the study has one.
+        deduplicated: counts of removed text; empty without deduplication.
     """
 
     train: Tokens
@@ -56,12 +56,12 @@ class Dataset:
 
     @property
     def vocab_size(self) -> int:
-        """Token ids of the tokenizer."""
+        """Number of token ids of the tokenizer."""
         return self.tokenizer.vocab_size
 
     @property
     def bytes_per_token(self) -> float:
-        """Expected UTF-8 bytes of a training token, the ends of documents among these."""
+        """Expected number of UTF-8 bytes per training token, counting end-of-document tokens."""
         return sum(each.share * each.n_bytes / each.n_tokens for each in self.sources.values())
 
     @cached_property
@@ -71,7 +71,7 @@ class Dataset:
 
     @property
     def record(self) -> dict[str, object]:
-        """The record of the data."""
+        """Description of the data for the records."""
         record: dict[str, object] = {
             "n_documents": self.n_documents,
             "train_tokens": len(self.train),
@@ -89,7 +89,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """Text of one source that is trained on."""
+    """Training text of one source."""
 
     share: float  # of the training windows
     n_tokens: int
@@ -99,10 +99,10 @@ class TrainingText:
 def load_dataset(data: Data, folder: Path) -> Dataset:
     """Read, tokenize and split the corpus that `data` names, and the sources of its mixture.
 
-    Training, validation and test text follow one another in the corpus, or are files of their own.
-    `folder` is where relative paths start. Raises ParibusError where the text is missing, empty,
-    not UTF-8, or too short for one window on each side of the split, and where the tokenizer cannot
-    be read or loses text.
+    Training, validation and test text follow one another in the corpus, or are separate files.
+    Relative paths start at `folder`. Raises ParibusError if the text is missing, empty, not UTF-8,
+    or too short for one window on each side of the split, and if the tokenizer cannot be read or
+    loses text.
     """
     texts = Texts.read(data, folder)
     parts, rates = texts.split()
@@ -155,7 +155,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
 
 
 def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS) -> None:
-    """Raise ParibusError where `tokens` are fewer than one window."""
+    """Raise ParibusError if there are fewer `tokens` than one window has."""
     if len(tokens) < data.seq_len + 1:
         text = f"corpus '{data.corpus}'" if source == CORPUS else f"source '{source}'"
         raise ParibusError(
@@ -167,7 +167,7 @@ def _require_window(tokens: Tokens, data: Data, part: str, source: str = CORPUS)
 
 
 def _require_text(test: Scan, data: Data) -> None:
-    """Raise ParibusError where a sealed text is surely less than one window; it is not read."""
+    """Raise ParibusError if a sealed text is too short for one window, without reading it."""
     if test.n_bytes + test.n_documents <= data.seq_len:
         raise ParibusError(
             f"the test part has {test.n_bytes} bytes, fewer than the tokens of one window, "
@@ -178,7 +178,7 @@ def _require_text(test: Scan, data: Data) -> None:
 
 
 def _join(texts: Mapping[str, Tokens], hashes: Mapping[str, str]) -> Tokens:
-    """Return `texts` as one, a file of the cache."""
+    """Return the concatenation of `texts`, mapped from the cache."""
     parts = list(texts.values())
     if len(parts) == 1:
         return parts[0]

@@ -1,4 +1,4 @@
-"""Duplicates in a corpus, and what a trial consumes of each source."""
+"""Counts of duplicates in a corpus, and of the text that a trial consumes from each source."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MOST_TOKENS = 2**21
 
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
-    """Return `duplicates` of documents and of passages (see `count_duplicates`), and `leakage`: the
-    validation tokens that lie in a run of tokens which training has word for word."""
+    """Return `duplicates`, counted for documents and for passages (see `count_duplicates`), and
+    `leakage`, the number of validation tokens in runs that the training text also contains."""
     validation = dataset.validation[:MOST_TOKENS]
     edges = np.cumsum([source.n_tokens for source in dataset.sources.values()])[:-1]
     texts = [(ids, False) for ids in np.split(dataset.train[:MOST_TOKENS], edges)]
@@ -41,9 +41,9 @@ def describe_data(dataset: Dataset) -> dict[str, Any]:
 def consumption(
     dataset: Dataset, seed: int, iterations: int, batch_size: int, seq_len: int
 ) -> dict[str, Any]:
-    """Return windows, targets and bytes that `iterations` batches of `seed` take of each source.
+    """Return the windows, targets and bytes of each source in `iterations` batches of `seed`.
 
-    Equal for every arm of a seed; a trial that diverged consumed all its batches too.
+    A diverged trial counts as having consumed all its batches.
     """
     order, of_token = dataset.windows, dataset.tokenizer.bytes_per_token
     offsets = order.offsets if isinstance(order, Mixture) else {CORPUS: 0}

@@ -1,4 +1,4 @@
-"""Repeated text: counted, removed from a corpus, and removed from training if it is held out.
+"""Duplicates in a corpus: counting and removal, also of held-out text from training text.
 
 Near duplicates have MinHash sketches of which at least NEAR_DUPLICATE_JACCARD are equal (Broder
 1997; Lee et al. 2022), found by rensa's locality-sensitive hashing. Similarity of whole documents
@@ -34,13 +34,13 @@ END = b"\xff"  # of a document; UTF-8 has no such byte
 
 
 def passages(document: str) -> list[str]:
-    """Return the parts of a document between blank lines, without those that are short."""
+    """Return the passages of a document: its parts between blank lines, except short ones."""
     texts = (segment.strip() for segment in _SEGMENT.findall(document))
     return [text for text in texts if len(text) >= MIN_PASSAGE_CHARACTERS]
 
 
 def sketches(texts: Iterable[str]) -> list[Any]:
-    """Return a MinHash sketch of each text, without regard to case and kind of white space."""
+    """Return a MinHash sketch of each text, ignoring case and kinds of white space."""
     # Imported here, since reading a finished study does not need it.
     from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -55,7 +55,7 @@ def _shingles(text: str) -> list[str]:
 
 
 class NearIndex:
-    """Sketches that can be searched for near duplicates of another one."""
+    """Index of sketches that finds near duplicates of a sketch."""
 
     def __init__(self) -> None:
         from rensa import RMinHashLSH  # pyright: ignore[reportAttributeAccessIssue]
@@ -64,12 +64,12 @@ class NearIndex:
         self._sketches: list[Any] = []
 
     def has(self, sketch: Any) -> bool:
-        """Return whether a near duplicate of `sketch` was added."""
+        """Return whether the index has a near duplicate of `sketch`."""
         candidates = (self._sketches[key] for key in self._index.query(sketch))
         return any(sketch.jaccard(each) >= NEAR_DUPLICATE_JACCARD for each in candidates)
 
     def add(self, sketch: Any) -> None:
-        """Let later sketches be compared with `sketch`."""
+        """Add `sketch` to the index."""
         self._index.insert(len(self._sketches), sketch)
         self._sketches.append(sketch)
 
@@ -82,11 +82,11 @@ class NearIndex:
 
 
 def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> dict[str, int]:
-    """Count units that repeat others, to be divided by `units` for rates.
+    """Count duplicate units (documents or passages).
 
-    Returns `units`; `exact` and `near`, those that repeat an earlier one exactly or nearly;
-    `validation_units`, and of these `leaked_exact` and `leaked_near`, those that a unit of training
-    repeats. Exact duplicates are near ones too.
+    Returns `units`, their number; `exact` and `near`, units that repeat an earlier one exactly or
+    nearly; `validation_units`; and `leaked_exact` and `leaked_near`, validation units that repeat a
+    training unit. Exact duplicates also count as near ones.
     """
     of_unit = dict(zip(units, sketches(units), strict=True))
     pairs = list(zip(units, in_validation, strict=True))
@@ -106,7 +106,7 @@ def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> dic
 
 
 def run_hashes(ids: np.ndarray) -> np.ndarray:
-    """Return [n - RUN_TOKENS + 1] a polynomial, modulo 2^64, of every run of ids; none of fewer."""
+    """Return polynomial hashes modulo 2^64 of all runs of ids, [n - RUN_TOKENS + 1] or empty."""
     if len(ids) < RUN_TOKENS:
         return np.zeros(0, np.uint64)
     powers = np.uint64(_BASE) ** np.arange(RUN_TOKENS, dtype=np.uint64)[::-1]
@@ -114,10 +114,10 @@ def run_hashes(ids: np.ndarray) -> np.ndarray:
 
 
 class Runs:
-    """The runs of RUN_TOKENS consecutive ids that texts have, as 64-bit hashes.
+    """All runs of RUN_TOKENS consecutive ids in some texts, as 64-bit hashes.
 
-    A false match is as likely as the product of the numbers of runs in 2^64: 1 in 10^8 for two
-    texts of a million runs.
+    The probability of a false match between two texts is the product of their numbers of runs,
+    divided by 2^64: about 1 in 20 million for two texts of a million runs.
     """
 
     def __init__(self, texts: Sequence[np.ndarray]) -> None:
@@ -127,7 +127,7 @@ class Runs:
         self._table[self.hashes >> (np.uint64(64) - _TABLE_BITS)] = True
 
     def find_in(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (where runs of `ids` begin that are among these, their hashes)."""
+        """Return (starts of the runs of `ids` that are in this set, their hashes)."""
         hashes = run_hashes(ids)
         starts = np.flatnonzero(self._table[hashes >> (np.uint64(64) - _TABLE_BITS)])
         starts = starts[np.isin(hashes[starts], self.hashes)]
@@ -135,7 +135,7 @@ class Runs:
 
 
 def count_in_training(train: Tokens, validation: np.ndarray) -> int:
-    """Count the tokens of `validation` that are part of a run that `train` has too."""
+    """Count the tokens of `validation` in runs that also occur in `train`."""
     runs = Runs([validation])
     parts = chunks(train, CHUNK_TOKENS, overlap=RUN_TOKENS - 1)
     hashes = [np.zeros(0, np.uint64), *(runs.find_in(ids)[1] for ids in parts)]
@@ -144,10 +144,10 @@ def count_in_training(train: Tokens, validation: np.ndarray) -> int:
 
 
 def repetitions(documents: Iterable[str], *, is_near: bool) -> tuple[list[bool], dict[str, int]]:
-    """Return whether each segment of `documents` repeats an earlier one, and counts of those.
+    """Return, for each segment of `documents`, whether it repeats an earlier one; and counts.
 
-    A segment is a part of a document between blank lines. A document that repeats an earlier one
-    does so in all of its segments. Of short segments alone, nothing is said.
+    A segment is a part of a document between blank lines. If a document repeats an earlier one, all
+    its segments count as repeated. Short segments are not compared on their own.
     """
     repeated, index = list[bool](), NearIndex()
     documents_seen, passages_seen = set[bytes](), set[bytes]()
@@ -175,12 +175,12 @@ def repetitions(documents: Iterable[str], *, is_near: bool) -> tuple[list[bool],
 
 
 def drop(segments: Iterable[str], repeated: Iterable[bool]) -> Iterator[str]:
-    """Yield the segments that are not repeated."""
+    """Yield the segments that are not flagged as repeated."""
     return (segment for segment, flag in zip(segments, repeated, strict=False) if not flag)
 
 
 def drop_repetitions(documents: Iterable[str], repeated: Iterable[bool]) -> Iterator[str]:
-    """Yield `documents` without their segments that are repeated; empty ones are not."""
+    """Yield `documents` without repeated segments, skipping documents that become empty."""
     flags = iter(repeated)
     for document in documents:
         if text := "".join(drop(_SEGMENT.findall(document), flags)):
@@ -188,16 +188,16 @@ def drop_repetitions(documents: Iterable[str], repeated: Iterable[bool]) -> Iter
 
 
 def _is_new(text: str, seen: set[bytes]) -> bool:
-    """Add the hash of a text; return whether it was new."""
+    """Add the hash of a text to `seen`; return whether it was new."""
     n = len(seen)
     seen.add(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest())
     return len(seen) > n
 
 
 def drop_runs(documents: Iterable[str], runs: Runs) -> Iterator[str]:
-    """Yield `documents` without the lines in which one of `runs` of bytes ends.
+    """Yield `documents` without the lines in which one of the byte `runs` ends.
 
-    A line of more than 1,000 characters is taken in parts.
+    A line of more than 1,000 characters is split into parts.
     """
     tail = b""  # of what was kept: the longest part of a run
     for text in documents:

@@ -1,10 +1,10 @@
-"""Training batches: where windows begin, and which of them a step takes.
+"""Training batches: starts of windows, and the windows of each step.
 
-Batch t of a seed is a pure function of (seed, t). Nothing else enters: not the arm, the device, the
-number of workers, nor how often one evaluates. The running digest proves it afterwards.
+Batch t of a seed is a pure function of (seed, t). It does not depend on the arm, the device, the
+number of workers or the frequency of evaluation. A running digest verifies this.
 
-Axes: B windows of a batch, T tokens of a window, n windows that there are, S sources of a mixture,
-M windows of a period."""
+Axes: B windows of a batch, T tokens of a window, n available windows, S sources of a mixture, M
+windows of a period."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ ROUNDS = 8
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a text of `n_tokens`, and the order in which they are trained on.
+    """Windows of a text of `n_tokens`, and their order in training.
 
-    A window is seq_len + 1 tokens: seq_len inputs, and as many targets one place on. So every step
+    A window is seq_len + 1 tokens: seq_len inputs, and as many targets, shifted by one. Every step
     trains on exactly batch_size x seq_len targets, however windows are packed or ordered.
 
     Attributes:
-        n_tokens: tokens of the training text.
-        seq_len: T.
-        order: `sampled` draws with replacement; `epoch` takes every window once before any again.
-        places: [n] where windows may begin; None if they may begin anywhere (`sampled`), or at
-            every seq_len-th token (`epoch`).
+        n_tokens: number of tokens of the training text.
+        seq_len: number of inputs of a window, T.
+        order: `sampled` draws with replacement; `epoch` uses every window once per epoch.
+        places: [n] possible starts of windows; None if windows may start anywhere (`sampled`), or
+            at every seq_len-th token (`epoch`).
     """
 
     n_tokens: int
@@ -49,7 +49,7 @@ class Windows:
     places: Tokens | None = None
 
     def __len__(self) -> int:
-        """Count the windows there are to choose from."""
+        """Return the number of available windows."""
         if self.places is not None:
             return len(self.places)
         if self.order == "sampled":
@@ -57,11 +57,11 @@ class Windows:
         return (self.n_tokens - 1) // self.seq_len
 
     def starts(self, seed: int, t: int, batch_size: int) -> np.ndarray:
-        """Return [B] where the windows of batch `t` of `seed` begin, int64."""
+        """Return the starts [B] of the windows of batch `t` of `seed`, int64."""
         return self.chosen(seed, t * batch_size + np.arange(batch_size), t)
 
     def chosen(self, seed: int, items: np.ndarray, t: int, *source: str) -> np.ndarray:
-        """Return [B] where the windows `items` of batch `t` begin, int64.
+        """Return the starts [B] of the windows numbered `items` of batch `t`, int64.
 
         `source` is the text's name in a mixture.
         """
@@ -76,7 +76,7 @@ class Windows:
 
 
 def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
-    """Return which of n windows each of `items` is: item i is the (i mod n)-th of epoch i div n."""
+    """Return the window of each item: item i is the (i mod n)-th window of epoch i div n."""
     epochs, places = np.divmod(items, n)
     result = np.empty(len(items), np.int64)
     for epoch in np.unique(epochs):
@@ -86,10 +86,10 @@ def in_epochs(items: np.ndarray, n: int, seed: int, *source: str) -> np.ndarray:
 
 
 def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.ndarray:
-    """Return where a permutation of 0 ... n - 1 that (seed, *epoch) names takes `places`, int64.
+    """Apply to `places` the permutation of 0 ... n - 1 that (seed, *epoch) determines; int64.
 
     A Feistel network (Luby & Rackoff 1988) over the next power of four, walked until it is below n
-    (Black & Rogaway 2002): any part of an epoch is had without the rest, and no table is kept.
+    (Black & Rogaway 2002): any slice of an epoch can be computed independently, without a table.
     """
     keys = stream(seed, "epoch", *epoch).integers(2**64, size=ROUNDS, dtype=np.uint64)
     half = max((max(n - 1, 1).bit_length() + 1) // 2, 1)
@@ -100,7 +100,7 @@ def permuted(places: np.ndarray, n: int, seed: int, *epoch: str | int) -> np.nda
 
 
 def _feistel(x: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
-    """Return a permutation of the numbers of 2 x `half` bits."""
+    """Permute integers of 2 x `half` bits."""
     bits, mask = np.uint64(half), np.uint64(2**half - 1)
     left, right = x >> bits, x & mask
     for key in keys:
@@ -109,20 +109,20 @@ def _feistel(x: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """Return the finalizer of SplitMix64 (Steele, Lea & Flood 2014)."""
+    """Apply the finalizer of SplitMix64 (Steele, Lea & Flood 2014)."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return x ^ x >> np.uint64(31)
 
 
 def document_places(tokens: Tokens, end_of_document: int | None, seq_len: int) -> np.ndarray:
-    """Return [n] the places of windows that are packed by documents, in the order of the text.
+    """Return the starts [n] of windows packed by documents, in the order of the text.
 
-    A window begins with a document and is filled by those that follow. The next one begins with the
-    first document that was not whole in it, so that every document of up to seq_len + 1 tokens is
-    whole in some window; a longer one is continued every seq_len tokens. The last window ends with
-    the text. The start of a document that was cut is repeated: the record counts how often each
-    token was a target. Raises ParibusError for a text that is a single document.
+    A window begins with a document and is filled with the following ones. The next window begins
+    with the first document that did not fit, so that every document of up to seq_len + 1 tokens is
+    complete in some window. A longer document continues every seq_len tokens. The last window ends
+    with the text. The start of a cut document is repeated; the record counts how often each token
+    was a target. Raises ParibusError for a single document.
     """
     if end_of_document is None:
         raise ParibusError(
@@ -142,7 +142,7 @@ def document_places(tokens: Tokens, end_of_document: int | None, seq_len: int) -
 
 
 def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
-    """Yield the place after the end of each document, also of a last one without an end."""
+    """Yield the position after each document; the last document may lack an end token."""
     begin, end = 0, -1
     for ids in chunks(tokens):
         for end in (np.flatnonzero(ids == end_of_document) + begin + 1).tolist():
@@ -154,12 +154,12 @@ def ends_of(tokens: Tokens, end_of_document: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Mixture:
-    """The windows of several texts that lie one after the other in the training tokens.
+    """Windows of several texts, which are concatenated in the training tokens.
 
     Attributes:
-        windows: those of each text, by the name of its source.
-        shares: the share of windows of each, adding up to 1.
-        offsets: where each text begins in the training tokens.
+        windows: windows of each text, by name of its source.
+        shares: share of the windows of each text; they add up to 1.
+        offsets: start of each text in the training tokens.
     """
 
     windows: Mapping[str, Windows]
@@ -167,11 +167,11 @@ class Mixture:
     offsets: Mapping[str, int]
 
     def __len__(self) -> int:
-        """Count the windows there are to choose from."""
+        """Return the number of available windows."""
         return sum(map(len, self.windows.values()))
 
     def starts(self, seed: int, t: int, batch_size: int) -> np.ndarray:
-        """Return [B] where the windows of batch `t` of `seed` begin, int64."""
+        """Return the starts [B] of the windows of batch `t` of `seed`, int64."""
         sources = self.sources(t, batch_size)
         before = self.counts(t * batch_size)
         starts = np.empty(batch_size, np.int64)
@@ -182,12 +182,12 @@ class Mixture:
         return starts
 
     def sources(self, t: int, batch_size: int) -> np.ndarray:
-        """Return [B] the source of each window of batch `t`, as an index into `windows`."""
+        """Return the source [B] of each window of batch `t`, as an index into `windows`."""
         items = t * batch_size + np.arange(batch_size)
         return self._schedule[items % len(self._schedule)]
 
     def counts(self, n: int) -> np.ndarray:
-        """Return [S] how many of the first `n` windows are of each source."""
+        """Return the number [S] of windows of each source among the first `n`."""
         periods, rest = divmod(n, len(self._schedule))
         in_periods = periods * np.bincount(self._schedule, minlength=len(self.windows))
         return in_periods + np.bincount(self._schedule[:rest], minlength=len(self.windows))
@@ -200,10 +200,11 @@ class Mixture:
 
 @cache
 def _schedule(parts: tuple[int, ...]) -> np.ndarray:
-    """Return [M] a schedule of sources whose first j windows have each share of j to within one.
+    """Return a schedule [M] of sources: among its first j, each has its share of j to within one.
 
     Tijdeman 1980, The chairman assignment problem: among the sources that may be chosen without
-    getting ahead by more than 1 - 1/(2 S - 2), the one that would be behind by as much the soonest.
+    getting ahead by more than 1 - 1/(2 S - 2), choose the one that would be the first to fall
+    behind by that much.
     """
     total = sum(parts)
     if len(parts) == 1:
@@ -225,10 +226,10 @@ FIRST_DIGEST = hashlib.sha256(b"paribus batches").hexdigest()
 
 
 def starts_of_step(order: Windows | Mixture, seed: int, t: int, setting: Setting) -> np.ndarray:
-    """Return [B] where the windows of step `t` of `seed` begin, int64.
+    """Return the starts [B] of the windows of step `t` of `seed`, int64.
 
-    Steps that grow share out the windows of a run of constant batches of the last size, in their
-    order.
+    With a growing batch, the steps split the windows of a run with constant batches of the last
+    size, in the same order.
     """
     size = setting.training.largest_batch
     first, end = setting.windows_before(t), setting.windows_before(t + 1)
@@ -247,13 +248,13 @@ def batch(
 ) -> np.ndarray:
     """Return batch `t` of `seed`: [batch_size, seq_len + 1] token ids, int64.
 
-    Windows start as `order` has it: by default uniformly and with replacement anywhere in `tokens`
-    (as in nanoGPT). Inputs are `[:, :-1]` and targets `[:, 1:]`.
+    `order` determines where windows start: by default anywhere in `tokens`, uniformly and with
+    replacement (as in nanoGPT). Inputs are `[:, :-1]` and targets `[:, 1:]`.
     """
     starts = (order or Windows(len(tokens), seq_len)).starts(seed, t, batch_size)
     return windows(tokens, starts, seq_len + 1).astype(np.int64)
 
 
 def extend_digest(running: str, windows: np.ndarray) -> str:
-    """Return the digest of all batches so far, from that of the earlier ones and the newest."""
+    """Return the running digest of all batches, extended by the windows of the newest one."""
     return hashlib.sha256(bytes.fromhex(running) + windows.astype("<u4").tobytes()).hexdigest()

@@ -1,7 +1,7 @@
-"""Documents as they are read: in pieces of bounded length, so that none has to fit into memory.
+"""Documents in pieces of bounded length, so that none has to fit into memory.
 
-Where a document is cut decides the tokens of a BPE tokenizer, so the rule looks at the text alone:
-never at how it arrived, nor at who encodes it.
+The cuts affect the tokens of a BPE tokenizer, so they depend only on the text, and not on how it is
+read or who encodes it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Piece(NamedTuple):
 
     Attributes:
         text: the characters, at least one.
-        document: which document it is of, from 0.
-        is_last: whether the document ends with it.
+        document: number of its document, from 0.
+        is_last: whether it is the last piece of its document.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Piece(NamedTuple):
 
 
 def pieces(texts: Iterable[Document]) -> Iterator[Piece]:
-    """Yield every piece of all `texts`; those without a character are not counted."""
+    """Yield every piece of all `texts`, skipping empty documents."""
     number = 0
     for document in texts:
         before = ""
@@ -58,9 +58,9 @@ def documents(parts: Iterable[Piece]) -> Iterator[str]:
 
 
 def cut(texts: Iterable[str], length: int = PIECE_CHARACTERS) -> Iterator[str]:
-    """Cut the joined `texts` into pieces of `length` to 2 `length` characters.
+    """Cut the concatenated `texts` into pieces of `length` to 2 `length` characters.
 
-    A piece ends between two words where it can. The last one may be shorter.
+    A piece ends between two words if possible. The last piece may be shorter.
     """
     waiting = ""
     for text in texts:

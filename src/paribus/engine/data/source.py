@@ -1,4 +1,4 @@
-"""A text to be tokenized: what one pass over it finds, and its tokens from a second pass."""
+"""A text to tokenize: its digest and counts from one pass, its tokens from a second one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from paribus.errors import ParibusError
 
 @dataclass(frozen=True)
 class Scan:
-    """The findings of one pass over a text."""
+    """Digest and counts of a text, from one pass over it."""
 
     digest: str  # SHA-256 of its bytes; of several documents, of the list of their digests
     n_documents: int  # documents that have any text; a last one that is cut off counts
@@ -35,7 +35,7 @@ class Scan:
 
     @property
     def places(self) -> int:
-        """The places of `Text.part`."""
+        """Number of places in the text, as `Text.part` counts them."""
         return self.n_characters + (self.n_documents if self.n_documents > 1 else 0)
 
 
@@ -47,32 +47,32 @@ class Text:
     read: Callable[[], Iterable[Piece]]  # reads its pieces
 
     def scan(self) -> Scan:
-        """Go through the text once, unless that was done before."""
+        """Return digest and counts of the text, from the cache or by reading it once."""
         known = remembered({"scan": 4} | self.identity, lambda: asdict(scan(self.read())))
         return Scan(**known)
 
     def tokens(self, tokenizer: Tokenizer, ends: bool) -> tuple[Tokens, str]:
         """Return token ids and their digest. With `ends`, each document is closed by its
-        end-of-document token. Raises ParibusError where the tokenizer loses text."""
+        end-of-document token. Raises ParibusError if the tokenizer loses text."""
         identity = self.identity | {"tokenizer": tokenizer.digest, "ends_of_document": ends}
         dtype = np.dtype(tokenizer.dtype)
         return cached_tokens(identity, lambda: encoded(self.read(), tokenizer, ends), dtype)
 
     def part(self, start: int, stop: int) -> Text:
-        """Return the places `start` to `stop`: each character is one, and each end of a document.
+        """Return the text from place `start` to `stop`; a character or document end is one place.
 
-        That is how a character tokenizer counts tokens where there are several documents; of a
-        single text, the end is behind the last place.
+        A character tokenizer counts tokens in the same way. The end of a single document is not
+        counted.
         """
         identity = self.identity | {"span": [start, stop]}
         return Text(identity, lambda: _between(self.read(), start, stop))
 
 
 def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
-    """Yield the places `start` to `stop` of a text; see `Text.part`.
+    """Yield the pieces from place `start` to `stop`; see `Text.part`.
 
-    A document that is cut has no end in the first part; the end itself goes with what is before it.
-    All of `pieces` is gone through.
+    If a document is cut, its first part has no end. An end belongs to the text before it. All of
+    `pieces` is read.
     """
     at = 0
     for piece in pieces:
@@ -84,10 +84,10 @@ def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
 
 
 def read_text(data: Data, folder: Path) -> tuple[Text, Scan]:
-    """Return the text that `data` names; `folder` is where its relative paths start.
+    """Return the text that `data` names, and its scan; relative paths start at `folder`.
 
-    It is not gone through if its files are as they were when that was done before. Raises
-    ParibusError where it cannot be read.
+    The scan comes from the cache if the files have not changed. Raises ParibusError if the text
+    cannot be read.
     """
     corpus, known = find_corpus(data, folder), partial(_scanned, data, folder)
     if corpus.files is None:  # only reading it can tell
@@ -104,7 +104,7 @@ def _scanned(data: Data, folder: Path) -> dict[str, Any]:
 
 
 def _unchanged(data: Data, folder: Path, known: Scan) -> Iterator[Piece]:
-    """Yield the text again. Raises ParibusError at its end where it is not the one scanned."""
+    """Yield the text again; raise ParibusError at its end if it differs from the scan."""
     running = _TextDigest()
     for piece in read_pieces(data, folder):
         running.add(piece)
@@ -118,7 +118,7 @@ def _unchanged(data: Data, folder: Path, known: Scan) -> Iterator[Piece]:
 
 
 def scan(pieces: Iterable[Piece]) -> Scan:
-    """Go through `pieces` and return what they hold."""
+    """Return digest and counts of the text in `pieces`."""
     running, characters, known = _TextDigest(), set[str](), b""
     n_characters = 0
     for piece in pieces:
@@ -133,8 +133,8 @@ def scan(pieces: Iterable[Piece]) -> Scan:
 
 
 class _TextDigest:
-    """SHA-256 of a text, piece by piece: of its bytes; of several documents, of the list of their
-    digests as `digests.digest` has it, without the list."""
+    """Running SHA-256 of a text: of its bytes, or of the list of digests of several documents
+    (equal to `digests.digest` of that list)."""
 
     def __init__(self) -> None:
         self.n_bytes = self.n_documents = 0
@@ -171,7 +171,7 @@ class _TextDigest:
 
 
 def encoded(pieces: Iterable[Piece], tokenizer: Tokenizer, ends: bool) -> Iterator[np.ndarray]:
-    """Yield the ids of each piece, by all cores, in their order."""
+    """Yield the token ids of each piece in order, encoded on all cores."""
     end = np.array([tokenizer.end_of_document] if ends else [], tokenizer.dtype)
     cores = os.cpu_count() or 1
 

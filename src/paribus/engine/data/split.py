@@ -1,6 +1,6 @@
-"""The parts of a text: trained on, validated on, and sealed until the verdict asks for it.
+"""Splits of a text: training part, validation part, and a test part sealed until the verdict.
 
-Where they meet is a place in the text, so that every tokenizer is evaluated on the same bytes."""
+Boundaries are positions in the text, so that every tokenizer is evaluated on the same bytes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ Rates = dict[str, int]
 
 @dataclass(frozen=True)
 class SealedPart:
-    """Text of which nothing is read: not trained on, evaluated on, described or asked about.
+    """Test text that nothing reads before it is opened: no training, evaluation or task.
 
     Attributes:
-        text: all that is known of it.
+        text: its digest and counts.
     """
 
     text: Scan = field(repr=False)
@@ -45,12 +45,12 @@ class SealedPart:
 
 
 def open_test(test: SealedPart | None, record: Any, purpose: str) -> Tokens:
-    """Open the test part, after `record` says when and for what `purpose`; return its tokens.
+    """Record that the test part is opened for `purpose`, and return its tokens.
 
-    `record` is a `paribus.results.ResultsFolder`, which seals that. The same purpose may be gone on
-    with after an interruption; another one is refused, since what is decided twice on one text is
-    not decided on fresh text. Raises ParibusError, also for a study without a test part and for
-    another text than was opened.
+    `record` is the `paribus.results.ResultsFolder` that seals the time and the purpose. The same
+    purpose may continue after an interruption. Another purpose is refused, because the text is no
+    longer fresh. Raises ParibusError, also if the study has no test part or the text differs from
+    the one that was opened.
     """
     if test is None:
         raise ParibusError(
@@ -70,7 +70,7 @@ def open_test(test: SealedPart | None, record: Any, purpose: str) -> Tokens:
         )
     elif earlier["digest"] != sha256:
         raise ParibusError(
-            f"{record.path} is of a test part with SHA-256 {earlier['digest'][:12]}..., and this "
+            f"{record.path} recorded a test part with SHA-256 {earlier['digest'][:12]}..., but this "
             f"one has {sha256[:12]}...; restore the text",
             code="different",
         )
@@ -78,10 +78,11 @@ def open_test(test: SealedPart | None, record: Any, purpose: str) -> Tokens:
 
 
 def require_apart(data: Data, scans: Mapping[str, Scan]) -> None:
-    """Raise ParibusError where text that is held out is trained on, or held out twice.
+    """Raise ParibusError if held-out text is also trained on, or held out twice.
 
-    A copy, compressed or not, has the digest of the original, and so has a folder that holds
-    nothing else. The corpus is held out as a whole if a part of it is.
+    Texts are compared by digest. A copy has the digest of the original, compressed or not, and so
+    does a folder that contains only the copy. If a part of the corpus is held out, the whole corpus
+    counts as held out.
     """
     held_out = [name for name in (VALIDATION, TEST) if name in scans]
     if data.validation_path is None or data.test_fraction:
@@ -91,14 +92,14 @@ def require_apart(data: Data, scans: Mapping[str, Scan]) -> None:
             if second != name and scan.digest == scans[name].digest:
                 raise ParibusError(
                     f"{_key_of(data, name)} and {_key_of(data, second)} have the same text "
-                    f"({scan.digest}); held-out text must be nowhere else: take it out of one of "
+                    f"({scan.digest}); held-out text must not be used twice: remove it from one of "
                     "them",
                     code="conflict",
                 )
 
 
 def _key_of(data: Data, name: str) -> str:
-    """Return the key of the study that names a text."""
+    """Return the study key that names a text."""
     if name in (VALIDATION, TEST):
         is_file = getattr(data, f"{name}_path") is not None
         return f"data.{name}_path" if is_file else f"data.{name}_fraction"
@@ -107,13 +108,13 @@ def _key_of(data: Data, name: str) -> str:
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of `data`, each gone through once.
+    """The texts of `data`, each scanned once.
 
     Attributes:
-        texts: the texts by name: `corpus`, of which some may be held out, the other sources of the
-            mixture, and `validation` and `test` where these are files of their own.
-        scans: what is known of each.
-        tokenizer: of all of them. A sealed text of its own gives it no characters.
+        texts: texts by name: `corpus`, part of which may be held out; the other sources of the
+            mixture; and `validation` and `test` if these are separate files.
+        scans: digest and counts of each text.
+        tokenizer: tokenizer of all texts. A separate test file adds no characters to it.
     """
 
     data: Data
@@ -123,14 +124,14 @@ class Texts:
 
     @classmethod
     def read(cls, data: Data, folder: Path) -> Texts:
-        """Read all texts. Raises ParibusError where one is missing, or cannot be tokenized."""
+        """Read all texts. Raises ParibusError if one is missing or cannot be tokenized."""
         sources = {CORPUS: data} | {name: data.for_source(name) for name in data.other_sources}
         for name, path in ((VALIDATION, data.validation_path), (TEST, data.test_path)):
             if path is not None:
                 if data.path is None:
                     raise ParibusError(
-                        f"data.{name}_path = '{path}' is a file in the form of data.path, and the "
-                        f"corpus '{data.corpus}' has none; use data.{name}_fraction",
+                        f"data.{name}_path = '{path}' has the format of data.path, which the corpus "
+                        f"'{data.corpus}' does not read; use data.{name}_fraction",
                         code="conflict",
                     )
                 sources[name] = data.model_copy(update={"path": path})
@@ -144,21 +145,21 @@ class Texts:
         if unknown and isinstance(tokenizer, CharacterTokenizer):
             raise ParibusError(
                 f"the test text has the character {min(unknown)!r}, and the texts for training "
-                "and validation do not, so that no model can predict it; take it out, or use a "
+                "and validation do not, so no model can predict it; remove it, or use a "
                 "BPE tokenizer"
             )
         return cls(data, texts, scans, tokenizer)
 
     @property
     def has_ends(self) -> bool:
-        """True where documents are closed by a token: where any text has several."""
+        """True if documents end with a token, which is the case if any text has several."""
         return any(scan.n_documents > 1 for scan in self.scans.values())
 
     def tokens(self, text: Text, name: str) -> tuple[Tokens, str]:
         """Return the tokens and the digest of the part `name`.
 
-        Held-out text decides alone whether its documents are closed by a token: arms that train on
-        other texts are scored on its tokens.
+        Only the held-out text itself decides whether its documents end with a token, because arms
+        with other training texts are scored on the same tokens.
         """
         ends = self.has_ends
         if name in (VALIDATION, TEST):
@@ -166,10 +167,10 @@ class Texts:
         return text.tokens(self.tokenizer, ends)
 
     def split(self) -> tuple[dict[str, Text], list[Rates]]:
-        """Return the held-out texts and those trained on, by the name of their source; and what
-        deduplication took out of each source.
+        """Return the held-out and training texts, by name of their source; and the counts of text
+        that deduplication removed from each source.
 
-        Raises ParibusError where text that is held out is trained on.
+        Raises ParibusError if held-out text is also trained on.
         """
         is_whole = self.data.deduplicate == "none"
         parts, rates = (self._in_a_row(), []) if is_whole else self._deduplicated()
@@ -227,7 +228,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Part:
-    """Documents, read again each time that their pieces are asked for."""
+    """Documents that are read again by every iteration over their pieces."""
 
     read: Callable[[], Iterable[str]]  # reads the documents
     is_open: bool = False  # whether the last document goes on elsewhere
@@ -243,13 +244,13 @@ class Part:
 
     @property
     def n_bytes(self) -> int:
-        """UTF-8 bytes of the documents."""
+        """Number of UTF-8 bytes of the documents."""
         return sum(len(text.encode()) for text in self.read())
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A corpus without repetitions, split; `rates` count what was removed."""
+    """A deduplicated and split corpus; `rates` counts what was removed."""
 
     train: Part
     validation: Part
@@ -260,11 +261,11 @@ class Parts:
 def deduplicated(
     read: Callable[[], Iterable[str]], mode: str, validation: Part | float, test: Part | float
 ) -> Parts:
-    """Return the documents that `read` gives, split, with no run of the held-out text in training.
+    """Deduplicate and split the documents of `read`; no held-out run remains in training.
 
-    `mode` is `held-out`, or `exact` or `near`: these also remove documents and passages that repeat
-    an earlier one. `validation` and `test` are texts of their own, or shares of the characters.
-    Memory grows with the longest document, the held-out text and the number of passages.
+    `mode` is `held-out`, or `exact` or `near`, which also remove documents and passages that repeat
+    an earlier one. `validation` and `test` are separate texts, or shares of the characters. Memory
+    grows with the longest document, the held-out text and the number of passages.
     """
     kept, rates = read, {"bytes": Part(read).n_bytes}
     if mode != "held-out":
@@ -288,8 +289,8 @@ def deduplicated(
 
 
 def _line_ends(texts: Iterable[str], places: list[int]) -> tuple[list[int], list[bool]]:
-    """Return each of `places`, in characters, moved to the end of its line if that has one; and
-    whether it is inside a document."""
+    """Return each of `places` (in characters) moved to the end of its line, and whether it is
+    inside a document."""
     begin, moved, are_inside = 0, list(places), [False] * len(places)
     for text in texts:
         for i, place in enumerate(places):
@@ -301,7 +302,7 @@ def _line_ends(texts: Iterable[str], places: list[int]) -> tuple[list[int], list
 
 
 def _between(texts: Iterable[str], first: int, last: int) -> Iterator[str]:
-    """Yield the characters `first` to `last` of `texts`."""
+    """Yield the text from character `first` to `last` of the concatenated `texts`."""
     begin = 0
     for text in texts:
         if part := text[max(first - begin, 0) : max(last - begin, 0)]:

@@ -1,7 +1,7 @@
 """Tokenizers: of characters, and byte-level BPE from a Hugging Face `tokenizer.json`.
 
-Byte-level (Radford et al. 2019), because then no text is lost: a token is a string of bytes, every
-text is one too, and each character of it belongs to exactly one token, that of its first byte.
+BPE is byte-level (Radford et al. 2019), so that no text is lost: tokens and texts are strings of
+bytes. Each character belongs to exactly one token, that of its first byte.
 
 Axis: V vocabulary.
 """
@@ -43,13 +43,13 @@ TOKEN_CLASSES = ("alphabetic", "numeric", "punctuation", "whitespace", "end-of-d
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Text to token ids 0 to vocab_size - 1, and back; nothing is lost on the way.
+    """Lossless map between text and token ids 0 to vocab_size - 1.
 
     Attributes:
-        digest: SHA-256 of what decides the ids of a text.
+        digest: SHA-256 of everything that determines the ids of a text.
         pieces: [V] the bytes of each token id, in UTF-8.
         special: [V] whether an id is a special token, which stands for no text.
-        end_of_document: the token between documents, where there is one.
+        end_of_document: the token between documents, or None.
     """
 
     digest: str
@@ -67,28 +67,28 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Token ids, special ones included."""
+        """Number of token ids, special ones included."""
         return len(self.pieces)
 
     @property
     def vocabulary(self) -> list[str]:
-        """[V] the text of every token id; bytes that are part of a character read as U+FFFD.
+        """Text of every token id, [V]; an incomplete character becomes U+FFFD.
 
-        That is a symbol, and so a token of such bytes alone is of the class punctuation.
+        U+FFFD is a symbol, so a token with nothing else is in the class punctuation.
         """
         return [piece.decode("utf-8", "replace") for piece in self.pieces]
 
     @property
     def characters_per_token(self) -> np.ndarray:
-        """[V] how many characters begin in each token; none for special tokens.
+        """Number of characters that begin in each token, [V]; 0 for special tokens.
 
-        Exact for any text: a character has one first byte, whichever tokens its bytes are in.
+        This is exact, because a character has one first byte even if it spans several tokens.
         """
         return self._per_token(lambda piece: sum(not 0x80 <= byte < 0xC0 for byte in piece))
 
     @property
     def bytes_per_token(self) -> np.ndarray:
-        """[V] UTF-8 bytes of text; none for special tokens."""
+        """Number of UTF-8 bytes of each token, [V]; 0 for special tokens."""
         return self._per_token(len)
 
     def _per_token(self, count: Callable[[bytes], int]) -> np.ndarray:
@@ -97,16 +97,16 @@ class Tokenizer:
 
     @property
     def dtype(self) -> type[np.uint16] | type[np.uint32]:
-        """The narrowest type that holds every id."""
+        """Smallest integer type that holds every id."""
         return np.uint16 if self.vocab_size <= 2**16 else np.uint32
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Return the text of `ids`; bytes that make no whole character are left out."""
+        """Return the text of `ids`, without incomplete characters."""
         content = b"".join(map(self.pieces.__getitem__, np.asarray(ids, np.int64).tolist()))
         return content.decode("utf-8", "ignore")
 
     def documents(self, ids: np.ndarray) -> list[str]:
-        """Return the documents that `ids` are of, without their ends; none is empty."""
+        """Return the nonempty documents in `ids`, without their end tokens."""
         end = self.end_of_document
         ends = np.zeros(0, np.int64) if end is None else np.flatnonzero(ids == end)
         # Where documents begin once their ends are taken out.
@@ -115,9 +115,9 @@ class Tokenizer:
         return [text for text in texts if text]
 
     def encode_checked(self, text: str, where: str) -> np.ndarray:
-        """Return ids of `dtype`; ParibusError unless they decode to `text`, with no end inside.
+        """Return the ids of `text`; raise ParibusError if they lose text or contain an end token.
 
-        `where` is what an error calls the text.
+        `where` names the text in errors.
         """
         ids = self.encode(text)
         if self.end_of_document is not None and (ids == self.end_of_document).any():
@@ -134,11 +134,11 @@ class Tokenizer:
 
 
 def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Tokenizer:
-    """Return the tokenizer that `data` names, for a text of these `characters`, in their order.
+    """Return the tokenizer that `data` names, for a text with these sorted `characters`.
 
-    `ends` says whether the text has several documents, each with an end; `folder` is where the
-    tokenizer's path starts. Raises ParibusError for a file that cannot be read, is not a byte-level
-    BPE tokenizer, or has no end of document where one is needed.
+    `ends` says whether documents end with a token. A relative path starts at `folder`. Raises
+    ParibusError for a file that cannot be read, is not a byte-level BPE tokenizer, or lacks a
+    required end-of-document token.
     """
     if data.tokenizer == "character":
         return CharacterTokenizer.of([characters], ends)
@@ -155,12 +155,12 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
 
 
 def token_classes(vocabulary: Sequence[str], end_of_document: int | None) -> np.ndarray:
-    """Return [V] the class of every token id, as an index into TOKEN_CLASSES, int64.
+    """Return the class of every token id, [V] int64, as an index into TOKEN_CLASSES.
 
-    `vocabulary` is the decoded text of each id; a token of several characters (BPE) has the class
-    of the first kind that it contains, in the order of TOKEN_CLASSES, so that " the" is alphabetic
-    and " ," punctuation. Symbols count as punctuation, and so does U+FFFD, which is how part of a
-    character reads.
+    `vocabulary` is the decoded text of each id. A token with several kinds of characters has the
+    first of their classes in the order of TOKEN_CLASSES: " the" is alphabetic, and " ," is
+    punctuation. Symbols count as punctuation, including U+FFFD, which stands for part of a
+    character.
     """
     classes = np.array([TOKEN_CLASSES.index(_class_of(text)) for text in vocabulary], np.int64)
     if end_of_document is not None:
@@ -179,17 +179,17 @@ def _class_of(text: str) -> str:
 
 @dataclass(frozen=True)
 class CharacterTokenizer(Tokenizer):
-    """Characters in code-point order, then the end-of-document token where there are documents.
+    """Tokenizer of characters in code-point order, then an end-of-document token if needed.
 
-    A single text has no ends of document, and so no token for them: on Shakespeare the ids are
-    those of nanoGPT and char-rnn.
+    A single document needs no end-of-document token, so the ids on Shakespeare equal those of
+    nanoGPT and char-rnn.
     """
 
     characters: str
 
     @classmethod
     def of(cls, documents: Sequence[str], ends: bool | None = None) -> CharacterTokenizer:
-        """Make the one for all characters of `documents`, and by default for ends of several."""
+        """Build the tokenizer of `documents`; by default, several documents need an end token."""
         known = sorted(set().union(*documents))
         ends = len(documents) > 1 if ends is None else ends
         vocabulary = [*known, END_OF_DOCUMENT] if ends else known
@@ -210,7 +210,7 @@ class CharacterTokenizer(Tokenizer):
         if len(unknown):
             raise ParibusError(
                 f"character {text[unknown[0]]!r} is not in the vocabulary of {len(known)} "
-                "characters; leave it out"
+                "characters; remove it from the text"
             )
         return ids
 
@@ -221,11 +221,10 @@ def _code_points(text: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BpeTokenizer(Tokenizer):
-    """The tokenizer in `content`, whose ids are those of the library `tokenizers`.
+    """Byte-level BPE from the `tokenizer.json` in `content`, with the ids of `tokenizers`.
 
-    What is our own is the bytes of each token, for counts and for decoding exactly: its text is
-    never normalised behind the user's back (see `encode_checked`). `end_of_document` is None where
-    the file has none of ENDS_OF_DOCUMENT.
+    Counting and decoding use the bytes of each token, so they are exact and never normalise the
+    text (see `encode_checked`). `end_of_document` is None if the file has none of ENDS_OF_DOCUMENT.
     """
 
     content: bytes = field(repr=False)
@@ -233,7 +232,7 @@ class BpeTokenizer(Tokenizer):
 
     @classmethod
     def read(cls, file: Path) -> BpeTokenizer:
-        """Read `file`. Raises ParibusError where it is missing or is not a tokenizer."""
+        """Read `file`. Raises ParibusError if it is missing or is not a tokenizer."""
         # A library that other studies need not load.
         from tokenizers import Tokenizer as HuggingFaceTokenizer
 
@@ -266,7 +265,7 @@ class BpeTokenizer(Tokenizer):
         end = next((vocabulary[name] for name in ENDS_OF_DOCUMENT if name in vocabulary), None)
         if not set(pieces) >= UTF8_BYTES:
             raise ParibusError(
-                f"{file} has not all 256 bytes in its vocabulary, and would lose text; use a "
+                f"{file} lacks some of the 256 bytes in its vocabulary and would lose text; use a "
                 "byte-level BPE tokenizer such as GPT-2's, trained with ByteLevel.alphabet()",
                 code="unsupported",
             )
@@ -276,14 +275,14 @@ class BpeTokenizer(Tokenizer):
         return cls(sha256, tuple(pieces), tuple(special), end, content, tokenizer)
 
     def encode(self, text: str) -> np.ndarray:
-        """Return ids, int64."""
+        """Return token ids, int64."""
         # Faster than `encode` and sparing: no offsets.
         (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         return np.array(encoding.ids, np.int64)
 
 
 def _pieces(vocabulary: dict[str, int], added: dict[int, Any]) -> tuple[list[bytes], list[bool]]:
-    """Return the bytes of each token id, and whether it is special; unused ids have none."""
+    """Return the bytes of each token id, and whether it is special; unused ids have no bytes."""
     byte_of = _byte_of_character()
     pieces = [b""] * (max(vocabulary.values()) + 1)
     special = [False] * len(pieces)
@@ -299,7 +298,7 @@ def _pieces(vocabulary: dict[str, int], added: dict[int, Any]) -> tuple[list[byt
 
 
 def _byte_of_character() -> dict[str, int]:
-    """Return GPT-2's spelling of bytes as printable characters (`bytes_to_unicode` there)."""
+    """Return {printable character: byte}, the inverse of GPT-2's `bytes_to_unicode`."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {
@@ -308,7 +307,7 @@ def _byte_of_character() -> dict[str, int]:
 
 
 def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> None:
-    """Make a tokenizer of `vocab_size` tokens from the corpus that `data` names, in the file `out`.
+    """Train a tokenizer of `vocab_size` tokens on the corpus of `data`, and write it to `out`.
 
     It has all 256 bytes, an end-of-document token, GPT-2's pre-tokenizer and no normalizer, so that
     no text is lost. The corpus is streamed. Raises ParibusError for a corpus that cannot be read.
@@ -335,7 +334,7 @@ def train_tokenizer(data: Data, folder: Path, vocab_size: int, out: Path) -> Non
 
 
 def train_missing(data: Data, folder: Path) -> None:
-    """Train the tokenizer file that `data` names with `vocab_size`, unless it exists."""
+    """Train the tokenizer file that `data` names, unless it exists."""
     if data.vocab_size is not None and data.tokenizer_file is not None:
         out = folder / data.tokenizer_file
         if not out.exists():

@@ -1,4 +1,4 @@
-"""A text as token ids [n]: an array in memory, or a file of the cache that is mapped into it."""
+"""Token ids of a text, [n]: an array in memory, or a memory-mapped file of the cache."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ HASHED_AT_ONCE = 2**16  # what a core's cache holds
 
 
 def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterator[np.ndarray]:
-    """Yield `tokens` in arrays of at most `size`, and up to `overlap` tokens of the next."""
+    """Yield `tokens` in arrays of at most `size`, each with up to `overlap` tokens of the next."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size + overlap]
 
 
 def windows(tokens: Tokens, starts: np.ndarray, length: int) -> np.ndarray:
-    """Return [W, length] the `length` tokens from each of `starts` [W] on."""
+    """Return the windows [W, length] that begin at `starts` [W]."""
     return tokens[starts[:, None] + np.arange(length)]
 
 
 def hash_ids(ids: np.ndarray) -> str:
-    """SHA-256 of token ids as 32-bit little-endian numbers, in whatever narrower type they are."""
+    """Return the SHA-256 of token ids, as little-endian integers of 32 bits (64 if wider)."""
     dtype = "<u8" if ids.itemsize > 4 else "<u4"
     hashed = hashlib.sha256()
     for part in chunks(ids, HASHED_AT_ONCE):
@@ -39,7 +39,7 @@ def hash_ids(ids: np.ndarray) -> str:
 
 
 def tokens_digest(tokens: Tokens) -> str:
-    """Return the digest of `tokens`: their hash, or that of the hashes of HASHED_TOKENS each."""
+    """Return the hash of `tokens`; for long texts, a digest of hashes of HASHED_TOKENS each."""
     if len(tokens) <= HASHED_TOKENS:
         return hash_ids(tokens)
     with ThreadPoolExecutor(4) as pool:

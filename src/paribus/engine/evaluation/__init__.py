@@ -1,4 +1,4 @@
-"""Held-out measurements of a trained model: one pass over the text, then one file a measure."""
+"""Held-out measurements of a trained model, in one pass over the text."""
 
 from paribus.engine.evaluation.heldout import Evaluation, evaluate_on
 from paribus.engine.evaluation.measures import Measure, Row, all_measures, measure, own_measures

@@ -1,10 +1,11 @@
-"""Sums of held-out text by item, for inference about new text: documents, or windows.
+"""Sums per document or window of held-out text, for inference about new text.
 
-Where the text has LEAST_DOCUMENTS documents or more, a document is an item: what is said of new
-text is of new documents. Otherwise windows are, which are neighbours and no sample: who reads them
-joins them to contiguous blocks (`paribus.statistics.contiguous_blocks`). Of more than MOST_BLOCKS
-items, neighbours are joined here: item i of n is in block i * MOST_BLOCKS // n, so that blocks have
-as many items each, but for one. Blocks of documents do not depend on seq_len, nor on the tokenizer.
+If the text has at least LEAST_DOCUMENTS documents, the items are documents, and claims about new
+text are claims about new documents. Otherwise the items are windows. Adjacent windows are not
+independent, so the statistics join them into contiguous blocks
+(`paribus.statistics.contiguous_blocks`). With more than MOST_BLOCKS items, neighbours share a
+block: item i of n is in block i * MOST_BLOCKS // n, so that block sizes differ by at most one.
+Blocks of documents depend neither on seq_len nor on the tokenizer.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class Division:
     """The division of a text into blocks.
 
     Attributes:
-        kind: what an item is.
-        items: how many there are.
-        seq_len: of a window.
-        ends: the places of the tokens that close all documents but the last.
+        kind: kind of the items.
+        items: number of items.
+        seq_len: length of a window.
+        ends: positions of the tokens that end documents, except the last document.
     """
 
     kind: Kind
@@ -53,7 +54,8 @@ class Division:
 
     @classmethod
     def of(cls, tokens: Tokens, seq_len: int, end: int | None) -> Division:
-        """Divide `tokens` [N + 1], predicted from the second on; `end` closes a document."""
+        """Divide `tokens` [N + 1], whose first is not predicted; `end` is the end-of-document
+        token."""
         n, ends, place = len(tokens) - 1, [np.zeros(0, np.int64)], 1
         # What ends with the last token begins no other document.
         for ids in chunks(tokens[1:n]) if end is not None else ():
@@ -66,19 +68,19 @@ class Division:
 
     @property
     def n_blocks(self) -> int:
-        """The number of blocks."""
+        """Number of blocks."""
         return min(self.items, MOST_BLOCKS)
 
     @property
     def record(self) -> dict[str, str | int]:
-        """The record of it."""
+        """Description of the division for the records."""
         return {"kind": self.kind, "items": self.items, "blocks": self.n_blocks}
 
     def add(self, place: int, *columns: np.ndarray | None) -> list[np.ndarray]:
-        """Return [n_blocks] sums of each of the `columns`, of the tokens from `place` on.
+        """Return the block sums [n_blocks] of each column, for tokens from `place` on.
 
-        A column that is None counts as many tokens as the first one has. The first token of a text,
-        which no token predicts, is in the first block.
+        A column of None counts tokens. The first token of a text, which is not predicted, is in the
+        first block.
         """
         places = place + np.arange(max(len(column) for column in columns if column is not None))
         if self.kind == "document":

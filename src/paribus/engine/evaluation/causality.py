@@ -1,16 +1,16 @@
-"""The causality test: no prediction of a language model may follow a later token or another row.
+"""The causality test: predictions must not depend on later tokens or on other rows.
 
 A model that sees a token before it predicts it has a lower loss, and no control of data, seeds or
-budget notices. So tokens are changed, and the predictions that must not follow are compared: those
-before a changed token, and those of other rows of the batch. Logits are compared, not gradients, so
-that a path without a gradient (a rounding, an argmax) is seen too; as log-probabilities, because a
-constant that is added to all logits changes no prediction.
+budget detects that. The test changes tokens and compares the predictions that must stay the same:
+those before a changed token, and those of other rows of the batch. It compares logits rather than
+gradients, because a path without a gradient (a rounding, an argmax) counts too. Logits are compared
+as log-probabilities, because a constant added to all of them changes no prediction.
 
-With equal shapes a kernel sums in one order, and what a mask multiplies by zero adds exactly zero:
-logits are bit-equal. Some causal operations, such as a convolution by FFT, are causal up to
-rounding, and a text that is read in pieces goes through other kernels; see `tolerance`.
+With equal shapes, a kernel sums in the same order and masked values add exactly zero, so logits are
+bit-equal. Some operations, such as a convolution by FFT, are causal only up to rounding, and
+reading in pieces uses other kernels; see `tolerance`.
 
-It is a test with many random cases, not a proof. Axes: B batch, T time, V vocabulary.
+This is a test with many random cases, not a proof. Axes: B batch, T time, V vocabulary.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CEILING = 1e-3  # nats: no larger difference passes as rounding in float32
 
 
 class NotCausalError(ParibusError):
-    """A prediction follows what it must not, by `nats` of log-probability."""
+    """A log-probability moved by `nats` because of a token that it must not depend on."""
 
     def __init__(self, words: str, nats: float) -> None:
         super().__init__(words, code="own_code")
@@ -58,7 +58,7 @@ class Reading(NamedTuple):
 
     Attributes:
         nats: the largest difference of a log-probability; 0 is bit-equal.
-        positions: the share of a window's positions from which tokens were changed.
+        positions: share of a window's positions at which a change of tokens began.
     """
 
     nats: float
@@ -66,7 +66,7 @@ class Reading(NamedTuple):
 
 
 def tolerance(setting: Setting) -> float:
-    """Return the largest difference of a log-probability that passes as rounding, in nats.
+    """Return the largest log-probability difference that counts as rounding, in nats.
 
     2 LARGE_LOGIT eps (n_layer + 1) sqrt(K), at most CEILING: each block and the head end in a sum
     of at most K products, whose rounding errors add up like a random walk (Higham & Mary 2019, SIAM
@@ -79,10 +79,11 @@ def tolerance(setting: Setting) -> float:
 
 
 def require_causal(where: str, model: GPT, setting: Setting, dataset: Dataset) -> Reading:
-    """Test a model on some held-out windows, whole and read in pieces.
+    """Test a model on some held-out windows, read at once and in pieces.
 
-    `where` is for the error. Weights that a large learning rate threw far amplify the rounding of
-    float32, so a model that fails is read again in float64, if it can be. Raises NotCausalError.
+    `where` names the model in errors. Large weights, as after a large learning rate, amplify
+    float32 rounding, so a model that fails is tested again in float64 if possible. Raises
+    NotCausalError.
     """
     seq_len, device = setting.data.seq_len, next(model.parameters()).device
     B = max(min(MOST_TOKENS // seq_len, MOST_ROWS), 2)
@@ -114,11 +115,12 @@ def require_no_leak(
     vocab_size: int,
     where: str,
 ) -> Reading:
-    """Change tokens, and compare the log-probabilities that `read` gives and that must stay.
+    """Change tokens, and compare the log-probabilities from `read` that must not change.
 
-    First all rows but one are changed wholly, then each row from a position of its own on, drawn
-    without replacement. Global generators start elsewhere at every call of `read`: what draws from
-    them differs. Raises NotCausalError with the first position that differs.
+    First all rows but one are replaced. Then each row is replaced from a random position on;
+    positions are drawn without replacement. Global generators have another seed at every call of
+    `read`, so that random predictions differ. Raises NotCausalError with the first position that
+    differs.
     """
     (B, T), allowed, seen = tokens_BT.shape, tolerance(setting), 0.0
     rng = stream(0, "causality", "evaluation")
@@ -150,7 +152,8 @@ def require_no_leak(
 def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT: Tensor) -> None:
     """Raise NotCausalError if reading piece by piece gives other logits than reading at once.
 
-    Pieces are as tasks read questions: a common beginning, from which rows go on in another order.
+    The pieces are those of task questions: a shared beginning, which the rows continue in another
+    order.
     """
     order = torch.tensor([1, 0, 1], device=tokens_BT.device)
     tokens, begun = tokens_BT[order], tokens_BT.shape[1] - CACHED
@@ -176,10 +179,10 @@ def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT
 
 
 def differences(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
-    """Return [T] the largest difference of a log-probability, in nats.
+    """Return the largest difference of a log-probability at each position, [T], in nats.
 
-    That of an entry further down than NEAR counts by its share of the depth: a logit of -1e9,
-    which masks, rounds by 64. Two that are both NaN or both infinite are equal.
+    Below -NEAR, differences are relative to the log-probability, because a masking logit of -1e9
+    rounds by 64. Two NaN or two equal infinities count as equal.
     """
     if torch.equal(ours_TV, theirs_TV):
         return torch.zeros(len(ours_TV))
@@ -193,14 +196,15 @@ def differences(ours_TV: Tensor, theirs_TV: Tensor) -> Tensor:
 
 
 def _named_modules(setting: Setting) -> str:
-    """Return the user's own modules, in brackets."""
+    """Return the custom modules of a setting, in parentheses."""
     named = [f"model.modules.{s} = '{path}'" for s, path in setting.model.modules.named.items()]
     return f" ({', '.join(named)})" if named else ""
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Start Python's, NumPy's and PyTorch's global generators from `seed`, and put them back."""
+    """Seed Python's, NumPy's and PyTorch's global generators inside the context, then restore
+    them."""
     python, numpy = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):

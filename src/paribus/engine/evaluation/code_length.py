@@ -1,19 +1,19 @@
-"""Bits that a model takes to tell a held-out text, per byte: the same for every tokenizer.
+"""Code length of held-out text in bits per byte, comparable between tokenizers.
 
-Losses per token cannot be compared between tokenizers: a token is another piece of text in each.
-The code length of the text can be: the sum of -log2 p over all tokens of whole documents, over the
-UTF-8 bytes that these are (Gao et al. 2020, The Pile, section 3.1). The rule is one for all:
+Losses per token cannot be compared between tokenizers, because their tokens differ. The code length
+can: the sum of -log2 p over all tokens of whole documents, divided by their UTF-8 bytes (Gao et al.
+2020, The Pile, section 3.1). The same rules apply to every model:
 
 - Documents are read one by one, from their first token on, in windows of seq_len predictions that
-  do not overlap. Where the held-out text has several documents, the first token of each is
-  predicted from an end, as of the document before it; that of a single document costs log2 V bits,
-  as if all tokens were equally probable. What is trained on plays no part in this.
-- End-of-document bits count where the held-out text has several documents; they add no bytes.
-- Each is a code that could be decoded, so the sum is a proper code length. It is that of one way to
-  cut the text into tokens, an upper bound on the improbability of the text itself.
+  do not overlap. If the held-out text has several documents, the first token of each is predicted
+  from an end-of-document token. The first token of a single document costs log2 V bits, as under a
+  uniform distribution. The training text does not affect this.
+- End-of-document tokens of several documents add bits, but no bytes.
+- The text can be decoded from such a code, so the sum is a proper code length. It belongs to one
+  tokenization, so it is an upper bound on -log2 of the probability of the text itself.
 
-Where claims are about new text, bits and bytes are added up by the same blocks of it as losses.
-What it costs to begin windows anew is measured where windows that overlap are asked for.
+For claims about new text, bits and bytes are summed over the same blocks as losses. An optional
+second measurement with overlapping windows shows the cost of windows without context.
 
 Axes: W windows of a batch, T time, V vocabulary.
 """
@@ -53,12 +53,11 @@ class CodeLength:
     """The code length of a text.
 
     Attributes:
-        bits: of all its tokens.
-        n_bytes, n_tokens, n_documents: of the text; tokens with the ends that count.
-        blocks: [blocks] of the text: its `bits` and `bytes`.
-        overlap: the share of a window that was read again for context alone; 0 where that was not
-            asked for.
-        overlapped_bits: what `bits` are with it; None without.
+        bits: bits of all tokens.
+        n_bytes, n_tokens, n_documents: counts of the text; tokens include the ends that add bits.
+        blocks: `bits` and `bytes` of each block of the text, [blocks].
+        overlap: share of a window that the second measurement reads only as context; 0 without it.
+        overlapped_bits: bits of the second measurement, or None.
     """
 
     bits: float
@@ -71,12 +70,12 @@ class CodeLength:
 
     @property
     def bits_per_byte(self) -> float:
-        """The endpoint."""
+        """Bits per UTF-8 byte, the endpoint."""
         return self.bits / self.n_bytes
 
     @property
     def about(self) -> dict[str, Any]:
-        """The record of the whole."""
+        """All values except the blocks, for the records."""
         return {name: value for name, value in vars(self).items() if name != "blocks"}
 
 
@@ -90,8 +89,8 @@ def code_length(
     """Return the code length of the validation text under `model`.
 
     Losses are in float32, summed in float64. `overlap` is the share of a window that a second
-    measurement reads again for context. The model's modes are left as they were. Memory does not
-    grow with the text.
+    measurement reads only as context. The training modes of the model's modules are restored.
+    Memory does not grow with the text.
     """
     tokens, end = dataset.validation, dataset.tokenizer.end_of_document
     division, n_documents = Division.of(tokens, seq_len, end), 1
@@ -108,7 +107,7 @@ def code_length(
     batch_size = windows_per_batch(seq_len, dataset.vocab_size, device)
 
     def measure(stride: int) -> np.ndarray:
-        """Return the bits of each block where a window begins every `stride` targets."""
+        """Return the bits of each block, with a window every `stride` targets."""
         bits = np.zeros(division.n_blocks)
         if end is None:
             bits[0] = math.log2(dataset.vocab_size)
@@ -138,10 +137,10 @@ def code_length(
 
 
 class _Window(NamedTuple):
-    """Predictions of one pass: inputs are tokens start - 1 ... stop - 2, targets one later.
+    """A window of predictions: inputs are tokens start - 1 ... stop - 2, targets one later.
 
     Attributes:
-        start, stop: the targets, as places in the text.
+        start, stop: positions of the targets in the text.
         scored: the first target that is counted; those before it are context.
     """
 
@@ -151,7 +150,7 @@ class _Window(NamedTuple):
 
 
 def _windows(tokens: Tokens, end: int | None, seq_len: int, stride: int) -> Iterator[_Window]:
-    """Yield windows of which each begins `stride` targets after the one before it."""
+    """Yield windows that begin `stride` targets apart."""
     # Of a single text, nothing is before the first token.
     first = 0 if end is not None else 1
     for stop in [len(tokens)] if end is None else ends_of(tokens, end):
@@ -167,9 +166,9 @@ def _windows(tokens: Tokens, end: int | None, seq_len: int, stride: int) -> Iter
 def _batch(
     tokens: Tokens, end: int | None, windows: list[_Window]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (inputs, targets), each [W, T]; short ones are padded.
+    """Return (inputs, targets), each [W, T]; short windows are padded.
 
-    What stands after a place changes no prediction at it: that is checked of every model.
+    Padding does not change the predictions before it; the causality test checks that.
     """
     T = max(window.stop - window.start for window in windows)
     inputs_WT, targets_WT = (np.zeros((len(windows), T), np.int64) for _ in range(2))

@@ -30,11 +30,11 @@ class Evaluation:
     """Measurements on held-out text.
 
     Attributes:
-        rows: every measure's rows. A part that no token belongs to has none; a model that gives
-            numbers which are not finite has them here too, as NaN or infinity.
-        division: that of the text into blocks.
-        blocks: [blocks] in the order of the text, by name: those of SUMS, and those of the code
-            length, if it is measured.
+        rows: rows of all measures. A part without tokens has no row. Values that are not finite
+            stay NaN or infinite.
+        division: division of the text into blocks.
+        blocks: sums of each block, [blocks], by name: those of SUMS, and those of the code length
+            if it is measured.
     """
 
     rows: tuple[Row, ...]
@@ -43,9 +43,9 @@ class Evaluation:
 
     @property
     def scores(self) -> dict[str, float | int]:
-        """Values of the whole text: each measure's row "all", by its name.
+        """Scores of the whole text, by measure name.
 
-        And the sums behind loss and accuracy: `loss_sum_nats`, `correct`, `predicted`.
+        They include the sums behind loss and accuracy: `loss_sum_nats`, `correct`, `predicted`.
         """
         totals = {row.measure: row for row in self.rows if row.part == "all"}
         sums = {
@@ -66,11 +66,12 @@ def evaluate_on(
     *,
     strict: bool = False,
 ) -> Evaluation:
-    """Measure `model` on `tokens` [N + 1]: all of `paribus.engine.evaluation.measures`, and `own`.
+    """Evaluate `model` on `tokens` [N + 1], with all shipped measures and the custom ones in `own`.
 
-    `dataset` says what its tokens stand for. What is kept of a chunk of the text are sums. A
-    measure of `own` that fails raises ParibusError if `strict`, and has no rows otherwise: it must
-    not cost a trained trial. See `predict` for what the model is shown and what is left as it was.
+    `dataset` gives the classes and characters of tokens. Only sums are kept of each chunk of the
+    text. If a custom measure fails, ParibusError is raised if `strict`; otherwise the measure has
+    no rows, because it must not cost a trained trial. See `predict` for the windows, and for the
+    state that is restored.
     """
     tokenizer = dataset.tokenizer
     division = Division.of(tokens, seq_len, tokenizer.end_of_document)
@@ -83,7 +84,7 @@ def evaluate_on(
     }
 
     def tried(measure: Measure, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what a function of `measure` gives; None if it fails and that may be."""
+        """Return the result of a function of `measure`; None if it fails and is not strict."""
         try:
             return function(*args)
         except Exception as error:
@@ -91,8 +92,8 @@ def evaluate_on(
                 raise
             if strict:
                 raise ParibusError(
-                    f"measure '{measure.name}' failed: {type(error).__name__}: {error}; mend it, "
-                    "or take it out of evaluation.own",
+                    f"measure '{measure.name}' failed: {type(error).__name__}: {error}; fix it, "
+                    "or remove it from evaluation.own",
                     code="own_code",
                 ) from error
 
@@ -119,11 +120,10 @@ def evaluate_on(
 
 @torch.no_grad()
 def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> float:
-    """Return the summed loss of `model`, in evaluation mode, on tokens[1:], [N + 1] ids, in nats.
+    """Return the summed loss of `model` on tokens[1:] in nats, in evaluation mode.
 
-    Contexts are of up to `seq_len`. Windows do not overlap, as in `predict`, which gives the same
-    up to rounding. Losses are added up in float64 in the order of the text. PyTorch's global
-    generators are as they were.
+    Windows of up to `seq_len` tokens do not overlap. `predict` gives the same loss up to rounding.
+    Losses are summed in float64 in the order of the text. PyTorch's global generators are restored.
     """
     device, nats = next(model.parameters()).device, 0.0
     windows = windows_per_batch(seq_len, vocab_size, device)

@@ -1,4 +1,4 @@
-"""One pass of a model over held-out text, given in chunks that measures add up.
+"""One pass of a model over held-out text, in chunks whose sums measures add.
 
 Every token of the text but its first is predicted exactly once, in non-overlapping windows (the
 last one may be shorter). Logits live for a block that fits a core's cache, a row of numbers per
@@ -54,7 +54,7 @@ class Predictions:
 
     Attributes:
         seq_len: the length of a window.
-        start: which token of the text's predictions the first one is, from 0.
+        start: number of the first prediction within the text, from 0.
         loss_nats: [N] float32, -log of the probability that the token had.
         correct: [N] bool, whether it was the most probable one (the first of several; NaN is none).
         confidence: [N] float32, the highest probability.
@@ -85,7 +85,7 @@ class Predictions:
 
     @property
     def position(self) -> np.ndarray:
-        """[N] the place in the window, from 0: position p is predicted from p + 1 tokens."""
+        """Position in the window, [N], from 0: position p is predicted from p + 1 tokens."""
         return (self.start + np.arange(len(self))) % self.seq_len
 
 
@@ -98,13 +98,13 @@ def predict(
     characters: np.ndarray,
     precision: Precision = "float32",
 ) -> Generator[Predictions, None, None]:
-    """Let `model` predict tokens[1:], with contexts of up to `seq_len`.
+    """Yield the predictions of `model` for tokens[1:], with contexts of up to `seq_len` tokens.
 
-    Matrix products are in `precision`, what follows from logits is in float32. `model` takes
-    ids [W, T] and gives logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes` and
-    `characters`, both [V], are as in `Predictions`. Once the last chunk was taken, or it is closed,
-    the model's weights, the training mode of each of its modules and PyTorch's global generators
-    are as they were. Raises ParibusError where there is nothing to predict.
+    Matrix products use `precision`; everything after the logits uses float32. `model` maps ids [W,
+    T] to logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes` and `characters`, both [V],
+    are as in `Predictions`. After the last chunk, or when the iterator is closed, the model's
+    weights, the training mode of each of its modules and PyTorch's global generators are restored.
+    Raises ParibusError if there is nothing to predict.
     """
     if len(tokens) < 2:
         raise ParibusError(
@@ -135,16 +135,15 @@ def predict(
 
 
 def kept_generators(device: torch.device) -> AbstractContextManager[None]:
-    """Leave PyTorch's global generators, and that of the device, as they were."""
+    """Restore PyTorch's global generators, and that of the device, after the context."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Read `model` in evaluation mode, without gradients.
+    """Put `model` in evaluation mode without gradients, inside the context.
 
-    Each of its modules has its own mode again afterwards, and PyTorch's global generators are as
-    they were.
+    The mode of each of its modules and PyTorch's global generators are restored.
     """
     modes = {module: module.training for module in model.modules()}
     try:
@@ -159,14 +158,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:
     """Compute matrix products inside the context in `precision`, as in training.
 
-    Weights are rounded once within it: what reads many batches reads them all inside.
+    Weights are rounded once per context, so use one context for all batches.
     """
     lower = precision == "bfloat16"
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=lower)
 
 
 def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
-    """Return how many windows are read at once."""
+    """Return the number of windows in a batch."""
     wanted = CPU_BATCH_TOKENS if device.type == "cpu" else ACCELERATOR_BATCH_TOKENS
     return max(min(BATCH_LOGITS // (seq_len * vocab_size), wanted // seq_len), 1)
 
@@ -174,7 +173,7 @@ def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> in
 def text_batches(
     tokens: Tokens, seq_len: int, windows: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (inputs [W, T], targets [W, T]), int64, that predict tokens[1:] once each."""
+    """Yield (inputs [W, T], targets [W, T]), int64, so that each of tokens[1:] is a target once."""
     n = len(tokens) - 1
     n_full = n // seq_len * seq_len
     step = seq_len * windows
@@ -198,7 +197,7 @@ def token_losses(model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray
 def _scores(
     model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray, swept_N: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the columns of windows, on the host."""
+    """Return the columns of `Predictions` for a batch of windows, on the host."""
     device = next(model.parameters()).device
     logits_NV = model(torch.from_numpy(inputs_WT).to(device)).flatten(0, 1)
     targets_N = torch.from_numpy(targets_WT).to(device).flatten()

@@ -78,7 +78,7 @@ def read_data(study: Study) -> dict[Data, Dataset]:
                 shown = " and ".join(str(digest)[:12] for digest in digests)
                 raise ParibusError(
                     f"arms '{arm}' and '{reference}' have different {part} text (SHA-256 {shown}); "
-                    f"arms are compared on the same bytes: state one data.{part}_path for all"
+                    f"arms are compared on the same bytes: set one data.{part}_path for all"
                 )
     return datasets
 

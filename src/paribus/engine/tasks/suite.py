@@ -129,7 +129,7 @@ class Suite(Record):
                     code="too_few",
                 )
             if name not in self.tasks:
-                own = "; your own goes to tasks.own" if ":" in name else ""
+                own = "; custom tasks go in tasks.own" if ":" in name else ""
                 known = nearest(name, {*self.tasks, *self.left_out})
                 raise ParibusError(f"there is no task '{name}': {known}{own}", code="unknown")
         return {name: t for name, t in self.tasks.items() if names is None or name in names}
@@ -151,7 +151,9 @@ class Suite(Record):
                 raise ParibusError(problem, code="changed")
             lines = [as_model(Line, parse_json(x, str(path)), path) for x in content.splitlines()]
             if any(line.answer >= len(line.choices) for line in lines):
-                raise ParibusError(f"{path} has an answer that is no choice; write the suite again")
+                raise ParibusError(
+                    f"{path} has an answer that is not a choice; write the suite again"
+                )
             rows[split] = [line.model_dump() for line in lines]
         return rows
 
@@ -208,7 +210,7 @@ def write_suite(
     for task in own:
         if task.name in left_out:
             raise ParibusError(
-                f"task '{task.name}' cannot be made: {left_out[task.name]}; leave it out, or "
+                f"task '{task.name}' cannot be made: {left_out[task.name]}; remove it, or "
                 "use fewer items, more text or a longer window",
                 code="too_few",
             )
@@ -236,8 +238,8 @@ def _draw(
             sizes = {len(choice) for choice in choices}
             if len(choices) != task.n_choices or len(sizes) != 1 or 0 in sizes:
                 raise ValueError(
-                    f"a question has choices of {sorted(map(len, choices))} characters: give "
-                    f"{task.n_choices} of one length"
+                    f"a question has choices of {sorted(map(len, choices))} characters; it must have "
+                    f"{task.n_choices} choices of equal length"
                 )
             if len(question.context) + max(sizes) > length:
                 raise ValueError(f"context and choice have more than {length} characters together")

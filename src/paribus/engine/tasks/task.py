@@ -189,7 +189,7 @@ class Task:
     def __post_init__(self) -> None:
         if not re.fullmatch(NAME, self.name):
             raise ValueError(
-                f"a task cannot be named {self.name!r}; take up to 64 letters, digits, '_' and '-'"
+                f"a task cannot be named {self.name!r}; use up to 64 letters, digits, '_' and '-'"
             )
 
     @property

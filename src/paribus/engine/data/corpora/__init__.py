@@ -1,8 +1,8 @@
-"""Corpora, one file each behind one decorator.
+"""Corpora: one file each, declared with `@corpus`.
 
-A corpus is a function from the `data` table of a study to an iterator of documents. A file put into
-this folder is found by itself; a user's own corpus is named by its import path,
-`data.corpus = "ideas.py:my_corpus"`.
+A corpus is a function from the `data` table of a study to an iterator of documents. A new file in
+this folder is found by its name; a study names a custom corpus by import path, `data.corpus =
+"ideas.py:my_corpus"`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ SOURCE_KEYS = ("path", "column", "name", "subset", "split", "revision")
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus and what it declares.
+    """A corpus: how to read it, and which keys of a study it uses.
 
     Attributes:
         name: the value of `data.corpus`.
-        reads: which of SOURCE_KEYS it reads; another one that is set is refused.
-        read: gives the documents, each a text or, where it is long, its parts in their order.
-        files: the files that, with the keys, decide what it reads (none where the keys alone do):
-            the text is read again only where one of them has changed. None where nothing but
-            reading it can tell.
+        reads: the SOURCE_KEYS that it uses; setting any other key is an error.
+        read: returns the documents, each a string or, if long, an iterable of its parts.
+        files: returns the files that determine the text together with the keys, an empty list if
+            the keys alone do. The text is read again only if a file has changed. None if only
+            reading the text can show a change.
     """
 
     name: str
@@ -51,10 +51,12 @@ class Corpus:
 def corpus(
     name: str, *, reads: Iterable[str] = (), files: Files | None = None
 ) -> Callable[[Read], Corpus]:
-    """Make the decorated function the corpus `name`; see `Corpus` for what is declared."""
+    """Declare the decorated function as the corpus `name`; see `Corpus` for the arguments."""
     keys = frozenset(reads)
     if unknown := keys - set(SOURCE_KEYS):
-        raise ValueError(f"corpus '{name}' reads {sorted(unknown)}, not of {SOURCE_KEYS}")
+        raise ValueError(
+            f"corpus '{name}' reads unknown keys {sorted(unknown)}; choose from {SOURCE_KEYS}"
+        )
     return lambda read: Corpus(name, keys, read, files)
 
 
@@ -67,7 +69,7 @@ def all_corpora() -> dict[str, Corpus]:
 def find_corpus(data: Data, folder: Path) -> Corpus:
     """Return the corpus that `data` names.
 
-    Raises ParibusError for an unknown one and for unread keys.
+    Raises ParibusError for an unknown corpus, and for keys that it does not use.
     """
     if ":" in data.corpus:
         result = _own(data.corpus, folder)
@@ -85,7 +87,7 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
 
 
 def _own(path: str, folder: Path) -> Corpus:
-    """Return the user's own corpus, a `Corpus` or a function of (data, folder), by import path."""
+    """Load a custom corpus by import path: a `Corpus`, or a function of (data, folder)."""
 
     def is_corpus(value: object) -> bool:
         return isinstance(value, Corpus) or (callable(value) and not isinstance(value, type))
@@ -102,9 +104,9 @@ def _own(path: str, folder: Path) -> Corpus:
 
 
 def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
-    """Yield the corpus that `data` names, document by document, long ones in pieces.
+    """Yield the documents of the corpus that `data` names, in pieces.
 
-    Raises ParibusError where it cannot be read, or has no text at all.
+    Raises ParibusError if the corpus cannot be read or has no text.
     """
     corpus = find_corpus(data, folder)
     is_empty = True
@@ -124,7 +126,7 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
 
 
 def _texts(texts: Iterable[Document], name: str) -> Iterator[Document]:
-    """Yield `texts`, as long as they are text: an own corpus may give anything."""
+    """Yield `texts` unchanged; raise ParibusError for a document of a wrong type."""
     for number, document in enumerate(texts, 1):
         if isinstance(document, bytes) or not isinstance(document, str | Iterable):
             raise ParibusError(

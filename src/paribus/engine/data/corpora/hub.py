@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, streamed: any by name and revision, and well-known ones."""
+"""Streamed data sets of the Hugging Face hub: any by name and revision, and well-known ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _TITLE = re.compile(r" = [^=].* = \n?")
 
 
 def _local_files(folder: Path, name: str) -> list[Path]:
-    """Return the files below `name`, none where that is not a folder.
+    """Return the files below `name`; an empty list if it is not a folder.
 
-    The library opens them by their paths: raises ParibusError for a pipe, a device, and a link that
-    leaves the folder, before it does.
+    Raises ParibusError for a pipe, a device, or a link that leaves the folder, because the library
+    would open it.
     """
     if not os.path.isdir(folder / name):
         return []
@@ -40,8 +40,8 @@ def _local_files(folder: Path, name: str) -> list[Path]:
 def huggingface(data: Data, folder: Path) -> Iterator[str]:
     """Yield `data.column` of every row of the split `data.split` of the data set `data.name`.
 
-    A name that is a folder below the study's is read from there, as `datasets` reads it. One of the
-    hub needs `data.revision`, a commit: a branch may change from one run to the next.
+    If `data.name` is a folder below the study's, it is read from there, as `datasets` does. A data
+    set of the hub needs `data.revision`, a commit, because a branch may change between runs.
     """
     if data.name is None:
         raise ParibusError(
@@ -57,7 +57,7 @@ def _well_known(
     *keys: str,
     join: Callable[[Iterator[str]], Iterator[str]] = iter,
 ) -> Corpus:
-    """Return the corpus `name` of a data set of the hub; `join` makes documents of its rows."""
+    """Return a data set of the hub as the corpus `name`; `join` turns its rows into documents."""
     return Corpus(
         name,
         frozenset((*_KEYS, *keys)),
@@ -67,7 +67,7 @@ def _well_known(
 
 
 def articles(lines: Iterable[str]) -> Iterator[str]:
-    """Join `lines` of WikiText to articles: a title stands between two empty lines."""
+    """Join the lines of WikiText into articles; a title stands between two empty lines."""
     waiting: list[str] = []
     for line in lines:
         is_title = bool(_TITLE.fullmatch(line)) and (not waiting or not waiting[-1].strip())
@@ -80,7 +80,7 @@ def articles(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _rows(data: Data, folder: Path, name: str, subset: str | None = None) -> Iterator[str]:
-    """Yield the texts of the data set `name`; raises ParibusError where it cannot be opened."""
+    """Yield the texts of the data set `name`; raise ParibusError if it cannot be opened."""
     try:
         import datasets
     except ImportError:

@@ -37,10 +37,10 @@ TIMEOUT_SECONDS = 30
     files=corpus_files,
 )
 def enwik8(data: Data, folder: Path) -> list[str]:
-    """Yield one document: the member `enwik8` of `data.path`, which is enwik8.zip or enwik8.
+    """Yield enwik8 as one document; `data.path` is enwik8.zip or the unpacked file.
 
-    100,000,000 bytes of English Wikipedia as XML; its page states no licence. Raises
-    ParibusError where the bytes are not those that were published.
+    100,000,000 bytes of English Wikipedia as XML; its page states no licence. Raises ParibusError
+    if the bytes differ from the published file.
     """
     (file, *_) = corpus_files(data, folder)
     try:
@@ -57,15 +57,15 @@ def enwik8(data: Data, folder: Path) -> list[str]:
         ) from None
     if hashlib.sha1(content, usedforsecurity=False).hexdigest() != ENWIK8_SHA1:
         raise ParibusError(
-            f"{file} has not the {ENWIK8_BYTES:,} bytes with SHA-1 {ENWIK8_SHA1[:12]}... that were "
-            f"published; fetch it again from {ENWIK8_URL}"
+            f"{file} differs from the published file ({ENWIK8_BYTES:,} bytes with SHA-1 "
+            f"{ENWIK8_SHA1[:12]}...); fetch it again from {ENWIK8_URL}"
         )
     return [content.decode()]
 
 
 @corpus("pydoc")
 def pydoc(data: Data, folder: Path) -> list[str]:
-    """Return the topics of `pydoc_data.topics`, the language reference inside this Python.
+    """Return the topics of `pydoc_data.topics`, the language reference that ships with Python.
 
     The text differs between Python versions; PSF License Version 2.
     """
@@ -85,7 +85,7 @@ def _shakespeare_file() -> Path:
     files=lambda data, folder: [file for file in [_shakespeare_file()] if is_regular(file)],
 )
 def shakespeare(data: Data, folder: Path) -> list[str]:
-    """Return the plays of char-rnn and nanoGPT, from PARIBUS_DATA, the cache or the network.
+    """Return the Shakespeare text of char-rnn, from PARIBUS_DATA, the cache or the network.
 
     1,115,394 characters, downloaded once; public domain.
     """

@@ -1,6 +1,6 @@
-"""Corpora that are files: `text`, `jsonl` and `parquet`, compressed or not, read as streams.
+"""Corpora in files: `text`, `jsonl` and `parquet`, compressed or not, read as streams.
 
-No file is ever whole in memory.
+Files are never loaded into memory as a whole.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ COMPRESSIONS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
 
 
 def corpus_files(data: Data, folder: Path) -> list[Path]:
-    """Return the file `data.path`, or all visible files below that folder in the order of paths.
+    """Return the file `data.path`, or all visible files below that folder, sorted by path.
 
-    Raises ParibusError where there is none.
+    Raises ParibusError if there is none.
     """
     if data.path is None:
         raise ParibusError(
@@ -63,9 +63,9 @@ def corpus_files(data: Data, folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Yield the bytes of `path`, decompressed where its name ends with .gz, .bz2, .xz or .zst.
+    """Open `path` for reading bytes, decompressed if its name ends with .gz, .bz2, .xz or .zst.
 
-    Raises ParibusError where the file cannot be read or is damaged, also while it is read.
+    Raises ParibusError if the file cannot be read or is damaged, also while it is read.
     """
     decompress = COMPRESSIONS.get(path.suffix)
     try:
@@ -75,19 +75,19 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.errno is not None:
             raise ParibusError(f"cannot read {path}: {error.strerror}") from None
         raise ParibusError(
-            f"{path} is damaged or no {path.suffix} file ({error}); fetch it again"
+            f"{path} is damaged or not a {path.suffix} file ({error}); fetch it again"
         ) from None
 
 
 def parts_of(path: Path) -> Iterator[str]:
-    """Yield the text of a UTF-8 file, part by part, its line endings as they are.
+    """Yield the text of a UTF-8 file in parts, with its line endings unchanged.
 
-    Raises ParibusError for other bytes, and for JSON lines.
+    Raises ParibusError for bytes that are not UTF-8, and for JSON lines.
     """
     inner = path.with_suffix("") if path.suffix in COMPRESSIONS else path
     if inner.suffix in JSON_SUFFIXES:
         raise ParibusError(
-            f"{path} is a file of JSON lines and no plain text; set data.corpus = 'jsonl', and "
+            f"{path} is a file of JSON lines, not plain text; set data.corpus = 'jsonl', and "
             "data.column to the key of the text"
         )
     with opened(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:  # type: ignore[arg-type]
@@ -100,13 +100,14 @@ def parts_of(path: Path) -> Iterator[str]:
 
 @corpus("text", reads=("path",), files=corpus_files)
 def text(data: Data, folder: Path) -> Iterator[Document]:
-    """Yield the file `data.path`, or every file below that folder, in the order of paths."""
+    """Yield the file `data.path`, or every file below that folder, sorted by path."""
     return (parts_of(file) for file in corpus_files(data, folder))
 
 
 @corpus("jsonl", reads=("path", "column"), files=corpus_files)
 def jsonl(data: Data, folder: Path) -> Iterator[str]:
-    """Yield `data.column` of every line of the file `data.path`, or of the files below it."""
+    """Yield `data.column` of every line of the file `data.path`, or of all files below that
+    folder."""
     key = data.text_column
     for path in corpus_files(data, folder):
         with opened(path) as file:
@@ -130,7 +131,8 @@ def jsonl(data: Data, folder: Path) -> Iterator[str]:
 
 @corpus("parquet", reads=("path", "column"), files=corpus_files)
 def parquet(data: Data, folder: Path) -> Iterator[str]:
-    """Yield `data.column` of every row of the file `data.path`, or of the files below it."""
+    """Yield `data.column` of every row of the file `data.path`, or of all files below that
+    folder."""
     for file in corpus_files(data, folder):
         yield from rows_of(file, data.text_column)
 
@@ -144,7 +146,7 @@ def _text_at(column: str, record: dict[str, Any], where: str) -> str:
 
 
 def rows_of(file: Path, column: str) -> Iterator[str]:
-    """Yield the texts in `column` of a Parquet file, whatever its compression inside."""
+    """Yield the texts in `column` of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""The LM Evaluation Harness: a trained model in it, tasks run through it, and what ran pinned.
+"""Running trained models on tasks through the LM Evaluation Harness.
 
-Importing its modules does not load the harness; what builds tasks does.
+Importing this package does not load the harness; building tasks does.
 """

@@ -1,4 +1,4 @@
-"""A trained model as the LM Evaluation Harness sees it. Imports the harness: load it when needed.
+"""A trained model as an `lm_eval` model. Importing this module loads the harness.
 
 Log-likelihoods of continuations, from logits in float32. Context and continuation are split exactly
 where the task splits them wherever the tokenizer allows it; the harness would otherwise move white
@@ -21,14 +21,14 @@ from paribus.errors import ParibusError
 
 
 class ParibusLM(TemplateLM):
-    """`model` with its tokenizer, as an `lm_eval` model; world size 1.
+    """A trained model and its tokenizer as an `lm_eval` model, in a single process.
 
     Args:
         model: tokens [B, T] -> logits [B, T, V].
-        tokenizer: the one it was trained with. For characters outside its vocabulary a stand-in is
-            read, or nothing where it has none, as an exported model reads them.
-        seq_len: tokens in its window. A context that is too long loses its beginning; a choice that
-            is longer than the window is read window by window.
+        tokenizer: the tokenizer of its training. Unknown characters are replaced by a stand-in, or
+            dropped if there is none, as in an exported model.
+        seq_len: tokens in its window. A context that is too long loses its beginning; a choice
+            longer than the window is read window by window.
 
     Attributes:
         truncated: the requests, context and continuation, that did not fit the window.
@@ -43,20 +43,20 @@ class ParibusLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        """The token before a text that has none: end of document, or else a line break or space."""
+        """Token that replaces an empty context: end of document, else a line break or space."""
         if self.tokenizer.end_of_document is not None:
             return self.tokenizer.end_of_document
         for character in "\n ":
             if not self.tokenizer.unknown_in(character):
                 return int(self.tokenizer.encode(character)[0])
         raise ParibusError(
-            "a request without context needs a token to start from, and the vocabulary has no end "
+            "a request without context needs a token to start from, but the vocabulary has no end "
             "of document, line break or space; give every item a context",
             code="unsupported",
         )
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any):
-        """Return token ids; `add_special_tokens` has no meaning here."""
+        """Return token ids; `add_special_tokens` is ignored."""
         if unknown := self.tokenizer.unknown_in(string):
             stand_in = next((c for c in STAND_INS if not self.tokenizer.unknown_in(c)), "")
             string = string.translate(str.maketrans(dict.fromkeys(unknown, stand_in)))
@@ -95,8 +95,8 @@ class ParibusLM(TemplateLM):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ParibusError(
-            "a task asks for the log-likelihood of whole texts, or for generated text, and here "
-            "choices alone are scored; export the trial and run lm_eval on the folder",
+            "a task asks for log-likelihoods of whole texts or for generated text, but here only "
+            "choices are scored; export the trial and run lm_eval on the folder",
             code="unsupported",
         )
 

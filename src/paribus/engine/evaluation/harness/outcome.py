@@ -1,9 +1,9 @@
-"""The results of tasks: a row per item, and what follows from the rows.
+"""Results of tasks: a row per item, and the scores computed from the rows.
 
-`acc`, the choice of the highest summed log-likelihood, is the accuracy that counts. Choices of this
-suite's items have one length in characters, so that sums and means rank them alike; where lengths
-differ (tasks of others), `acc_norm`, per character, stands beside it. A task that asks for one text
-and offers no choices (LAMBADA) is right where each token of it is the most probable one.
+The main accuracy is `acc`, which chooses the highest summed log-likelihood. In a study's own suite,
+the choices of an item have equal lengths in characters, so sums and means rank them equally. For
+other tasks, `acc_norm` (per character) is reported as well. An item without choices (LAMBADA) is
+correct if each token of the right text is the most probable one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ OF_CHOICES = ("brier_score", "calibration_error")  # what only tasks with choice
 
 @dataclass(frozen=True)
 class TaskResults:
-    """One model on some tasks, each at some numbers of solved examples (shots).
+    """Results of one model on tasks, with one or more numbers of solved examples (shots) each.
 
     Attributes:
         items: a row per (task, shots, item), in the order in which they ran; see ITEMS. `item` is
@@ -95,9 +95,9 @@ class TaskResults:
             `predicted` null where another text is more probable.
             A model without finite log-likelihoods answers nothing: no item of it is correct.
         chance: {task: accuracy of a guess}; 0 for tasks without choices.
-        not_offered: (task, shots) that were asked for and do not fit the window.
-        pins: which harness, which tasks.
-        unread: {task: items that were not read as they are} by UNREAD.
+        not_offered: requested (task, shots) that do not fit the window.
+        pins: versions and digests of the harness and the tasks.
+        unread: for each kind in UNREAD, {task: number of items}.
     """
 
     items: pa.Table
@@ -108,11 +108,11 @@ class TaskResults:
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        """A row per (task, shots), of CELLS.
+        """Rows of CELLS, one per (task, shots).
 
         `normalised_accuracy` is (accuracy - chance) / (1 - chance): 0 for a guess, 1 for no error.
         `brier_score` is the mean over items of the squared distance between the choices'
-        probabilities and the answer (Brier 1950; 0 to 2), `calibration_error` that of the most
+        probabilities and the answer (Brier 1950; 0 to 2), `calibration_error` is that of the most
         probable choice; both are None without choices.
         """
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
@@ -140,10 +140,10 @@ class TaskResults:
 
     @property
     def headline(self) -> dict[str, float | None]:
-        """The values that endpoints are read from, by the name of the metric: macro averages.
+        """Macro averages over tasks, by metric name; endpoints are read from these.
 
         Every task counts once, with the mean over its wordings ("task:wording") and its numbers of
-        shots. What tasks without choices do not have is a mean over the others.
+        shots. A metric that needs choices is averaged over the tasks that have them.
         """
         tasks: dict[str, list[dict[str, Any]]] = {}
         for cell in self.cells:
@@ -161,7 +161,7 @@ class TaskResults:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The record of how a trial was tested."""
+        """Versions and digests of the tasks of a trial, for the records."""
         prompts = "".join(self.items["prompt_sha256"].to_pylist())
         return {
             "pins": self.pins,
@@ -172,7 +172,7 @@ class TaskResults:
 
 
 def together(first: TaskResults, second: TaskResults) -> TaskResults:
-    """Results of two runs of the harness, of other tasks each, as one."""
+    """Merge the results of two runs of the harness with different tasks."""
     return TaskResults(
         pa.concat_tables([first.items, second.items]),
         first.chance | second.chance,

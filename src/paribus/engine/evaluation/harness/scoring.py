@@ -1,4 +1,4 @@
-"""Log-likelihoods of continuations, fast: what requests share is computed once.
+"""Log-likelihoods of continuations; contexts that requests share are computed once.
 
 Requests with one context (the choices of an item) share it; contexts with one beginning (solved
 examples before every item of a task) share that. What is left is batched by length and padded on
@@ -46,7 +46,7 @@ class Scored(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Pairs with one context, by their number."""
+    """Pairs that share a context, by number."""
 
     context: np.ndarray
     members: list[int]
@@ -54,7 +54,7 @@ class _Group(NamedTuple):
 
 
 def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
-    """Return the continuation of every pair given its context, in the order of `pairs`.
+    """Return the score of every pair's continuation given its context, in the order of `pairs`.
 
     A pair's context and continuation together are at most one token longer than the model's window.
     The model is left in the mode it was in.
@@ -74,7 +74,7 @@ def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
 
 
 def can_share(model: nn.Module) -> bool:
-    """Return whether what requests have in common can be computed once."""
+    """Return whether the shared beginnings of requests can be computed once."""
     return isinstance(model, GPT) and model.can_cache
 
 
@@ -90,7 +90,7 @@ def _groups(pairs: Sequence[Pair]) -> list[_Group]:
 
 
 def _families(groups: list[_Group], shares: bool) -> Iterator[tuple[np.ndarray, list[_Group]]]:
-    """Yield groups whose contexts begin alike, with that beginning; the others with none."""
+    """Yield (shared beginning, groups whose contexts have it); it is empty for all other groups."""
     alone: list[_Group] = []
     start = 0
     while start < len(groups):
@@ -113,7 +113,7 @@ def _families(groups: list[_Group], shares: bool) -> Iterator[tuple[np.ndarray, 
 
 
 def _batches(family: list[_Group], root: int, limit: int) -> Iterator[list[_Group]]:
-    """Yield groups of requests of similar length, of at most `limit` tokens or one group."""
+    """Yield batches of groups of similar length, with at most `limit` tokens or a single group."""
     batch: list[_Group] = []
     rows = longest = 0
     for group in sorted(family, key=lambda group: (len(group.context), group.longest)):
@@ -174,7 +174,8 @@ def _score_batch(
 
 
 def _pick(logits_NV: Tensor, targets_N: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return log-probabilities of the targets, float64, and which are the most probable tokens."""
+    """Return the targets' log-probabilities, float64, and whether each is the most probable
+    token."""
     log_probs_NV = logits_NV.float().log_softmax(dim=-1)
     chosen = log_probs_NV.gather(-1, targets_N[:, None])[:, 0]
     greedy = log_probs_NV.argmax(dim=-1) == targets_N

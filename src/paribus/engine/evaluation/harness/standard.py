@@ -1,8 +1,8 @@
-"""The standard suite by name: the harness's own tasks, on the data sets that it fetches from a hub.
+"""The standard suite: tasks of the harness, on data sets of the Hugging Face hub.
 
-LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, as the harness words them and in T0's words.
-They are made for models that learned from web text with a BPE tokenizer; a model of characters with
-a short window runs too, and the results say how much it could not read."""
+LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, in the wordings of the harness and of T0. They
+suit models trained on web text with a BPE tokenizer. A character model with a short window also
+runs, and the results count what it could not read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _jinja.globals.update(zip=zip)
 
 @cache
 def templates() -> dict[str, dict[str, str]]:
-    """Return every wording of T0 by its name here, `task:wording`; read once.
+    """Return every wording of T0, keyed by `task:wording`; the file is read once.
 
     `jinja` is the text of the prompt and, after SEPARATOR, of the right answer; `choices` that of
     the choices, with SEPARATOR between them.
@@ -43,7 +43,7 @@ def templates() -> dict[str, dict[str, str]]:
 
 
 def _worded(template: dict[str, str], has_choices: bool) -> dict[str, Any]:
-    """Return what a wording changes in the configuration of its task."""
+    """Return the changes that a wording makes to the configuration of its task."""
 
     def choices(document: dict[str, Any]) -> list[str]:
         return _render(template["choices"], document)
@@ -95,11 +95,11 @@ WORDING = (
 
 
 def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the tasks that `names` stand for; None is "standard".
+    """Return the names of the tasks that `names` select; None means "standard".
 
-    A name is that of a task ("piqa"), of a task in one of T0's wordings ("piqa:what_is_..."), or of
-    all of a kind: "standard", "t0", and "piqa:t0" for all wordings of one task. Raises ParibusError
-    for another.
+    A name is a task ("piqa"), a task in one of T0's wordings ("piqa:what_is_..."), or a set:
+    "standard", "t0", or "piqa:t0" for all wordings of one task. Raises ParibusError for any other
+    name.
     """
     sets = {"standard": tuple(STANDARD), "t0": tuple(templates())}
     for task in STANDARD:
@@ -110,28 +110,28 @@ def standard_tasks(names: Sequence[str] | None = None) -> tuple[str, ...]:
         if name not in known:
             meant = nearest(name, known)
             raise ParibusError(
-                f"task '{name}' is not of the standard suite: {meant}", code="unknown"
+                f"task '{name}' is not in the standard suite: {meant}", code="unknown"
             )
         chosen += known[name]
     if not chosen:
-        raise ParibusError("no task is named; leave the names out for the whole standard suite")
+        raise ParibusError("no task is named; omit the names for the whole standard suite")
     return tuple(dict.fromkeys(chosen))
 
 
 def standard(
     names: Sequence[str] | None = None, n_items: int | None = None, data_folder: Path | None = None
 ) -> Asked:
-    """Return the harness's own tasks, of which the first `n_items` are asked.
+    """Return standard tasks, limited to the first `n_items` items of each.
 
     Args:
-        names: see `standard_tasks`; None is the seven tasks in the harness's words.
-        n_items: None is all.
-        data_folder: where copies of the hub's data set repositories lie, by their names there
-            (`data_folder`/Rowan/hellaswag); None fetches them, or takes them from the hub's cache.
+        names: see `standard_tasks`; None means the seven tasks in the harness's wording.
+        n_items: items per task; None means all.
+        data_folder: folder with copies of the hub's data set repositories, by name
+            (`data_folder`/Rowan/hellaswag); None uses the hub or its cache.
 
-    Solved examples are drawn as anybody's lm_eval draws them. A task whose data set has none but
-    the scored items (LAMBADA) is not run with any. What is longer than the window of a model loses
-    its beginning. Raises ParibusError for an unknown task, and where a data set cannot be had.
+    Solved examples are those that lm_eval draws by default. A task whose data set has only scored
+    items (LAMBADA) runs without solved examples. A prompt longer than the model's window loses its
+    beginning. Raises ParibusError for an unknown task, and if a data set cannot be loaded.
     """
     with undisturbed():
         built = {name: _harness_task(name, data_folder) for name in standard_tasks(names)}
@@ -146,10 +146,10 @@ def standard(
 def describe_standard(
     names: Sequence[str], shots: Sequence[int], n_items: int | None, data_folder: Path | None
 ) -> dict[str, dict[str, Any]]:
-    """Return what a registration says of standard tasks; nothing is asked.
+    """Return the registered description of standard tasks, without running them.
 
-    For each its version, data set, number of scored documents, and digests of these and of its
-    wording.
+    It has each task's version, data set and number of scored documents, and digests of the
+    documents and the wording.
     """
     asked = standard(names, n_items, data_folder)
     find_offered(asked, shots, n_items)
@@ -157,8 +157,8 @@ def describe_standard(
 
 
 def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
-    """Return version and data set of a task, and digests of the records that are scored and of the
-    template, or of texts and code that the task has."""
+    """Return a task's version, data set and number of scored documents, and digests of the
+    documents and the wording."""
     documents = list(itertools.islice(task.eval_docs, n_items))
     if name in templates():
         wording: Any = [templates()[name][key] for key in ("choices", "jinja")]
@@ -176,7 +176,7 @@ def _pinned(name: str, task: Any, n_items: int | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _harness_task(name: str, data_folder: Path | None) -> Any:
-    """Return the harness's task object. Built once a process: the trials of a study share it."""
+    """Return the harness's task object, built once per process."""
     from lm_eval.tasks import TaskManager
 
     base = name.partition(":")[0]
@@ -189,8 +189,8 @@ def _harness_task(name: str, data_folder: Path | None) -> Any:
     if data_folder is not None:
         if not (data_folder / dataset).is_dir():
             raise ParibusError(
-                f"task '{base}' reads the data set {dataset}, and {data_folder / dataset} is no "
-                f"folder; put a copy of the hub's repository {dataset} there",
+                f"task '{base}' reads the data set {dataset}, and {data_folder / dataset} is not "
+                f"a folder; put a copy of the hub's repository {dataset} there",
                 code="missing",
             )
         changed["dataset_path"] = str(data_folder / dataset)

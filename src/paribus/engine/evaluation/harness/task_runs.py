@@ -1,7 +1,7 @@
-"""Tasks run by the harness's evaluator, those of a study's own suite too; every answer is kept.
+"""Tasks run through the harness's evaluator, with a record of every answer.
 
-The harness builds the prompts, asks for log-likelihoods and judges the answers; nothing of that is
-done over. Its standard errors are left out, as the study's own statistics pair arms by item."""
+The harness builds the prompts, requests log-likelihoods and judges the answers. Its standard errors
+are not used, because the study's own statistics pair arms by item."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ Pairs = list[tuple[str, int]]
 
 
 class Asked(NamedTuple):
-    """Tasks for a model.
+    """Tasks to run on a model.
 
     Attributes:
-        tasks: the harness's objects, by name.
-        fits: whether a task can be run with so many solved examples.
-        pins: what is recorded of the tasks that ran, from their names.
-        unknown: whether items with characters unknown to the tokenizer have no row ("skip"), or are
-            read with others in their place.
+        tasks: the harness's task objects, by name.
+        fits: (task, shots) -> whether the task can run with that many solved examples.
+        pins: names of the tasks that ran -> their versions and digests for the records.
+        unknown: for items with characters unknown to the tokenizer, "skip" drops the item and
+            "replace" reads stand-ins.
     """
 
     tasks: dict[str, Any]
@@ -53,9 +53,9 @@ class Asked(NamedTuple):
 
 
 def find_offered(asked: Asked, shots: Sequence[int], n_items: int | None) -> tuple[Pairs, Pairs]:
-    """Return the (task, shots) that can be run, and those that do not fit.
+    """Return the (task, shots) that can run, and those that do not fit.
 
-    Raises ParibusError if none can.
+    Raises ParibusError if none can run.
     """
     pairs = [(name, n) for n in dict.fromkeys(shots) for name in asked.tasks]
     offered = [pair for pair in pairs if asked.fits(*pair)]
@@ -71,9 +71,9 @@ def find_offered(asked: Asked, shots: Sequence[int], n_items: int | None) -> tup
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leave the global generators as they were, and write nothing to the terminal.
+    """Restore the global generators after the context, and write nothing to the terminal.
 
-    The harness writes progress and advice, and so does what fetches data for it.
+    The harness and the library that loads its data write progress and advice.
     """
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -94,10 +94,10 @@ def run_tasks(
     shots: Sequence[int] = (0,),
     n_items: int | None = None,
 ) -> TaskResults:
-    """Ask a model, as `ParibusLM` takes it, with each of the numbers of `shots` that fits.
+    """Run tasks on a model, with each of the numbers of `shots` that fits.
 
-    `n_items` are the first of every task, or as many as it has; None is all. The global random
-    states of Python, NumPy and PyTorch are what they were afterwards.
+    `n_items` limits every task to its first items; None means all. The global generators of Python,
+    NumPy and PyTorch are restored.
     """
     from lm_eval.evaluator import evaluate
 
@@ -139,7 +139,7 @@ def run_tasks(
 
 
 def find_answer(task: Any, sample: dict[str, Any]) -> int:
-    """Return the place of the right choice, which the harness looks up where the task says it."""
+    """Return the index of the right choice; a task may give it as text."""
     if task.OUTPUT_TYPE != "multiple_choice":
         return 0
     # Where choices are contexts (WinoGrande), the harness keeps the answer as the "text".
@@ -148,9 +148,9 @@ def find_answer(task: Any, sample: dict[str, Any]) -> int:
 
 
 def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
-    """Return the row of a sample that the harness logged, of ITEMS without task and shots.
+    """Return the row of ITEMS for a sample that the harness logged, without task and shots.
 
-    `answer` is the place of the right choice, 0 where there is one text to foretell.
+    `answer` is the index of the right choice, 0 for an item without choices.
     """
     loglikelihoods = np.array([float(response[0]) for response in sample["filtered_resps"]])
     finite = bool(np.isfinite(loglikelihoods).all())
@@ -175,7 +175,8 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
 def suite_tasks(
     suite: Suite, names: Sequence[str] | None = None, unknown: Literal["skip", "replace"] = "skip"
 ) -> Asked:
-    """Return tasks of a suite; None is all of them. Raises ParibusError for an unknown one."""
+    """Return the named tasks of a suite; None means all. Raises ParibusError for an unknown
+    name."""
     wanted = suite.find(names)
     with undisturbed():
         built = {name: _harness_task(suite, name) for name in wanted}
@@ -193,7 +194,7 @@ _built: dict[tuple[str, str], Any] = {}
 
 
 def _harness_task(suite: Suite, name: str) -> Any:
-    """Return the harness's task object. Built once a process: the trials of a study share it."""
+    """Return the harness's task object, built once per process."""
     key = (suite.digest, name)
     if key not in _built:
         import datasets

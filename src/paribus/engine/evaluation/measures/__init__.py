@@ -1,10 +1,9 @@
-"""Held-out measures, behind one decorator; or the user's own, by import path.
+"""Held-out measures, declared with `@measure`; a study names custom ones by import path.
 
 A measure is a pure function from a chunk of `Predictions` to sums. The sums of all chunks are
-added up, and rows are made of what they come to: by default, each part's total over its count. It
-declares the unit of its values, the families of parts that its rows are named by, and where its
-definition is from. A file put into this folder is found by itself, and the contract tests run over
-it."""
+added, and rows are computed from them: by default, each part's total over its count. A measure
+declares the unit of its values, the families of parts in its rows, and the source of its
+definition. A new file in this folder is found by its name and covered by the contract tests."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ Parts = Callable[[int], tuple[str, ...]]
 class Row:
     """One number of a measure.
 
-    `value` is `total` / `count` where the measure is a ratio of sums; other measures have no total
-    and no count. The name of the `measure` and its `unit` are filled in once it is checked.
+    `value` is `total` / `count` if the measure is a ratio of sums; other measures have no total and
+    no count. The name of the `measure` and its `unit` are filled in once it is checked.
     """
 
     part: str
@@ -45,32 +44,32 @@ class Row:
 
     @classmethod
     def ratio(cls, part: str, total: float, count: int) -> Row:
-        """total / count of a part that has tokens (count > 0), with both."""
+        """Return the row of total / count, for a part with tokens (count > 0)."""
         return cls(part, float(total) / int(count), float(total), int(count))
 
 
 def whole(seq_len: int) -> tuple[str, ...]:
-    """Name the one part that has all tokens."""
+    """Return the name of the single part with all tokens."""
     return ("all",)
 
 
 def equal_width(confidence: np.ndarray) -> np.ndarray:
-    """Return [N] the bin of each confidence, from 0: (0, 1/15], ..., (14/15, 1].
+    """Return the bin of each confidence, [N], numbered from 0: (0, 1/15], ..., (14/15, 1].
 
-    The bins of Guo et al. 2017. NaN, which a broken model gives, goes to the first.
+    These are the bins of Guo et al. 2017. NaN goes to the first bin.
     """
     index = np.ceil(confidence.astype(np.float64) * BINS) - 1
     return np.clip(np.nan_to_num(index), 0, BINS - 1).astype(np.int64)
 
 
 def tally(index: np.ndarray, confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Return [3, BINS] float64: by bin the tokens, the sum of their confidences, and their hits."""
+    """Return [3, BINS] float64: number of tokens, summed confidence and hits of each bin."""
     weights = (None, confidence, correct)
     return np.stack([np.bincount(index, w, minlength=BINS).astype(np.float64) for w in weights])
 
 
 def gap_sum(tally: np.ndarray) -> float:
-    """sum_bins |hits - summed confidence|; over the tokens, the expected calibration error.
+    """Return sum_bins |hits - summed confidence|: the expected calibration error times tokens.
 
     Guo et al. 2017, equation 3: the mean of |accuracy - confidence|, weighted by tokens.
     """
@@ -86,24 +85,24 @@ Finish = Callable[[np.ndarray, int], list[Row]]
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure and what it declares.
+    """A measure: its function and its declarations.
 
     Attributes:
-        name: what its rows and, for the part "all", the trial's score are called.
-        sum: from a chunk to its sums, numbers that add up to those of the text: [parts, 2], the
-            total and the count of every part, unless there is a `finish`.
-        unit: of its values; empty where they have none.
-        source: where the definition is from.
-        parts: the families of parts that its rows belong to, in their order.
-        better: which direction is an improvement, if any.
-        label, digits: what readers are shown.
-        items: lets claims about it be about new text: what it is a ratio of by item, in columns
-            that every trial has (`engine.evaluation.blocks.SUMS`).
-        uniform: as `paribus.metric.Metric` has it.
-        of_tokens: whether it is about single tokens: not comparable between tokenizers.
-        finish: from the sums of a text to its rows; None for totals over counts. Parts of no tokens
-            are left out.
-        drawings: how it is drawn, columns without its name.
+        name: name of its rows, and of the trial's score (its part "all").
+        sum: chunk -> its sums, which are added over all chunks of a text. Unless there is a
+            `finish`, they are [parts, 2], the total and the count of every part.
+        unit: unit of its values; empty if there is none.
+        source: reference of its definition.
+        parts: families of parts in its rows, in order.
+        better: direction of an improvement, if any.
+        label, digits: name and decimals for readers.
+        items: columns of `engine.evaluation.blocks.SUMS` whose ratio it is for each item; they
+            allow claims about new text.
+        uniform: see `paribus.metric.Metric`.
+        of_tokens: whether it is per token, and so not comparable between tokenizers.
+        finish: (sums of a text, seq_len) -> its rows; None for totals over counts. Parts without
+            tokens are omitted.
+        drawings: its figures, with columns relative to its name.
     """
 
     name: str
@@ -125,39 +124,41 @@ class Measure:
 
     @property
     def drawn(self) -> tuple[Drawing, ...]:
-        """Its drawings, with the full names of their columns."""
+        """Its figures, with full column names."""
         return tuple(drawing.of(self.name) for drawing in self.drawings)
 
     @property
     def metric(self) -> Metric:
-        """The metric of the whole text; `Metric.part` for the others."""
+        """The metric of the whole text; see `Metric.part` for its parts."""
         shown = (self.name, self.label or readable(self.name), self.unit, self.better, "evaluation")
         uniform = {"uniform": self.uniform, "of_tokens": self.of_tokens}
         return Metric(*shown, digits=self.digits, items=self.items or "", **uniform)
 
     def part_names(self, seq_len: int) -> tuple[str, ...]:
-        """Return every part that there can be, in the order of the rows."""
+        """Return all possible parts, in the order of the rows."""
         return tuple(name for family in self.parts for name in family(seq_len))
 
     def rows(self, sums: np.ndarray, seq_len: int) -> list[Row]:
-        """Return the rows of a text that came to `sums`."""
+        """Return the rows of a text, computed from its `sums`."""
         if self.finish is not None:
             return self.finish(sums, seq_len)
         names = self.part_names(seq_len)
         if sums.size != 2 * len(names):
-            raise ValueError(f"it gave sums of shape {sums.shape}, not a total and a count by part")
+            raise ValueError(
+                f"it gave sums of shape {sums.shape}; it must give a total and a count per part"
+            )
         pairs = zip(names, sums.reshape(-1, 2).tolist(), strict=True)
         return [Row.ratio(name, total, int(count)) for name, (total, count) in pairs if count > 0]
 
 
 def measure(name: str, **declared: Any) -> Callable[[Sum], Measure]:
-    """Make the decorated function the measure `name`; see `Measure` for what is declared."""
+    """Declare the decorated function as the measure `name`; see `Measure` for the arguments."""
     return lambda function: Measure(name, function, **declared)
 
 
 @cache
 def all_measures() -> tuple[Measure, ...]:
-    """Return every measure of this folder, by file and then by its place in the file."""
+    """Return all shipped measures, in the order of files and of definitions in a file."""
     return tuple(declared(__name__, Measure).values())
 
 
@@ -166,9 +167,9 @@ TAKEN = ("loss_sum_nats", "correct", "predicted")
 
 
 def own_measures(paths: Iterable[str], folder: Path) -> tuple[Measure, ...]:
-    """Return the measures at these import paths; files start at `folder`.
+    """Return the measures at these import paths; file paths are relative to `folder`.
 
-    Raises ParibusError for a path that names no measure, and for a name that is taken.
+    Raises ParibusError for a path that is not a measure, and for a name that is taken.
     """
     taken = [*TAKEN, *(measure.name for measure in all_measures())]
     return tuple(load_new(paths, "evaluation.own", "measure", Measure, folder, taken))

@@ -1,4 +1,4 @@
-"""The measures that ship, in the order of their rows."""
+"""The shipped measures, in the order of their rows."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ by_temperature = partial(
 
 
 def token_classes(seq_len: int) -> tuple[str, ...]:
-    """Return the class of the predicted token."""
+    """Return the classes of predicted tokens."""
     return TOKEN_CLASSES
 
 
 def positions(seq_len: int) -> tuple[str, ...]:
-    """Return the place in the window: "position 5" is predicted from 5 tokens."""
+    """Return the positions in a window: "position 5" is predicted from 5 tokens."""
     return tuple(f"position {p}" for p in range(1, seq_len + 1))
 
 
 def contexts(seq_len: int) -> tuple[str, ...]:
-    """Lengths of context, 8, 16, ... and seq_len, each with those since the one before it."""
+    """Return ranges of context lengths, named by their ends: 8, 16, ... and seq_len."""
     ends = [*range(CONTEXT_STEP, seq_len, CONTEXT_STEP), seq_len]
     return tuple(f"context {end}" for end in ends)
 
 
 def confidence_bins(seq_len: int) -> tuple[str, ...]:
-    """Bins of confidence, of equal width, from the least confident."""
+    """Return the bins of confidence, of equal width, from the least confident."""
     return tuple(f"bin {b}" for b in range(1, BINS + 1))
 
 
 def temperatures(seq_len: int) -> tuple[str, ...]:
-    """Softmax temperatures."""
+    """Return the softmax temperatures."""
     return tuple(f"T={temperature:.3g}" for temperature in TEMPERATURES)
 
 
@@ -69,7 +69,7 @@ BREAKDOWN = (whole, token_classes, positions)
 def breakdown(
     predictions: Predictions, totals: np.ndarray, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return [parts, 2] `totals` [N] and `counts` [N] (1 each by default) of BREAKDOWN's parts."""
+    """Return the sums of `totals` and `counts`, [N] each, over BREAKDOWN's parts: [parts, 2]."""
     families = (
         (1, np.zeros(len(predictions), np.int64)),
         (len(TOKEN_CLASSES), predictions.token_class),
@@ -81,7 +81,7 @@ def breakdown(
 def grouped(
     n: int, index: np.ndarray, totals: np.ndarray, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return [n, 2] the sums of `totals` and `counts` (1 each by default) by `index` [N]."""
+    """Return the sums of `totals` and `counts` (by default 1 each) by `index` [N]: [n, 2]."""
     # bincount adds up in float64, which holds whole numbers of characters exactly.
     total = np.bincount(index, totals, minlength=n)
     return np.stack([total, np.bincount(index, counts, minlength=n)], axis=1)
@@ -118,8 +118,8 @@ def validation_accuracy(predictions: Predictions) -> np.ndarray:
 def bits_per_character(predictions: Predictions) -> np.ndarray:
     """Return the summed loss in bits over the characters that the predicted tokens stand for.
 
-    Of the whole, the bits of end-of-document tokens are counted although these have no characters:
-    the text cannot be told without them. As a class of their own they have no row.
+    The part "all" counts the bits of end-of-document tokens, although these have no characters,
+    because the text cannot be decoded without them. Their own class has no row.
     """
     # In float64, so that the sum over blocks of the loss gives the same bits.
     bits = predictions.loss_nats.astype(np.float64) / math.log(2)
@@ -168,13 +168,12 @@ def calibration_error(predictions: Predictions) -> np.ndarray:
     ),
 )
 def context_loss(predictions: Predictions) -> np.ndarray:
-    """Return the mean loss of the tokens predicted from c - 7 to c tokens, as "context c".
+    """Return the mean loss of tokens predicted from c - 7 to c tokens, named "context c".
 
-    A causal model's prediction at a position depends on the tokens of its window up to there and on
-    nothing after them: a context cut to c tokens would give the same logits as the first c
-    positions of the window do. So this costs no further pass, and since windows start at the same
-    tokens in every arm, each length is compared on the same predictions. The last part is shorter
-    where 8 does not divide seq_len.
+    A causal model's prediction depends only on the tokens of its window up to there, so a context
+    cut to c tokens would give the same logits as the first c positions of the window. This needs no
+    further pass. Windows start at the same tokens in every arm, so each length is compared on the
+    same predictions. The last part is shorter if 8 does not divide seq_len.
     """
     n = len(contexts(predictions.seq_len))
     return grouped(n, predictions.position // CONTEXT_STEP, predictions.loss_nats)
@@ -224,7 +223,7 @@ def _exp(x: float) -> float:
     finish=_exponentials,
 )
 def validation_perplexity(predictions: Predictions) -> np.ndarray:
-    """exp(loss) of the same part; infinite beyond the range of a float. No ratio of sums."""
+    """Return exp(loss) of each part, infinite on overflow; not a ratio of sums."""
     return breakdown(predictions, predictions.loss_nats)
 
 

@@ -95,7 +95,7 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         first = keys.setdefault((metric.record, metric.key), metric.name)
         if first != metric.name:  # it would be tested twice
             raise ParibusError(
-                f"endpoints '{first}' and '{metric.name}' are one number, '{metric.key}'; state it "
+                f"endpoints '{first}' and '{metric.name}' are one number, '{metric.key}'; name it "
                 "once"
             )
     judged = [metrics[endpoint.metric] for endpoint in study.judged]
@@ -104,8 +104,8 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
         _require_shared_tokens(study, metric)
         if study.plan is not None and (metric.record == "turns" or metric.key in OF_TURNS):
             raise ParibusError(
-                f"'{metric.name}' cannot be primary with looks: arms are timed in turn after all "
-                "are trained; state seeds as a list"
+                f"'{metric.name}' cannot be primary with looks, because arms are timed only after "
+                "all are trained; set seeds as a list"
             )
     if study.decision.benefit is not None:
         _require_role(study, metrics[study.decision.benefit], "be a benefit")
@@ -178,6 +178,6 @@ def _require_shared_tokens(study: Study, metric: Metric) -> None:
     for arm, reference in study.contrasts if metric.of_tokens else ():
         if not study.share_tokens(arm, reference):
             raise ParibusError(
-                f"'{metric.name}' is of single tokens, and arms '{arm}' and '{reference}' have "
-                "other tokenizers; use 'bits_per_byte'"
+                f"'{metric.name}' is per token, but arms '{arm}' and '{reference}' have "
+                "different tokenizers; use 'bits_per_byte'"
             )

@@ -61,8 +61,8 @@ def settled_tasks(
         names = task_names(registered)
         if duplicates := [name for name in names if names.count(name) > 1]:
             raise ParibusError(
-                f"tasks.own and tasks.standard both have a task '{duplicates[0]}'; give your own "
-                "another name"
+                f"tasks.own and tasks.standard both have a task '{duplicates[0]}'; rename "
+                "your own task"
             )
         yield registered
 
