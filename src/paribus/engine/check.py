@@ -113,8 +113,8 @@ def _try_steps(
         is_ours = owner in stack.replicas.dropouts  # the key of its mask
         if not is_ours and before.shape == x.shape and not before.equal(x):
             raise ParibusError(
-                f"a step of training writes the buffer {name}, but buffers are not saved with the "
-                "weights; state that training changes must be a parameter",
+                f"a step of training writes the buffer {name}, but buffers are not saved "
+                "with the weights; state that training changes must be a parameter",
                 code="own_code",
             )
     after, weights = stack.state(0), stack.parameters(0)
@@ -134,7 +134,7 @@ def _try_steps(
             "mixes replicas, the rows of the first axis R; for dropout use "
             "paribus.extend.Dropout"
             if own
-            else f"a kernel of this device ({device}) sums in no fixed order; train on another device"
+            else f"a kernel of this device ({device}) sums in no fixed order; use another device"
         )
         raise ParibusError(
             f"a step made twice from the same state gives other bits ({some(names)}); {why}",

@@ -34,7 +34,7 @@ WHOLE_SCHEDULE = {key: getattr(Schedule(), key) for key in Schedule.model_fields
 
 
 class Sections(Setting):
-    """All of a study file that the engine reads: what arms override, and what is alike in all."""
+    """The sections of a study file that the engine reads."""
 
     probes: Probes = Probes()
     evaluation: Evaluation = Evaluation()
@@ -110,7 +110,7 @@ class StackedFormat(StudyFormat):
         return {name: getattr(values, name) for name in Sections.model_fields}
 
     def setting(self, shared: dict[str, Any]) -> Setting:
-        """Return what a trial is trained with."""
+        """Return the setting of a trial."""
         try:
             return Setting.model_validate(shared)
         except ValidationError as error:
@@ -146,7 +146,7 @@ class StackedFormat(StudyFormat):
                 _require_comparable(arm, setting, reference, study.setting(reference))
 
     def tuning_problem(self, key: str) -> str:
-        """Return why a key cannot be tuned; empty if it can."""
+        """Return the reason why a key cannot be tuned; empty if it can."""
         if key in FIXED:
             return f"tuning sets {key}, which is {FIXED[key]}; it is the same for every trial"
         if not key.startswith(TUNABLE) or key.startswith("model.modules"):
@@ -165,14 +165,14 @@ class StackedFormat(StudyFormat):
         }
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return the shorter trials of an arm whose iterations follow from its reference's."""
+        """Return the override of iterations in tuning trials, for an arm that sets iterations."""
         assert study.tuning is not None
         if study.tuning.iterations is None or ITERATIONS not in study.arms[arm].set:
             return {}
         return {ITERATIONS: _shortened(study, arm, study.tuning.iterations)}
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return what is known of a study."""
+        """Return the facts about a study that reports need."""
         texts = []
         for data in dict.fromkeys([study.data, *(study.setting(arm).data for arm in study.arms)]):
             names = [data.tokenizer_file] if data.tokenizer_file is not None else []
@@ -185,7 +185,7 @@ class StackedFormat(StudyFormat):
         )
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return what is known of an arm."""
+        """Return the facts about an arm that reports need."""
         setting: Setting = study.setting(arm)
         steps = curve_steps(study, arm)
         return ArmFacts(
@@ -200,9 +200,9 @@ class StackedFormat(StudyFormat):
 
 
 def _require_comparable(arm: str, ours: Setting, reference: str, theirs: Setting) -> None:
-    """Raise ParibusError if two arms have other budgets, or are evaluated on other tokens.
+    """Raise ParibusError if two arms have different budgets or evaluation tokens.
 
-    That their held-out text has the same bytes is seen when it is read.
+    The bytes of their held-out texts are compared when these are read.
     """
     if ours.training.budget != theirs.training.budget:
         raise ParibusError(
@@ -226,7 +226,7 @@ def _require_comparable(arm: str, ours: Setting, reference: str, theirs: Setting
 
 
 def _shortened(study: Study, arm: str, first: int) -> int:
-    """Return iterations of a tuning trial of `arm` that cost what those of its reference cost."""
+    """Return the iterations of a tuning trial of `arm`, matched to its reference's budget."""
     reference = study.reference(arm)
     if reference is None:
         return first

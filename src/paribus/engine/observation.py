@@ -165,12 +165,14 @@ class Probe:
         return tuple(drawing.of(self.name) for drawing in drawings)
 
     def metric(self, first: str) -> Metric:
-        """Return its metric; `first` is the column that its name alone refers to."""
+        """Return the metric of the column; `first` is the column that the probe's name alone refers
+        to."""
         name, label, unit = self.name, self.label, self.unit
         return Metric(name, label, unit, self.better, "probes", digits=self.digits, column=first)
 
     def columns(self, setting: Setting, slots: Sequence[str] = ()) -> list[Column]:
-        """Return its columns in the order of a flattened [P, S], given the optimizer's slots."""
+        """Return the probe's columns in the order of a flattened [P, S], given the optimizer's
+        slots."""
         parts, statistics = self._axes(setting, slots)
         return [
             Column(self.name, part, statistic, self.unit)
@@ -184,7 +186,8 @@ class Probe:
         return (R, *(len(labels) for labels in axes if labels is not None))
 
     def _axes(self, setting: Setting, slots: Sequence[str]) -> tuple[Labels | None, Labels | None]:
-        """Return the labels of P and of S. Raises ParibusError for invalid ones of a function."""
+        """Return the labels of P and of S. Raises ParibusError if a function returns invalid
+        ones."""
         parts = self.parts
         if callable(parts):
             with blamed(f"probe '{self.name}': its parts(setting) failed"):

@@ -1,9 +1,9 @@
-"""The records of the built-in engine: what they must hold, and the controls between two trials.
+"""The records of the built-in engine: their required keys, and the controls between trials.
 
 A difference that the arm declares (another batch size, other text to train on) is `declared`; any
-other is `broken`. Held-out text is never the arm's to declare. What the records cannot show is
-`not proven`: that training text with much of the held-out text in it is held out, or that arms with
-custom code match in FLOPs. CHECKS at the end is the table of all controls.
+other is `broken`. An arm can never declare other held-out text. A control that the records cannot
+decide is `not proven`, for example if the training text contains much of the held-out text, or if
+arms with custom code must match in FLOPs. CHECKS at the end is the table of all controls.
 """
 
 # pyright: reportInvalidTypeForm=false
@@ -63,9 +63,9 @@ class StackedTrialForm(Record):
 class StackedEvidence(Evidence):
     """Records that controls compare: trial.json, initial.json and environment.json of a trial.
 
-    `leaks` are shares of the validation text that the training text of the arm has too, from
-    data.json: of tokens, word for word; of documents, or of passages if that is more, as near
-    duplicates. None is what nobody counted yet.
+    `leaks` are shares of the validation text that also occur in the arm's training text, from
+    data.json: the share of tokens, word for word; and the share of documents or passages (the
+    larger of the two), as near duplicates. None means not counted yet.
     """
 
     initial: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class StackedEvidence(Evidence):
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digests of its texts."""
+        """Digests of the trial's texts."""
         return self.trial["data"]["digests"]
 
 
@@ -103,7 +103,7 @@ SHARED = (
 
 
 def _settings(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Compare what two trials were set to, and the source of own parts that both have."""
+    """Compare the settings of two trials, and the source of custom parts that both have."""
     state, words = settings(own, reference, declared)
     ours, theirs = own.trial["own_modules"], reference.trial["own_modules"]
     for site in ours.keys() & theirs.keys() if state == "held" else ():
@@ -115,7 +115,7 @@ def _settings(own: StackedEvidence, reference: StackedEvidence, declared: Declar
 
 
 def _differing(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> list[str]:
-    """Return the names of the digests that differ: of held-out text, or of any other."""
+    """Return the names of differing digests: those of held-out text, or all others."""
     ours, theirs = own.digests, reference.digests
     names = (name for name in {**ours, **theirs} if (name in HELD_OUT) == held_out)
     return [name for name in names if ours.get(name) != theirs.get(name)]
@@ -127,7 +127,7 @@ def _apart(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) 
 
 
 def _text(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Compare what is trained on, and in which tokens."""
+    """Compare the training texts and their tokens."""
     if not (differing := _differing(own, reference, held_out=False)):
         corpus, train = own.digests["corpus"], own.digests["train"]
         return "held", f"corpus {corpus[:12]}, training split {train[:12]}"
@@ -141,8 +141,8 @@ def _text(own: StackedEvidence, reference: StackedEvidence, declared: Declared) 
 
 
 def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Compare the bytes that all arms are evaluated on, which nothing that an arm declares may
-    change, and how much of them the training texts have."""
+    """Compare the held-out bytes, which no declaration may change, and the shares of them in the
+    training texts."""
     if differing := _differing(own, reference, held_out=True):
         return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
     same_text = ("data.tokenizer", "data.order")  # in other tokens, or in another order
@@ -201,7 +201,7 @@ def _budget(own: StackedEvidence, reference: StackedEvidence, declared: Declared
 
 
 def matched_flops(own: Mapping[str, Any], reference: Mapping[str, Any], words: str) -> Finding:
-    """Compare the FLOPs of two trials (trial.json), which match to the nearest step."""
+    """Compare the FLOPs of two trials (trial.json), which must match to the nearest step."""
     spent, steps = [], []
     for trial in (own, reference):
         per_token = trial.get("flops", {}).get("per_token")
@@ -220,9 +220,9 @@ def matched_flops(own: Mapping[str, Any], reference: Mapping[str, Any], words: s
 def _initial_values(
     own: StackedEvidence, reference: StackedEvidence, declared: Declared
 ) -> Finding:
-    """Compare what both models have, by name and shape: another *rule* must be the arm's doing.
+    """Compare initial values of shared parameters; they may differ only by a declared rule.
 
-    What one of them has alone is counted, and named.
+    Parameters that only one of the models has are counted and named.
     """
     ours, theirs = own.initial, reference.initial
     names = list({**ours, **theirs})
@@ -244,7 +244,7 @@ def _initial_values(
 
 
 def _causality(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Predictions were compared under changed tokens before and after a model was evaluated."""
+    """Require that both trials passed the causality test."""
     tested = [record.trial.get("causality") or {} for record in (own, reference)]
     if not all(tested):
         return "broken", "not compared under changed tokens"
@@ -259,7 +259,7 @@ def _causality(own: StackedEvidence, reference: StackedEvidence, declared: Decla
 
 
 def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Accuracies are compared on the same prompts, of the same files, through the same harness."""
+    """Compare the prompts, task files and harness of two trials."""
     ours, theirs = own.trial["tasks"], reference.trial["tasks"]
     differing = sorted(key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key))
     if differing:
@@ -270,7 +270,7 @@ def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Decla
 def _other_software(
     own: StackedEvidence, reference: StackedEvidence, *, pair: bool = False
 ) -> Finding | None:
-    """Return the worst state among the differences, with everything that is in it."""
+    """Return the worst state among the software differences, with all differences in that state."""
     problems = differences(own.environment, reference.environment, pair=pair).values()
     for state in WORST:
         if words := [text for effect, text in problems if effect == state]:
@@ -287,7 +287,7 @@ def _software(own: StackedEvidence, reference: StackedEvidence, declared: Declar
 
 
 def _sealed(record: StackedEvidence, opened: Mapping[str, str] | None) -> Finding | None:
-    """Compare the test part with the record of its one opening; None where nothing is sealed."""
+    """Compare the test part with the record of its opening; None if nothing is sealed."""
     digest = record.digests.get("test")
     if digest is None:
         return None
@@ -326,13 +326,13 @@ class StackedRecords(RecordFormat):
     """The records of the built-in engine."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return what two trials are compared in."""
+        """Return the controls that compare trials."""
         return CHECKS
 
     def evidence(
         self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
     ) -> StackedEvidence:
-        """Return what the controls look at of one trial; `data` is the study's data.json."""
+        """Return the evidence of one trial for the controls; `data` is the study's data.json."""
         of_arm = data.get("arms", {}).get(folder.arm, data)
         leakage = of_arm.get("leakage", {})
         leaked = None
@@ -355,7 +355,7 @@ class StackedRecords(RecordFormat):
         return package_digest()
 
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
-        """Return the texts that are held out, with their places in the corpus."""
+        """Return the held-out texts, with their byte ranges in the corpus."""
         return [
             part
             for arm, record in registered["data"].items()
@@ -364,11 +364,11 @@ class StackedRecords(RecordFormat):
         ]
 
     def forbids_reuse(self, study: Study, registered: Mapping[str, Any]) -> bool:
-        """Return whether a test text that was opened before must not be tested on again."""
+        """Return whether a test text that was opened before must not be used again."""
         return study.data.test_reuse == "forbid"
 
     def registered(self, study: Study) -> dict[str, Any]:
-        """Return the budget of every arm, and its precision."""
+        """Return the registered budget and precision of every arm."""
         settings: dict[str, Setting] = {arm: study.setting(arm) for arm in study.arms}
         return {
             "budgets": {
@@ -383,15 +383,15 @@ class StackedRecords(RecordFormat):
         }
 
     def repeated_steps(self, setting: Setting) -> int:
-        """Return how many first steps of a trial are trained again."""
+        """Return the number of first steps of a trial to train again."""
         share = math.ceil(REPEATED_SHARE * setting.iterations)
         return min(setting.iterations, max(LEAST_REPEATED, min(share, MOST_REPEATED)))
 
 
 def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
-    """Return the validation text and the test part of an arm, from what is registered of its data.
+    """Return the validation text and the test part of an arm, from its registered data.
 
-    Bytes of the corpus follow one another: trained on, validated on, sealed.
+    In the corpus, training text comes first, then validation text, then the test part.
     """
     digests, n_bytes = record["digests"], record.get("validation_bytes")
     form = data.deduplicate if data.deduplicate in ("exact", "near") else ""
@@ -414,7 +414,7 @@ def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
 
 
 def _trained_bytes(data: Data, record: Mapping[str, Any]) -> int | None:
-    """Return how many bytes of the corpus lie before what is held out; None where nothing says."""
+    """Return the number of corpus bytes before the held-out text; None if unknown."""
     if data.deduplicate == "none" and "sources" in record:
         return record["sources"].get(CORPUS, {}).get("n_bytes")
     if set(data.shares) != {CORPUS}:

@@ -55,7 +55,7 @@ class Rows(Mapping[str, Tensor]):
         return slice(self._starts[first], self._starts[last] + self._shapes[last].numel())
 
     def pieces(self, names: Iterable[str]) -> list[Tensor]:
-        """Return the numbers of `names` in as few views [R, n] as possible."""
+        """Return the values of `names` in as few views [R, n] as possible."""
         spans: list[tuple[int, int]] = []
         for name in names:
             start = self._starts[name]

@@ -70,8 +70,8 @@ def open_test(test: SealedPart | None, record: Any, purpose: str) -> Tokens:
         )
     elif earlier["digest"] != sha256:
         raise ParibusError(
-            f"{record.path} recorded a test part with SHA-256 {earlier['digest'][:12]}..., but this "
-            f"one has {sha256[:12]}...; restore the text",
+            f"{record.path} recorded a test part with SHA-256 {earlier['digest'][:12]}..., but "
+            f"this one has {sha256[:12]}...; restore the text",
             code="different",
         )
     return test._open()
@@ -130,8 +130,8 @@ class Texts:
             if path is not None:
                 if data.path is None:
                     raise ParibusError(
-                        f"data.{name}_path = '{path}' has the format of data.path, which the corpus "
-                        f"'{data.corpus}' does not read; use data.{name}_fraction",
+                        f"data.{name}_path = '{path}' has the format of data.path, which the "
+                        f"corpus '{data.corpus}' does not read; use data.{name}_fraction",
                         code="conflict",
                     )
                 sources[name] = data.model_copy(update={"path": path})

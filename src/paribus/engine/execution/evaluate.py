@@ -1,6 +1,6 @@
-"""More questions for finished trials: any tasks, any number of shots, every question.
+"""Further tasks on finished trials, with any number of shots and all questions.
 
-They change no verdict. Answers are kept in `evaluations/<digest of the request>/`.
+They do not change the verdict. Answers are kept in `evaluations/<digest of the request>/`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Answers:
 
     Attributes:
         path: the folder with the answers.
-        tasks: a row per arm, seed, task and shots: chance, items, correct, accuracy ...
-        items: a row per question.
-        not_offered: (task, shots) that do not fit the window of some arm.
-        unlike: arms with other prompts than the baseline, which cannot be compared.
+        tasks: table with a row per arm, seed, task and shots: chance, items, correct, accuracy ...
+        items: table with a row per question.
+        not_offered: (task, shots) that do not fit the window of at least one arm.
+        unlike: arms whose prompts differ from the baseline's, so that they cannot be compared.
     """
 
     path: Path
@@ -65,22 +65,22 @@ def evaluate(
     trust: bool = False,
     backend: str | Backend = "local",
 ) -> Answers:
-    """Let every finished trial of a results folder answer tasks through the LM Evaluation Harness.
+    """Run tasks on every finished trial of a results folder, through the LM Evaluation Harness.
 
     Args:
         results: the folder.
-        tasks: names; None is all.
-        shots: numbers of solved examples; None is 0, 1 and 3, of the standard tasks 0.
-        items: the first so many questions of every task; None is all.
+        tasks: names of tasks; None means all.
+        shots: numbers of solved examples; None means 0, 1 and 3, or 0 for standard tasks.
+        items: number of questions of each task, from the first on; None means all.
         kind: "own" tasks are made from the validation text, "standard" ones are the harness's.
-        data: where copies of the standard tasks' data sets lie (see
+        data: folder with copies of the standard tasks' data sets (see
             `paribus.engine.evaluation.harness.standard`); None fetches them from the hub.
-        step: whose kept weights answer; by default the trained ones.
+        step: training step whose kept weights are used; by default the trained weights.
         workers, device, backend: as for `run`.
         trust: run the custom code that the folder names, if it names any.
 
-    Raises ParibusError for an unknown task, a number of shots that fits nowhere, where no trial is
-    finished, and where the folder names custom code that is not trusted.
+    Raises ParibusError for an unknown task, if no number of shots fits, if no trial is finished,
+    and if the folder names custom code that is not trusted.
     """
     backend = find_backend(backend)
     loaded = load_results(results, trust=trust)
@@ -129,7 +129,7 @@ def _places(results: Results, out: Path) -> list[TrialFolder]:
 
 
 def _suite(study: Study, folder: ResultsFolder) -> Suite:
-    """Return the suite of the study; it is made now if the study has no tasks."""
+    """Return the suite of the study; make one if the study has no tasks."""
     place = folder.path / FOLDER
     if not (place / "suite.json").is_file():
         make_suite(study, read_data(study), place)
@@ -143,9 +143,9 @@ def _suite(study: Study, folder: ResultsFolder) -> Suite:
 
 
 def _collect(results: Results, out: Path) -> Answers:
-    """Return the answers of all trials as two tables, and write them.
+    """Write the answers of all trials as two tables, and return them.
 
-    Raises ParibusError if an answer was changed.
+    Raises ParibusError if a recorded answer was changed.
     """
     folders = _places(results, out)
     not_offered: set[tuple[str, int]] = set()

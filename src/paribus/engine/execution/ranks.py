@@ -1,4 +1,4 @@
-"""A trial over several devices: the child of a worker starts a process for each, and waits.
+"""A trial over several devices: a child of the worker starts one process per device, and waits.
 
 If a rank dies, the child ends with one line on its standard error, and the worker starts the trial
 again from its last checkpoint.
@@ -60,9 +60,9 @@ def train_over(
     device_of: Callable[..., torch.device],
     train: Callable[..., None],
 ) -> None:
-    """Train a task by `size` processes, on a device of each.
+    """Train a task with `size` processes, each on its own device.
 
-    Raises Left if they were asked to leave before the end.
+    Raises Left if the processes were asked to leave before the end.
     """
     require_devices(choose_device(context.order.settings["device"]), size)
     store = TCPStore("127.0.0.1", 0, size, is_master=True, timeout=PATIENCE, wait_for_workers=False)

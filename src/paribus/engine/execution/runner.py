@@ -1,4 +1,4 @@
-"""The built-in engine's part of a run: what follows from a results folder, stage by stage."""
+"""The stages of a run with the built-in engine."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class EngineRunner(Runner):
 
     @staticmethod
     def forks() -> bool:
-        """Return whether children may be forked: the driver of a GPU does not survive it."""
+        """Return whether children may be forked; a GPU driver does not survive a fork."""
         has_gpu = shutil.which("nvidia-smi") or any(Path(file).exists() for file in GPU_FILES)
         return sys.platform == "linux" and not has_gpu
 
     @staticmethod
     def warm_up() -> None:
-        """Import PyTorch and all of the engine that a trial may need."""
+        """Import PyTorch and all parts of the engine that a trial may need."""
         os.environ.update(ENVIRONMENT)
         library()  # compiled once, and known to every child that is forked
         importlib.import_module("paribus.engine.execution.tasks")
@@ -83,9 +83,10 @@ class EngineRunner(Runner):
         package_digest()  # known to every child
 
     def slots(self) -> int:
-        """Return one child per core of a CPU or per GPU; fewer if a trial takes several devices.
+        """Return the number of children: one per CPU core or GPU, fewer if a trial needs several
+        devices.
 
-        It is called in the worker itself: it runs no custom code, and allocates nothing on a GPU.
+        The worker itself calls this, so it runs no custom code and allocates nothing on a GPU.
         """
         from paribus.engine.execution.tasks import default_workers
         from paribus.engine.machine.environment import choose_device
@@ -101,20 +102,21 @@ class EngineRunner(Runner):
             super().go_through(study, folder)
 
     def execute(self, task: Task) -> Any:
-        """Do a task of the engine."""
+        """Run a task of the engine."""
         from paribus.engine.execution.tasks import execute
 
         return execute(task, self.context)
 
     @cached_property
     def machine(self) -> dict[str, Any]:
-        """The device of this machine, its number, and what precision "auto" means on it."""
+        """Return the device type of this machine, the number of devices, and the meaning of
+        precision "auto"."""
         from paribus.engine.execution.tasks import machine_of
 
         return machine_of(self.context)
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
-        """Return the study as it is registered in its folder; its text is read."""
+        """Return the study as registered in its folder, and read its text."""
         study = require_runnable(study, folder)
         self._datasets = start.read_data(study)
         require_fresh(study, {"data": self._data(study)}, folder)
@@ -174,9 +176,9 @@ class EngineRunner(Runner):
         return size
 
     def _check(self, study: Study, size: int) -> list[str]:
-        """Let workers try a step of every arm; returns what to warn of.
+        """Let workers try a step of every arm; return their warnings.
 
-        Arms that can share a stack run the same code, and are tried as one.
+        Arms that can share a stack run the same code, so one of them is tried.
         """
         tasks = []
         replicas = min(max(map(len, stacks.plan_stacks(study, size))), 2)  # two stand for any more
@@ -204,8 +206,8 @@ class EngineRunner(Runner):
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
         """Train first steps of arms with custom code again, and compare them with the records.
 
-        A trial of another machine cannot be compared to the bit: that is a warning, and the control
-        stays open.
+        A trial of another machine cannot be compared bit by bit. It gives a warning, and the
+            control stays open.
         """
         repeated = folder.read_repeated(study.arms)
         todo = {arm: r for arm, r in repetitions(folder).items() if arm not in repeated}

@@ -1,4 +1,4 @@
-"""The start of a run: its texts, the study as these and its folder settle it, and its cost."""
+"""The start of a run: its texts, the settled values of its study, and its cost."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from paribus.study import Study, first_stage, parse_study, require_trust, with_c
 
 
 def step_digest(study: Study, arm: str) -> str:
-    """Return a digest of a step of `arm`. Arms with equal digests share a dry run."""
+    """Return a digest of the settings that affect a step of `arm`; equal ones share a dry run."""
     setting = study.setting(arm)
     shared = setting if study.probes.own else setting.common
     return digest(shared.model_dump(mode="json"))
 
 
 def as_registered(study: Study, folder: ResultsFolder) -> Study:
-    """Return `study` with what `folder` has settled: precision, tuned values, a second stage."""
+    """Return `study` with the values settled in `folder`: precision, tuned values, a second
+    stage."""
     registered = folder.read_study() if folder.exists else None
     if is_open(study) and registered is not None:
         study = with_precision(study, registered.training.precision)
@@ -60,7 +61,7 @@ def require_sealed(study: Study, folder: ResultsFolder) -> None:
 
 
 def read_data(study: Study) -> dict[Data, Dataset]:
-    """Return the text that the study and each arm read.
+    """Return the datasets of the study and of each arm.
 
     Raises ParibusError if a text cannot be read, or compared arms have different held-out text.
     """
@@ -86,7 +87,7 @@ def read_data(study: Study) -> dict[Data, Dataset]:
 def described(study: Study, datasets: dict[Data, Dataset]) -> dict[str, Any]:
     """Return data.json: the shared text, and under `arms` the text of each arm with another.
 
-    Texts are the same if their tokens are, whatever the windows and their order.
+    Texts count as equal if their tokens are equal, whatever the windows and their order.
     """
     shared = datasets[study.data]
     others = {
@@ -102,9 +103,9 @@ def described(study: Study, datasets: dict[Data, Dataset]) -> dict[str, Any]:
 def settled_budgets(study: Study) -> Study:
     """Return `study` with the iterations of every arm; a study with budgets in tokens is unchanged.
 
-    An arm trains as many steps as cost what its reference's steps cost together, in bytes of text
-    or FLOPs, to the nearest step. Raises ParibusError if an arm sets other iterations, or if the
-    FLOPs of user-defined parts cannot be counted.
+    An arm trains for as many steps as match the total cost of its reference, in bytes of text or
+    FLOPs, to the nearest step. Raises ParibusError if an arm sets other iterations, or if the FLOPs
+    of user-defined parts cannot be counted.
     """
     unit = study.training.budget
     if unit == "tokens" or not study.contrasts:
@@ -155,9 +156,9 @@ def estimate(
 ) -> Cost:
     """Measure a step of the baseline with all workers busy, and add up the cost of `study`.
 
-    `workers`, `device`, `stack` and `backend` are those of `run`, with its defaults; `price` is of
-    a worker's device for an hour. Nothing is written. A model of which a step on this CPU would
-    take long is not measured, and its cost has no time.
+    `workers`, `device`, `stack` and `backend` are those of `run`, with its defaults; `price` is the
+    price of a worker's device for an hour. Nothing is written. If a step would take long on this
+    CPU, it is not measured, and the cost has no time.
     """
     require_positive(workers=workers, stack=stack)
     study = settled_budgets(study)

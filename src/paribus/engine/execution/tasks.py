@@ -1,4 +1,4 @@
-"""Tasks of the engine, as a child process does them; `runner.py` says when."""
+"""Tasks of the engine that run in child processes; `runner.py` schedules them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
 
 
 def machine_of(context: Context) -> dict[str, Any]:
-    """Return the kind of device of this machine, how many there are, the bytes that are free on a
-    GPU, the precision that "auto" means, and how many trials are trained at once by default."""
+    """Return the device type of this machine, the number of devices, the free bytes of a GPU, the
+    meaning of precision "auto", and the default number of concurrent trials."""
     device = environment.choose_device(context.order.settings["device"])
     return {
         "device": device.type,
@@ -57,18 +57,18 @@ def machine_of(context: Context) -> dict[str, Any]:
 
 
 def default_workers(device: torch.device) -> int:
-    """Return how many trials are trained at the same time: one per GPU, or per core of a CPU."""
+    """Return the number of concurrent trials: one per GPU, or per core of a CPU."""
     return count_cores() if device.type == "cpu" else environment.count_devices(device)
 
 
 def count_cores() -> int:
-    """Return how many cores of this machine this process may use."""
+    """Return the number of CPU cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def execute(task: Task, context: Context) -> Any:
-    """Do a task, and return its answer; None if its results are in the results folder."""
+    """Run a task and return its answer; None if the answer is in the results folder."""
     try:
         return _execute(task, context)
     except ParibusError:

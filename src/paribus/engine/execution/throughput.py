@@ -1,7 +1,7 @@
 """Throughput of the arms: reading (prefill), writing token by token (decoding), and training.
 
-All arms take turns in one process within seconds of each other, so that the comparison is paired:
-the clock of a trial also holds whatever else the machine did.
+All arms take turns in one process within seconds of each other, so that the comparison is paired.
+The training time of a trial would also include other load of the machine.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def time_in_turn(
 ) -> None:
     """Time every arm with the weights of each of its `trials`, and write `throughput.parquet`.
 
-    There is a row per (arm, seed, kind) with the tokens and seconds of the fastest turn; of
-    training also the most bytes that its tensors hold. The order of arms rotates over seeds. A kind
-    that an arm cannot do has no row, nor has training if the states of all arms are too large.
+    There is a row per (arm, seed, kind) with the tokens and seconds of the fastest turn; for
+    training, also the peak bytes of its tensors. The order of arms rotates over seeds. A kind that
+    an arm does not support has no row. Training has no rows if the states of all arms do not fit.
     """
     models: dict[str, GPT] = {}
     for arm in study.arms:
@@ -99,7 +99,7 @@ def time_in_turn(
 def training_turn(
     study: Study, arm: str, dataset: Dataset, device: torch.device, graphs: bool
 ) -> tuple[Action, int | None]:
-    """Return a turn of training steps, and the most bytes that its tensors hold on a GPU."""
+    """Return a turn of training steps, and the peak bytes of its tensors on a GPU."""
     setting, before, n_held = study.setting(arm), 0, None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -132,7 +132,7 @@ def training_turn(
 
 @torch.inference_mode()
 def inference_turns(model: GPT, tokens_BT: torch.Tensor) -> dict[str, Action]:
-    """Return the turns of inference; no decoding if a user-defined module has no cache."""
+    """Return the turns of inference; without decoding if a custom module has no cache."""
 
     @torch.inference_mode()
     def prefill() -> int:

@@ -110,7 +110,7 @@ def _trial(results: Results, arm: str, seed: int) -> TrialFolder:
 
 
 def _tokenizer(results: Results, trial: TrialFolder, setting: Setting, folder: Path) -> Tokenizer:
-    """Return the tokenizer of the trial, whose vocabulary is not in the records."""
+    """Return the tokenizer of the trial, rebuilt because the records lack its vocabulary."""
     path = setting.data.path
     if path is not None and not (folder / path).exists():
         raise ParibusError(
@@ -166,7 +166,7 @@ def tokenizer_config(tokenizer: Tokenizer, seq_len: int) -> dict[str, Any]:
 
 
 def _readme(results: Results, trial: TrialFolder, step: int | None, *, is_plain: bool) -> str:
-    """Return what the folder says of itself: which trial it is, and how to load it."""
+    """Return the README of the folder: identity and scores of the trial, and how to load it."""
     study, record = results.study, results.trials[trial.arm, trial.seed]
     loss = trial.read_json("evaluation.json")["validation_loss"]
     facts = {

@@ -159,7 +159,7 @@ def _llama_config(setting: Setting, inner: int) -> dict[str, Any]:
 
 
 def _llama_weights(setting: Setting, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return weights in Llama's layout, with a matrix each for queries, keys and values."""
+    """Return weights in Llama's layout, with separate matrices for queries, keys and values."""
     model, renamed = setting.model, {}
     for name, value in weights.items():
         new_name = _rename(name, LLAMA_NAMES)

@@ -1,4 +1,4 @@
-"""The software and machine of a trial: for the record and the controls, its memory and failures."""
+"""The software and machine of a trial: description, setup, memory and failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 
 
 def environment(device: torch.device, stack: int) -> dict[str, Any]:
-    """Versions, operating system, processor and device of this process, and its stack's size."""
+    """Return versions, operating system, processor and device of this process, and the stack
+    size."""
     return {
         "code": package_digest(),
         "packages": dict(_versions()),
@@ -37,9 +38,9 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
 
 
 def choose_device(name: str, number: int = 0) -> torch.device:
-    """Return the device that `name` means; "auto" is the best there is.
+    """Return the device that `name` means; "auto" is the best available one.
 
-    Of several GPUs, workers number 0, 1, ... take one after the other.
+    With several GPUs, workers 0, 1, ... use them in turn.
     """
     available = {
         "cuda": torch.cuda.is_available(),
@@ -59,7 +60,7 @@ def choose_device(name: str, number: int = 0) -> torch.device:
 
 
 def prepare(device: torch.device) -> None:
-    """Set PyTorch up as every trial is trained, in a process that trains on `device` alone."""
+    """Configure PyTorch for training, in a process that uses only `device`."""
     # One thread: results do not depend on how many cores a machine has, and several workers with a
     # thread each beat one worker with several threads.
     torch.set_num_threads(1)
@@ -81,10 +82,10 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def keep_freed() -> None:
-    """Let this process keep memory that it frees, as the next step wants it again.
+    """Keep freed memory in this process, because the next step needs it again.
 
-    The C library gives large pieces back to the system at once, and every step would take them
-    anew, page by page. `free_unused` gives them back. Nothing where the library is not glibc.
+    The C library returns large blocks to the system at once, so every step would request them
+    again, page by page. `free_unused` returns them. Without glibc, this does nothing.
     """
     mallopt = _c_function("mallopt")
     if mallopt is not None:
@@ -93,7 +94,7 @@ def keep_freed() -> None:
 
 
 def free_unused(device: torch.device) -> None:
-    """Give back what PyTorch has reserved on a GPU and does not use, or this process on a CPU."""
+    """Return unused memory to the system: PyTorch's reserve on a GPU, or the heap on a CPU."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
     elif (trim := _c_function("malloc_trim")) is not None:
@@ -101,23 +102,22 @@ def free_unused(device: torch.device) -> None:
 
 
 def _c_function(name: str) -> Callable[..., int] | None:
-    """Return a function of glibc; None on a system that has another C library."""
+    """Return a function of glibc; None on a system with another C library."""
     if platform.libc_ver()[0] != "glibc":
         return None
     return getattr(ctypes.CDLL(None), name, None)
 
 
 def count_devices(device: torch.device) -> int:
-    """Count the devices of its kind; of CPUs one, whatever its cores."""
+    """Return the number of devices of the same type; a CPU counts as one, whatever its cores."""
     return torch.cuda.device_count() if device.type == "cuda" else 1
 
 
 def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:
-    """Return what a study's precision "auto" means on `device`: bfloat16 where its products are
-    native.
+    """Return the meaning of precision "auto" on `device`: bfloat16 if its products are native.
 
-    A CPU has them with AVX512-BF16 or AMX, on ARM with the BF16 extension, through oneDNN. Of MPS,
-    PyTorch does not tell.
+    A CPU has them with AVX512-BF16 or AMX, on ARM with the BF16 extension, through oneDNN. PyTorch
+    does not report this for MPS.
     """
     return "bfloat16" if _has_bfloat16(device) else "float32"
 
@@ -133,7 +133,7 @@ def _has_bfloat16(device: torch.device) -> bool:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Return what is installed; it stays while a process runs."""
+    """Return the versions of installed packages, read once per process."""
     return package_versions(PACKAGES)
 
 
@@ -159,7 +159,7 @@ LESS_OF_A_RANK = (
 
 
 def machine_failure(error: BaseException, less: str = LESS) -> str | None:
-    """One line for an error that is the machine's, not ours; None for any other.
+    """Return a one-line message for an error caused by the machine; None for any other error.
 
     `less` says how to run again with less memory.
     """

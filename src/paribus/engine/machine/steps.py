@@ -1,4 +1,4 @@
-"""Stacks of a study's trials on a device of this machine, and the time of their steps."""
+"""Building stacks of trials on a device of this machine, and timing their steps."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def build_stack(
     graphs: bool = True,
     ranks: Ranks | None = None,
 ) -> Trainer:
-    """Return a stack as every trial has it: the study's custom parts and probes; with `ranks`, one
-    trial over several devices."""
+    """Build a stack with the study's custom parts and probes; with `ranks`, a single trial over
+    several devices."""
     return Trainer(
         setting,
         seeds,
@@ -76,7 +76,7 @@ def warm_up(action: Callable[[], object], device: torch.device) -> None:
 def step_time(
     study: Study, arm: str, dataset: Dataset, device: torch.device, stack_size: int
 ) -> float:
-    """Return the seconds of a step of `stack_size` replicas of `arm`, once it has warmed up."""
+    """Return the seconds of a step of `stack_size` replicas of `arm`, after a warmup."""
     stack = build_stack(study, study.setting(arm), range(stack_size), dataset, device)
     stack.t = stack.setting.iterations - 1  # the batch is at its largest
     warm_up(stack.step, device)

@@ -201,8 +201,8 @@ class GPT(nn.Module):
 
 
 def _require_trainable(model: GPT) -> None:
-    """Raise ParibusError for a custom part without what the head shares, or with a parameter that
-    cannot be trained like all others."""
+    """Raise ParibusError for a custom embedding without the matrix that the head shares, or a
+    custom part with a parameter that cannot be trained."""
     if not isinstance(getattr(model.embedding, "tokens", None), nn.Embedding):
         raise ParibusError(
             f"the custom embedding {type(model.embedding).__name__} must have "
@@ -223,7 +223,7 @@ def _require_trainable(model: GPT) -> None:
 
 
 def study_positions(model: ModelConfig, place: str, folder: Path | None = None) -> nn.Module | None:
-    """Return the study's positions if their place is `place`, "embedding" or "attention".
+    """Return the study's positions if they belong at `place` ("embedding" or "attention").
 
     A custom attention or embedding calls this to have the positions of the study.
     """

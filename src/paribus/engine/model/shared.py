@@ -1,4 +1,4 @@
-"""Tensors that the parts of a model share in one forward pass, and that a loss may read.
+"""Tensors that the parts of a model share within a forward pass and that a loss may read.
 
 A part whose `forward` has an argument `shared` receives the `Shared` of the pass. It may leave
 named tensors for later parts, add to an auxiliary loss that its class declares
@@ -38,7 +38,7 @@ class Seen(NamedTuple):
     auxiliary: dict[str, Tensor]
 
     def stacked(self) -> Seen:
-        """Return the same with the axis of one replica."""
+        """Return a copy with an added axis R = 1."""
         outputs, auxiliary = (
             {name: x[None] for name, x in tensors.items()}
             for tensors in (self.outputs, self.auxiliary)
@@ -87,7 +87,7 @@ class Shared(dict[str, Tensor]):
         self.outputs[name] = value
 
     def seen(self) -> Seen:
-        """Return the tensors for a loss; an auxiliary loss that nothing was added to is 0."""
+        """Return the tensors for a loss; an auxiliary loss without terms is 0."""
         assert self.hidden is not None
         zero = self.hidden.new_zeros((), dtype=torch.float32)
         auxiliary = {name: self._auxiliary.get(name, zero) for name in sorted(self._declared)}

@@ -1,4 +1,4 @@
-"""Uses of parameters, as the parts of a model declare them; names of parameters do not matter.
+"""Uses of parameters, declared by the parts of a model rather than derived from names.
 
 A part, shipped or custom, may declare two attributes, tuples of names within it such as "out" or
 "experts.down":

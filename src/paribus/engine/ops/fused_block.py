@@ -34,7 +34,7 @@ class BlockShape(NamedTuple):
 
 
 def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Compute a block's `forward(x, cache, shared)` by one function where it gives the same bits.
+    """Compute a block's `forward(x, cache, shared)` in one function if it gives the same bits.
 
     A block has `attention_norm`, `attention`, `mlp_norm` and `mlp`. It can be fused if the class of
     each declares `fuses = True` (subclasses may compute something else), and nobody looks inside.
@@ -57,7 +57,7 @@ def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def can_fuse(block: Any, T: int) -> bool:
-    """Return True if a block has known parts, nothing is dropped and no hook looks inside."""
+    """Return True if a block has known parts, no dropout and no hooks."""
     parts = (block.attention_norm, block.attention, block.mlp_norm, block.mlp)
     return (
         block.is_pre

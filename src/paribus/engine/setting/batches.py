@@ -1,7 +1,7 @@
-"""Windows of every step: a constant batch, or one that grows with the tokens trained on.
+"""Number of windows in every step: a constant batch, or one that grows with the tokens.
 
-A ramp divides the windows of a run with a constant batch into other steps. Each is trained on once,
-in the same order, so that an arm with a ramp and one without see the same sequences.
+A ramp divides the windows of a run with a constant batch into other steps. Every window is used
+once and in the same order, so an arm with a ramp and one without see the same sequences.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Ramp(Spec):
         return (self.to // self.first).bit_length() - 1
 
     def size(self, share: float, unit: int) -> int:
-        """Return the windows of a step that begins at this share of the way to `until`.
+        """Return the number of windows of a step that begins at this share of the way to `until`.
 
         A linear ramp grows by multiples of `unit`.
         """
@@ -76,7 +76,7 @@ class Ramp(Spec):
 
 
 def _number_or_ramp(value: Any) -> int | Ramp:
-    """Validate a batch size, with the errors of the kind that was meant."""
+    """Validate a batch size, with the errors for a number or a ramp, whichever was given."""
     if isinstance(value, Ramp):
         return value
     if not isinstance(value, dict):

@@ -1,5 +1,5 @@
-"""Measurements that are the same in every arm: probes, held-out text, tasks; and what follows from
-a study and its settings."""
+"""Sections that are the same for all arms (probes, evaluation, tasks), and values derived from a
+study and its settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Probes(Spec):
 
 
 class Evaluation(Spec):
-    """Measurements on held-out text, after training and of the loss along the way."""
+    """Measurements on held-out text after training, and of the loss during training."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of matrix products in evaluation; everything computed from logits is float32.
@@ -51,7 +51,7 @@ class Evaluation(Spec):
 
 
 class Tasks(Spec):
-    """Zero- and few-shot tasks, run through lm_eval in every trial; macro accuracy is their mean.
+    """Zero- and few-shot tasks, run through lm_eval in every trial; macro accuracy is the mean.
 
     `paribus evaluate` runs more tasks on finished trials."""
 

@@ -136,7 +136,8 @@ class LossScale(Part):
 
 
 class Average(Part):
-    """Averaged weights, which are evaluated, kept and exported instead of the trained ones."""
+    """Averaging of weights; averages are evaluated, kept and exported instead of trained
+    weights."""
 
     kind: Annotated[str, Field(min_length=1)] = "none"
     """A file of `paribus/engine/training/averages/` (ema, last, lawa), or a custom one:
@@ -206,7 +207,7 @@ class Training(Grown):
 
     @property
     def largest_batch(self) -> int:
-        """Windows of a step, the last if the batch grows."""
+        """Number of windows in a step; in the last step if the batch grows."""
         return self.batch_size.to if isinstance(self.batch_size, Ramp) else self.batch_size
 
     @property
@@ -284,7 +285,7 @@ class Setting(TrialSetting):
 
     @property
     def common(self) -> Setting:
-        """The setting without what replicas of a stack may differ in.
+        """The setting without the values in which replicas of a stack may differ.
 
         These are learning rate, weight decay and initial weights; with custom modules, which may
         read how weights start, initial weights must be equal too.
@@ -304,12 +305,12 @@ class Setting(TrialSetting):
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens of a step, the last if the batch grows."""
+        """Number of tokens in a step; in the last step if the batch grows."""
         return self.training.largest_batch * self.data.seq_len
 
     @property
     def budget_iterations(self) -> int:
-        """Budget in steps of the last size; the steps of a trial whose batch does not grow."""
+        """Budget in steps of the last size: the number of steps, unless the batch grows."""
         if self.training.iterations is not None:
             return self.training.iterations
         assert self.training.tokens is not None
@@ -317,31 +318,31 @@ class Setting(TrialSetting):
 
     @property
     def windows(self) -> int:
-        """Windows of a trial."""
+        """Number of training windows of a trial."""
         return self.budget_iterations * self.training.largest_batch
 
     @property
     def iterations(self) -> int:
-        """Steps of a trial."""
+        """Number of steps of a trial."""
         return self.budget_iterations if self._ends is None else len(self._ends)
 
     @property
     def tokens(self) -> int:
-        """Training tokens of a trial."""
+        """Number of training tokens of a trial."""
         return self.windows * self.data.seq_len
 
     @property
     def _ends(self) -> np.ndarray | None:
-        """Windows trained on after each step, if the batch grows."""
+        """Cumulative number of windows after each step, if the batch grows."""
         size, unit = self.training.batch_size, self.training.micro_batch or 1
         return step_ends(size, self.windows, unit) if isinstance(size, Ramp) else None
 
     def windows_in(self, t: int) -> int:
-        """Return the windows of step t."""
+        """Return the number of windows in step t."""
         return self.windows_before(t + 1) - self.windows_before(t)
 
     def windows_before(self, t: int) -> int:
-        """Return the windows trained on before step t; steps beyond the run have the last size."""
+        """Return the number of windows before step t; steps beyond the run have the last size."""
         ends, largest = self._ends, self.training.largest_batch
         if ends is None or not t:
             return t * largest
@@ -349,11 +350,11 @@ class Setting(TrialSetting):
         return int(ends[t - beyond - 1]) + beyond * largest
 
     def tokens_before(self, t: int) -> int:
-        """Return the tokens trained on before step t."""
+        """Return the number of tokens before step t."""
         return self.windows_before(t) * self.data.seq_len
 
     def step_with(self, windows: int) -> int:
-        """Return the number of steps after which at least this many windows were trained on."""
+        """Return the number of steps needed to train on at least this many windows."""
         if (ends := self._ends) is None:
             return -(-windows // self.training.largest_batch)
         return int(np.searchsorted(ends, windows)) + 1 if windows else 0

@@ -1,8 +1,7 @@
-"""Tasks made from held-out text, for measuring a model by the choices it makes.
+"""Multiple-choice tasks made from held-out text.
 
-Every task is one file in `generators/`, or the user's own (`tasks.own`); `write_suite` draws their
-items from the validation split and writes them down so that anybody's `lm_eval` runs them
-unchanged.
+Tasks are declared in `generators/`, or by the user (`tasks.own`). `write_suite` draws their items
+from the validation split and writes them so that any `lm_eval` runs them unchanged.
 """
 
 from paribus.engine.tasks.generators import all_tasks, find_tasks, own_tasks

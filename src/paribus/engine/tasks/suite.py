@@ -1,4 +1,4 @@
-"""The suite of a study: items drawn from held-out text, written as anybody's `lm_eval` runs them.
+"""The task suite of a study: items drawn from held-out text, in files that `lm_eval` runs.
 
     lm_eval --include_path FOLDER --tasks paribus
 
@@ -10,12 +10,12 @@
 
 The harness resolves `data_files` of its configurations against the working folder and caches by
 modification time and size. `items.py` finds its neighbours wherever the folder lies and caches
-nothing, so the folder may be moved or sent. Here items alone are read: the folder may be anybody's,
-and no configuration or code in it is obeyed.
+nothing, so the folder may be moved or sent. paribus reads only the items. It ignores configuration
+and code in the folder, which may be untrusted.
 
-Beside it, `standard.json` says which of the harness's own tasks a study asks: versions, and digests
-of their data. It is written before the registration, which holds the same; every trial must meet
-what it says.
+A second file, `standard.json`, lists the harness tasks of a study with versions and digests of
+their data. It is written before the registration, which contains the same; every trial must match
+it.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class Line(Record):
 
 
 class WrittenTask(Record):
-    """A task as `suite.json` has it.
+    """A task in `suite.json`.
 
     Attributes:
-        version: of the generator.
+        version: version of the generator.
         chance: accuracy of a guess.
         n_items: items on disk.
-        shots: how many solved examples fit before every item, of SHOTS.
+        shots: those numbers of SHOTS for which the solved examples fit before every item.
         files: {file name: SHA-256} of the items and of the examples.
     """
 
@@ -101,14 +101,14 @@ class WrittenTask(Record):
 
 
 class Suite(Record):
-    """A suite on disk whose items are the ones that were written.
+    """A suite on disk, with verified items.
 
     Attributes:
-        folder: where it is.
+        folder: folder of the suite.
         digest: SHA-256 of `suite.json`, and so of every item.
-        tasks: by name.
-        left_out: {task: why the text or the window does not allow it}.
-        delimiter: what stands between solved examples.
+        tasks: tasks by name.
+        left_out: {task: reason why the text or the window does not allow it}.
+        delimiter: text between solved examples.
         origin: seed, window and digests of the text.
     """
 
@@ -120,7 +120,8 @@ class Suite(Record):
     origin: Table
 
     def find(self, names: Sequence[str] | None = None) -> dict[str, WrittenTask]:
-        """Return the tasks of these names (None: all), sorted. ParibusError for one not here."""
+        """Return the named tasks (None means all), sorted. Raises ParibusError for a missing
+        one."""
         for name in names or ():
             if name in self.left_out:
                 raise ParibusError(
@@ -135,9 +136,9 @@ class Suite(Record):
         return {name: t for name, t in self.tasks.items() if names is None or name in names}
 
     def rows(self, name: str) -> dict[str, list[Row]]:
-        """Return the items of a task, and its examples, by the names of the harness's splits.
+        """Return the items and the examples of a task, keyed by the harness's names of splits.
 
-        Raises ParibusError where a file is missing or was changed, and where items are none.
+        Raises ParibusError if a file is missing, was changed, or has an invalid item.
         """
         rows: dict[str, list[Row]] = {}
         for split, file in _files(name).items():
@@ -169,13 +170,14 @@ def write_suite(
     own: Sequence[Task] = (),
     readers: Sequence[tuple[Encode, int]] = (),
 ) -> Suite:
-    """Draw the suite of `dataset`'s validation split, for models that see `window` tokens, and
-    write it to `folder`, which has none yet; equal suites, equal bytes.
+    """Draw a suite from the validation split of `dataset`, for models with a window of `window`
+    tokens, and write it to `folder`.
 
-    A task has `n_items` items, or as many as the text has if these are at least `n_least`; by
-    default all must be there. What the text and the window do not allow is in `left_out`. `own` are
-    the user's tasks, beside those that ship; `readers` other tokenizers that the items are read
-    with, and their windows. Raises ParibusError for an own one that is left out.
+    The folder must not contain a suite yet. Equal suites have equal bytes. A task has `n_items`
+    items, or as many as the text allows if these are at least `n_least` (default `n_items`). Tasks
+    that the text or the window does not allow are listed in `left_out`. `own` are custom tasks;
+    `readers` are further tokenizers, with their windows, that every item must fit. Raises
+    ParibusError if a custom task is left out.
     """
     held_out = HeldOut.of(dataset)
     of_examples, of_items = held_out.divide()
@@ -224,10 +226,10 @@ def write_suite(
 def _draw(
     task: Task, text: HeldOut, held_out: HeldOut, length: int, wanted: int, seed: int, purpose: str
 ) -> list[Row]:
-    """Return at most `wanted` items of `text`, a part of `held_out`.
+    """Return at most `wanted` items drawn from `text`, a part of `held_out`.
 
-    They differ and have one right choice. Answers stand at every place equally often, in any first
-    part of them too.
+    Items are distinct and have one right choice. The right choices are spread evenly over the
+    positions, also among the first items.
     """
     kept: dict[tuple[str, str], Question] = {}
     with blamed(f"task '{task.name}' fails"):
@@ -238,8 +240,8 @@ def _draw(
             sizes = {len(choice) for choice in choices}
             if len(choices) != task.n_choices or len(sizes) != 1 or 0 in sizes:
                 raise ValueError(
-                    f"a question has choices of {sorted(map(len, choices))} characters; it must have "
-                    f"{task.n_choices} choices of equal length"
+                    f"a question has choices of {sorted(map(len, choices))} characters; it must "
+                    f"have {task.n_choices} choices of equal length"
                 )
             if len(question.context) + max(sizes) > length:
                 raise ValueError(f"context and choice have more than {length} characters together")
@@ -263,7 +265,7 @@ def _fitting_shots(
     delimiter: str,
     readers: Sequence[tuple[Encode, int]],
 ) -> tuple[int, ...]:
-    """Return those of SHOTS with which every prompt and choice fit together, for every reader."""
+    """Return those of SHOTS with which every prompt and choice fit the window of every reader."""
     solved = [row["context"] + row["choices"][row["answer"]] + delimiter for row in examples]
     texts = [row["context"] + choice for row in items for choice in row["choices"]]
     texts.sort(key=lambda text: len(text.encode()), reverse=True)
@@ -292,7 +294,7 @@ def _write_task(
 
 
 def read_suite(folder: Path) -> Suite:
-    """Read the suite in `folder`. Raises ParibusError where an item is not one that was written."""
+    """Read and verify the suite in `folder`. Raises ParibusError if an item was changed."""
     path = folder / "suite.json"
     content = read_bytes(path, RECORD_BYTES, missing=f"{path} is missing; write the suite again")
     record = parse_json(content, str(path), "write the suite again")
@@ -305,12 +307,12 @@ def read_suite(folder: Path) -> Suite:
 
 
 def _files(name: str) -> dict[str, str]:
-    """Return the file of each split."""
+    """Return the file name of each split of a task."""
     return {"test": f"{name}.jsonl", "examples": f"{name}.examples.jsonl"}
 
 
 def configuration(name: str, version: int, delimiter: str) -> dict[str, Any]:
-    """Return the harness's configuration of a task, but for what reads its items."""
+    """Return the harness's configuration of a task, without the function that loads its items."""
     return {
         "task": f"paribus_{name}",
         "tag": "paribus",
@@ -349,13 +351,13 @@ class Pinned(Record):
 
 
 def read_standard(folder: Path) -> dict[str, Pinned]:
-    """Return the tasks of the harness that a study asks. Raises ParibusError for another file."""
+    """Return the harness tasks of a study. Raises ParibusError if the file is invalid."""
     form = RootModel[Annotated[dict[str, Pinned], Field(min_length=1)]]
     return read_as(form, folder / STANDARD_FILE).root
 
 
 def registered_tasks(folder: Path, asked: Tasks) -> dict[str, Any]:
-    """Return what a registration says of its tasks, which are in `folder`; empty for none."""
+    """Return the registered description of the tasks in `folder`; empty if there are none."""
     registered: dict[str, Any] = {}
     if asked.names != ():
         suite = read_suite(folder)

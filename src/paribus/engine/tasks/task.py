@@ -41,8 +41,8 @@ class HeldOut:
     """Documents of the validation split (the first one may lack its beginning).
 
     Attributes:
-        documents: their text, none empty.
-        words: what counts as a word, in lower case: the words of the corpus.
+        documents: nonempty texts.
+        words: all words of the corpus, in lower case.
     """
 
     documents: tuple[str, ...]
@@ -50,7 +50,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, dataset: Dataset) -> HeldOut:
-        """Return the validation split as text, at most MOST_TOKENS of it, one text a document."""
+        """Return up to MOST_TOKENS of the validation split as text, one text per document."""
         tokenizer = dataset.tokenizer
         documents = tuple(tokenizer.documents(dataset.validation[:MOST_TOKENS]))
         everything = (tokenizer.decode(dataset.train[:MOST_TOKENS]), *documents)
@@ -59,11 +59,11 @@ class HeldOut:
         return cls(documents, frozenset(words))
 
     def contains(self, text: str) -> bool:
-        """Return whether `text` stands word for word in one of the documents."""
+        """Return whether `text` occurs verbatim in one of the documents."""
         return any(text in document for document in self.documents)
 
     def divide(self) -> tuple[HeldOut, HeldOut]:
-        """Return (what solved examples are made from, what scored items are made from)."""
+        """Split the documents into (text for solved examples, text for scored items)."""
         total = sum(map(len, self.documents))
         wanted = min(max(int(total * EXAMPLES_FRACTION), EXAMPLES_LEAST), total // 2)
         examples, items = [], []
@@ -76,7 +76,7 @@ class HeldOut:
 
     @cached_property
     def marks(self) -> str:
-        """Every punctuation mark of the text, as often as it occurs."""
+        """All punctuation marks of the text, each repeated as often as it occurs."""
         return "".join(re.findall(r"[.,;:!?()\"'-]", "".join(self.documents)))
 
     @cached_property
@@ -85,9 +85,9 @@ class HeldOut:
         return Counter(text[at : at + 2] for text in self.documents for at in range(len(text) - 1))
 
     def most_plausible(self, texts: Iterable[str]) -> str:
-        """Return the one whose pairs of neighbouring characters are the most common ones.
+        """Return the text whose pairs of adjacent characters are the most common.
 
-        A corruption chosen so is not betrayed by a pair that the language does not have.
+        This avoids corruptions that an impossible pair of characters would reveal.
         """
         # The product of counts orders as the sum of their logarithms does, and is exact.
         return max(
@@ -114,10 +114,10 @@ class HeldOut:
 
 
 def grouped(values: Iterable[T], key: Callable[[T], str], size: int) -> Iterator[list[T]]:
-    """Yield groups of `size` that differ in their keys, each of `values` in one at most.
+    """Yield groups of `size` values with distinct keys; each value is in at most one group.
 
-    Where every member of a group is right once and wrong for the others, no choice can be preferred
-    for what it is: whoever ignores the context is right once in `size`.
+    If each member of a group is the right choice once and a wrong choice for the others, no choice
+    can be preferred by itself: guessing without the context is right once in `size`.
     """
     waiting: list[dict[str, T]] = []
     for value in values:
@@ -131,7 +131,7 @@ def grouped(values: Iterable[T], key: Callable[[T], str], size: int) -> Iterator
 
 
 def before_from_word(document: str, at: int, length: int) -> str:
-    """Return at most `length` characters before `at`, from the first word among them on."""
+    """Return at most `length` characters before `at`, beginning at a word."""
     start = max(at - length, 0)
     text = document[start:at]
     if start > 0 and not document[start - 1].isspace() and not text[:1].isspace():
@@ -140,13 +140,13 @@ def before_from_word(document: str, at: int, length: int) -> str:
 
 
 def words_inside(span: str, shortest: int) -> list[re.Match[str]]:
-    """Return the words of at least `shortest` letters inside `span`, touching neither end."""
+    """Return the words of at least `shortest` letters inside `span` that touch neither end."""
     pattern = rf"(?<=\s)[^\W\d_]{{{shortest},}}(?=[^\w])"
     return list(re.finditer(pattern, span))
 
 
 def replace(span: str, start: int, text: str) -> str:
-    """Return `span` with `text` in place of the characters from `start` on."""
+    """Return `span` with its characters from `start` on overwritten by `text`."""
     return span[:start] + text + span[start + len(text) :]
 
 
@@ -157,7 +157,7 @@ SHORT = 31
 
 @dataclass(frozen=True)
 class Question:
-    """A generator's question: the text before, how it really goes on, and how it does not."""
+    """A question: its context, the true continuation and wrong ones."""
 
     context: str
     right: str
@@ -173,11 +173,12 @@ class Task:
     """A registered task.
 
     Attributes:
-        name: unique; also that of its files.
-        generate: its questions; random only through its stream, and every choice of one length.
-        n_choices: how many each item has.
-        length: the most characters that context and choice have together.
-        version: raised with every change of what it generates.
+        name: unique name, used for its files too.
+        generate: yields its questions; it uses no randomness except the given stream, and all
+            choices of a question have equal length.
+        n_choices: number of choices of each item.
+        length: maximum of characters in context and choice together.
+        version: increase it whenever the questions change.
     """
 
     name: str
@@ -194,10 +195,10 @@ class Task:
 
     @property
     def chance(self) -> float:
-        """The accuracy of a guess: answers are spread evenly over the places."""
+        """Accuracy of guessing; right choices are spread evenly over the positions."""
         return 1 / self.n_choices
 
 
 def task(name: str, **declared: Any) -> Callable[[Generate], Task]:
-    """Make the task `name` of a function `(held_out, rng, length) -> questions`; see `Task`."""
+    """Declare a function `(held_out, rng, length) -> questions` as the task `name`; see `Task`."""
     return lambda generate: Task(name, generate, **declared)

@@ -44,7 +44,7 @@ class ParameterGroup:
 
     @property
     def decayed(self) -> tuple[str, ...]:
-        """Names of the parameters that decay."""
+        """Names of the parameters with weight decay."""
         return self.names[: self.n_decayed]
 
 
@@ -142,7 +142,7 @@ def _named_optimizers(spec: OptimizerSpec, folder: Path | None) -> dict[int, Opt
 def _options(
     spec: OptimizerSpec, named: dict[int, Optimizer], number: int, optimizer: Optimizer
 ) -> Options:
-    """Return the options of a group's optimizer, or of the one that it leaves parameters to.
+    """Return the options of a group's optimizer, or of the fallback for other parameters.
 
     Raises ParibusError for an option that it does not have.
     """

@@ -114,7 +114,7 @@ class Probing:
         )
 
     def _measure(self, probe: Probe, view: StepView, missing: Tensor) -> Tensor:
-        """Return a probe's values; those that are `missing` if it fails and need not be strict."""
+        """Return a probe's values; `missing` values if it fails and `strict` is not set."""
         try:
             values, shape = probe.measure(view), tuple(missing.shape)
             if tuple(values.shape) != shape or values.is_complex():

@@ -34,7 +34,7 @@ class Ranks:
 
     @classmethod
     def meet(cls, rank: int, size: int, device: torch.device, store: Store) -> Ranks:
-        """Return the ranks once all of them have called this with the same `store`."""
+        """Wait until all ranks have called this with the same `store`, and return them."""
         backend = BACKENDS[device.type]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
         return cls(rank, size)
@@ -62,7 +62,7 @@ class Ranks:
             tensor.div_(self.size)
 
     def from_first(self, numbers: Sequence[int]) -> list[int]:
-        """Return the numbers of rank 0, on every rank."""
+        """Return the values of rank 0 on every rank."""
         message = torch.tensor(numbers, dtype=torch.int64)
         dist.broadcast(message, src=0)
         return message.tolist()

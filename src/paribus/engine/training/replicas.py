@@ -130,7 +130,7 @@ class Replicas:
             self._rows |= self._averaging.kept
 
     def _require_compatible(self, devices: int, checkpointing: bool) -> None:
-        """Raise ParibusError for settings that the parts of the model do not allow."""
+        """Raise ParibusError for settings that the parts of the model do not support."""
         for name in self._auxiliary_weights:
             if name not in self.auxiliaries:
                 raise ParibusError(
@@ -176,7 +176,7 @@ class Replicas:
         return self._averaging.evaluated(done, weights) if self._averaging else weights
 
     def afterwards(self, t: int) -> None:
-        """Let optimizers and the average do their work on the host after step t."""
+        """Run the host work of optimizers and the average after step t."""
         self._optimizer.afterwards(t)
         if self._averaging:
             self._averaging.take(t + 1, self._optimizer.evaluated())
@@ -242,7 +242,7 @@ class Replicas:
     def _forward(
         self, dropout_keys: Tensor, tokens_RBT: Tensor, tapped: Sequence[str]
     ) -> tuple[Tensor, dict[str, Tensor], Seen]:
-        """Return (logits [R, B, T, V], tapped outputs, what a loss sees besides)."""
+        """Return (logits [R, B, T, V], tapped outputs, tensors for a loss with `shared`)."""
         lower = self._lower
         keys = dict(zip(self._dropouts, dropout_keys.unbind(), strict=True))
 
@@ -290,7 +290,7 @@ class Replicas:
         scheduled_SR: Tensor,
         t: Tensor,
     ) -> None:
-        """Make one optimizer step, with gradients times `factors_R`, of the replicas that move.
+        """Make one optimizer step of the replicas that move, with gradients scaled by `factors_R`.
 
         t is the step [], and a replica that does not move has diverged: its weights stay. Or t is
         the number of steps that each has made, [R], and the slots of a replica that does not move
@@ -323,7 +323,7 @@ class Replicas:
 
     @torch.no_grad()
     def load(self, replica: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set those of a replica's `arrays` that are among these."""
+        """Load a replica's state from `arrays`, ignoring unknown names."""
         for name, values in arrays.items():
             kind, _, parameter = name.partition("/")
             if kind in self._rows:

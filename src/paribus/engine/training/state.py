@@ -58,7 +58,7 @@ class Measured:
             self._fetch()
 
     def replace(self, rows_tRC: np.ndarray) -> None:
-        """Forget everything but these rows."""
+        """Replace all rows."""
         self._rows, self._blocks, self._recent = rows_tRC, [], []
 
     def all(self) -> np.ndarray:
@@ -69,7 +69,7 @@ class Measured:
         return self._rows
 
     def newest(self) -> np.ndarray:
-        """Return [R, C] of the last step that has arrived; waits only if none has."""
+        """Return the row [R, C] of the last step that has arrived; wait only if none has."""
         if self._recent and (not self._recent[-1].is_cuda or not self._blocks):
             return self._recent[-1].cpu().numpy()
         return self._blocks[-1][-1] if self._blocks else self._rows[-1]

@@ -48,8 +48,8 @@ class Checkpoint:
     Attributes:
         trials: (arm, seed) of each replica.
         t: steps done.
-        identity: digests of what has to be the same for a run that resumes.
-        state: what is not an array, such as `seconds`.
+        identity: digests that must match for a run to resume.
+        state: values that are not arrays, such as `seconds`.
         shards: for each replica, the SHA-256 of each file.
     """
 
@@ -123,11 +123,11 @@ class StackCheckpoints:
         return checkpoint
 
     def kept(self, trial: TrialFolder) -> TrialFolder:
-        """Return where weights before the last step wait until the trial is recorded."""
+        """Return the folder of weights kept before the last step, until the trial is recorded."""
         return replace(trial, path=self.path / "kept" / trial.arm / f"seed-{trial.seed}")
 
     def copy_kept(self, trial: TrialFolder, target: TrialFolder) -> None:
-        """Copy the weights that wait for `trial` into `target`. Raises ParibusError."""
+        """Copy the kept weights of `trial` into `target`. Raises ParibusError."""
         for path in self.kept(trial).path.glob("weights-*"):
             write_bytes(target.path / path.name, read_bytes(path, WEIGHTS_BYTES))
 
@@ -139,7 +139,7 @@ class StackCheckpoints:
 
 
 def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
-    """Return the steps done by each stack in training, keyed by its trials."""
+    """Return the number of steps done by each unfinished stack, keyed by its trials."""
     begun: dict[tuple[Trial, ...], int] = {}
     for path in sorted((results / FOLDER).glob("*/step-*"), key=step_of):
         with contextlib.suppress(UnusableError):
@@ -173,7 +173,7 @@ def _id(trials: Sequence[Trial]) -> str:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint. Raises UnusableError if its about.json is not what was written."""
+    """Read a checkpoint. Raises UnusableError if its about.json was changed."""
     try:
         record = read_json(path / ABOUT)
         sha256 = record.pop("sha256")

@@ -1,4 +1,4 @@
-"""The endpoints of a study, as its code declares them, before anything trains."""
+"""The endpoints of a study, known from declarations before anything trains."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def declarations(
 ) -> dict[str, Metric]:
     """Return the metrics that trials declare, by name.
 
-    `probes` come with their first columns, `columns` are those of every step; `tasks` and `curve`
-    tell whether there are any. Raises ParibusError if two metrics have the same name.
+    `probes` come with their first columns, and `columns` are those of every step. `tasks` and
+    `curve` say whether the study has any. Raises ParibusError if two metrics have the same name.
     """
     own = own_measures(study.evaluation.own, study.folder)
     observed = {probe.name: probe.metric(first) for probe, first in probes}
@@ -79,7 +79,7 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
     """Return the metrics that `study` compares, by name; nothing is trained.
 
     Raises ParibusError for an unknown metric, a name that two metrics have, an unknown part, two
-    endpoints that are one number, and a primary endpoint without direction or measurement.
+    endpoints for the same number, and a primary endpoint without direction or measurement.
     """
     known, metrics = possible(study), dict[str, Metric]()
     names = _names(study, known)
@@ -122,7 +122,7 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
 
 
 def _names(study: Study, known: Mapping[str, Metric]) -> list[str]:
-    """Return the names that an endpoint may have, those of parts included."""
+    """Return the names that an endpoint may have, including names of parts."""
     seq_len = max(study.setting(arm).data.seq_len for arm in study.arms)
     measures = (*all_measures(), *own_measures(study.evaluation.own, study.folder))
     parts = {measure.name: measure.part_names(seq_len) for measure in measures}
@@ -174,7 +174,7 @@ def _require_role(study: Study, metric: Metric, role: str) -> None:
 
 
 def _require_shared_tokens(study: Study, metric: Metric) -> None:
-    """Raise ParibusError if arms with other tokenizers would be compared by single tokens."""
+    """Raise ParibusError if arms with different tokenizers would be compared per token."""
     for arm, reference in study.contrasts if metric.of_tokens else ():
         if not study.share_tokens(arm, reference):
             raise ParibusError(

@@ -38,7 +38,7 @@ Scores = dict[str, float | None]
 def trained_model(
     study: Study, arm: str, dataset: Dataset, device: torch.device, weights: Mapping[str, Any]
 ) -> GPT:
-    """Return the model of an arm with trained weights."""
+    """Return the model of an arm, with the trained weights loaded."""
     model = build_model(study.setting(arm), dataset.vocab_size, study.folder).to(device)
     load_parameters(model, weights)
     return model
@@ -67,7 +67,7 @@ def evaluate_text(
 def evaluate_heldout_part(
     study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
 ) -> None:
-    """Evaluate a trial on the test part that the run has opened for the verdict."""
+    """Evaluate a trial on the test part, which the run has opened for the verdict."""
     finished, folder = results.trial(*trial), heldout_folder(results, *trial)
     model = trained_model(study, trial[0], dataset, device, finished.read_weights())
     tokens = open_test(dataset.test, results, purpose(study.name))
@@ -90,7 +90,7 @@ def evaluate_heldout_part(
 def ask_tasks(
     study: Study, model: torch.nn.Module, dataset: Dataset, seq_len: int, folder: Path
 ) -> TaskResults | None:
-    """Let a model answer the registered tasks in `folder`; return None if none of them fits.
+    """Run the registered tasks in `folder` on a model; return None if none of them fits.
 
     Raises ParibusError if a standard task is not the one that was registered.
     """
@@ -126,8 +126,8 @@ def answer_request(
     device: torch.device,
     arguments: dict[str, Any],
 ) -> None:
-    """Let a finished trial answer the `request` of `paribus.evaluate`; write and seal them in
-    the folder `out`."""
+    """Run the tasks of a `request` (from `paribus.evaluate`) on a finished trial; write and seal
+    the answers in the folder `out`."""
     arm, seed, request = (arguments[name] for name in ("arm", "seed", "request"))
     weights = results.trial(arm, seed).read_weights(**request.get("weights", {}))
     model = trained_model(study, arm, dataset, device, weights)

@@ -1,9 +1,9 @@
-"""Held-out loss along the training of a stack: measured between steps, saved with it, recorded.
+"""Held-out loss curve of a stack, measured between training steps.
 
 A point is the loss of each replica on the first `evaluation.curve_tokens` of the validation text.
-It is measured by models of its own in float32, so that nothing of it reaches the training, and its
-time is not charged to the training. Replicas are read one after the other: to the bit what each
-gives alone.
+Separate float32 models measure it, so that it does not affect the training; its time does not count
+as training time. Replicas are evaluated one after the other, so each has the same bits as when
+evaluated alone.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class HeldOutCurve:
     """The curve of a stack.
 
     Attributes:
-        points: those measured so far: after `step` steps, which took the whole stack `seconds` of
-            training, the summed loss of each replica in `nats`, None where it is not finite, over
-            `tokens` that each predicted. A checkpoint has them as they are.
+        points: the points so far, in the form of a checkpoint: `step`, training `seconds` of the
+            whole stack, summed loss of each replica in `nats` (None if not finite), and number of
+            `tokens`.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class HeldOutCurve:
         self._tokens = dataset.validation[: study.evaluation.curve_tokens + 1]
 
     def is_due(self, t: int) -> bool:
-        """Return whether a point belongs after t steps, and is missing."""
+        """Return whether a point after t steps is due and not yet measured."""
         return t in self._steps and (not self.points or self.points[-1]["step"] < t)
 
     def measure(self, trainer: Trainer, seconds: float) -> float:
-        """Add the point of the trainer's step, which `seconds` of training led to.
+        """Measure and add the point of the trainer's step, after `seconds` of training.
 
-        Returns the seconds that it took.
+        Returns the duration of the measurement in seconds.
         """
         began, sums = time.monotonic(), list[float]()
         seq_len = trainer.setting.data.seq_len
@@ -82,5 +82,5 @@ class HeldOutCurve:
 
     @property
     def seconds(self) -> list[float]:
-        """When each point was reached: seconds of training, each replica charged its part."""
+        """Training seconds per replica at each point: those of the stack over its replicas."""
         return [point["seconds"] / len(self._arms) for point in self.points]

@@ -1,4 +1,4 @@
-"""The records of a finished trial: everything that is computed from its weights, and its seal."""
+"""The records of a finished trial, computed from its weights and sealed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> None:
     """Evaluate a replica of a stack at its last step, and write and seal its records.
 
-    Training took the whole stack some `seconds`. The trial's folder appears whole.
+    `seconds` is the training time of the whole stack. The trial's folder is written atomically.
     """
     study, dataset, trainer = stack.study, stack.dataset, stack.trainer
     setting, n_replicas = trainer.settings[replica], len(trainer.seeds)
@@ -135,7 +135,7 @@ def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:
 
 
 def _drawings(study: Study, trainer: Trainer, heldout: Evaluation) -> Iterator[Drawing]:
-    """Yield the drawings of the steps, probes and measures that a trial recorded."""
+    """Yield the figures of the steps, probes and measures that a trial recorded."""
     columns = [*trainer.columns, *(column.name for column in trainer.probe_columns)]
     columns += [f"{row.measure}/{row.part}" for row in heldout.rows]
     drawings = [*DRAWINGS, *map(auxiliary_drawing, trainer.replicas.auxiliaries)]

@@ -1,9 +1,9 @@
 """Stacks: trials that are trained side by side.
 
 The trials of a stack share one model, so their arms may differ only in learning rate, weight decay
-and initial weights (`Setting.common`). Both trials of a pair are trained in stacks of one size,
-because batched products may sum in another order than single ones. The size of stacks that were
-begun is therefore kept, whatever size is asked for later.
+and initial weights (`Setting.common`). Both trials of a pair are trained in stacks of the same
+size, because batched products may sum in another order than single ones. Once training has begun,
+the size of stacks therefore stays the same.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def default_size(
 ) -> int:
     """Return the default number of replicas in a stack.
 
-    A core trains one trial at a time. Each GPU takes its share of all trials, as far as `workers`
-    that share its memory hold them.
+    A core trains one trial at a time. A GPU trains its share of all trials at once, if the memory
+    suffices for the `workers` that share it.
     """
     if study.resources.devices_per_trial is not None or machine["device"] == "cpu":
         return 1
@@ -48,10 +48,10 @@ def default_size(
 
 
 def plan_stacks(study: Study, size: int) -> list[list[Trial]]:
-    """Return all trials of the study as stacks of at most `size`.
+    """Return all trials of the study, grouped into stacks of at most `size`.
 
-    Arms share stacks only if all arms of the study can, so that sizes agree. The size of the
-    largest of these stacks gives the same ones again.
+    Arms share stacks only if all arms of the study can, so that sizes agree. Calling this with the
+    size of the largest stack gives the same stacks again.
     """
     groups = sharing_arms(study)
     is_shared = len({len(arms) for arms in groups}) == 1 and 1 < len(groups[0]) <= size
@@ -80,7 +80,7 @@ def sharing_arms(study: Study) -> list[list[str]]:
 
 
 def _parts(study: Study) -> list[tuple[int, ...]]:
-    """Return groups of seeds that may be trained together: up to each look, or of each stage."""
+    """Return groups of seeds that may be trained together: those of one interim look or stage."""
     ends = [*(study.plan.looks if study.plan else study.stages[:1]), len(study.seeds)]
     starts = [0, *ends]
     return [study.seeds[a:b] for a, b in zip(starts, ends, strict=False) if a < b]

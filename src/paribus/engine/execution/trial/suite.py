@@ -1,4 +1,4 @@
-"""The tasks of a study: made once, before its registration, and asked of every trial."""
+"""The tasks of a study: made once before its registration, and run on every trial."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ FOLDER = "tasks"
 def settled_tasks(
     study: Study, folder: ResultsFolder, datasets: Mapping[Data, Dataset]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what is registered of the study's tasks, which are made unless they exist.
+    """Yield the registered description of the study's tasks; make the tasks if they do not exist.
 
-    New tasks are there once the registration, inside, has succeeded. Raises ParibusError if a task
-    cannot be made, its data cannot be loaded, or existing tasks are of another text.
+    New tasks are kept only if the registration, inside the context, succeeds. Raises ParibusError
+    if a task cannot be made, its data cannot be loaded, or existing tasks were made from another
+    text.
     """
     tasks, place = study.tasks, suite_folder(study, folder)
     if place is None:
@@ -70,8 +71,8 @@ def settled_tasks(
 def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> None:
     """Draw questions from the text of `study` and write them to the folder `place`.
 
-    All arms are asked the same questions, so each must fit the window of every arm, in that arm's
-    tokens. There are as many as the text allows, in case more are asked later.
+    All arms answer the same questions, so each question must fit the window of every arm. There are
+    as many as the text allows, because `paribus evaluate` may use more later.
     """
     readers = [
         (datasets[setting.data].tokenizer.encode, setting.data.seq_len)

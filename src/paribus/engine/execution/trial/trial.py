@@ -1,6 +1,6 @@
 """A trial from its first step to its seal. A trial is a pure function of (study, arm, seed).
 
-Trials of one model can share a stack; each still has a results folder of its own.
+Trials of one model can share a stack; each has its own results folder.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ OnProgress = Callable[[int, list[float]], None]
 class Stack:
     """Trials (arm, seed) that are trained side by side, from the first step or a checkpoint.
 
-    Trials that are finished already are trained along and keep their records, so that the others
-    are trained in a stack of the same size as before.
+    Finished trials are trained again and keep their records, so that the others are trained in a
+    stack of the same size as before.
 
     Attributes:
         trainer: their state.
@@ -144,7 +144,7 @@ class Stack:
 
     @property
     def seconds(self) -> float:
-        """Training time so far, with earlier runs and without the curve."""
+        """Training seconds so far, including earlier runs, excluding the held-out curve."""
         return self._earlier_seconds + time.monotonic() - self._began - self._curve_seconds
 
     def checkpoint(self, seconds: float) -> None:
@@ -231,14 +231,14 @@ class Stack:
 
 
 def machine(device: torch.device, ranks: Ranks | None = None) -> dict[str, Any]:
-    """Return what the last bits of training may depend on; a change of it is recorded."""
+    """Return the machine properties that may affect the last bits of training."""
     environment_here = environment(device, 1)
     size = {} if ranks is None else {"ranks": ranks.size}
     return {key: environment_here[key] for key in SAME_BITS} | size
 
 
 def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer) -> dict[str, str]:
-    """Return digests of what has to be the same for training of `arms` to resume from a checkpoint.
+    """Return the digests that must match for `arms` to resume training from a checkpoint.
 
     Seeds are excluded: the stack names its own, and more may be added to a study.
     """

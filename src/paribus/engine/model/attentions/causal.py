@@ -71,7 +71,7 @@ class Attention(nn.Module):
         return self.out(y_BHTK.transpose(1, 2).reshape(B, T, D))
 
     def is_plain(self, T: int) -> bool:
-        """Return True if plain attention over T positions is all between the two projections."""
+        """Return True if only plain attention over T positions is between the two projections."""
         is_plain = self.n_kv_head == self.n_head and self.turn is None and not self.is_normed
         return is_plain and not self._is_written_out(T)
 

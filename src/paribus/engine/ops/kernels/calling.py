@@ -15,7 +15,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 @cache
 def loaded() -> CDLL | None:
-    """Return the library of this process; None without one."""
+    """Return the kernel library of this process; None if there is none."""
     path = compiling.library()
     return None if path is None else compiling.open_library(path)
 
@@ -48,7 +48,7 @@ def can_read(*tensors: Tensor | None) -> bool:
 
 
 def product_dtype() -> torch.dtype:
-    """Return the dtype of products here: bfloat16 inside autocast to it, else float32."""
+    """Return the dtype of products: bfloat16 inside autocast to bfloat16, else float32."""
     is_lower = torch.is_autocast_enabled("cpu")
     is_lower = is_lower and torch.get_autocast_dtype("cpu") == torch.bfloat16
     return torch.bfloat16 if is_lower else torch.float32

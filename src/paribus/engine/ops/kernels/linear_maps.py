@@ -1,8 +1,8 @@
 """Linear maps on a CPU, with the row operations before or after a product.
 
 MKL picks an AVX2 kernel for float32 on some processors and repacks; oneDNN's bfloat16 needs casts
-and a dispatch. Linear maps are PyTorch's where ours are not known to be faster (`multiplies`; see
-benchmarks/README.md).
+and a dispatch. PyTorch computes a linear map unless our kernel is known to be faster (`multiplies`;
+see benchmarks/README.md).
 
 Axes: N rows, K inputs, M outputs. Arguments are contiguous; weights and biases are float32.
 """
@@ -27,7 +27,7 @@ from paribus.engine.ops.kernels.calling import (
 
 
 def supports(x: Tensor, weight_MK: Tensor, bias_M: Tensor | None) -> bool:
-    """Return True for tensors that `Linear` computes, where that is known to be faster."""
+    """Return True for tensors that our kernel supports and is known to be faster for."""
     parameters = [weight_MK] if bias_M is None else [weight_MK, bias_M]
     return (
         torch.is_grad_enabled()  # else autocast rounds each weight once for many calls

@@ -1,4 +1,4 @@
-"""The tasks: decorated functions in the files of this folder, or the user's own."""
+"""The tasks: decorated functions in this folder, and custom ones."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def all_tasks() -> dict[str, Task]:
 
 
 def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> list[Task]:
-    """Return the tasks of these names (None: all), `own` ones too, sorted.
+    """Return the tasks of these names (None means all), including `own` ones, sorted.
 
-    Raises ParibusError for an unknown one.
+    Raises ParibusError for an unknown name.
     """
     known = dict(sorted((all_tasks() | {task.name: task for task in own}).items()))
     for name in names or ():
@@ -33,6 +33,6 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
 def own_tasks(paths: Sequence[str], folder: Path) -> tuple[Task, ...]:
     """Return the tasks at these import paths; file paths are relative to `folder`.
 
-    Raises ParibusError for a path that names no task and for a name that is taken.
+    Raises ParibusError for a path that is not a task, and for a name that is taken.
     """
     return tuple(load_new(paths, "tasks.own", "task", Task, folder, all_tasks()))

@@ -1,6 +1,6 @@
-"""Tasks of telling how a text really goes on from what stands elsewhere in it.
+"""Tasks that ask for the true continuation of a text, against passages from elsewhere.
 
-`length` is that of context and choice together.
+`length` is the total length of context and choice in characters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GOES_ON = re.compile(r"(?<=\S)\n(?=[^\n])")
 
 @task("continuation", n_choices=4, length=80)
 def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield four places a group: what continues one is wrong for the three others."""
+    """Yield groups of four questions; each right continuation is wrong for the other three."""
     sites = held_out.sites(rng, length - 12, 12)
     for group in grouped(sites, lambda site: site.span, size=4):
         for site in group:
@@ -44,9 +44,9 @@ def continuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> It
     length=63,
 )
 def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield four lines a group, of different shapes (a speaker, a heading, an indent).
+    """Yield groups of four line starts with different shapes (a speaker, a heading, an indent).
 
-    What begins one is wrong for the three others.
+    Each line start is a wrong choice for the other three.
     """
     span = 8
     places = [
@@ -65,14 +65,14 @@ def line_start(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iter
 
 
 def shape_of(text: str) -> str:
-    """Return which kind of character stands where: one for `   The n` and `   Its f`."""
+    """Return the kinds of characters of `text`, the same for `   The n` and `   Its f`."""
     text = re.sub(r"[^\W\d_]", lambda letter: "A" if letter.group().isupper() else "a", text)
     return re.sub(r"\d", "0", text)
 
 
 @task("next_word", n_choices=4)
 def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield the next word, and three words of the same length that stand elsewhere."""
+    """Yield questions about the next word, against three other words of the same length."""
     sites = held_out.sites(rng, length - 10, 10)
     words = ((site, words_inside(site.span, shortest=3)[:1]) for site in sites)
     first = [(site, word.group()) for site, inside in words for word in inside if word.start() == 1]
@@ -92,7 +92,7 @@ def next_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("paragraph_end", n_choices=2)
 def paragraph_end(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield pairs of an end and of a line that goes on; what is right for one is wrong for both."""
+    """Yield pairs of questions: one where a paragraph ends, one where it goes on."""
     span = 4
     ends, goes_on = (
         [

@@ -1,7 +1,7 @@
-"""Tasks of telling a text from the same text with one change in it, which alone decides.
+"""Tasks that ask for the original text, against the same text with one change.
 
-`length` is that of context and choice together. Where several changes can be made, the one that
-looks most like the language is the wrong choice.
+`length` is the total length of context and choice in characters. If several changes are possible,
+the most plausible one is the wrong choice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _questions(held_out: HeldOut, site: Site, wrong: list[str]) -> Iterator[Ques
 def _no_words(
     held_out: HeldOut, sites: Iterable[Site], changes: Callable[[str], Iterable[str]]
 ) -> Iterator[Question]:
-    """Yield a question for each site: its first word that can become no word of the corpus."""
+    """Yield a question for each site about its first word that has a change into a non-word."""
     for site in sites:
         for word in words_inside(site.span, shortest=4):
             wrong = [
@@ -77,7 +77,7 @@ def case(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
 
 @task("letter_swap", n_choices=2)
 def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield "the value" or "the vaule": two neighbouring letters inside a word change places."""
+    """Yield questions such as "the value" or "the vaule": two adjacent letters are swapped."""
 
     def swaps(text: str) -> Iterator[str]:
         return (replace(text, at, text[at + 1] + text[at]) for at in range(1, len(text) - 2))
@@ -87,7 +87,7 @@ def letter_swap(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
 
 @task("punctuation", n_choices=2)
 def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield a mark, or another one that might stand between the same neighbours."""
+    """Yield questions about a punctuation mark, against a plausible other mark."""
     marks = held_out.marks
     for site in held_out.sites(rng, length - 14, 14):
         if mark := MARK.search(site.span):
@@ -100,7 +100,7 @@ def punctuation(held_out: HeldOut, rng: np.random.Generator, length: int) -> Ite
 
 @task("real_word", n_choices=2)
 def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield a word, or its letters in an order that no word of the corpus has, though it might."""
+    """Yield questions about a word, against a plausible reordering of its letters."""
 
     def shuffles(text: str) -> Iterator[str]:
         return ("".join(rng.permutation(list(text))) for _ in range(20))
@@ -110,7 +110,7 @@ def real_word(held_out: HeldOut, rng: np.random.Generator, length: int) -> Itera
 
 @task("typo", n_choices=2)
 def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield "the value" or "the valoe": one letter becomes another that might stand there."""
+    """Yield questions such as "the value" or "the valoe": one letter is replaced."""
     known = sorted({letter for text in held_out.documents for letter in text if letter.islower()})
 
     def changed(text: str) -> str:
@@ -125,7 +125,7 @@ def typo(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Q
 
 @task("word_cut", n_choices=2)
 def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield "the value" or "th evalue": the gap moves, unless that makes two words."""
+    """Yield questions such as "the value" or "th evalue": the gap moves."""
     for site in held_out.sites(rng, length - 14, 14):
         if two := TWO_WORDS.search(site.span):
             first, gap, second = two.groups()
@@ -141,7 +141,7 @@ def word_cut(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterat
 
 @task("word_order", n_choices=2)
 def word_order(held_out: HeldOut, rng: np.random.Generator, length: int) -> Iterator[Question]:
-    """Yield "the value of" or "value the of": the first two words, unless they are the same."""
+    """Yield questions such as "the value of" or "value the of": two words are swapped."""
     for site in held_out.sites(rng, length - 18, 18):
         if two := TWO_WORDS.search(site.span):
             first, gap, second = two.groups()

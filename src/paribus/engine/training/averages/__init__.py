@@ -99,7 +99,7 @@ class Averaging:
 
     @torch.no_grad()
     def evaluated(self, done: int, weights: Rows) -> Rows:
-        """Return the weights to evaluate after this many steps."""
+        """Return the weights to evaluate after `done` steps."""
         mean = self._average.give(self._taken(done, weights)) if done else None
         if mean is None:
             return weights

@@ -52,7 +52,7 @@ class TrainingLoss:
 
     @property
     def takes_shared(self) -> bool:
-        """True if it has an argument `shared`."""
+        """True if the loss has an argument `shared`."""
         return takes_shared(self.declared.function)
 
     def __call__(

@@ -52,7 +52,8 @@ class Moment(NamedTuple):
 
     @property
     def progress(self) -> float:
-        """Share of the steps after the warmup that are done, with this one: 1 at the last."""
+        """Share of the steps after the warmup that are done, including this one; 1 at the last
+        step."""
         return (self.step + 1 - self.warmup) / (self.steps - self.warmup)
 
 
