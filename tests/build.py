@@ -21,9 +21,19 @@ from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import curve_steps
 from paribus.engine.training import DRAWINGS
 from paribus.files import write_bytes
-from paribus.results import Results, ResultsFolder, TrialFolder, load_results, registration, settle
+from paribus.results import (
+    Results,
+    ResultsFolder,
+    TrialFolder,
+    extended,
+    load_results,
+    registration,
+    settle,
+)
 from paribus.results.formats import write_table
 from paribus.rng import stream
+from paribus.runs.queue import Missing
+from paribus.runs.trainer_runner import TrainerRunner
 from paribus.study import Study, measuring_record, own_digests, tuning_study, with_choice
 
 
@@ -146,6 +156,30 @@ def write_results(
         trial.write_json("timing.json", timing)
         trial.finish()
     return load_results(path)
+
+
+def run_here(study: Study, path: Path, *, stops_after: int | None = None) -> Results:
+    """All that a run of a trainer of the user's own leaves, in this process; interrupted after so
+    many trials of a stage."""
+    runner, folder = TrainerRunner(None), ResultsFolder(path)
+    with folder.lock():
+        while True:
+            try:
+                runner.go_through(study, folder)
+                return load_results(path, trust=True)
+            except Missing as missing:
+                trials = [trial for task in missing.tasks for trial in task.trials]
+                home = ResultsFolder(Path(missing.tasks[0].home))
+                runner.run_trials(extended(study, folder), home, trials[:stops_after])
+                if stops_after is not None and stops_after < len(trials):
+                    raise KeyboardInterrupt from None
+
+
+def register_here(study: Study, path: Path) -> None:
+    """What registering such a study leaves."""
+    runner, folder = TrainerRunner(None), ResultsFolder(path)
+    with folder.lock():
+        runner.register(runner.open(study, folder), folder)
 
 
 # By name of a file and what it is of: its bytes, where trials are alike.

@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paribus.campaign import begin, end, open_campaign, try_idea
+from paribus.analysis import analyse
+from paribus.campaign import begin, end, open_campaign
+from paribus.campaign import try_idea as try_for_real
 from paribus.errors import ParibusError
 from paribus.results import load_results
 from paribus.statistics import Lord
 
 from .. import tools
+from ..build import register_here, run_here
 from ..tools import refused
-from .stopping import stopped_after
 
 verb = partial(tools.verb, "campaign")
-
-pytestmark = pytest.mark.usefixtures("one_process")
 
 STUDY = """
 name = "toy"
@@ -52,111 +52,90 @@ def campaign(tmp_path, monkeypatch):
     return begin(tmp_path / "night", "study.toml")
 
 
+def stopping(study, folder, **options):
+    return run_here(study, folder, stops_after=1)
+
+
+def try_idea(campaign, name, overrides=None, run=run_here):
+    return try_for_real(campaign, name, overrides, run=run, register=register_here)
+
+
 def trained(folder: Path) -> list[str]:
     return (folder.parent / "trained.txt").read_text().splitlines()
 
 
-def test_levels_follow_the_rule_and_only_tests_have_one(campaign):
+def test_a_night(campaign):
     assert try_idea(campaign, "bad", BAD).state == "dropped"
     assert campaign.tested == []
-    first = try_idea(campaign, "good", GOOD)
-    second = try_idea(campaign, "slight", SLIGHT)
-    third = try_idea(campaign, "better", {"toy.gain": 0.2})
-    assert [one.state for one in (first, second, third)] == ["kept", "not kept", "kept"]
-    # By the rule alone, from the p-values.
-    p = [one.confirm["p"] for one in (first, second, third)]
-    found = [True, False, True]
-    levels = np.array([one.level for one in (first, second, third)], float)
-    np.testing.assert_allclose(levels, [Lord().next_level(found[:k]) for k in range(3)])
-    assert (p <= levels).tolist() == found
-    assert campaign.next_level == pytest.approx(Lord().next_level([True, False, True]))
-    # The p is that of the study's own registered test.
-    from paribus.analysis import analyse
-
-    confirmed = analyse(load_results(campaign.results_of("good", "confirm"), trust=True))
-    assert confirmed.contrast("good").p == first.confirm["p"]
+    tried = [
+        try_idea(campaign, name, arm)
+        for name, arm in {"good": GOOD, "slight": SLIGHT, "better": {"toy.gain": 0.2}}.items()
+    ]
+    stated = json.loads(verb("status", campaign.path, "--json")[1])
+    assert stated["states"] == {"dropped": 1, "kept": 2, "not kept": 1}
+    # Levels follow the rule alone, from the p-values, and only tests have one.
+    p, kept = [idea.confirm["p"] for idea in tried], [idea.state == "kept" for idea in tried]
+    levels = np.array([idea.level for idea in tried], float)
+    np.testing.assert_allclose(levels, [Lord().next_level(kept[:k]) for k in range(3)])
+    assert (p <= levels).tolist() == kept == [True, False, True]
+    assert campaign.next_level == pytest.approx(Lord().next_level(kept))
+    # The p is that of the study's own registered test, on seeds of its own.
+    confirmed = analyse(load_results(campaign.results_of("confirm", "good"), trust=True))
+    assert confirmed.contrast("good").p == p[0]
     assert set(confirmed.study.seeds).isdisjoint(campaign.screen_seeds)
+    # The baseline is trained once: that of the screen, and that of the confirmation.
+    before = trained(campaign.path)
+    assert len(before) == len(set(before)) == 5 * 2 + 4 * 6
+    # The end is once, and of those that are kept.
+    end(campaign, run=run_here, register=register_here)
+    assert trained(campaign.path) == before
+    once = (campaign.path / "campaign.json").read_bytes()
+    assert verb("end", campaign.path)[0] == 0
+    assert (campaign.path / "campaign.json").read_bytes() == once
+    stated = json.loads(verb("status", campaign.path, "--json")[1])
+    assert {name: v["word"] for name, v in stated["verdicts"].items()} == {
+        "good": "BETTER",
+        "better": "BETTER",
+    }
+    assert not stated["opened"]  # this trainer seals no text
+    verdicts = json.loads((campaign.path / "final/verdict.json").read_text())["verdicts"]
+    assert {each["arm"] for each in verdicts} == {"good", "better"}
+    with refused("value", match="campaign"):
+        load_results(campaign.path)
+    with refused("value", match="has ended"):
+        try_idea(open_campaign(campaign.path), "late", GOOD)
 
 
-def test_the_baseline_is_trained_once(campaign):
-    for name, gain in {"a": 0.1, "b": 0.2, "c": 0.3}.items():
-        try_idea(campaign, name, {"toy.gain": gain})
-    lines = trained(campaign.path)
-    assert len(lines) == len(set(lines)) == 4 * (2 + 6)  # three ideas and the baseline
-
-
-def test_a_failed_idea_is_counted_and_an_unfinished_one_stops_no_other(campaign):
-    with refused("value", match="it fails"):
-        try_idea(campaign, "broken", {"toy.fails": True})
-    assert campaign.ideas["broken"].state == "failed"
+def test_an_interrupted_idea_goes_on_and_comes_to_the_same(campaign, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        try_idea(campaign, "killed", {"toy.gain": 0.3}, run=stopped_after(1))
-    assert try_idea(campaign, "good", GOOD).state == "kept"
-    assert list(campaign.ideas) == ["broken", "killed", "good"]
-    end(campaign)
-    assert list(campaign.verdicts) == ["good"]
-    assert campaign.ideas["killed"].state == "screening"
-
-
-def test_an_idea_that_goes_on_is_not_closed_by_a_slip(campaign):
-    with pytest.raises(KeyboardInterrupt):
-        try_idea(campaign, "x", GOOD, run=stopped_after(1))
+        try_idea(campaign, "x", GOOD, run=stopping)
     text = Path("trainer.py").read_text()
     Path("trainer.py").write_text(text + "def typo(")
     with refused("value", match="trainer"):
         try_idea(campaign, "x")
     assert campaign.ideas["x"].state == "screening"
     Path("trainer.py").write_text(text)
-    assert try_idea(campaign, "x").state == "kept"
-
-
-def test_an_interrupted_idea_goes_on_and_comes_to_the_same(campaign, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        try_idea(campaign, "x", GOOD, run=stopped_after(1))
+    assert try_idea(campaign, "bad", BAD).state == "dropped"  # it keeps no other from being tried
     again = try_idea(open_campaign(campaign.path), "x")
     straight = try_idea(begin(tmp_path / "other", "study.toml"), "x", GOOD)
     assert again.state == straight.state == "kept"
     assert again.confirm == straight.confirm
-    assert len(set(trained(campaign.path))) == 16
     # An unfinished idea that came to its test keeps its place, as one that was not kept.
-    third = begin(tmp_path / "third", "study.toml")
-    with pytest.raises(KeyboardInterrupt):
-        try_idea(third, "x", GOOD, run=stopped_after(1))
-    third.tested.append("x")
-    assert third.next_level == pytest.approx(Lord().next_level([False]))
+    campaign.tested.append("bad")
+    assert campaign.next_level == pytest.approx(Lord().next_level([False]))
 
 
 def test_an_idea_that_diverges_is_not_kept(campaign):
-    found = try_idea(campaign, "wild", {"toy.gain": 0.1, "toy.diverges": True})
-    assert found.state == "not kept"
-    assert "1 of 6 pairs" in found.why and "wild diverged" in found.why
-
-
-def test_the_end_is_once_and_of_those_that_stand(campaign):
-    try_idea(campaign, "bad", BAD)
-    try_idea(campaign, "good", GOOD)
-    before = trained(campaign.path)
-    end(campaign)
-    assert list(campaign.verdicts) == ["good"]
-    assert campaign.verdicts["good"]["word"] == "BETTER"
-    assert not campaign.opened  # this trainer seals no text
-    assert trained(campaign.path) == before
-    once = (campaign.path / "campaign.json").read_bytes()
-    end(campaign)
-    assert (campaign.path / "campaign.json").read_bytes() == once
-    told = json.loads((campaign.path / "final/verdict.json").read_text())["verdicts"]
-    assert [(one["arm"], one["word"]) for one in told] == [("good", "BETTER")]
-    with refused("value", match="campaign"):
-        load_results(campaign.path)
-    with refused("value", match="has ended"):
-        try_idea(campaign, "late", GOOD)
+    idea = try_idea(campaign, "wild", {"toy.gain": 0.1, "toy.diverges": True})
+    assert idea.state == "not kept"
+    assert "1 of 6 pairs" in idea.why and "wild diverged" in idea.why
 
 
 def test_what_is_refused_is_not_counted(campaign):
-    try_idea(campaign, "good", GOOD)
+    try_idea(campaign, "bad", BAD)
     for name, arm in {
-        "good": BAD,  # another idea of the same name
-        "same": GOOD,  # the same idea by another name
+        "bad": GOOD,  # another idea of the same name
+        "same": BAD,  # the same idea by another name
         "none": {},
         "unknown": {"toy.gian": 1.0},
         "no/name": {"toy.gain": 1.0},
@@ -164,19 +143,7 @@ def test_what_is_refused_is_not_counted(campaign):
     }.items():
         with pytest.raises(ParibusError):
             try_idea(campaign, name, arm)
-    assert list(campaign.ideas) == ["good"]
-
-
-def test_the_verbs(campaign):
-    night = campaign.path
-    assert verb("try", night, "good", "--set", "toy.gain=0.1")[0] == 0
-    code, out, _ = verb("try", night, "bad", "--set", "toy.gain=-0.1", "--json")
-    assert code == 10
-    assert json.loads(out)["states"] == {"kept": 1, "dropped": 1}
-    assert verb("status", night)[0] == 0
-    assert verb("end", night)[0] == 0
-    told = json.loads(verb("status", night, "--json")[1])
-    assert told["verdicts"]["good"]["word"] == "BETTER"
+    assert list(campaign.ideas) == ["bad"]
 
 
 @pytest.mark.parametrize(

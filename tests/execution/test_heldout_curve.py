@@ -14,7 +14,6 @@ from paribus.engine.machine.steps import build_stack
 from paribus.engine.model import build_model, load_parameters
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.results.read import turns
 
 from .conftest import SEEDS
 
@@ -32,8 +31,11 @@ def test_every_trial_has_its_points(trained):
         each = flops_per_token(setting, vocab_size)
         assert curve.flops is not None and curve.flops[-1] == each * setting.tokens
         assert curve.seconds[0] < 0.1 and (np.diff(curve.seconds) > 0).all()
-        speed = turns(results.throughput)[arm, seed]["training/tokens per second"]
-        assert speed is not None
+        (speed,) = (
+            row["tokens"] / row["seconds"]
+            for row in results.throughput.to_pylist()
+            if (row["arm"], row["seed"], row["kind"]) == (arm, seed, "training")
+        )
         assert curve.seconds[-1] == pytest.approx(setting.tokens / speed)
         # The whole of a short text: the last point is the loss that endpoints are judged on.
         final = results.trials[arm, seed]["data"]["validation_tokens"] - 1

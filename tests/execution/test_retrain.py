@@ -19,7 +19,7 @@ from paribus.report.model import build_report
 from paribus.report.render import card_text
 from paribus.results import ResultsFolder, load_results, settle
 from paribus.results.formats import read_json
-from paribus.results.registration import repetitions
+from paribus.results.registration import read_registration
 from paribus.runs import ask
 from paribus.runs.processes import Leaving
 from paribus.runs.queue import Task
@@ -170,7 +170,7 @@ def test_the_control_follows_the_record(study_with):
     study = study_with("Reading")
     folder = train(study, ("own", 1))
     train(study, ("baseline", 1))
-    assert repetitions(folder) == {"own": {"seed": 1, "steps": 3}}
+    assert read_registration(folder)["repeated"] == {"own": {"seed": 1, "steps": 3}}
     assert states(folder) == {"own": "not proven"}
     here = Here(study)
     here.retrain(folder)

@@ -20,7 +20,7 @@ from paribus.decision import Verdicts
 from paribus.errors import ParibusError
 from paribus.readers.judge import direction
 from paribus.report.model import build_report
-from paribus.results import ResultsFolder, extend
+from paribus.results import extend
 from paribus.runs import register
 from paribus.study import load_study
 from paribus.verification import verify
@@ -282,22 +282,6 @@ def test_only_files_of_a_second_stage_must_be_younger_than_its_registration(are_
         code, out, _ = judge_at(tmp_path)
         assert code == 0 and ("xploratory" in out) == (is_second and not are_new)
     assert verify(results).findings == ()
-
-
-@pytest.mark.parametrize("name", ["runs.csv", "again.csv"])
-def test_files_that_were_there_cannot_be_made_younger_than_the_registration(name, tmp_path):
-    file = write(tmp_path / "runs.csv", FIVE)
-    register_at(tmp_path, ("runs.csv", "*.csv"))
-    file.unlink()
-    write_later(tmp_path / name, FIVE)
-    code, out, _ = judge_at(tmp_path)
-    assert code == 0 and out.startswith("Exploratory: ")
-    folder = ResultsFolder(tmp_path / "results")
-    assert verify(folder.path).findings == ()
-    # A record that says otherwise is found out, whoever sealed it.
-    record = folder.read_runs()
-    folder.seal("runs.json", record.model_dump(mode="json") | {"exploratory": ""})
-    assert any("registered" in finding for finding in verify(folder.path).findings)
 
 
 def test_runs_that_the_study_asks_for_are_needed(tmp_path):

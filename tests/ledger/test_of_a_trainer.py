@@ -12,9 +12,8 @@ from paribus.ledger import Event, events_in
 from paribus.results import ResultsFolder, extend, opened_texts
 from paribus.study import Study, load_study
 
+from ..build import run_here
 from ..tools import refused
-
-pytestmark = pytest.mark.usefixtures("one_process")
 
 TEXT = "c" * 64
 TOY = """
@@ -47,7 +46,7 @@ set."toy.shift" = 0.02
 
 
 @pytest.fixture
-def make(tmp_path, monkeypatch):
+def make(tmp_path):
     """`make("a", "TestText(...)")`: a study of that name, whose trainer declares that text."""
     opened_texts._warn.cache_clear()
 
@@ -62,7 +61,7 @@ def make(tmp_path, monkeypatch):
 
 
 def run(study: Study) -> Path:
-    return paribus.run(study, study.folder / "r").path
+    return run_here(study, study.folder / "r").path
 
 
 def verdict(results: Path) -> list[dict[str, Any]]:
@@ -71,52 +70,37 @@ def verdict(results: Path) -> list[dict[str, Any]]:
 
 
 def reused(results: Path) -> list[str]:
-    cautions = [one["cautions"] for one in verdict(results)]
-    return [c["text"] for of in cautions for c in of if c["code"] == "reused"]
+    cautions = [each["cautions"] for each in verdict(results)]
+    return [c["text"] for listed in cautions for c in listed if c["code"] == "reused"]
 
 
 def kinds(events: list[Event]) -> list[tuple[str, str]]:
     return [(event.study, event.kind) for event in events]
 
 
-def test_a_second_study_of_a_text_says_so(make, ledger):
+def test_a_second_study_of_a_text_says_so_wherever_it_is_read(make, ledger, monkeypatch, capsys):
     first, second = run(make("a")), run(make("b"))
     assert reused(first) == []
-    told = reused(second)
-    assert len(told) == 2 and len(set(told)) == 1  # an arm each
-    assert "2nd study" in told[0] and "'a'" in told[0] and "4 primary tests" in told[0]
-    for one in verdict(first):
-        assert one["p_over_studies"] == one["adjusted_p"]
-    for one in verdict(second):
-        assert one["p_over_studies"] == min(1, 2 * one["adjusted_p"])
-    # The registered decision is that of the registered p.
-    plain_p = [(v["word"], v["row"]) for v in verdict(second)]
-    assert plain_p == [(v.word, v.row) for v in paribus.decide(paribus.analyse(
-        paribus.load_results(second)))]  # fmt: skip
-    each = ["opening", "registration"]
-    assert sorted(kinds(events_in(ledger))) == [(name, kind) for name in "ab" for kind in each]
-
-
-def test_a_study_is_one_study_however_often_it_is_run_and_read(make, ledger):
-    study = make("a")
-    results = run(study)
-    verdict(results)
-    before = ledger.read_bytes()
-    run(study)
-    verdict(results)
-    assert main(["report", str(results), "--no-pdf"]) == 0
-    moved = results.rename(results.with_name("moved"))
-    verdict(moved)
-    assert ledger.read_bytes() == before
-    third = run(make("b"))
-    assert ResultsFolder(third).has_sealed("ledger.json")
-    assert "2nd study" in reused(third)[0]
-
-
-def test_the_folder_is_enough(make, ledger, monkeypatch):
-    run(make("a"))
-    second = run(make("b"))
+    cautions = reused(second)
+    assert len(cautions) == 2 and len(set(cautions)) == 1  # an arm each
+    assert "2nd study" in cautions[0] and "'a'" in cautions[0] and "4 primary tests" in cautions[0]
+    for each in verdict(first):
+        assert each["p_over_studies"] == each["adjusted_p"]
     before = verdict(second)
+    for each in before:
+        assert each["p_over_studies"] == min(1, 2 * each["adjusted_p"])
+    # The registered decision is that of the registered p.
+    decided = paribus.decide(paribus.analyse(paribus.load_results(second)))
+    assert [(v["word"], v["row"]) for v in before] == [(v.word, v.row) for v in decided]
+    every = ["opening", "registration"]
+    assert sorted(kinds(events_in(ledger))) == [(name, kind) for name in "ab" for kind in every]
+    capsys.readouterr()
+    assert main(["ledger", "--json"]) == 0
+    stated = json.loads(capsys.readouterr().out)
+    assert stated["entries"] == [event.entry for event in events_in(ledger)]
+    assert main(["ledger"]) == 0
+    shown = capsys.readouterr().out
+    assert TEXT[:8] in shown and all(len(line) <= 80 for line in shown.splitlines()[1:])
     # On another machine, later, without the ledger, or with one that knows more.
     ledger.unlink()
     ledger.with_name(f".{ledger.name}.lock").unlink(missing_ok=True)
@@ -130,19 +114,35 @@ def test_the_folder_is_enough(make, ledger, monkeypatch):
     assert any("ledger.json" in line for line in paribus.verify(second).findings)
 
 
+def test_a_study_is_one_study_however_often_it_is_run_and_read(make, ledger):
+    study = make("a")
+    results = run(study)
+    before = ledger.read_bytes()
+    run(study)
+    verdict(results.rename(results.with_name("moved")))
+    assert ledger.read_bytes() == before
+    # Looks and stages are of one study, too.
+    looks = STUDY.replace("seeds = [1, 2, 3, 4, 5]", "seeds = { looks = [5, 8] }")
+    assert "2nd study" in reused(run(make("b", text=looks)))[0]
+    stages = make("c")
+    run(stages)
+    extend(stages.folder / "r", 3)
+    assert "3rd study" in reused(run(stages))[0]
+    openings = [e for e in events_in(ledger) if e.kind == "opening" and e.study == "c"]
+    assert len(openings) == 1
+    assert len({event.registration for event in events_in(ledger)}) == 3
+
+
 def test_reuse_can_be_forbidden(make, ledger, monkeypatch, capsys):
     forbids = f"TestText('{TEXT}', reuse='forbid')"
     run(make("fresh", forbids))
     study = make("late", forbids)
-    with refused("value", match="'forbid'"):
-        run(study)
-    assert not (study.folder / "r").exists()
     for verb in (["run"], ["register"], ["check"]):
         where = [] if verb == ["check"] else ["--results", str(study.folder / "r")]
         assert main([*verb, str(study.folder / "study.toml"), *where]) == 2
         err = capsys.readouterr().err
-        assert err.count("\n") == 1 and "'fresh'" in err
-    run(make("other", f"TestText('{'d' * 64}', reuse='forbid')"))
+        assert err.count("\n") == 1 and "'fresh'" in err and "'forbid'" in err
+    assert not (study.folder / "r").exists()
     # With a ledger that cannot be read or written no trial is trained.
     broken = ledger.with_name("broken.jsonl")
     broken.write_bytes(ledger.read_bytes() + b"not ours\n")
@@ -163,7 +163,7 @@ def test_places_in_one_corpus_are_compared(make):
     def text(digest: str, start: int, stop: int) -> str:
         return f"TestText('{digest * 64}', corpus='{'f' * 64}', start={start}, stop={stop})"
 
-    assert reused(run(make("a", text("1", 90, 100)))) == []
+    run(make("a", text("1", 90, 100)))
     assert reused(run(make("b", text("2", 80, 90)))) == []
     assert "3rd study" in reused(run(make("c", text("3", 89, 100))))[0]
 
@@ -172,9 +172,9 @@ def test_nothing_is_claimed_of_a_text_that_nobody_declares(make, ledger):
     for name in "ab":
         results = run(make(name, "None"))
         assert reused(results) == [] and not (results / "ledger.json").exists()
-        assert {one["p_over_studies"] for one in verdict(results)} == {None}
         registered = json.loads((results / "registration.json").read_text())
         assert "test" not in registered["trainer"]
+    assert {each["p_over_studies"] for each in verdict(results)} == {None}
     assert "opening" not in {event.kind for event in events_in(ledger)}
 
 
@@ -182,38 +182,10 @@ def test_a_ledger_that_cannot_be_written_is_said_once(make, tmp_path, monkeypatc
     (tmp_path / "file").touch()
     monkeypatch.setenv("PARIBUS_LEDGER", str(tmp_path / "file" / "ledger.jsonl"))
     results = run(make("a"))
-    verdict(results)
-    told = [r.getMessage() for r in caplog.records if "ledger" in r.getMessage()]
-    assert len(told) == 1 and "record" in told[0]
-    said = json.loads((results / "ledger.json").read_text())
-    assert said["recorded"] is False and "cannot write" in said["why"]
-    assert {one["p_over_studies"] for one in verdict(results)} == {None}
+    warnings = [r.getMessage() for r in caplog.records if "ledger" in r.getMessage()]
+    assert len(warnings) == 1 and "record" in warnings[0]
+    stated = ResultsFolder(results).read_sealed("ledger.json")
+    assert stated["recorded"] is False and "cannot write" in stated["why"]
+    assert {each["p_over_studies"] for each in verdict(results)} == {None}
     with refused("system", match="'forbid': cannot"):
         run(make("b", f"TestText('{TEXT}', reuse='forbid')"))
-
-
-def test_looks_and_stages_are_of_one_study(make, ledger):
-    looks = STUDY.replace("seeds = [1, 2, 3, 4, 5]", "seeds = { looks = [5, 8] }")
-    results = run(make("a", text=looks))
-    stages = make("b")
-    run(stages)
-    extend(stages.folder / "r", 3)
-    run(stages)
-    openings = [e for e in events_in(ledger) if e.kind == "opening" and e.study == "b"]
-    assert len(openings) == 1
-    assert "3rd" not in str(reused(results)) + str(reused(stages.folder / "r"))
-    assert len({event.registration for event in events_in(ledger)}) == 2
-
-
-def test_the_verb(make, ledger, capsys):
-    assert main(["ledger"]) == 0
-    assert str(ledger) in capsys.readouterr().out.replace("\n", "")
-    verdict(run(make("a")))
-    run(make("b"))
-    capsys.readouterr()
-    assert main(["ledger", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["entries"] == [event.entry for event in events_in(ledger)]
-    assert main(["ledger"]) == 0
-    shown = capsys.readouterr().out
-    assert TEXT[:8] in shown and all(len(line) <= 80 for line in shown.splitlines()[1:])

@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from paribus.engine.records import CHECKS, StackedEvidence
-from paribus.results import (
-    ResultsFolder,
-    check_controls,
-    load_results,
-)
+from paribus.results import Control, ResultsFolder, check_controls, load_results
 from paribus.study import Study
 
 from ..conftest import Fabricate, Maker
@@ -45,37 +41,45 @@ def record(study: Study, arm: str, seed: int) -> StackedEvidence:
     )
 
 
+def records_of(study: Study) -> list[StackedEvidence]:
+    return [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
+
+
+def controls_of(study: Study, records: list[StackedEvidence], **more: Any) -> dict[str, Control]:
+    """The controls of `layernorm` by name."""
+    controls = check_controls(study, records, CHECKS, **more)
+    return {control.name: control for control in controls if control.arm == "layernorm"}
+
+
 def states(study: Study, change: Callable[[StackedEvidence], None] | None = None) -> dict[str, str]:
-    """The controls of `layernorm` by name, with `change` done to its record of seed 2."""
-    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
+    """The states of the controls, with `change` done to the record of seed 2."""
+    records = records_of(study)
     if change:
         change(next(r for r in records if (r.arm, r.seed) == ("layernorm", 2)))
-    return {c.name: c.state for c in check_controls(study, records, CHECKS) if c.arm == "layernorm"}
+    return {name: control.state for name, control in controls_of(study, records).items()}
 
 
 def test_controls_hold_for_equal_records(small_study: Maker) -> None:
-    found = states(small_study())
-    assert set(found.values()) == {"held"}
-    assert len(found) == 9
+    held = states(small_study())
+    assert set(held.values()) == {"held"} and len(held) == 9
 
 
 def test_evidence_counts_parameters_and_seeds(small_study: Maker) -> None:
     study = small_study()
-    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
-    for one in records:
-        if one.arm == "layernorm":
-            one.initial["embedding.norm.weight"] = one.initial["embedding.tokens.weight"]
-    controls = {(c.arm, c.name): c for c in check_controls(study, records, CHECKS)}
-    more, alike = (controls[arm, "initial values"] for arm in ("layernorm", "rmsnorm"))
+    records = records_of(study)
+    for each in records:
+        if each.arm == "layernorm":
+            each.initial["embedding.norm.weight"] = each.initial["embedding.tokens.weight"]
+    controls = controls_of(study, records)
+    more, batches = controls["initial values"], controls["batches"]
     assert (more.state, more.sign) == ("held", "~")
     assert more.detail.startswith("1 of 2 parameters")
     assert "not shared: embedding.norm.weight" in more.detail and "2 of 2 seeds" in more.detail
-    assert (alike.sign, alike.detail.split(" shared")[0]) == ("✓", "1 of 1 parameters")
-    batches = controls["layernorm", "batches"].detail  # of every seed, not of the first alone
-    assert "batches-1" in batches and "batches-2" in batches and "2 of 2 seeds" in batches
-    puts = put("trial/batch_digest", "others")
-    puts(next(one for one in records if (one.arm, one.seed) == ("layernorm", 2)))
-    broken = next(c for c in check_controls(study, records, CHECKS) if c.state == "broken")
+    # Of every seed, not of the first alone.
+    assert all(text in batches.detail for text in ("batches-1", "batches-2", "2 of 2 seeds"))
+    change = put("trial/batch_digest", "others")
+    change(next(each for each in records if (each.arm, each.seed) == ("layernorm", 2)))
+    broken = controls_of(study, records)["batches"]
     assert broken.sign == "✗" and "layernorm/seed-2: 1 of 2 seeds" in broken.detail
 
 
@@ -150,65 +154,57 @@ def test_a_declared_initialisation_or_batch_size_is_no_breach(small_study: Maker
 def test_other_text_may_be_declared_and_other_held_out_text_may_not(small_study: Maker) -> None:
     arms = {"baseline": {}, "layernorm": {"set": {"data.tokenizer": "byte"}}}
     study = small_study(arms=arms)
-    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
-    about = {"train_tokens": 10, "vocab_size": 257}
-    for one in records:
-        one.trial["data"] |= about
-        if one.arm == "layernorm":
-            one.trial["data"]["digests"] |= dict.fromkeys(("vocabulary", "train"), "others")
-            one.trial["batch_digest"] = f"others of {one.seed}"
-    found = {c.name: c.state for c in check_controls(study, records, CHECKS)}
-    assert (found["text"], found["batches"]) == ("declared", "declared")
-    assert found["held-out text"] == "held"
+    records = records_of(study)
+    own = [each for each in records if each.arm == "layernorm"]
+    for each in records:
+        each.trial["data"] |= {"train_tokens": 10, "vocab_size": 257}
+    for each in own:
+        each.trial["data"]["digests"] |= dict.fromkeys(("vocabulary", "train"), "others")
+        each.trial["batch_digest"] = f"others of {each.seed}"
+
+    def state(name: str) -> str:
+        return controls_of(study, records)[name].state
+
+    assert (state("text"), state("batches")) == ("declared", "declared")
+    assert state("held-out text") == "held"
     records[-1].trial["data"]["digests"]["train"] = "of another seed"
-    assert {c.name: c.state for c in check_controls(study, records, CHECKS)}["text"] == "broken"
-    for one in records:
-        if one.arm == "layernorm":
-            one.trial["data"]["digests"] |= {"train": "others", "validation_text": "others"}
-    found = {c.name: c.state for c in check_controls(study, records, CHECKS)}
-    assert (found["text"], found["held-out text"]) == ("declared", "broken")
+    assert state("text") == "broken"
+    for each in own:
+        each.trial["data"]["digests"] |= {"train": "others", "validation_text": "others"}
+    assert (state("text"), state("held-out text")) == ("declared", "broken")
 
 
 def test_two_machines_are_declared_where_pairs_share_one(small_study: Maker) -> None:
     study = small_study()
-    records = [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
-    for one in records:
-        one.environment.update(stack=one.seed)
-    assert {c.state for c in check_controls(study, records, CHECKS)} == {"held"}
-    for one in records:
-        one.environment.update(processor=f"number {one.seed}")
-        one.environment["packages"] = one.environment["packages"] | {"torch": f"2.{one.seed}"}
-    found = {c.name: c for c in check_controls(study, records, CHECKS)}
-    software = found.pop("software")
+    records = records_of(study)
+    for each in records:
+        each.environment.update(stack=each.seed)
+    assert {c.state for c in controls_of(study, records).values()} == {"held"}
+    for each in records:
+        each.environment.update(processor=f"number {each.seed}")
+        each.environment["packages"] = each.environment["packages"] | {"torch": f"2.{each.seed}"}
+    controls = controls_of(study, records)
+    software = controls.pop("software")
     assert software.state == "declared" and "number 2" in software.detail
     assert "torch 2.2 against 2.1" in software.detail
-    assert {c.state for c in found.values()} == {"held"}
+    assert {c.state for c in controls.values()} == {"held"}
 
 
 def test_the_sealed_test_part_is_a_control(small_study: Maker) -> None:
-    study = small_study()
-    records = [record(study, arm, seed) for arm in study.arms for seed in study.seeds]
-    assert all(c.name != "sealed test part" for c in check_controls(study, records, CHECKS))
-    for one in records:
-        one.trial["data"]["digests"]["test"] = "e" * 64
-
-    def found(opened: dict[str, str] | None) -> tuple[str, str]:
-        (one,) = (
-            c
-            for c in check_controls(study, records, CHECKS, opened=opened)
-            if (c.arm, c.name) == ("layernorm", "sealed test part")
-        )
-        return one.state, one.detail
-
-    assert found(None)[0] == "held"
-    assert found(None)[1].startswith(f"digest {'e' * 12}, never read")
+    study, name = small_study(), "sealed test part"
+    records = records_of(study)
+    assert name not in controls_of(study, records)
+    for each in records:
+        each.trial["data"]["digests"]["test"] = "e" * 64
+    sealed = controls_of(study, records)[name]
+    assert sealed.state == "held" and sealed.detail.startswith(f"digest {'e' * 12}, never read")
     opened = {"digest": "e" * 64, "purpose": "verdict of abc", "opened": "2026-11-22T05:00:00"}
-    state, detail = found(opened)
-    assert state == "held"
-    assert "2026-11-22T05:00:00" in detail
-    assert found(opened | {"digest": "f" * 64})[0] == "broken"
+    read = controls_of(study, records, opened=opened)[name]
+    assert read.state == "held" and "2026-11-22T05:00:00" in read.detail
+    other = controls_of(study, records, opened=opened | {"digest": "f" * 64})[name]
+    assert other.state == "broken"
     del next(r for r in records if r.arm == "layernorm").trial["data"]["digests"]["test"]
-    assert found(None)[0] == "broken"
+    assert controls_of(study, records)[name].state == "broken"
 
 
 def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Maker) -> None:
@@ -221,8 +217,7 @@ def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Make
             for arm, of in zip(study.arms, leaked, strict=True)
             for seed in study.seeds
         ]
-        controls = check_controls(study, records, CHECKS)
-        return next(c.state for c in controls if c.name == "held-out text")
+        return controls_of(study, records)["held-out text"].state
 
     other = {"data.path": "b.txt"}
     assert found(other, 0.0, 0.011) == found(other, 0.9, 0.1) == "not proven"
@@ -256,20 +251,18 @@ def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker)
     arms = {"baseline": {}, "layernorm": {"set": {"data.tokenizer": "byte"}}}
     study = small_study(arms=arms, training={"budget": "bytes", "iterations": 30})
 
-    def tokens(n_bytes: int | None) -> tuple[str, str]:
-        records = [record(study, arm, seed) for arm in study.arms for seed in study.seeds]
-        for one in records:
-            mine = one.arm == "layernorm"
-            one.trial["data"] |= {"bytes_per_token": 1.0, "train_tokens": 9, "vocab_size": 9}
-            one.trial.update({"iterations": 30, "tokens": 3000 if mine else 3001})
-            size = n_bytes if mine else 3000
+    def budget(n_bytes: int | None) -> Control:
+        records = records_of(study)
+        for each in records:
+            is_own = each.arm == "layernorm"
+            each.trial["data"] |= {"bytes_per_token": 1.0, "train_tokens": 9, "vocab_size": 9}
+            each.trial.update({"iterations": 30, "tokens": 3000 if is_own else 3001})
+            size = n_bytes if is_own else 3000
             if size is not None:
-                one.trial["consumed"] = {"sources": {"corpus": {"bytes": size}}}
-        control = next(c for c in check_controls(study, records, CHECKS) if c.name == "budget")
-        return control.state, control.detail
+                each.trial["consumed"] = {"sources": {"corpus": {"bytes": size}}}
+        return controls_of(study, records)["budget"]
 
-    state, detail = tokens(3100)
-    assert state == "held"
-    assert "+3.3%" in detail
-    assert tokens(2000)[0] == tokens(4000)[0] == "broken"
-    assert tokens(None)[0] == "not proven"
+    near = budget(3100)
+    assert near.state == "held" and "+3.3%" in near.detail
+    assert budget(2000).state == budget(4000).state == "broken"
+    assert budget(None).state == "not proven"

@@ -26,7 +26,7 @@ def test_one_run_holds_and_the_next_is_refused(tmp_path):
     with hold(tmp_path):
         about = holder(tmp_path)
         assert about and about["pid"] == os.getpid() and about["is_here"]
-        with refused("value", match=str(os.getpid())):
+        with refused("in_use", match=str(os.getpid())):
             hold(tmp_path).__enter__()
         assert holder(tmp_path) == about
     assert holder(tmp_path) is None and not list(tmp_path.iterdir())
@@ -75,7 +75,7 @@ def test_another_process_with_the_same_number_is_not_the_holder(tmp_path):
 @pytest.mark.parametrize("content", ['{"host": "elsewhere", "pid": 1}', "", "[]", "{"])
 def test_a_holder_elsewhere_or_unknown_keeps_a_run_out(content, tmp_path):
     (tmp_path / NAME).write_text(content)
-    with refused("value", match=NAME):
+    with refused("in_use", match=NAME):
         hold(tmp_path).__enter__()
     assert (tmp_path / NAME).read_text() == content
     assert not (holder(tmp_path) or {})["is_here"]

@@ -68,29 +68,20 @@ def test_every_arm_differs_in_what_its_name_says(name):
     ("text", "message"),
     [
         ("[model]\nn_layr = 3", "'model.n_layr'"),
-        (
-            "[training.schedule]\ndecay = 0.2",
-            "'training.schedule.options.decay'",
-        ),
+        ("[training.schedule]\ndecay = 0.2", "'training.schedule.options.decay'"),
         ("[training.optimizer]\nns_steps = 2", "'training.optimizer.options'"),
-        (
-            "[arms.b]\nset.'training.batch_size.to' = 8",
-            "'training.batch_size' =",
-        ),
+        ("[arms.b]\nset.'training.batch_size.to' = 8", "'training.batch_size' ="),
         ("[model]\nn_layer = -3", "model.n_layer ="),
         ("[model]\nn_layer = 8.5", "model.n_layer ="),
         ("[model]\nn_head = 7", "d_model ="),
         ("[[endpoints]]\nmetric = 'validation_loss'", "endpoint"),
         ("[[endpoints]]\nmetric='validation_loss'\nprimary=true", "margin"),
         ("[arms.b]", "'baseline'"),
-        (
-            "[arms.b]\nset.'training.learning_rate' = 1.0",
-            "'learning_rate'",
-        ),
+        ("[arms.b]\nset.'training.learning_rate' = 1.0", "'learning_rate'"),
         ("[arms.b]\nset.'model.n_head' = 7", "d_model ="),
         ("[arms.b]\nset.'training.batch_size' = 32", "match exactly"),
         ("[arms.b]\nreference='bseline'\nset.'model.bias'=false", "'baseline'"),
-        ("[arms.b]\nset.'training.tokens' = 3000", "61440 tokens"),
+        ("[arms.b]\nset.'training.tokens' = 3000", "2048 tokens"),
         ("[inference]\nalpha = 0.5", "inference.alpha ="),
         (
             "[arms.b]\nset.'training.tokens' = 2048\nset.'training.iterations' = 30",
@@ -101,12 +92,7 @@ def test_every_arm_differs_in_what_its_name_says(name):
 def test_bad_studies_are_refused_in_one_line(text, message):
     with pytest.raises(ParibusError) as caught:
         parse(text)
-    line = str(caught.value)
-    if "3000" in text:
-        assert "2048 tokens" in line
-    else:
-        assert message in line
-    assert "\n" not in line
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -133,17 +119,13 @@ def test_lines_belong_in_running_text_and_in_no_title():
 
 
 def test_names_are_limited_in_bytes_as_folders_are():
-    """80 characters may be 320 bytes, and a folder's name has 255, suffixes included."""
-    for wide in ("\N{OLD PERSIAN SIGN A}" * 80, "\N{CJK UNIFIED IDEOGRAPH-57FA}" * 80):
-        assert len(wide) == 80
-        text = MINIMAL.replace("minimal", wide)
-        if len(wide.encode()) > 240:
-            with refused("value", match="folder"):
-                parse_study(tomllib.loads(text), folder=Path())
-        else:
-            study = parse_study(tomllib.loads(text), folder=Path())
-            tuning = shortened(study.name, "-tuning")
-            assert tuning.endswith("-tuning") and len(tuning.encode()) <= 255
+    """60 characters may be 240 bytes, and a folder's name has 255, suffixes included."""
+    wide = "\N{OLD PERSIAN SIGN A}" * 60
+    study = parse_study(tomllib.loads(MINIMAL.replace("minimal", wide)), folder=Path())
+    tuning = shortened(study.name, "-tuning")
+    assert tuning.endswith("-tuning") and len(tuning.encode()) <= 255
+    with refused("value", match="shorten"):
+        parse_study(tomllib.loads(MINIMAL.replace("minimal", wide + "a")), folder=Path())
 
 
 def test_a_key_may_be_new_where_the_user_chooses_the_keys():
@@ -204,7 +186,7 @@ json_trees = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), json_trees, max_size=4))
 def test_canonical_json_has_one_spelling_and_a_tree_equals_itself(tree):
     shuffled = dict(reversed(list(tree.items())))

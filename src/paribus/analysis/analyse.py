@@ -24,26 +24,23 @@ from paribus.results import (
     Results,
     ResultsFolder,
     chosen_on_judged_text,
-    read_registration,
-    registered_rule,
     why_not_tested,
     why_unregistered,
 )
 from paribus.results.opened_texts import read_reuse
+from paribus.results.registration import RULE
 from paribus.statistics import StatisticsError
 
 
 def analyse(results: Results) -> Analysis:
     """Analyse the finished trials of `results` as their study says.
 
-    Where the second of two stages cannot be judged, it is the first one's analysis (`standing`).
     Raises ParibusError where a record is missing or was changed.
     """
-    folder, results = ResultsFolder(results.path), results.standing
+    folder = ResultsFolder(results.path)
     table = Table.of(results.judged)
     study, tuned = results.study, tuned_before(table)
-    is_earlier = bool(results.later_stage)
-    unregistered = why_unregistered(folder, study, results.trials, earlier=is_earlier)
+    unregistered = why_unregistered(folder, study, results.trials)
     if results.looks:  # taken at the validation text, and the verdict may be of the test part
         taken = table if results.judged is results else Table.of(results)
         unregistered = unregistered or why_not_these_looks(taken)
@@ -62,7 +59,6 @@ def analyse(results: Results) -> Analysis:
         study=study,
         missing=tuple(trial.label for trial in table.results.unfinished),
         unregistered=unregistered or why_not_these_values(study, tuned),
-        late_seeds=tuple((read_registration(folder) or {}).get("seeds_added_after_results", ())),
         controls=table.controls,
         summaries=tuple(
             Summary(arm, metric, table.usable(arm, metric))
@@ -77,8 +73,7 @@ def analyse(results: Results) -> Analysis:
         tasks=tuple(task_contrasts(table)),
         left_out=tuple(left_out),
         metrics={name: table.results.metrics[name] for name in study.metrics},
-        own_rule=registered_rule(folder),
-        later_stage=results.later_stage,
+        own_rule=results.registered.get(RULE, {}).get("rule", {}),
         chosen_on_judged_text=chosen_on_judged_text(results),
         untested=why_not_tested(results),
         tuned=tuned,

@@ -11,8 +11,8 @@ from paribus.analysis.side_effects import stabilities_of
 from paribus.analysis.table import RESOLVED, Table, plan_of
 from paribus.analysis.tuning import tuned_before
 from paribus.comparison import agree
-from paribus.results import ResultsFolder, looks_left, needed_trials
-from paribus.results.look_record import GOES_ON, OPEN, trials_digest
+from paribus.results import looks_left, needed_trials
+from paribus.results.look_record import GOES_ON, OPEN
 from paribus.statistics import Boundary, Looks, minimum_detectable_effect
 from paribus.study import Study
 
@@ -74,7 +74,6 @@ def next_look(table: Table) -> Entry | None:
             else entry
             for arm, entry in opened.items()
         },
-        "trials": trials_digest(ResultsFolder(results.path), needed),
     }
 
 

@@ -323,13 +323,11 @@ class Analysis(Result):
     Attributes:
         missing: labels of trials that are not finished.
         unregistered: why these records are not those of what was registered; empty where they are.
-        late_seeds: seeds that were added after results had been seen.
         edited: keys of words that were edited after registration; `study` has the registered ones.
         metrics: all that is compared or claimed, by name.
         own_rule: the user's own decision rule, as registered; empty for one that ships.
         chosen_on_judged_text: whether the text that judges the arms has chosen their values.
         untested: why they are not of it though every trial is finished; empty where they are.
-        later_stage: why it is of the first of two stages alone; empty where it is of all.
         looks: those that were taken, as looks.json has them.
         reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
         runs: which files runs of other programs are of; None of any other.
@@ -339,7 +337,6 @@ class Analysis(Result):
     study: Study = field(repr=False)
     missing: tuple[str, ...]
     unregistered: str
-    late_seeds: tuple[int, ...]
     controls: tuple[Control, ...]
     summaries: tuple[Summary, ...]
     contrasts: tuple[Contrast, ...]
@@ -351,7 +348,6 @@ class Analysis(Result):
     metrics: dict[str, Metric] = field(repr=False)
     own_rule: dict[str, Any] = field(default_factory=dict, repr=False)
     untested: str = ""
-    later_stage: str = ""
     chosen_on_judged_text: bool = False
     tuned: Tuned | None = None
     looks: tuple[dict[str, Any], ...] = ()

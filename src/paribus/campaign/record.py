@@ -2,7 +2,6 @@
 
 <campaign>/
   campaign.json                 baseline, rule and seeds; the ideas, what they measured, the end
-  sources/                      the files that the baseline names
   ideas/<name>/screen/          a results folder: few seeds, perhaps fewer iterations
   ideas/<name>/confirm/         a results folder: the fresh seeds
   final/                        a results folder: the kept ideas on the sealed test part
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,17 +23,15 @@ from paribus import numbers
 from paribus.errors import ParibusError
 from paribus.report.table_model import Table
 from paribus.results.formats import read_as, write_json
-from paribus.results.registration import keep_sources, utc_now
-from paribus.results.store import CAMPAIGN, IDEAS
+from paribus.results.registration import utc_now
+from paribus.results.store import CAMPAIGN, IDEAS, TEST_PART
 from paribus.schema import stamped
-from paribus.statistics import DESCRIPTIVE_BELOW, Lord, StatisticsError
+from paribus.statistics import DESCRIPTIVE_BELOW, Lord
 from paribus.study import Study, load_study, parse_study, require_trust
 from paribus.study.allowed_text import shortened
 from paribus.study.study import override
 from paribus.study.tuning_study import NOTHING_SAID
 from paribus.untrusted_io import is_regular
-
-Stage = Literal["screen", "confirm"]
 
 
 class Idea(BaseModel):
@@ -44,7 +41,7 @@ class Idea(BaseModel):
     """
 
     overrides: dict[str, Any]
-    state: Literal["screening", "confirming", "kept", "not kept", "dropped", "failed"] = "screening"
+    state: Literal["screening", "confirming", "kept", "not kept", "dropped"] = "screening"
     why: str = ""
     screen: dict[str, Any] = {}
     confirm: dict[str, Any] = {}
@@ -61,9 +58,7 @@ class Campaign(BaseModel):
         screen_iterations: of the screen's trials; None if they are as long as the study's.
         ideas: by name, in the order of arrival.
         tested: the ideas that passed the screen, in the order in which they took a level.
-        is_ending: whether its end has begun; no idea can follow.
         verdicts: by idea, of the end; None before it.
-        opened: whether the end opened a sealed test part.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -77,9 +72,7 @@ class Campaign(BaseModel):
     registered_at: str
     ideas: dict[str, Idea] = {}
     tested: list[str] = []
-    is_ending: bool = False
     verdicts: dict[str, dict[str, Any]] | None = None
-    opened: bool = False
 
     _path: Path = PrivateAttr()
 
@@ -87,6 +80,11 @@ class Campaign(BaseModel):
     def path(self) -> Path:
         """The folder of the campaign."""
         return self._path
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its end has begun; no idea can follow."""
+        return self.verdicts is not None or self.results_of("final").exists()
 
     @cached_property
     def study(self) -> Study:
@@ -101,16 +99,16 @@ class Campaign(BaseModel):
         """Return the study of the baseline and `ideas` (overrides by name) at a stage."""
         base, table = self.study, self.study.model_dump()
         table["arms"] |= {idea: {"set": dict(overrides)} for idea, overrides in ideas.items()}
-        table["name"] = shortened(f"{self.name}-{name}", "")
+        table["name"] = shortened(f"{self.name}-{name}")
         if screen:
             table["seeds"] = list(self.screen_seeds)
             if self.screen_iterations is not None:
                 override(table, "training.iterations", self.screen_iterations, base.format)
         return parse_study(table, folder=base.folder, label=name)
 
-    def results_of(self, idea: str, stage: Stage) -> Path:
-        """Return the results folder of an idea's stage."""
-        return self.path / IDEAS / idea / stage
+    def results_of(self, stage: str, idea: str = "") -> Path:
+        """Return the results folder of an idea's stage, or of the end."""
+        return self.path / IDEAS / idea / stage if idea else self.path / stage
 
     def save(self) -> None:
         """Write campaign.json."""
@@ -126,14 +124,13 @@ class Campaign(BaseModel):
     def lock(self) -> Iterator[None]:
         """Keep every other process from adding to the campaign; read what others have added."""
         try:
-            lock = FileLock(self.path / ".lock").acquire(timeout=0)
+            with FileLock(self.path / ".lock", timeout=0):
+                vars(self).update(vars(open_campaign(self.path)))
+                yield
         except Timeout:
             raise ParibusError(
                 f"another idea is being tried in {self.path}; wait for it", code="in_use"
             ) from None
-        with lock:
-            vars(self).update(vars(open_campaign(self.path)))
-            yield
 
 
 def begin(
@@ -162,7 +159,17 @@ def begin(
     study = load_study(baseline, overrides)
     require_trust(study)
     screen = screen_seeds or (max(study.seeds) + 1, max(study.seeds) + 2)
-    _require_usable(study, screen, alpha)
+    if not 0 < alpha < 1:
+        raise ParibusError(f"alpha = {alpha} is no rate of false discoveries; use 0 < alpha < 1")
+    problems = {
+        "tunes its arms; remove [tuning], and let an idea set its own values": study.tuning,
+        "has looks; list the seeds": study.plan,
+        "has several primary endpoints, and a campaign has one; mark one": study.judged[1:],
+        "has too few seeds to be tested; list five or more": len(study.seeds) < DESCRIPTIVE_BELOW,
+        "has a seed of the screen; a confirmation needs fresh seeds": {*screen} & {*study.seeds},
+    }
+    for problem in (problem for problem, applies in problems.items() if applies):
+        raise ParibusError(f"'{study.name}' {problem}")
     table: dict[str, Any] = study.model_dump() | NOTHING_SAID
     table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
@@ -177,27 +184,8 @@ def begin(
     )
     campaign._path = path
     campaign.study_of("screen", {}, screen=True)  # refuse an impossible screen
-    keep_sources(base, path)
     campaign.save()
     return campaign
-
-
-def _require_usable(study: Study, screen: Sequence[int], alpha: float) -> None:
-    """Raise ParibusError where a study cannot be the baseline of a campaign."""
-    try:
-        Lord(alpha, alpha / 2)
-    except StatisticsError as error:
-        raise ParibusError(str(error)) from None
-    problems = {
-        "tunes its arms; remove [tuning], and let an idea set its own values": study.tuning,
-        "has looks; list the seeds": study.plan,
-        "has several primary endpoints, and a campaign has one; mark one": study.judged[1:],
-        "has too few seeds to be tested; list five or more": len(study.seeds) < DESCRIPTIVE_BELOW,
-        "has a seed of the screen; a confirmation needs fresh seeds": set(screen) & {*study.seeds},
-    }
-    for problem, applies in problems.items():
-        if applies:
-            raise ParibusError(f"'{study.name}' {problem}")
 
 
 def open_campaign(path: Path) -> Campaign:
@@ -214,9 +202,11 @@ def open_campaign(path: Path) -> Campaign:
 
 def status(campaign: Campaign) -> dict[str, Any]:
     """Return everything that a campaign has recorded, as JSON types."""
-    states = Counter(idea.state for idea in campaign.ideas.values())
-    also = {"states": dict(states), "next_level": campaign.next_level}
-    return stamped(campaign.model_dump(mode="json") | also)
+    record = campaign.model_dump(mode="json")
+    record["states"] = dict(Counter(idea.state for idea in campaign.ideas.values()))
+    record["next_level"] = campaign.next_level
+    record["opened"] = is_regular(campaign.results_of("final") / TEST_PART)
+    return stamped(record)
 
 
 def ideas_table(ideas: Mapping[str, Idea]) -> Table:
@@ -236,23 +226,22 @@ def ideas_table(ideas: Mapping[str, Idea]) -> Table:
 
 def standing(campaign: Campaign) -> str:
     """Return how many ideas were tested, and the level of the next test or how it ended."""
-    counts = (
-        numbers.plural(len(campaign.ideas), "idea"),
-        numbers.plural(len(campaign.tested), "test"),
+    n_ideas, n_tests = len(campaign.ideas), len(campaign.tested)
+    text = (
+        f"{numbers.plural(n_ideas, 'idea')}, {numbers.plural(n_tests, 'test')} by LORD++ for a "
+        f"false discovery rate of {campaign.alpha:g}."
     )
-    text = f"{', '.join(counts)} by LORD++ for a false discovery rate of {campaign.alpha:g}."
-    if campaign.verdicts is None:
-        way = "It is ending: run `paribus campaign end` again."
-        return f"{text} {way if campaign.is_ending else f'Next level: {campaign.next_level:.2g}.'}"
-    words = ", ".join(f"{v['word']} {name} {_change(v)}" for name, v in campaign.verdicts.items())
-    part = "the sealed test part" if campaign.opened else "the validation text again"
-    return f"{text} Ended; on {part}: {words or 'nothing'}."
+    if campaign.verdicts is not None:
+        verdicts = campaign.verdicts.items()
+        words = ", ".join(f"{v['word']} {name} {_change(v)}" for name, v in verdicts)
+        return f"{text} Ended: {words or 'nothing was kept'}."
+    if campaign.is_over:
+        return f"{text} It is ending: run `paribus campaign end` again."
+    return f"{text} Next level: {campaign.next_level:.2g}."
 
 
 def _change(measured: Mapping[str, Any]) -> str:
     effect, low, high = (measured.get(key) for key in ("effect", "low", "high"))
-    if effect is None:
-        return ""
-    if low is None or high is None:
-        return numbers.signed(effect, 4)
+    if effect is None or low is None or high is None:
+        return "" if effect is None else numbers.signed(effect, 4)
     return numbers.delta(effect, low, high, 4)

@@ -27,6 +27,7 @@ from paribus.study.trainer import STACKED
 
 Run = Callable[..., Results]
 Register = Callable[[Study, Path], Path]
+VERDICT = ("word", "effect", "low", "high", "p", "adjusted_p")  # what is kept of the end's
 
 
 def try_idea(
@@ -50,10 +51,30 @@ def try_idea(
     with campaign.lock():
         _require_new(campaign, name, overrides)
         idea = campaign.ideas.get(name) or Idea(overrides=dict(overrides or {}))
+        confirm = campaign.study_of(f"{name}-confirm", {name: idea.overrides})
+        screen = campaign.study_of(f"{name}-screen", {name: idea.overrides}, screen=True)
         if idea.state == "screening":
-            _screen(campaign, name, idea, run, register)
+            folder = campaign.results_of("screen", name)
+            if name not in campaign.ideas:
+                shutil.rmtree(folder.parent, ignore_errors=True)  # left by a killed process
+                register(screen, folder)  # tries its code: a mistake there is not counted
+                campaign.ideas[name] = idea
+                campaign.save()
+            idea.screen, idea.why = _measured(campaign, screen, folder, name, run, register)
+            if idea.why:
+                idea.state = "dropped"
+            else:
+                idea.state, idea.level = "confirming", campaign.next_level
+                campaign.tested.append(name)
+            campaign.save()
         if idea.state == "confirming":
-            _confirm(campaign, name, idea, run, register)
+            folder = campaign.results_of("confirm", name)
+            idea.confirm, idea.why = _measured(campaign, confirm, folder, name, run, register)
+            p, level = idea.confirm["p"], idea.level or 0.0
+            if not idea.why and (p is None or p > level):
+                idea.why = "p above the level"
+            idea.state = "not kept" if idea.why else "kept"
+            campaign.save()
     return idea
 
 
@@ -61,7 +82,7 @@ def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | N
     """Raise ParibusError where an idea can neither be tried nor continued."""
     why = ""
     same = [known for known, idea in campaign.ideas.items() if idea.overrides == overrides]
-    if campaign.is_ending:
+    if campaign.is_over:
         why = f"{campaign.path} has ended; begin another campaign"
     elif name in campaign.ideas:
         if overrides is not None and name not in same:
@@ -76,50 +97,6 @@ def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | N
         raise ParibusError(why)
 
 
-def _screen(campaign: Campaign, name: str, idea: Idea, run: Run, register: Register) -> None:
-    """Train few seeds. An idea passes if its mean change is an improvement."""
-    campaign.study_of(name, {name: idea.overrides})  # refuse what is not an arm
-    study = campaign.study_of(f"{name}-screen", {name: idea.overrides}, screen=True)
-    folder = campaign.results_of(name, "screen")
-    is_new = name not in campaign.ideas
-    if is_new:
-        shutil.rmtree(folder.parent, ignore_errors=True)  # left by a process that was killed
-    try:
-        register(study, folder)  # tries its code: a mistake there is no failed idea
-    except BaseException:
-        if is_new:
-            shutil.rmtree(folder.parent, ignore_errors=True)
-        raise
-    campaign.ideas[name] = idea
-    campaign.save()
-    try:
-        analysis = _analysed(campaign, study, folder, run, register)
-    except ParibusError as error:
-        idea.state, idea.why = "failed", str(error)
-        campaign.save()
-        raise
-    idea.screen, why = _measured(analysis, name)
-    idea.why = why or ("" if idea.screen["better"] else "not better at the seeds of the screen")
-    if idea.why:
-        idea.state = "dropped"
-    else:
-        idea.state, idea.level = "confirming", campaign.next_level
-        campaign.tested.append(name)
-    campaign.save()
-
-
-def _confirm(campaign: Campaign, name: str, idea: Idea, run: Run, register: Register) -> None:
-    """Test on fresh seeds. An idea is kept if it is better with a p at or below its level."""
-    study = campaign.study_of(f"{name}-confirm", {name: idea.overrides})
-    folder = campaign.results_of(name, "confirm")
-    idea.confirm, why = _measured(_analysed(campaign, study, folder, run, register), name)
-    p, level = idea.confirm["p"], idea.level or 0.0
-    idea.why = why or ("" if idea.confirm["better"] else "not better at the fresh seeds")
-    idea.why = idea.why or ("p above the level" if p is None or p > level else "")
-    idea.state = "not kept" if idea.why else "kept"
-    campaign.save()
-
-
 def end(campaign: Campaign, *, run: Run = run, register: Register = register) -> None:
     """Judge the kept ideas on the sealed test part, which is opened once.
 
@@ -128,21 +105,15 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
     with campaign.lock():
         if campaign.verdicts is not None:
             return
-        campaign.is_ending = True
-        campaign.save()
         kept = {name: i.overrides for name, i in campaign.ideas.items() if i.state == "kept"}
         verdicts: dict[str, dict[str, Any]] = {}
-        campaign.opened = False
         if kept:
-            folder, study = campaign.path / "final", campaign.study_of("final", kept)
+            study, folder = campaign.study_of("final", kept), campaign.results_of("final")
             analysis = _analysed(campaign, study, folder, run, register, is_final=True)
             decided = decide(analysis)
             write_json(folder / "analysis.json", analysis.to_dict())
             write_json(folder / "verdict.json", verdict_record(build_report(decided)))
-            for verdict in decided:
-                keys = ("word", "effect", "low", "high", "p", "adjusted_p")
-                verdicts[verdict.arm] = {key: getattr(verdict, key) for key in keys}
-            campaign.opened = study.facts.seals_test
+            verdicts = {v.arm: {key: getattr(v, key) for key in VERDICT} for v in decided}
         campaign.verdicts = verdicts
         campaign.save()
 
@@ -163,14 +134,13 @@ def _analysed(
     home = ResultsFolder(folder)
     missing = [trial for trial in study.trials if not home.trial(*trial).is_finished]
     sources = {trial: _same_trial(campaign, study, *trial) for trial in missing}
-    lost = [f"{arm}/seed-{seed}" for (arm, seed), source in sources.items() if source is None]
-    if is_final and lost:
+    if is_final and None in sources.values():
         raise ParibusError(
-            f"no trial of {campaign.path} is {lost[0]} as its arm is now; restore the records and "
-            "the code that it was trained with",
+            f"a trial of {campaign.path} is not as its arm is now; restore the records and the "
+            "code that it was trained with",
             code="changed",
         )
-    if len(lost) < len(missing) and not home.exists:
+    if any(sources.values()) and not home.exists:
         register(study, folder)
     for trial, source in sources.items():
         if source is not None:
@@ -181,10 +151,13 @@ def _analysed(
     return analyse(load_results(folder))
 
 
-def _measured(analysis: Analysis, arm: str) -> tuple[dict[str, Any], str]:
-    """Return an arm's change on the primary endpoint, and why it cannot be judged, if so."""
+def _measured(
+    campaign: Campaign, study: Study, folder: Path, arm: str, run: Run, register: Register
+) -> tuple[dict[str, Any], str]:
+    """Run a stage; return an arm's change on the primary endpoint, and why it does not pass."""
+    analysis = _analysed(campaign, study, folder, run, register)
     contrast = analysis.contrast(arm)
-    decided, n_seeds = contrast.decided, len(analysis.study.seeds)
+    decided, n_seeds = contrast.decided, len(study.seeds)
     whys = [
         analysis.unregistered,
         *(f"{missing} is missing" for missing in analysis.missing_of(contrast)),
@@ -196,12 +169,12 @@ def _measured(analysis: Analysis, arm: str) -> tuple[dict[str, Any], str]:
         whys.append(f"{n_lost} of {n_seeds} pairs cannot be compared: {reason}")
     why = next(filter(None, whys), "")
     if decided is None:
-        return {"better": False, "effect": None, "p": None}, why or contrast.why_not
-    sign = 1 if contrast.declared.better == "higher" else -1
-    measured = {"better": sign * decided.mean > 0, "effect": decided.mean, "p": contrast.p}
+        return {"effect": None, "p": None}, why or contrast.why_not
+    measured = {"effect": decided.mean, "p": contrast.p}
     if contrast.tested:
         measured |= {"low": decided.interval.low, "high": decided.interval.high}
-    return measured, why
+    is_better = decided.mean > 0 if contrast.declared.better == "higher" else decided.mean < 0
+    return measured, why or ("" if is_better else "not better")
 
 
 def _same_trial(campaign: Campaign, study: Study, arm: str, seed: int) -> TrialFolder | None:
@@ -210,7 +183,7 @@ def _same_trial(campaign: Campaign, study: Study, arm: str, seed: int) -> TrialF
     wanted = setting.model_dump(mode="json")
     for idea in campaign.ideas:
         for stage in ("screen", "confirm"):
-            trial = ResultsFolder(campaign.results_of(idea, stage)).trial(arm, seed)
+            trial = ResultsFolder(campaign.results_of(stage, idea)).trial(arm, seed)
             record = trial.read_json("trial.json") if trial.is_finished else {"setting": None}
             code = own_digests(setting, study.folder) if record.get("own_modules") else {}
             if record["setting"] == wanted and record.get("own_modules", {}) == code:

@@ -303,18 +303,15 @@ def analysed(results: Results) -> Report:
 def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -> int:
     """Analyse, decide, write page and PDF, print the card; returns the exit code."""
     if not page:
-        return give(analysed(results.standing), answer)
+        return give(analysed(results), answer)
     from paribus.report.figures import draw
     from paribus.report.page import write_report
     from paribus.report.pdf import write_pdf
-    from paribus.results import write_tables
     from paribus.runs.progress import doing
 
     with doing(console, "analysing"):
-        results = results.standing
         _ = results.trial_probes  # whole, because figures and tables need them: read once for all
         report = analysed(results)
-        write_tables(results)
     with doing(console, "drawing the page and the PDF" if pdf else "drawing the page"):
         shown = (results.judged, report.verdicts.analysis)
         shown = (*shown, report.verdicts, draw(*shown))

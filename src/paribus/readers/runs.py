@@ -30,9 +30,9 @@ from paribus.readers.select import (
 from paribus.results import Results, ResultsFolder, TrialFolder, extended, load_results
 from paribus.results.curves import LossCurve
 from paribus.results.formats import COLUMNS, column
-from paribus.results.judged_files import changed, digests, known_before, name_of
+from paribus.results.judged_files import changed, digests
 from paribus.results.records import RunsRecord
-from paribus.results.registration import FILES, read_registration
+from paribus.results.registration import read_registration
 from paribus.results.store import RUNS, root_digest
 from paribus.runs.queue import Missing
 from paribus.runs.records import fill_folder, find_trainer, trainer_records
@@ -66,10 +66,6 @@ class Runs:
             by_item=frozenset(name for name, score in scores.items() if score.by_item),
             must_be_finite=study.primary.metric,
         )
-
-    def existing_files(self, study: Study) -> dict[str, Any]:
-        """Return the digests of the files that the study names, as far as they exist."""
-        return {FILES: digests(files_of(study), self.home)}
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Yield the record of each trial. Raises ParibusError where a run is missing."""
@@ -122,7 +118,7 @@ class Runs:
         sha256 = digests(reading.paths, self.home) if is_kept else {}
         exploratory = "nothing was registered before these runs were there"
         if registered is not None:
-            exploratory = self._find_early(registered, sha256)
+            exploratory = self._find_early(registered)
         return RunsRecord(
             exploratory=(before.exploratory if before else "") or exploratory,
             sha256=sha256,
@@ -135,17 +131,11 @@ class Runs:
             notes=[["file", note] for note in reading.notes] + list(map(list, selection.findings)),
         )
 
-    def _find_early(self, registered: Mapping[str, Any], sha256: Mapping[str, str]) -> str:
-        """Return which judged files were there before the study was registered, in words: they are
-        listed there, or older."""
+    def _find_early(self, registered: Mapping[str, Any]) -> str:
+        """Return which judged files are older than the registration of the study, in words."""
         moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
         files = [path for path in sorted(self.judged) if os.path.exists(path)]
-        listed = known_before(sha256, registered.get(FILES, {}))
-        early = [
-            path
-            for path in files
-            if os.stat(path).st_mtime < moment or name_of(path, self.home) in listed
-        ]
+        early = [path for path in files if os.stat(path).st_mtime < moment]
         was = "was" if len(early) == 1 else "were"
         there = f"{len(early)} of {plural(len(files), 'file')} {was} there before the study was"
         return f"{there} registered, such as {early[0]}" if early else ""

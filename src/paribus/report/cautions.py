@@ -95,25 +95,10 @@ def _(c: Context) -> Iterator[str]:
         yield f"Edited after registration, and shown as registered: {keys}."
 
 
-@caution("late_seeds", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
-    if c.analysis.late_seeds:
-        seeds = ", ".join(map(str, c.analysis.late_seeds))
-        yield (
-            f"Seeds were added after results had been seen ({seeds}): no error rate is guaranteed."
-        )
-
-
 @caution("two_stages", 3, judged=False)
 def _(c: Context) -> Iterator[str]:
     if c.contrast.sampling and c.contrast.sampling.stage_seeds is not None:
         yield extension_text(c.analysis.study)
-
-
-@caution("first_stage", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
-    if why := c.analysis.later_stage:
-        yield f"This is about the first stage only: the second does not count, as {why}."
 
 
 @caution("unequal", 3, judged=False)

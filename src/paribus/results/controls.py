@@ -185,7 +185,6 @@ def _summarise(findings: list[Labelled]) -> Finding:
 
 
 def _seeds(labels: Iterable[str]) -> int:
-    """Return how many seeds there are in labels of trials."""
     return len({label.rpartition("/seed-")[2] for label in labels if "/seed-" in label})
 
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import pyarrow as pa
 
 from paribus.metric import Metric
 from paribus.results.trial_folder import TrialFolder
@@ -109,7 +108,7 @@ def read_curves(
     did. Raises ParibusError where steps of a curve are not those of its study, its seconds do not
     ascend from 0, or its points are of different text.
     """
-    curves, in_turn = {}, timed_in_turn(records, turns)
+    curves, in_turn = {}, all(turns.get(trial, {}).get(IN_TURN) for trial in records)
     facts = {arm: study.arm_facts(arm) for arm in study.arms}
     for folder in finished:
         trial = folder.arm, folder.seed
@@ -143,57 +142,31 @@ def read_curves(
     return curves
 
 
-def timed_in_turn(trials: Iterable[Trial], turns: Turns) -> bool:
-    """Return True if every trial has a timing of its own."""
-    return all(turns.get(trial, {}).get(IN_TURN) for trial in trials)
-
-
-def curve_table(curves: Mapping[Trial, LossCurve]) -> pa.Table:
-    """Tidy, a row for each point: arm, seed, step, tokens, flops, seconds, loss.
-
-    `loss` is in nats per token of the first tokens of the validation text; `seconds` are as
-    `LossCurve` has them.
-    """
-    kinds = {"arm": pa.string(), "seed": pa.int64(), "step": pa.int64()}
-    schema = pa.schema(kinds | dict.fromkeys((*AXES, "loss"), pa.float64()))
-    tables = [schema.empty_table()]
-    for (arm, seed), curve in curves.items():
-        n = len(curve.step)
-        columns = {"arm": [arm] * n, "seed": [seed] * n} | vars(curve)
-        values = [columns[name] for name in schema.names]
-        values = [[None] * n if column is None else column for column in values]
-        tables.append(pa.table(values, schema=schema))
-    return pa.concat_tables(tables)
-
-
-Curves = Mapping[Trial, LossCurve]
-
 UNITS: dict[Axis, str] = {"tokens": "tokens", "flops": "FLOPs", "seconds": "s"}
-TARGETS = tuple(
-    Metric(
-        *(f"{axis}_to_target", f"{UNITS[axis]} to target", UNITS[axis], "lower", "curve"),
+SHARED: dict[str, Any] = {"scale": "log", "of_tokens": True}
+TARGETS = {
+    axis: Metric(
+        *(f"{axis}_to_target", f"{unit} to target", unit, "lower", "curve"),
         digits=1 if axis == "seconds" else 0,
         column=f"target/{axis}",
-        scale="log",
-        of_tokens=True,
+        **SHARED,
     )
-    for axis in AXES
-)
-SPEEDUPS = tuple(
-    Metric(
-        *(f"{axis}_speedup", f"speed-up at equal loss ({UNITS[axis]})", "", "higher", "curve"),
+    for axis, unit in UNITS.items()
+}
+SPEEDUPS = {
+    axis: Metric(
+        *(f"{axis}_speedup", f"speed-up at equal loss ({unit})", "", "higher", "curve"),
         digits=3,
         column=f"speedup/{axis}",
-        scale="log",
-        of_tokens=True,
         of_pair=True,
+        **SHARED,
     )
-    for axis in AXES
-)
-METRICS = (*TARGETS, *SPEEDUPS)
-ROUNDING = 1e-9  # of a budget: ends that are so near are one
+    for axis, unit in UNITS.items()
+}
+METRICS = (*TARGETS.values(), *SPEEDUPS.values())
 # What follows from speeds that are measured in turn, when all trials are trained.
-OF_TURNS = frozenset(metric.key for metric in METRICS if metric.key.endswith("/seconds"))
+OF_TURNS = frozenset(metrics["seconds"].key for metrics in (TARGETS, SPEEDUPS))
+ROUNDING = 1e-9  # of a budget: ends that are so near are one
 
 
 def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
@@ -204,14 +177,6 @@ def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
     loss = max(ours.final, theirs.final)
     budget, reference = ours.spent_at(loss, axis), theirs.spent_at(loss, axis)
     return reference / budget if budget > 0 and reference > 0 else math.nan
-
-
-def to_target(curve: LossCurve, target: float, axis: Axis) -> tuple[float, bool]:
-    """Return (budget to `target`, or the whole budget; whether the target was reached)."""
-    spent, needed = curve.along(axis), curve.spent_at(target, axis)
-    if spent is None:
-        return math.nan, False
-    return (needed, True) if math.isfinite(needed) else (float(spent[-1]), False)
 
 
 class Needed(NamedTuple):
@@ -245,12 +210,11 @@ def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Nee
 
 def target_axis(metric: str) -> Axis | None:
     """Return the budget to the target that `metric` is; None of any other."""
-    axes = zip(AXES, TARGETS, strict=True)
-    return next((axis for axis, target in axes if target.name == metric), None)
+    return next((axis for axis, target in TARGETS.items() if target.name == metric), None)
 
 
 def curve_values(
-    study: Study, curves: Curves, arm: str, seed: int, *, in_turn: bool
+    study: Study, curves: Mapping[Trial, LossCurve], arm: str, seed: int, *, in_turn: bool
 ) -> dict[str, float]:
     """Return the values of one trial by `Metric.key`; seconds only for timed arms."""
     curve, target = curves.get((arm, seed)), study.facts.target
@@ -259,8 +223,9 @@ def curve_values(
     reference = curves.get((study.reference(arm) or arm, seed))
     values = {}
     for axis in AXES if in_turn else AXES[:2]:
-        if target is not None:
-            values[f"target/{axis}"] = to_target(curve, target, axis)[0]
+        spent = curve.along(axis)
+        if target is not None and spent is not None:
+            values[f"target/{axis}"] = min(curve.spent_at(target, axis), float(spent[-1]))
         if reference is not None:
             ratio = 1.0 if reference is curve else speedup(curve, reference, axis)
             values[f"speedup/{axis}"] = ratio

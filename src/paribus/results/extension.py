@@ -41,19 +41,19 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
         )
     with folder.lock():
         registered = read_json(folder.path / FILE)
-        is_begun = registered.get("stages") and not study.stages  # interrupted before study.json
-        if not is_begun and (problem := _why_not(folder, study, registered)):
+        if problem := _why_not(folder, study, registered):
             raise ParibusError(f"{folder.path} cannot be extended: {problem}")
         first = max(study.seeds) + 1
-        added = registered["seeds"] if is_begun else [*study.seeds, *range(first, first + seeds)]
-        stages = (len(study.seeds), len(added) - len(study.seeds))
-        dump = study.model_dump() | {"seeds": tuple(added), "stages": stages}
+        dump = study.model_dump() | {
+            "seeds": (*study.seeds, *range(first, first + seeds)),
+            "stages": (len(study.seeds), seeds),
+        }
         both_stages = parse_study(dump, folder=study.folder, foreign=study.is_foreign)
-        if not is_begun:
-            trials = [f"{arm}/seed-{seed}" for arm, seed in study.trials]
-            wanted = registered | from_study(both_stages, registered["tasks"], {})
-            supersede(folder, wanted, {"results_when_registered": trials})
+        # A run registers what is interrupted here.
         write_study(folder.path / "study.json", both_stages)
+        trials = [f"{arm}/seed-{seed}" for arm, seed in study.trials]
+        wanted = registered | from_study(both_stages, registered["tasks"], {})
+        supersede(folder, wanted, {"results_when_registered": trials})
     return both_stages
 
 
@@ -73,9 +73,6 @@ def _why_not(folder: ResultsFolder, study: Study, registered: dict[str, Any]) ->
         return "it has a second stage; start a new study"
     if study.plan is not None:
         return "it has looks, which spend the whole significance level; start a new study"
-    if late := registered.get("seeds_added_after_results"):
-        seeds = ", ".join(map(str, late))
-        return f"seeds were added after results had been seen ({seeds}); start a new study"
     if len(study.seeds) < LEAST_SEEDS:
         return (
             f"its first stage has {len(study.seeds)} seed and a stage needs two; start a new study"

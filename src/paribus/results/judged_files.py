@@ -17,7 +17,11 @@ from paribus.untrusted_io import is_regular
 
 def digests(paths: Iterable[str], home: Path) -> dict[str, str]:
     """Return SHA-256 of the files among `paths`, by their path from the results folder `home`."""
-    files = {name_of(path, home): Path(path) for path in paths if is_regular(Path(path))}
+    files = {
+        Path(os.path.relpath(path, home)).as_posix(): Path(path)
+        for path in paths
+        if is_regular(path)
+    }
     return {name: file_digest(files[name]) for name in sorted(files)}
 
 
@@ -38,14 +42,3 @@ def changed(folder: ResultsFolder) -> str:
         return ""
     count = f"{len(files)} of {plural(len(record.sha256), 'file')}"
     return f"{count} changed after {folder.path} was judged, such as {files[0]}"
-
-
-def known_before(judged: Mapping[str, str], registered: Mapping[str, str]) -> list[str]:
-    """Return which judged files were there at registration, under their name or another."""
-    contents = set(registered.values())
-    return [name for name, digest in judged.items() if name in registered or digest in contents]
-
-
-def name_of(path: str, home: Path) -> str:
-    """Return what a file is called in the records of `home`."""
-    return Path(os.path.relpath(path, home)).as_posix()

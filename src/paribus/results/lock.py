@@ -23,14 +23,31 @@ MOST_BYTES = 4096
 
 @contextlib.contextmanager
 def hold(folder: Path) -> Iterator[None]:
-    """Hold the lock of `folder`, which exists. Raises ParibusError if another run holds it."""
-    path = folder / NAME
-    own = process_record()
-    _take(path, own)
+    """Make `folder` and hold its lock. Raises ParibusError if another run holds it."""
+    path, own = folder / NAME, process_record()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.exists() and holder(folder) is None:
+            path.unlink(missing_ok=True)  # left by a process that died
+        with path.open("x", encoding="utf-8") as file:
+            json.dump(own, file)
+    except FileExistsError:
+        other = holder(folder) or {}
+        raise ParibusError(
+            f"another run is writing to {folder} (process {other.get('pid')} on "
+            f"{other.get('host')}); wait for it, choose --results, or delete {path} if that run "
+            "has ended",
+            code="in_use",
+        ) from None
+    except OSError as error:
+        raise ParibusError(
+            f"cannot write to {folder}: {error.strerror}; choose another with --results",
+            code="system",
+        ) from None
     try:
         yield
     finally:
-        if _read(path) == own:  # the folder may have been deleted
+        if holder(folder) == own | {"is_here": True}:  # the folder may have been deleted
             path.unlink(missing_ok=True)
 
 
@@ -39,49 +56,20 @@ def holder(folder: Path) -> dict[str, Any] | None:
 
     None if no run holds it, as far as this host can tell.
     """
-    record = _read(folder / NAME)
-    if record is None or is_dead(record):
+    try:
+        with (folder / NAME).open("rb") as file:
+            record = json.loads(file.read(MOST_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return record | {"is_here": record.get("host") == platform.node()}
+    except (OSError, ValueError):
+        record = {}  # it is being written
+    record = record if isinstance(record, dict) else {}
+    return None if is_dead(record) else record | {"is_here": record.get("host") == platform.node()}
 
 
 def process_record() -> dict[str, Any]:
     """Return the host, process and start time of this process."""
     return {"host": platform.node(), "pid": os.getpid(), "started": _started(os.getpid())}
-
-
-def _take(path: Path, own: dict[str, Any]) -> None:
-    """Create the lock file, in place of one that a dead process of this host has left."""
-    holder = _read(path)
-    if holder is not None and is_dead(holder):
-        path.unlink(missing_ok=True)
-    try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-    except FileExistsError:
-        holder = _read(path) or {}
-        raise ParibusError(
-            f"another run is writing to {path.parent} (process {holder.get('pid')} on "
-            f"{holder.get('host')}); wait for it, choose --results, or delete {path} if that run "
-            "has ended"
-        ) from None
-    except OSError as error:
-        raise ParibusError(
-            f"cannot write {path}: {error.strerror}; choose another folder with --results"
-        ) from None
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(own, file)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return the content of a lock file: {} if unreadable, None if missing."""
-    try:
-        with path.open("rb") as file:
-            record = json.loads(file.read(MOST_BYTES))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def is_dead(record: dict[str, Any]) -> bool:
@@ -91,13 +79,10 @@ def is_dead(record: dict[str, Any]) -> bool:
         return False
     if Path("/proc/self/stat").exists():
         return _started(pid) != record.get("started")
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
         return False
-    return False
+    return True
 
 
 def _started(pid: int) -> str | None:

@@ -1,13 +1,12 @@
 """The looks that were taken, and the trials that a study still needs after them.
 
-`looks.json` has an entry for each look, in their order; none is ever changed. It is sealed, and
-names what it rests on by digest. What an entry says can be computed again from the trials
-(`paribus.analysis.looks`), so that a run which was killed before it wrote one writes the same.
+`looks.json` has an entry for each look, in their order; none is ever changed. It is sealed. What
+an entry says can be computed again from the trials (`paribus.analysis.looks`), so that a run which
+was killed before it wrote one writes the same.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,12 +29,6 @@ def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:
     """Add a look to those that were taken, and seal them."""
     looks = read_looks(folder)
     folder.seal(LOOKS, {"looks": [*looks, dict(entry)]})
-
-
-def trials_digest(folder: ResultsFolder, trials: Sequence[Trial]) -> str:
-    """Return SHA-256 over the seals of trials, in their order: what a look rests on."""
-    seals = [f"{folder.trial(arm, seed).seal}  {arm}/seed-{seed}\n" for arm, seed in trials]
-    return hashlib.sha256("".join(seals).encode()).hexdigest()
 
 
 def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:

@@ -8,8 +8,7 @@ and is the same wherever it is made again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -37,12 +36,8 @@ from paribus.untrusted_io import is_regular
 OF_TEXT = ("evaluation", "parts")  # where metrics of held-out text are read
 
 
-def registration_id(folder: ResultsFolder) -> str:
-    """Return SHA-256 of the first registration of a folder: what stays as seeds are added."""
-    return file_digest(_first(folder))
-
-
 def _first(folder: ResultsFolder) -> Path:
+    """Return the first registration of a folder, whose digest stays as seeds are added."""
     first = folder.path / "registration-1.json"
     return first if is_regular(first) else folder.path / FILE
 
@@ -81,7 +76,7 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
         return []
     study, first = folder.read_study(), read_json(_first(folder))
     parts, tests = parts_of(study, registered), primary_tests(study, registered)
-    event = partial(Event, study=study.name, registration=registration_id(folder))
+    event = partial(Event, study=study.name, registration=file_digest(_first(folder)))
     time, digest = first["registered_at"], first["study_digest"]
     events = [event(kind="registration", time=time, study_digest=digest, texts=parts, tests=tests)]
 
@@ -125,64 +120,70 @@ def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder
 
     `wanted` is what would be registered, as far as it is about text.
     """
-    parts = parts_of(study, wanted, "test")
-    if parts and records_of(study).forbids_reuse(study, wanted):
-        own = registration_id(folder) if read_registration(folder) else ""
-        with _forbidden(), appending(_required()) as (events, _):
-            _refuse_reuse(uses(events, parts, own), parts)
+    parts, path = parts_of(study, wanted, "test"), ledger_path()
+    if not parts or not records_of(study).forbids_reuse(study, wanted):
+        return
+    own = file_digest(_first(folder)) if read_registration(folder) else ""
+    forbids = "data.test_reuse = 'forbid'"
+    if path is None:
+        raise ParibusError(
+            f"{forbids}: there is no ledger to ask: {VARIABLE} is empty; name a file in it, or "
+            "unset it",
+            code="missing",
+        )
+    try:
+        with appending(path) as (events, _):  # it can be written, too
+            before = uses(events, parts, own)
+    except ParibusError as error:
+        raise ParibusError(f"{forbids}: {error}", code=error.code) from None
+    if before:
+        how = "opened" if before[0].is_test else "validated on"
+        raise ParibusError(
+            f"{forbids}: the test text (SHA-256 {parts[0].digest[:12]}) was {how} by "
+            f"'{before[0].study}' on {before[0].time[:10]} (`paribus ledger` lists all); seal "
+            "other text, or declare the reuse: data.test_reuse = 'declare'"
+        )
 
 
 def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, Any]:
     """Record in the ledger that a study is about to read its test part; call it before
     reading.
 
-    Returns what `ledger.json` is to say of it. Raises ParibusError where the study forbids what
-    the ledger says.
+    Returns what `ledger.json` is to say of it: of those that opened it before.
     """
-    registered = read_registration(folder) or {"data": {}, "metrics": {}}
     if (campaign := campaign_of(folder)) is not None:
         raise ParibusError(
             f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened once, "
             f"for the ideas that are kept: `paribus campaign end {campaign}`"
         )
-    if records_of(study).forbids_reuse(study, registered):
-        with _forbidden():
-            return _open(folder, study, registered, time, forbids=True)
-    try:
-        return _open(folder, study, registered, time, forbids=False)
-    except ParibusError as error:
-        _warn(str(error))
-        return Reuse(recorded=False, why=str(error)).model_dump(mode="json")
-
-
-def _open(
-    folder: ResultsFolder, study: Study, registered: Mapping[str, Any], time: str, *, forbids: bool
-) -> dict[str, Any]:
-    """Record the opening; return what the ledger says of those before it."""
-    path, own = _required(), registration_id(folder)
+    path, own = ledger_path(), file_digest(_first(folder))
+    if path is None:
+        return Reuse(recorded=False, why=f"{VARIABLE} is empty").model_dump(mode="json")
+    registered = read_registration(folder) or {"data": {}, "metrics": {}}
     parts, tests = parts_of(study, registered, "test"), primary_tests(study, registered)
     opening = partial(Event, kind="opening", time=time, study=study.name, tests=tests)
     own_openings = [opening(registration=own, text=part) for part in parts]
-    with appending(path) as (events, append):
-        keys = [event.key for event in events]
-        # A run that was killed after it had opened the text asks again.
-        earlier = [keys.index(event.key) for event in own_openings if event.key in keys]
-        before = uses(events[: min(earlier, default=len(keys))], parts, own)
-        if forbids and not earlier:
-            _refuse_reuse(before, parts)
-        for event in own_openings:
-            if event.key not in keys:
-                append(event)
+    try:
+        with appending(path) as (events, append):
+            keys = [event.key for event in events]
+            # A run that was killed after it had opened the text asks again.
+            earlier = [keys.index(event.key) for event in own_openings if event.key in keys]
+            before = uses(events[: min(earlier, default=len(keys))], parts, own)
+            for event in own_openings:
+                if event.key not in keys:
+                    append(event)
+    except ParibusError as error:
+        _warn(str(error))
+        return Reuse(recorded=False, why=str(error)).model_dump(mode="json")
     testing = [use.tests for use in before if use.tests] + [tests]
-    reuse = Reuse(
+    return Reuse(
         recorded=True,
         opened_for=1 + sum(use.is_test for use in before),
         validated=sum(not use.is_test for use in before),
         first=FirstUse(study=before[0].study, time=before[0].time) if before else None,
         studies=len(testing),
         tests=sum(testing),
-    )
-    return reuse.model_dump(mode="json")
+    ).model_dump(mode="json")
 
 
 def read_reuse(folder: ResultsFolder) -> Reuse | None:
@@ -196,43 +197,10 @@ def campaign_of(folder: ResultsFolder) -> Path | None:
     return ideas.parent if ideas.name == IDEAS and is_regular(ideas.parent / CAMPAIGN) else None
 
 
-@contextmanager
-def _forbidden() -> Iterator[None]:
-    try:
-        yield
-    except ParibusError as error:
-        raise ParibusError(f"data.test_reuse = 'forbid': {error}", code=error.code) from None
-
-
-def _required() -> Path:
-    """Return where the ledger is. Raises ParibusError if it is turned off."""
-    path = ledger_path()
-    if path is None:
-        raise ParibusError(
-            f"there is no ledger to ask: {VARIABLE} is empty; name a file in it, or unset it",
-            code="missing",
-        )
-    return path
-
-
-def _refuse_reuse(before: list[Event], parts: Iterable[TextPart]) -> None:
-    if not before:
-        return
-    first, digest = before[0], next(iter(parts)).digest
-    rest = f" and {len(before) - 1} more" if len(before) > 1 else ""
-    how = "opened" if first.is_test else "validated on"
-    raise ParibusError(
-        f"the test text (SHA-256 {digest[:12]}) was {how} by '{first.study}' on {first.time[:10]}"
-        f"{rest} (`paribus ledger` lists them); seal other text, or declare the reuse: "
-        "data.test_reuse = 'declare'"
-    )
-
-
 @cache  # a process says each reason once
 def _warn(why: str) -> None:
-    if ledger_path() is not None:  # who turned it off knows
-        logging.getLogger("paribus").warning(
-            "could not record in the ledger that this study used its texts: %s",
-            why,
-            extra={"once": f"ledger {why}"},
-        )
+    logging.getLogger("paribus").warning(
+        "could not record in the ledger that this study used its texts: %s",
+        why,
+        extra={"once": f"ledger {why}"},
+    )

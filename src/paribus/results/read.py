@@ -15,32 +15,20 @@ import pyarrow as pa
 
 from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
-from paribus.files import write_bytes
 from paribus.metric import Metric, find, from_records, readable
-from paribus.results.controls import Control, Evidence, check_controls
-from paribus.results.curves import (
-    LossCurve,
-    curve_table,
-    curve_values,
-    read_curves,
-    timed_in_turn,
-)
-from paribus.results.formats import COLUMNS, as_model, write_table
+from paribus.results.controls import Control, check_controls
+from paribus.results.curves import AXES, IN_TURN, LossCurve, curve_values, read_curves
+from paribus.results.formats import COLUMNS, as_model
 from paribus.results.heldout_part import Tested, on_heldout_part, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.records import Timing, Trial, distinct, records_of
 from paribus.results.registration import edited_words, read_registration, with_words
 from paribus.results.store import CAMPAIGN, DATA, IDEAS, THROUGHPUT, ResultsFolder, root_digest
 from paribus.results.trial_folder import TrialFolder
-from paribus.study import Study, first_stage
+from paribus.study import Study
 from paribus.untrusted_io import is_regular
 
 SERIES = "series.parquet"
-# The tidy tables of `Results`.
-TABLES = (
-    *("scores", "steps", "curve", "tasks", "sampling", "throughput"),
-    *("probes", "evaluation", "blocks", "items"),
-)
 LABELS = ("probe", "part", "statistic", "unit")  # of a column of probes.parquet
 Read = TypeVar("Read")
 
@@ -57,7 +45,6 @@ class Results:
         looks: those that were taken, of a study that has some.
         tested: where what trials gave on the sealed test part is; empty before it was opened.
         held: where held-out scores are read, if not in a trial's own records (`judged`).
-        later_stage: of the first stage alone, why the second one does not count; else empty.
         edited: keys of words in study.json that are not the registered ones, which `study` has.
     """
 
@@ -70,7 +57,6 @@ class Results:
     looks: tuple[Entry, ...] = ()
     tested: Tested = field(default_factory=dict)
     held: Tested = field(default_factory=dict)
-    later_stage: str = ""
     edited: tuple[str, ...] = ()
 
     @cached_property
@@ -86,33 +72,6 @@ class Results:
         }
         return replace(self, trials=trials, held=self.tested)
 
-    @cached_property
-    def standing(self) -> Results:
-        """View for the verdict: the first stage alone while the second one is unfinished, or if it
-        breaks a control that the first one kept."""
-        first = first_stage(self.study)
-        if first is self.study:
-            return self
-        missing = sum(trial.seed not in first.seeds for trial in self.unfinished)
-        part = replace(
-            self,
-            study=first,
-            finished=tuple(trial for trial in self.finished if trial.seed in first.seeds),
-            unfinished=tuple(trial for trial in self.unfinished if trial.seed in first.seeds),
-            trials={key: record for key, record in self.trials.items() if key[1] in first.seeds},
-            tested={key: home for key, home in self.tested.items() if key[1] in first.seeds},
-        )
-        if missing:
-            return replace(part, later_stage=f"{missing} of its trials are not finished")
-        broken, before = (
-            {(control.name, control.arm) for control in group.controls if control.state == "broken"}
-            for group in (self, part)
-        )
-        if not broken - before:
-            return self
-        names = ", ".join(sorted({name for name, _ in broken - before}))
-        return replace(part, later_stage=f"it breaks {names}")
-
     def held_out(self, trial: TrialFolder) -> TrialFolder:
         """Return where the held-out scores of a trial are."""
         return self.held.get((trial.arm, trial.seed), trial)
@@ -123,8 +82,8 @@ class Results:
         return len(self.finished) + len(self.unfinished)
 
     def __repr__(self) -> str:
-        done, total = len(self.finished), self.n_trials
-        return f"Results('{self.path}': {done} of {total} trials of '{self.study.name}')"
+        done = f"{len(self.finished)} of {self.n_trials} trials"
+        return f"Results('{self.path}': {done} of '{self.study.name}')"
 
     @cached_property
     def controls(self) -> list[Control]:
@@ -133,26 +92,24 @@ class Results:
 
     def controls_among(self, trials: Collection[Trial]) -> list[Control]:
         """Return the controls as far as these trials show."""
-        records = [record for record in self._records if (record.arm, record.seed) in trials]
-        folder = ResultsFolder(self.path)
+        form, folder = records_of(self.study), ResultsFolder(self.path)
+        records = [
+            form.evidence(trial, self.trials[trial.arm, trial.seed], self.data)
+            for trial in self.finished
+            if (trial.arm, trial.seed) in trials
+        ]
         repeated, opened = folder.read_repeated(self.study.arms), folder.read_opened()
-        checks = records_of(self.study).checks(self._registered)
-        return check_controls(self.study, records, checks, repeated, opened)
+        return check_controls(self.study, records, form.checks(self.registered), repeated, opened)
 
     @cached_property
-    def _registered(self) -> dict[str, Any]:
+    def registered(self) -> dict[str, Any]:
         """The current registration, or {}."""
         return read_registration(ResultsFolder(self.path)) or {}
 
     @cached_property
     def must_be_finite(self) -> str:
         """The metric without which a trial has diverged; empty for none."""
-        return records_of(self.study).must_be_finite(self._registered)
-
-    @cached_property
-    def _records(self) -> list[Evidence]:
-        records = records_of(self.study)
-        return [records.evidence(f, self.trials[f.arm, f.seed], self.data) for f in self.finished]
+        return records_of(self.study).must_be_finite(self.registered)
 
     @cached_property
     def tuning_trials(self) -> Results | None:
@@ -163,27 +120,27 @@ class Results:
 
     # Records by (arm, seed)
 
-    def _each(
-        self, read: Callable[[TrialFolder], Read], trials: Iterable[TrialFolder] | None = None
-    ) -> dict[Trial, Read]:
-        folders = self.finished if trials is None else trials
-        return {(folder.arm, folder.seed): read(folder) for folder in folders}
+    def _each(self, read: Callable[[TrialFolder], Read]) -> dict[Trial, Read]:
+        return {(folder.arm, folder.seed): read(folder) for folder in self.finished}
+
+    def _read_each(self, name: str) -> dict[Trial, pa.Table]:
+        """Read the table `name` of every trial that has it."""
+        return self._each(lambda folder: folder.read_columns(name))
 
     @cached_property
     def trial_steps(self) -> dict[Trial, pa.Table]:
         """Measurements of every step, by (arm, seed)."""
-        return self._each(lambda folder: folder.read_columns("steps.parquet"))
+        return self._read_each("steps.parquet")
 
     @cached_property
     def trial_series(self) -> dict[Trial, pa.Table]:
         """Curves of other programs by (arm, seed): metric, step and value."""
-        folders = [folder for folder in self.finished if folder.holds(SERIES)]
-        return self._each(lambda folder: folder.read_columns(SERIES), folders)
+        return self._read_each(SERIES)
 
     @cached_property
     def trial_probes(self) -> dict[Trial, pa.Table]:
         """Measurements of probes, by (arm, seed): a column each, absent where it was not kept."""
-        return self._each(lambda folder: folder.read_columns("probes.parquet"))
+        return self._read_each("probes.parquet")
 
     @cached_property
     def trial_curves(self) -> dict[Trial, LossCurve]:
@@ -194,16 +151,8 @@ class Results:
 
     @cached_property
     def curves_in_turn(self) -> bool:
-        """True if the seconds of curves come from the timing of arms."""
-        return timed_in_turn(self.trials, self._turns)
-
-    @cached_property
-    def trial_tasks(self) -> dict[Trial, pa.Table]:
-        """Task accuracy, by (arm, seed): task, shots, chance, items, correct, accuracy ..."""
-        form = records_of(self.study)
-        asks = "tasks.parquet" in (*form.required, *form.possible)
-        folders = self.finished if asks else ()
-        return self._each(lambda folder: folder.read_columns("tasks.parquet"), folders)
+        """True if the seconds of curves come from the timing of arms: every trial has one."""
+        return all(self._turns.get(trial, {}).get(IN_TURN) for trial in self.trials)
 
     @cached_property
     def trial_answers(self) -> dict[Trial, dict[str, Answers]]:
@@ -219,20 +168,24 @@ class Results:
     @cached_property
     def timing(self) -> dict[Trial, dict[str, float]]:
         """timing.json by (arm, seed); a trainer of the user's own may leave it out."""
-        all_are = records_of(self.study).is_timed
-        timed = [f for f in self.finished if all_are or f.holds("timing.json")]
-
-        def read(folder: TrialFolder) -> dict[str, float]:
-            record = folder.read_json("timing.json")
-            as_model(Timing, record, folder.path / "timing.json")  # it has no seal
-            return record
-
-        return self._each(read, timed)
+        is_needed, timing = records_of(self.study).is_timed, {}
+        for folder in self.finished:
+            path = folder.path / "timing.json"
+            if is_needed or folder.holds("timing.json"):  # it has no seal
+                record = as_model(Timing, folder.read_json("timing.json"), path)
+                timing[folder.arm, folder.seed] = record.model_dump()
+        return timing
 
     @cached_property
     def _turns(self) -> dict[Trial, dict[str, float | None]]:
-        """Timed speeds and training memory by (arm, seed)."""
-        return turns(self.throughput)
+        """By (arm, seed), what arms took turns for: speeds, and the memory of training."""
+        by_trial: dict[Trial, dict[str, float | None]] = {}
+        for row in self.throughput.to_pylist():
+            scores = by_trial.setdefault((row["arm"], row["seed"]), {})
+            scores[f"{row['kind']}/tokens per second"] = row["tokens"] / row["seconds"]
+            n_bytes = row.get("bytes")
+            scores[f"{row['kind']}/MiB"] = n_bytes / 2**20 if n_bytes else None
+        return by_trial
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -282,18 +235,24 @@ class Results:
     @cached_property
     def tasks(self) -> pa.Table:
         """Task accuracy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
-        return self._tidy(self.trial_tasks.items(), "task", "shots", "accuracy")
+        return self._tidy(self._read_each("tasks.parquet").items(), "task", "shots", "accuracy")
 
     @cached_property
     def items(self) -> pa.Table:
         """Every question's answer: arm, seed, task, shots, item, answer, predicted ..."""
-        tables = self._each(lambda folder: folder.read_columns("items.parquet"))
-        return self._tidy(tables.items(), "task", "shots", "item")
+        return self._tidy(self._read_each("items.parquet").items(), "task", "shots", "item")
 
     @cached_property
     def curve(self) -> pa.Table:
         """Held-out loss along training: arm, seed, step, tokens, flops, seconds, loss."""
-        return curve_table(self.trial_curves)
+        columns = ("step", *AXES, "loss")
+        tables = []
+        for trial, curve in self.trial_curves.items():
+            values = {name: vars(curve)[name] for name in columns}
+            empty = pa.nulls(len(curve.step), pa.float64())
+            table = {name: empty if each is None else each for name, each in values.items()}
+            tables.append((trial, pa.table(table)))
+        return self._tidy(tables, *columns)
 
     @cached_property
     def sampling(self) -> pa.Table:
@@ -326,7 +285,7 @@ class Results:
         declared: dict[str, Metric] = {}
         for (arm, seed), metrics in distinct(self.trials, "metrics"):
             declared = from_records(metrics, f"trial {arm}/seed-{seed}") | declared
-        fixed = from_records(self._registered.get("metrics", {}), "the registration")
+        fixed = from_records(self.registered.get("metrics", {}), "the registration")
         measured = {name: metric for name, metric in declared.items() if metric.record != "probes"}
         compared = {
             name: fixed.get(name)
@@ -388,7 +347,10 @@ class Results:
                 f"{row['measure']}/{row['part']}": row["value"] for row in rows.to_pylist()
             }
         if "tasks" in wanted:
-            values["tasks"] = by_task(self.trial_tasks[trial])
+            accuracies: dict[str, list[float]] = {}
+            for row in folder.read_columns("tasks.parquet", ["task", "accuracy"]).to_pylist():
+                accuracies.setdefault(row["task"], []).append(row["accuracy"])
+            values["tasks"] = {task: math.fsum(a) / len(a) for task, a in accuracies.items()}
         if "probes" in wanted:
             values["probes"] = last_row(folder.read_columns("probes.parquet", wanted["probes"]))
         if "curve" in wanted:
@@ -441,18 +403,6 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
     )
 
 
-def write_tables(results: Results) -> None:
-    """Write every tidy table to `tables/` as Parquet, the scores as CSV too."""
-    import pyarrow.csv
-
-    folder = results.path / "tables"
-    sink = pa.BufferOutputStream()
-    pyarrow.csv.write_csv(results.scores, sink)
-    write_bytes(folder / "scores.csv", sink.getvalue().to_pybytes())
-    for name in TABLES:
-        write_table(folder / f"{name}.parquet", getattr(results, name))
-
-
 def last_row(table: pa.Table) -> dict[str, Any]:
     """Return the last row, or {}."""
     return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
@@ -487,25 +437,6 @@ def tidy_probes(table: pa.Table) -> pa.Table:
     return pa.table({**tidy, "value": pa.array(values[at, row])}).select(
         ["step", *LABELS[:-1], "value", "unit"]
     )
-
-
-def by_task(cells: pa.Table) -> dict[str, float]:
-    """Accuracy by task, of one trial: the mean over its numbers of shots."""
-    accuracies: dict[str, list[float]] = {}
-    for row in cells.select(["task", "accuracy"]).to_pylist():
-        accuracies.setdefault(row["task"], []).append(row["accuracy"])
-    return {task: math.fsum(values) / len(values) for task, values in accuracies.items()}
-
-
-def turns(throughput: pa.Table) -> dict[tuple[str, int], dict[str, float | None]]:
-    """By (arm, seed), what arms took turns for: speeds, and the memory of training."""
-    by_trial: dict[tuple[str, int], dict[str, float | None]] = {}
-    for row in throughput.to_pylist():
-        scores = by_trial.setdefault((row["arm"], row["seed"]), {})
-        scores[f"{row['kind']}/tokens per second"] = row["tokens"] / row["seconds"]
-        n_bytes = row.get("bytes")
-        scores[f"{row['kind']}/MiB"] = n_bytes / 2**20 if n_bytes else None
-    return by_trial
 
 
 @dataclass(frozen=True)

@@ -56,14 +56,8 @@ class Empty(Record):
     model_config = ConfigDict(extra="forbid")
 
 
-_Repeated = form(seed=int, steps=int)
-_OwnRule = form(sources=Table, rule=Table)
-_Words = form(title=str, question=str, arms=dict[str, Table], interactions=dict[str, Table])
-_StagesRecord = form(seeds=list[int], weights=list[Number])
-
-
 class Registration(Record):
-    """registration.json."""
+    """registration.json: what its readers rely on."""
 
     study_digest: str
     seeds: list[int]
@@ -72,24 +66,15 @@ class Registration(Record):
     own_probes: Table
     own_measures: Table
     own_tasks: Table
-    own_rule: _OwnRule
+    own_rule: Table
     metrics: dict[str, Table]
     data: dict[str, Table]
     sources: dict[str, str]
-    repeated: dict[str, _Repeated]
-    words: _Words
-    # What earlier ones, or the first of a study, do not say.
-    seeds_added_after_results: list[int] = []
-    results_when_registered: list[str] = []
+    repeated: dict[str, Table]
+    words: Table
     tasks: Table = {}
-    looks: Table = {}
-    stages: Empty | _StagesRecord = Empty()
-    supersedes: str = ""
-    code: str = ""
-    packages: dict[str, str] = {}
+    stages: Table = {}
     trainer: Table = {}
-    retries: Count | None = None
-    files: dict[str, str] = {}  # of other programs' runs, those that were there already
 
 
 class FirstUse(Record):
@@ -165,6 +150,7 @@ class Timing(Record):
     curve_seconds: list[float] = []
 
 
+# By file, the models that docs/reference/records.md is written from.
 RECORDS: dict[str, type[BaseModel]] = {
     "ledger.json": Reuse,
     "manifest.json": RootModel[dict[str, str]],

@@ -1,8 +1,8 @@
 """Registration: what would count is fixed before the first run, and kept.
 
 `registration.json` is written by `paribus register` or the first `paribus run`. Later runs continue
-under it or refuse, and name what changed. Seeds that are added after results exist make a new
-registration that says so; the one before is kept beside it.
+under it or refuse, and name what changed. A second stage (`paribus extend`) makes a new one; the
+one before is kept beside it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +24,6 @@ from paribus.metric import Metric, find, from_records
 from paribus.numbers import some
 from paribus.results.formats import as_model, read_json, write_json
 from paribus.results.records import Registration, distinct, records_of
-from paribus.results.software import package_differences
 from paribus.results.store import ResultsFolder
 from paribus.rng import key
 from paribus.schema import VERSION
@@ -43,13 +41,9 @@ from paribus.study.custom_code import SOURCES, own_files, source_name
 from paribus.study.importing import EXAMPLES
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 
-_LOG = logging.getLogger("paribus")
 WORDS = "words"  # that only describe the study: the registered ones are shown
 FIRST = ("packages", "code", WORDS)  # stay as first registered; compared on their own
 FILE = "registration.json"
-RETRIES = "retries"
-# Of other programs' runs: digests of the files that were there when it was written.
-FILES = "files"
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
 
@@ -111,24 +105,8 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
     }
 
 
-def task_names(tasks: dict[str, Any]) -> list[str]:
-    """Return the tasks that a registration names: of the study's own text, then the harness's."""
-    return [*tasks.get("names", ()), *tasks.get("standard", {})]
-
-
-def settle(
-    folder: ResultsFolder,
-    study: Study,
-    wanted: dict[str, Any],
-    *,
-    retries: int | None = None,
-    recorded: Callable[[], Mapping[str, Any]] = dict,
-) -> None:
-    """Register `study` in its folder, or continue under its registration.
-
-    `retries` is how often a trial is begun again whose worker died; what was registered stands.
-    `recorded` gives FILES of other programs' runs: digests of the existing ones.
-    """
+def settle(folder: ResultsFolder, study: Study, wanted: dict[str, Any]) -> None:
+    """Register `study` in its folder, or continue under its registration."""
     folder.require_same(study)
     finished = [f"{a}/seed-{s}" for a, s in study.trials if folder.trial(a, s).is_finished]
     before, path = read_registration(folder), folder.path / FILE
@@ -141,8 +119,6 @@ def settle(
     if before is None:
         folder.create(study)
         record = {
-            **({} if retries is None else {RETRIES: retries}),
-            **{key: value for key, value in recorded().items() if value},
             "number": 1,
             "registered_at": utc_now(),
             "sources": keep_sources(study, folder.path),
@@ -152,33 +128,17 @@ def settle(
         return
     if differing := _differing({key: before[key] for key in wanted if key in before}, wanted):
         raise ParibusError(
-            f"{folder.path} was registered otherwise: {some(differing)}; restore what was, or "
+            f"{folder.path} was registered with other {some(differing)}; restore what was, or "
             "choose another folder with --results",
             code="different",
         )
-    has_more = list(study.seeds) != before["seeds"]
-    if has_more and before.get("stages", {}) != wanted["stages"]:
-        raise ParibusError(
-            f"{folder.path}: a second stage was being registered; run `paribus extend` again",
-            code="unfinished",
-        )
-    if packages := package_differences(before.get("packages", {}), wanted.get("packages", {})):
-        _LOG.warning(
-            "the study was registered with other versions (%s): the control 'software' says which "
-            "trials differ",
-            ", ".join(f"{name} {earlier} there, {now} now" for name, _, earlier, now in packages),
-        )
     if edited := edited_words(study, before):
-        _LOG.warning("edited after registration, and shown as registered: %s", some(edited))
+        words = "edited after registration, and shown as registered: %s"
+        logging.getLogger("paribus").warning(words, some(edited))
     folder.create(with_words(study, before))
-    if has_more:
-        added = [seed for seed in study.seeds if seed not in before["seeds"]]
-        late = before.get("seeds_added_after_results", []) + (added if finished else [])
-        supersede(
-            folder,
-            before | wanted | {name: before[name] for name in FIRST if name in before},
-            {"seeds_added_after_results": late, "results_when_registered": finished},
-        )
+    if list(study.seeds) != before["seeds"]:  # `paribus extend` was interrupted
+        kept = {name: before[name] for name in FIRST if name in before}
+        supersede(folder, before | wanted | kept, {"results_when_registered": finished})
 
 
 def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str, Any]) -> None:
@@ -201,17 +161,6 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def registered_retries(folder: ResultsFolder) -> int | None:
-    """Return how often a trial is begun again whose worker died, where that is registered."""
-    return (read_registration(folder) or {}).get(RETRIES)
-
-
-def repetitions(folder: ResultsFolder) -> dict[str, dict[str, int]]:
-    """Return by arm with custom code of which `seed` the trial is trained again, and how many
-    `steps`."""
-    return read_json(folder.path / FILE)["repeated"]
-
-
 def repeats(study: Study) -> dict[str, dict[str, int]]:
     """Return a seed of every arm with custom code, for some per cent of its iterations.
 
@@ -229,45 +178,26 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return what differs between two registrations, each in words.
+    """Return the dotted keys that differ between two registrations.
 
     Seeds that were added do not count, nor does what a study may be continued with.
     """
-    texts = []
-    if before.get("code") != now.get("code"):
-        texts.append("the source of paribus that trains and measures is another")
     apart = {"seeds", "study_digest", "stages", *FIRST}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
-    names = {name.partition(".")[0] for name in differences(*compared)}
-    differing = changes(*({k: each.get(k) for k in names} for each in compared))
-    for name, (a, b) in differing.items():
-        is_file = any(str(value).startswith("file:") for value in (a, b))
-        text = "was edited" if is_file else f"{_as_text(a)} there, {_as_text(b)} now"
-        texts.append(f"{name}: {text}")
-    return texts
-
-
-def _as_text(value: Any) -> str:
-    """Return a value in a message; of a digest, as much as tells two apart."""
-    text = str(value)
-    return text[:12] if re.fullmatch("[0-9a-f]{64}", text) else text
+    source = ["source of paribus"] if before.get("code") != now.get("code") else []
+    return [*source, *differences(*compared)]
 
 
 def why_unregistered(
     folder: ResultsFolder,
     study: Study,
     trials: Mapping[tuple[str, int], dict[str, Any]],
-    *,
-    earlier: bool = False,
 ) -> str:
     """Return why the records in `folder` contradict the registration; "" if they agree.
 
     `trials` is trial.json by (arm, seed): their text and sources must be the registered ones.
-    `earlier` is whether they are compared with what was registered before a second stage was.
     """
     registered = read_registration(folder)
-    if registered and earlier and registered.get("stages") and registered["number"] > 1:
-        registered = read_json(folder.path / f"registration-{registered['number'] - 1}.json")
     if registered is None:
         return "the registration is missing"
     if registered["study_digest"] != study.digest:
@@ -289,11 +219,6 @@ def why_unregistered(
         if trial["own_modules"] != own or recorded != measuring:
             return f"trial {arm}/seed-{seed} was made by other custom code than was registered"
     return ""
-
-
-def registered_rule(folder: ResultsFolder) -> dict[str, Any]:
-    """Return the registered table of the user's own rule, or {}."""
-    return (read_registration(folder) or {}).get(RULE, {}).get("rule", {})
 
 
 def read_registration(folder: ResultsFolder) -> dict[str, Any] | None:

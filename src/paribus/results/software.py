@@ -19,8 +19,6 @@ Environment = Mapping[str, Any]
 # stated more exactly by the digest of the source.
 WITHOUT_EFFECT = frozenset({"paribus", "pyarrow", "safetensors", "scipy"})
 ROUNDING = ("processor", "threads", "instructions", "kernels")
-# Values of keys that a record may leave out.
-DEFAULTS = {"ranks": "one device"}
 # What must be equal for a trial to give the same bits again.
 SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threads", "kernels")
 
@@ -48,16 +46,14 @@ def differences(
     note("device", "broken", ours, theirs)
     if ours == theirs:
         note("device", rounds, own.get("device"), reference.get("device"))
-    for name, effect, own_version, other_version in package_differences(
-        _packages(own), _packages(reference)
-    ):
-        note(name, rounds if effect == "not proven" else effect, own_version, other_version)
+    packages = [environment.get("packages") or {} for environment in (own, reference)]
+    for name in sorted({**packages[0], **packages[1]}):
+        versions = (known.get(name, "none") for known in packages)
+        note(name, "declared" if name in WITHOUT_EFFECT else rounds, *versions)
     note("Python", "declared", own.get("python"), reference.get("python"))
-    for name in (*ROUNDING, "ranks", *(("stack",) if pair else ())):
-        own_version, other_version = (
-            environment.get(name, DEFAULTS.get(name)) for environment in (own, reference)
-        )
-        note(name, rounds, own_version, other_version)
+    for name in (*ROUNDING, *(("stack",) if pair else ())):
+        note(name, rounds, own.get(name), reference.get(name))
+    note("ranks", rounds, *(each.get("ranks", "one device") for each in (own, reference)))
     for environment in (own, reference):
         for earlier in environment.get("resumed_from", ()):
             own_version = {**environment, "resumed_from": ()}
@@ -66,26 +62,6 @@ def differences(
             ).items():
                 effects[f"resumed: {name}"] = effect, f"training was continued elsewhere: {words}"
     return effects
-
-
-def package_differences(
-    own: Mapping[str, str], reference: Mapping[str, str]
-) -> list[tuple[str, Effect, str, str]]:
-    """Return packages of other versions: (name, effect, own version, other version)."""
-    return [
-        (
-            name,
-            "declared" if name in WITHOUT_EFFECT else "not proven",
-            own.get(name, "none"),
-            reference.get(name, "none"),
-        )
-        for name in sorted(own.keys() | reference.keys())
-        if own.get(name) != reference.get(name)
-    ]
-
-
-def _packages(environment: Environment) -> Mapping[str, str]:
-    return environment.get("packages") or {}
 
 
 def _kind(environment: Environment) -> str:

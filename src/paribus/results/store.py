@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
 import hashlib
 import lzma
 import os
@@ -54,7 +53,6 @@ from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_study
 from paribus.study.custom_code import sources_folder
 from paribus.study.study import substance
-from paribus.study.trainer import RUNS as FINISHED_RUNS
 from paribus.study.tuning_study import FOLDER as TUNING_FOLDER
 from paribus.untrusted_io import MIB, RECORD_BYTES, is_regular, open_regular, read_text
 
@@ -93,8 +91,12 @@ class ResultsFolder(Folder):
 
     @property
     def records(self) -> Path:
-        """Folder of trials/, tuning/, test/, tasks/ and sources/ (see `extracted_records`)."""
-        return extracted_records(self.path)
+        """Folder of trials/, tuning/, test/, tasks/ and sources/: this one, or a temporary folder
+        with the content of its archive."""
+        if not self.is_archive:
+            return self.path
+        archive = self.path / ARCHIVE
+        return _extract(archive.absolute(), archive.stat().st_mtime_ns)
 
     @property
     def is_tuning(self) -> bool:
@@ -216,13 +218,12 @@ class ResultsFolder(Folder):
     def require_home(self) -> None:
         """Raise ParibusError where the folder cannot hold any study: it is something else."""
         # Hidden files are a lock, or what an interrupted first write has left.
-        entries = self.path.iterdir() if self.path.is_dir() and not self.exists else ()
         problem = ""
-        if self.path.exists() and not self.path.is_dir():
-            problem = "is a file"
-        elif self.is_archive:
+        if self.is_archive:
             problem = "is an archive, which is read only"
-        elif any(path.name[0] != "." for path in entries):
+        elif self.path.exists() and not self.path.is_dir():
+            problem = "is a file"
+        elif not self.exists and any(path.name[0] != "." for path in self.path.glob("*")):
             problem = "holds something that is not a study"
         if problem:
             raise ParibusError(
@@ -230,19 +231,13 @@ class ResultsFolder(Folder):
             )
 
     def require_same(self, study: Study) -> None:
-        """Raise ParibusError where the folder cannot hold `study`: it holds something else.
-
-        Seeds may be added to an unfinished study, or to runs that are read and not trained: the
-        registration says when they came.
-        """
+        """Raise ParibusError where the folder cannot hold `study`: it holds something else."""
         self.require_home()
         if not self.exists:
             return
         kept = self.read_study()
         differing = changes(*(substance(each.model_dump(mode="json")) for each in (kept, study)))
-        is_longer = differing.keys() == {"seeds"} and set(kept.seeds) <= set(study.seeds)
-        is_finished = all(self.trial(*trial).is_finished for trial in kept.trials)
-        if not differing or (is_longer and (not is_finished or study.trainer == FINISHED_RUNS)):
+        if not differing:
             return
         texts = []
         for key, (a, b) in differing.items():
@@ -251,7 +246,7 @@ class ResultsFolder(Folder):
             texts.append(f"{name}: {a!s:.40} there, {b!s:.40} here")
         way_out = "choose another folder with --results"
         if differing.keys() <= {"seeds", "stages"}:
-            way_out = f"restore its seeds, and add new ones with `paribus extend {self.path}`"
+            way_out = f"add seeds when it is finished: `paribus extend {self.path}`; or {way_out}"
         raise ParibusError(
             f"{self.path} holds a different study ({some(texts, MOST_NAMED)}); {way_out}",
             code="different",
@@ -272,16 +267,6 @@ class ResultsFolder(Folder):
         """
         new = [parent for parent in (self.path, *self.path.parents) if not parent.exists()]
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.path, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        except OSError as error:
-            raise ParibusError(
-                f"cannot write to {self.path}: {error.strerror or error}; choose another with "
-                "--results",
-                code="system",
-            ) from None
-        try:
             with hold(self.path):
                 if swept:
                     sweep(self.path)
@@ -293,20 +278,10 @@ class ResultsFolder(Folder):
                     path.rmdir()
 
 
-def extracted_records(folder: Path) -> Path:
-    """Return where the records below the top level of a results folder are.
-
-    This is `folder` itself, or a temporary folder with the content of its archive, which is
-    extracted once per process. Raises ParibusError if it is damaged.
-    """
-    archive = folder / ARCHIVE
-    if not is_regular(archive):
-        return folder
-    return _extract(archive.absolute(), archive.stat().st_mtime_ns)
-
-
 @cache
 def _extract(archive: Path, _time_ns: int) -> Path:
+    """Extract an archive to a temporary folder, once per process. Raises ParibusError if it is
+    damaged."""
     folder, process = Path(tempfile.mkdtemp(prefix="paribus-archive-")), os.getpid()
 
     def remove() -> None:
@@ -333,14 +308,14 @@ SEALED = ("registration*.json", "manifest.json")
 SEALED_TRIALS = "trials/*/*/manifest.json"
 
 
-def root_digest(folder: Path) -> str:
+def root_digest(path: Path) -> str:
     """Return SHA-256 over the lines of `sha256sum` for every registration and manifest.
 
     Lines are in the order of paths. Raises ParibusError if one of the files cannot be read.
     """
-    records = extracted_records(folder)
-    files = {path.name: path for form in SEALED for path in folder.glob(form)}
-    files |= {path.relative_to(records).as_posix(): path for path in records.glob(SEALED_TRIALS)}
+    records = ResultsFolder(path).records
+    files = {file.name: file for form in SEALED for file in path.glob(form)}
+    files |= {file.relative_to(records).as_posix(): file for file in records.glob(SEALED_TRIALS)}
     total = hashlib.sha256()
     for name in sorted(files, key=lambda name: name.encode("utf-8", "surrogateescape")):
         line = f"{file_digest(files[name])}  {name}\n"

@@ -155,16 +155,13 @@ class TrialFolder(Folder):
         sealed = self.sealed
         expected = {*required, *map(weights_file, self.kept_steps)} | (set(possible) & set(sealed))
         present = set(itertools.filterfalse(self._lacks, sealed))
-        why = ""
         if present != set(itertools.filterfalse(self._lacks, expected)):
-            why = "manifest.json does not seal every record"
+            raise self.error("manifest.json does not seal every record")
         for name in sorted(present):
             if not is_regular(self.path / name):
-                why = why or f"{name} is missing"
-            elif file_digest(self.path / name) != sealed[name]:
-                why = why or f"{name} was changed after it was written"
-        if why:
-            raise self.error(why)
+                raise self.error(f"{name} is missing")
+            if file_digest(self.path / name) != sealed[name]:
+                raise self.error(f"{name} was changed after it was written")
 
     def error(self, why: str) -> ParibusError:
         """Return the error for a trial whose records are not its own."""

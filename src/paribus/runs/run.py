@@ -23,7 +23,7 @@ from paribus.files import remove_folder, sweep
 from paribus.ledger import is_recording
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.opened_texts import note
-from paribus.results.registration import FILE, registered_retries
+from paribus.results.registration import FILE
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.processes import ending_children
 from paribus.runs.progress import Progress, Tracker, Watch, watching
@@ -234,9 +234,8 @@ def _order(
             f"models are trained by the engine, and it is not installed; {INSTALL}",
             code="not_installed",
         )
-    registered = registered_retries(folder) if folder.exists else None
     settings = asdict(options) | {
-        "retries": backend.options.retries if registered is None else registered,
+        "retries": backend.options.retries,
         "recorded": is_recording(),
         "is_here": backend.is_here,
         "environment": {k: v for k, v in os.environ.items() if k == "PARIBUS_LEDGER"},

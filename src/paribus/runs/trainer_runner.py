@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +89,7 @@ class TrainerRunner(Runner):
         data: dict[str, Any] = {arm: {} for arm in study.arms}
         wanted = registration(study, data, "", metrics, {}, own_rule(study), boundaries(study))
         wanted[TRAINER] = records.registered_trainer(study, declaration)
-        known_runs = partial(self.trainer.existing_files, study) if study.trainer == RUNS else dict
-        settle(folder, study, wanted, recorded=known_runs)
+        settle(folder, study, wanted)
         return study
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:

@@ -29,7 +29,6 @@ from paribus.study.trust import (
 )
 from paribus.study.tuning import (
     Candidate,
-    at_edges,
     open_edges,
 )
 from paribus.study.tuning_study import (

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-# A folder's name has at most 255 bytes on the usual file systems, and `-tuning` may be appended to
-# a study's.
-MOST_NAME_BYTES = 240
-MOST_NAME, MOST_TITLE, MOST_PROSE = 80, 200, 4000  # characters
+# A folder's name has at most 255 bytes on the usual file systems, a character up to four, and
+# `-tuning` may be appended to a study's.
+MOST_NAME, MOST_TITLE, MOST_PROSE = 60, 200, 4000  # characters
 # What is not a Char of https://www.w3.org/TR/xml/#charsets.
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _BREAKS = re.compile("[\t\n\r\u2028\u2029]")
@@ -31,26 +30,15 @@ def drawable(value: Any) -> Any:
     return _BREAKS.sub(" ", _NO_XML.sub("\N{REPLACEMENT CHARACTER}", value))
 
 
-def _short(value: str) -> str:
-    if (n_bytes := len(value.encode())) > MOST_NAME_BYTES:
-        raise ValueError(
-            f"{value!r:.60} has {n_bytes} bytes; it names a folder, and may have at most "
-            f"{MOST_NAME_BYTES}"
-        )
-    return value
-
-
 def _line(value: str) -> str:
     if _BREAKS.search(value):
         raise ValueError(f"{value!r:.60} has a line break; it is a single line of text")
     return value
 
 
-def shortened(name: str, suffix: str) -> str:
+def shortened(name: str, suffix: str = "") -> str:
     """Return `name` with `suffix`, its end left out where it would be too long."""
-    while len(name) + len(suffix) > MOST_NAME or len((name + suffix).encode()) > MOST_NAME_BYTES:
-        name = name[:-1]
-    return name + suffix
+    return name[: MOST_NAME - len(suffix)] + suffix
 
 
 Name = Annotated[
@@ -58,7 +46,6 @@ Name = Annotated[
     # Any script is welcome; separators and control characters are not.
     Field(min_length=1, max_length=MOST_NAME, pattern=r"^[^/\\.\p{Cc}][^/\\\p{Cc}]*$"),
     AfterValidator(_line),
-    AfterValidator(_short),
 ]
 Title = Annotated[str, Field(max_length=MOST_TITLE), AfterValidator(_line)]
 Prose = Annotated[str, Field(max_length=MOST_PROSE)]

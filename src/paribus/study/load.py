@@ -98,7 +98,7 @@ def parse_study(
 def read_study(text: str, *, folder: Path, foreign: bool) -> Study:
     """Return the study of a study.json; `folder` is where its relative paths start."""
     table = unstamped(parse_json(text, "study.json"), "study.json")
-    return parse_study(table, folder=folder, label="study.json", foreign=foreign)
+    return built(table, folder=folder, label="study.json", foreign=foreign)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

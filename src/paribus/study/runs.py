@@ -142,7 +142,7 @@ class RunsFormat(StudyFormat):
 
     def shared(self, study: Study) -> dict[str, Any]:
         """Return the section that arms override."""
-        return {"runs": dict((study.model_extra or {}).get("runs", {}))}
+        return {"runs": dict(study.runs)}
 
     def facts(self, study: Study) -> StudyFacts:
         """Return the smallest differences that scores can show, as the study states them."""
@@ -167,7 +167,7 @@ class RunsFormat(StudyFormat):
 
 def section_of(study: Study) -> RunsSection:
     """Return the section `[runs]` that arms share."""
-    return section_from((study.model_extra or {}).get("runs", {}))
+    return section_from(study.runs)
 
 
 def declared(study: Study) -> dict[str, Metric]:

@@ -14,14 +14,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError
 from paribus.explain import explain
 from paribus.study.base import MOST_SEEDS, Spec
 
 LEAST_PAIRS = 5  # fewer are described and not tested (`paribus.statistics.DESCRIPTIVE_BELOW`)
 MOST_LOOKS = 50
-# Keys of `seeds` as a table; all but the list are those of `Plan`.
-LIST = "list"
+LIST = "list"  # of `seeds` as a table; its other keys are those of `Plan`
 
 
 class Plan(Spec):
@@ -40,18 +39,12 @@ def split_seeds(table: dict[str, Any]) -> dict[str, Any]:
     seeds = table.get("seeds")
     if not isinstance(seeds, dict):
         return table
-    known = [LIST, *Plan.model_fields]
-    for key in seeds:
-        if key not in known:
-            raise ParibusError(f"unknown key 'seeds.{key}': {nearest(key, known)}")
-    if seeds.get("looks") is None:
-        raise ParibusError("seeds is a table without looks; state seeds = { looks = [5, 8, 12] }")
     stated = {key: value for key, value in seeds.items() if key != LIST}
     try:
         plan = Plan.model_validate(stated)
     except ValidationError as error:
         raise ParibusError(f"seeds.{explain(error, Plan)}") from None
-    listed = seeds[LIST] if LIST in seeds else list(range(1, plan.looks[-1] + 1))
+    listed = seeds.get(LIST, list(range(1, plan.looks[-1] + 1)))
     return table | {"seeds": listed, "plan": stated}
 
 

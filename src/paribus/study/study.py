@@ -66,13 +66,6 @@ def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
     return table | {"tuning": tuning | {"select": select}} if select else table
 
 
-def _drop_questions(inference: Any) -> Any:
-    """Replace the inference target "new questions" by "this item set", for trainers whose
-    trials answer no questions."""
-    target = inference.get("target", "new questions") if isinstance(inference, dict) else None
-    return inference | {"target": "this item set"} if target == "new questions" else inference
-
-
 class Study(Spec):
     """A whole study: arms, seeds, endpoints, hypotheses, rule, and its trainer's own sections.
 
@@ -170,8 +163,9 @@ class Study(Spec):
         own = {key: value for key, value in table.items() if key not in known}
         judged = {key: value for key, value in table.items() if key in known}
         judged = dict(form.defaults) | judged
-        if not form.asks:
-            judged["inference"] = _drop_questions(judged.get("inference", {}))
+        inference = judged.get("inference", {})
+        if not form.asks and isinstance(inference, dict):
+            judged["inference"] = {"target": "this item set"} | inference
         sections = form.sections(own, sorted(known))
         return _with_selection(judged, form.loss) | sections
 

@@ -75,10 +75,6 @@ class Tuning(Part):
     )
     """By arm what was chosen: written when the tuning is done, and no part of the plan."""
 
-    def same_plan(self, other: Tuning) -> bool:
-        """Return whether both say the same, whatever was chosen."""
-        return self.model_copy(update={CHOSEN: other.chosen}) == other
-
     @property
     def keys(self) -> tuple[str, ...]:
         """The dotted keys that are tuned."""
@@ -153,22 +149,17 @@ def _overlap(key: str, second: str) -> bool:
     return f"{key}.".startswith(f"{second}.") or f"{second}.".startswith(f"{key}.")
 
 
-def at_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
+def open_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
     """Return the keys of which `best` has an outermost number of those tried, and where: -1
-    below, or 1.
+    below, or 1. A better value may lie beyond; not below 0.
 
     A key with a single value, or with words among its values, has no edge.
     """
     edges = []
     for key, value in best.items():
         values = {candidate[key] for candidate in tried}
-        numbers = [candidate for candidate in values if not isinstance(candidate, (bool, str))]
+        numbers = [number for number in values if not isinstance(number, (bool, str))]
         if len(values) == len(numbers) > 1:
-            edges += [(key, -1)] * (value == min(numbers)) + [(key, 1)] * (value == max(numbers))
+            edges += [(key, -1)] * (value == min(numbers) and value != 0)
+            edges += [(key, 1)] * (value == max(numbers))
     return edges
-
-
-def open_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
-    """Return the keys of which a value better than that of `best` may lie beyond what was tried:
-    an outermost one, except 0 below all others, because nothing lies below."""
-    return [(key, side) for key, side in at_edges(tried, best) if side > 0 or best[key] != 0]

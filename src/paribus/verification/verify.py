@@ -36,7 +36,7 @@ from paribus.results import (
 )
 from paribus.results.formats import read_json
 from paribus.results.records import records_of
-from paribus.results.registration import FILES, from_study
+from paribus.results.registration import from_study
 from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, changed_files
@@ -178,9 +178,6 @@ def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
     record = ResultsFolder(results.path).read_runs()
     if record is None:
         return
-    listed = (read_registration(ResultsFolder(results.path)) or {}).get(FILES, {})
-    if (known := judged_files.known_before(record.sha256, listed)) and not record.exploratory:
-        yield f"runs.json: {known[0]} was there when the study was registered, and it says none"
     if not record.sha256:
         checked.append("no files of runs: their digests were not recorded")
         return
@@ -272,11 +269,7 @@ def derived(results: Results) -> list[str]:
     for name, value in fresh.items():
         if not is_regular(results.path / name):
             continue  # `report` writes it, at any time
-        # `later_stage` moves on while a second stage is trained
-        stated, now = (
-            {key: value_ for key, value_ in record.items() if key != "later_stage"}
-            for record in (read_json(results.path / name), json.loads(canonical_json(value)))
-        )
+        stated, now = read_json(results.path / name), json.loads(canonical_json(value))
         if differing := list(differences(stated, now, SENTENCES)):
             keys = some(differing, SHOWN)
             findings.append(f"{name} is not what the records give: {keys}")

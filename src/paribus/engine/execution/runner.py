@@ -25,7 +25,7 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, registration, settle
 from paribus.results.heldout_part import is_tested, purpose, seal_heldout
 from paribus.results.opened_texts import open_in_ledger, require_fresh
-from paribus.results.registration import repetitions, utc_now
+from paribus.results.registration import read_registration, utc_now
 from paribus.results.store import DATA, LEDGER, REPEATED, TEST, TEST_PART
 from paribus.runs.advance import Runner, task_id, task_of
 from paribus.runs.queue import Missing, Task
@@ -172,7 +172,7 @@ class EngineRunner(Runner):
                 own_rule(study),
                 boundaries(study),
             )
-            settle(folder, study, wanted, retries=settings["retries"])
+            settle(folder, study, wanted)
         return size
 
     def _check(self, study: Study, size: int) -> list[str]:
@@ -209,8 +209,8 @@ class EngineRunner(Runner):
         A trial of another machine cannot be compared bit by bit. It gives a warning, and the
             control stays open.
         """
-        repeated = folder.read_repeated(study.arms)
-        todo = {arm: r for arm, r in repetitions(folder).items() if arm not in repeated}
+        registered, repeated = read_registration(folder) or {}, folder.read_repeated(study.arms)
+        todo = {arm: r for arm, r in registered["repeated"].items() if arm not in repeated}
         tasks = []
         for arm, repetition in todo.items():
             doing = f"on {arm}/seed-{repetition['seed']}, which it trained again"

@@ -36,10 +36,11 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
     if is_open(study) and registered is not None:
         study = with_precision(study, registered.training.precision)
     if study.tuning is not None:
-        tuning, chosen = registered.tuning if registered is not None else None, {}
-        if tuning and tuning.same_plan(study.tuning) and tuning.chosen.keys() == study.arms.keys():
-            chosen = tuning.chosen
-        study = with_choice(study, chosen)
+        tuning = registered.tuning if registered is not None else None
+        chosen = tuning.chosen if tuning is not None else {}
+        is_same = tuning == study.tuning.model_copy(update={"chosen": chosen})
+        is_whole = chosen.keys() == study.arms.keys()
+        study = with_choice(study, chosen if is_same and is_whole else {})
     return extended(study, folder)
 
 

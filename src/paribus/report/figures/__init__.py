@@ -84,5 +84,5 @@ def plot(results: Results, name: str = "forest") -> Any:
 
 
 def _by_name(results: Results) -> dict[str, Figure]:
-    figures = draw(results.standing.judged, analyse(results))
+    figures = draw(results.judged, analyse(results))
     return {re.sub(r"\W+", "_", figure.name): figure for figure in figures}

@@ -18,7 +18,7 @@ from paribus.engine.tasks import (
 )
 from paribus.errors import ParibusError
 from paribus.files import whole_folder
-from paribus.results import ResultsFolder, task_names
+from paribus.results import ResultsFolder
 from paribus.results.formats import write_json
 from paribus.study import Study
 
@@ -59,7 +59,7 @@ def settled_tasks(
         if tasks.names != ():
             make_suite(study, datasets, new)
         registered = registered_tasks(new, tasks)
-        names = task_names(registered)
+        names = [*registered.get("names", ()), *registered.get("standard", {})]
         if duplicates := [name for name in names if names.count(name) > 1]:
             raise ParibusError(
                 f"tasks.own and tasks.standard both have a task '{duplicates[0]}'; rename "
