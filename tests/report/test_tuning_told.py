@@ -10,7 +10,6 @@ from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report.figures import Figure
 from paribus.report.figures.tuning import tuning_curves
-from paribus.report.page import render
 from paribus.report.tables import tuning_table
 
 from ..build import RATE, surface, tables, tuned_and_trained
@@ -63,13 +62,6 @@ def test_a_curve_has_every_seed_its_means_and_the_choice(drawn):
     lost = [(row["at"], row["lost"]) for row in of(curve, "diverged", "baseline")]
     assert lost == [(1e-2, "1 of 2 diverged")]
     assert '"type": "log"' in json.dumps(curve.definition)
-
-
-def test_the_page_shows_tuning(made, analysis, drawn):
-    page = render(made, analysis, decide(analysis), list(drawn.values()))
-    places = [page.index(f'id="{name}"') for name in ("verdict", "tuning", "controls")]
-    assert places == sorted(places)
-    assert places[1] < page.index('id="figure-tuning-learning_rate"') < page.index("judged at")
 
 
 def over_two_keys(arm: str, at: tuple[float, int], seed: int) -> float:

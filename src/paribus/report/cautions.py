@@ -298,14 +298,19 @@ def may_be_small(verdict: Verdict) -> bool:
 
 @caution("could_miss", 1)
 def _(c: Context) -> Iterator[str]:
-    says, smallest = c.contrast.decided, c.contrast.smallest_effect
-    if says is None or smallest is None or says.descriptive_only:
-        return
-    if says.detectable > smallest and not c.contrast.significant(c.alpha):
-        power, stated = c.analysis.study.inference.power, c.contrast.declared.stated_text
+    smallest, stated = c.contrast.smallest_effect or 0.0, c.contrast.declared.stated_text
+    detectable: dict[str, float] = {}
+    for contrast in c.analysis.contrasts:
+        says = contrast.decided
+        if contrast.metric != c.contrast.metric or says is None or says.descriptive_only:
+            continue
+        if says.detectable > smallest > 0 and not contrast.significant(c.alpha):
+            detectable[contrast.arm] = says.detectable
+    if c.contrast.arm in detectable:  # one sentence for all arms
         yield (
-            f"With {power:.0%} power this study detects a change of {stated(says.detectable)}; the "
-            f"smallest effect worth detecting, {stated(smallest)}, may have been missed."
+            f"With {c.analysis.study.inference.power:.0%} power this study detects a change of "
+            f"{stated(max(detectable.values()))}; the smallest effect worth detecting, "
+            f"{stated(smallest)}, may have been missed."
         )
 
 
@@ -344,12 +349,6 @@ def _(c: Context) -> Iterator[str]:
     rate = study.arm_facts(c.contrast.arm).learning_rate
     if rate is not None and not any("learning_rate" in key for key in set_on_purpose):
         yield f"At learning rate {numbers.compact(rate)}, which was not tuned."
-
-
-@caution("text", 2)
-def _(c: Context) -> Iterator[str]:
-    if c.analysis.chosen_on_judged_text and is_of_text(c.contrast.metric):
-        yield "The arms were tuned on the text that judges them, on other seeds."
 
 
 def all_cautions(

@@ -11,7 +11,7 @@ from paribus import numbers
 from paribus.analysis import Analysis, Contrast
 from paribus.decision import STYLE_OF, Depends, Judgement, Verdict, Verdicts, judge, rule_of
 from paribus.decision.evidence import losses_elsewhere, stated
-from paribus.decision.verdict import finite
+from paribus.decision.verdict import finite, is_of_text
 from paribus.metric import Metric
 from paribus.report.cautions import CAUTIONS, Caution, all_cautions, may_be_small, needs_text
 from paribus.report.cells import (
@@ -351,6 +351,8 @@ class _Builder:
                 text += " and p" + ("; the word goes by Holm's p" if study.family > 1 else "")
         if any(verdict.word == "DESCRIPTIVE" for verdict in self.verdicts):
             text += f". Fewer than {DESCRIPTIVE_BELOW} are described, not tested"
+        if self.analysis.chosen_on_judged_text and any(is_of_text(v.metric) for v in self.verdicts):
+            text += ". The arms were tuned on the same text, with other seeds"
         return f"{text}."
 
     def action(self) -> str:
