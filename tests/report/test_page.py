@@ -142,13 +142,6 @@ def test_absent_probes_have_no_figure(small_study: Maker, fabricate: Fabricate) 
     assert not any(name.startswith(("embedding_norm", "optimizer_slots")) for name in names)
 
 
-def test_each_seed_is_a_line_of_the_records(five: Results, figures: dict[str, Figure]) -> None:
-    rows = figures["train_loss"].rows
-    first = [row["value"] for row in rows if (row["arm"], row["seed"]) == ("baseline", 1)]
-    assert first == pytest.approx(five.trial_steps["baseline", 1]["train_loss"].to_pylist(), 1e-4)
-    assert {(row["arm"], row["seed"]) for row in rows} == set(five.study.trials)
-
-
 def test_a_notebook_shows_the_card_and_figures_by_name(five: Results) -> None:
     verdicts = decide(analyse(five))
     assert verdicts[0].word in verdicts._repr_markdown_()

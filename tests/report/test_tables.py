@@ -1,9 +1,8 @@
-"""Tables: every cell reaches the terminal, at any width; tasks, and contrasts along training."""
+"""Tables: every cell reaches the terminal, at any width; contrasts along training."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 from typing import Any
@@ -14,42 +13,9 @@ from rich.console import Console
 
 from paribus import numbers
 from paribus.analysis import analyse
-from paribus.analysis.schema import TaskContrast
 from paribus.report.figures.recorded import over_steps
 from paribus.report.table_model import Table
-from paribus.report.tables import along_table, task_contrast_table
-from paribus.statistics import paired_contrast
-
-from ..conftest import Fabricate, Maker
-
-BASELINE = [0.50, 0.52, 0.48, 0.51, 0.49]
-TREATMENT = [0.45, 0.46, 0.44, 0.47, 0.43]
-
-
-def contrast(n: int) -> TaskContrast:
-    ours, theirs = TREATMENT[:n], BASELINE[:n]
-    paired = paired_contrast(theirs, ours, seed=0) if n > 1 else None
-    seeds = tuple(range(1, n + 1))
-    means = sum(theirs) / n, sum(ours) / n
-    about = {"arm": "layernorm", "reference": "baseline", "task": "typo", "chance": 0.5}
-    about |= {"baseline": means[0], "treatment": means[1]}
-    return TaskContrast(**about, seeds=seeds, by_run=paired, holm_p=0.0123)
-
-
-def test_five_pairs_are_tested_fewer_described(small_study: Maker, fabricate: Fabricate) -> None:
-    analysis = analyse(fabricate(small_study(), lambda arm, seed: 2.0 + 0.01 * seed))
-    assert not task_contrast_table(analysis).rows  # no tasks, no table
-    rows = []
-    for n in (5, 4, 1):
-        table = task_contrast_table(replace(analysis, tasks=(contrast(n),)))
-        rows += table.rows
-    assert rows[0][0] == "typo"
-    assert rows[0][2:4] == ("50.0", "45.0")
-    assert rows[0][4].startswith("-5.0 [-6.2, -3.")
-    assert rows[0][6] == "0.012"
-    assert rows[1][5:] == rows[2][5:] == ("–", "–")  # noqa: RUF001
-    assert rows[2][4] == "-5.0"
-
+from paribus.report.tables import along_table
 
 INTERVAL = "+0.0120 [-0.0034, +0.0275]"
 TABLE = Table(
