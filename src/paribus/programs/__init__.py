@@ -1,4 +1,4 @@
-"""Programs of other people: run and ended, their output read, their machine described.
+"""Running external programs: processes, output, and a description of the machine.
 
-This needs the standard library alone.
+This package needs only the standard library.
 """

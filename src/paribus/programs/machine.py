@@ -1,4 +1,4 @@
-"""The machine that programs run on: processor, GPUs, and the packages of their interpreter."""
+"""The machine of a program: processor, GPUs, and the packages of its interpreter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(json.dumps({"python": sys.version.split()[0], "packages": packages}))
 
 
 def describe(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the machine, the devices and the packages of a program, by its environment."""
+    """Return the machine, the devices and the packages of a program with this environment."""
     visible = env.get(VISIBLE)
     indices = gpus() if visible is None else visible.split(",")
     devices = [gpus()[index] for index in indices if index in gpus()]
@@ -43,7 +43,7 @@ def describe(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[
 
 
 def processor(*names: str) -> str:
-    """Return what the system tells of the processor under the first of these names."""
+    """Return the processor, read from the first of these fields of /proc/cpuinfo."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
             name, _, value = line.partition(":")
@@ -70,16 +70,17 @@ def gpus() -> dict[str, str]:
 
 
 def share_gpus(n: int, slot: int) -> str:
-    """Return the indices of `n` GPUs for a slot of a worker. Raises OSError for too few."""
+    """Return the indices of `n` GPUs for a slot of a worker. Raises OSError if there are too
+    few."""
     indices = list(gpus())
     if n > len(indices):
-        raise OSError(f"a trial wants {n} GPUs (trainer.gpus), and there are {len(indices)}")
+        raise OSError(f"a trial needs {n} GPUs (trainer.gpus), but there are {len(indices)}")
     first = slot % (len(indices) // n) * n if n else 0
     return ",".join(indices[first : first + n])
 
 
 def interpreter(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
-    """Return the Python that a command runs: the program, or that of its first line; else ""."""
+    """Return the Python that a command runs: the program itself, or its shebang; else ""."""
     program = argv[0] if os.sep in argv[0] else shutil.which(argv[0], path=env.get("PATH"))
     if program is None:
         return ""
@@ -97,7 +98,7 @@ def interpreter(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> st
 
 
 def _output(argv: list[str], **options: Any) -> str:
-    """Return the output of a program; empty where it fails."""
+    """Return the output of a program; empty if it fails."""
     try:
         return subprocess.run(
             argv, capture_output=True, text=True, timeout=ASK_SECONDS, check=True, **options

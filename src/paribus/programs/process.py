@@ -1,8 +1,8 @@
-"""Run a program from its start to the end of its last child.
+"""Running a program from its start until its last child has ended.
 
-It leads a session and a process group of its own. When it has ended or took too long, the group
-ends with it: SIGTERM, some seconds of grace, SIGKILL. Its output goes to a log of bounded size and,
-line by line, to a listener.
+The program leads its own session and process group. When it ends or takes too long, the whole group
+is ended: SIGTERM, some seconds of grace, then SIGKILL. Its output goes to a log of bounded size
+and, line by line, to a listener.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Ending:
     Attributes:
         code: its exit code; minus the number of a signal.
         seconds: from its start to its end.
-        timed_out: whether it took too long, and was ended.
+        timed_out: whether it was ended because it took too long.
         n_bytes, n_left_out: the size of its output, and of the part that the log leaves out.
-        last: its last lines.
+        last: the last lines of its output.
     """
 
     code: int
@@ -53,7 +53,7 @@ class Ending:
 
     @property
     def is_failed(self) -> bool:
-        """True if it was ended, or ended with an error."""
+        """True if the program timed out or ended with an error."""
         return self.timed_out or self.code != 0
 
     def __str__(self) -> str:
@@ -66,8 +66,8 @@ class Ending:
 class Output:
     """The output of a program: a log with its first and its last bytes, and lines for a listener.
 
-    The log has the first half of `limit` bytes as they come, and at the end the last half. The cuts
-    are at fixed offsets of the output, so they do not depend on how it arrives in pieces.
+    The log keeps the first and the last half of `limit` bytes. The cuts are at fixed offsets of the
+    output, so they do not depend on how it arrives.
     """
 
     def __init__(self, log: Path, listen: Callable[[str], None], limit: int = LOG_BYTES) -> None:
@@ -78,7 +78,7 @@ class Output:
         self.last = deque[str](maxlen=LAST_LINES)
 
     def read(self, pipe: int, seconds: float) -> bool:
-        """Read a piece if one comes within some seconds; False where none came."""
+        """Read a piece of output if one arrives within some seconds; return False otherwise."""
         if not select.select([pipe], [], [], seconds)[0]:
             return False
         piece = os.read(pipe, PIECE_BYTES)
@@ -89,7 +89,7 @@ class Output:
         return bool(piece)
 
     def write(self, piece: bytes) -> None:
-        """Add a piece; a carriage return ends a line too."""
+        """Add a piece of output; a carriage return also ends a line."""
         n_first = max(self._half - self.n_bytes, 0)
         self.n_bytes += len(piece)
         self._save(piece[:n_first])
@@ -101,7 +101,7 @@ class Output:
         self._tell(lines)
 
     def close(self) -> None:
-        """End the last line, and write the end to the log, after a mark of the gap, if any."""
+        """End the last line, and write the tail to the log, after a mark of any gap."""
         self._tell([self._rest])
         self._cut()
         if self.n_left_out:
@@ -110,7 +110,7 @@ class Output:
         self._file.close()
 
     def _cut(self) -> None:
-        """Keep the last half of the limit."""
+        """Keep only the last half of the limit in memory."""
         n_over = max(len(self._tail) - self._half, 0)
         self.n_left_out += n_over
         self._tail = self._tail[n_over:]
@@ -126,7 +126,7 @@ class Output:
 
 
 def clean_line(line: bytes) -> str:
-    """Return a line as patterns see it: without colours."""
+    """Return a line without color codes, as patterns see it."""
     return COLOUR.sub("", line[:LINE_BYTES].decode("utf-8", "replace")).strip()
 
 
@@ -140,15 +140,15 @@ def run_program(
     tick: Callable[[], None] = lambda: None,
     end_others: Callable[[], None] = lambda: None,
 ) -> Ending:
-    """Run a program to its end; raises OSError where it cannot be started.
+    """Run a program to its end. Raises OSError if it cannot be started.
 
     Args:
         argv: the program and its arguments.
         folder: its working directory.
         env: its whole environment.
         output: receives its output and errors.
-        timeout: ends it after so many seconds.
-        tick: is called now and then.
+        timeout: number of seconds after which it is ended.
+        tick: function that is called regularly while it runs.
         end_others: ends processes that have left its group.
     """
     began = time.monotonic()
@@ -185,7 +185,7 @@ def run_program(
 
 
 def _end_group(process: subprocess.Popen[bytes], grace: float, wait: Callable[[], object]) -> None:
-    """End the group of a process: ask, wait, end by force."""
+    """End the group of a process: SIGTERM, a wait, then SIGKILL."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, GRACE_SECONDS)):
         deadline = time.monotonic() + patience
         try:
@@ -203,6 +203,6 @@ def _end_group(process: subprocess.Popen[bytes], grace: float, wait: Callable[[]
 
 
 def _die_with_parent() -> Callable[[], None]:
-    """Return a function that lets a child be killed when the thread that started it dies."""
+    """Return a function that makes a child die with the thread that started it."""
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Runs: workers do what a results folder lacks, wherever they are started.
+"""Runs: workers, on any machine, do the missing work of a results folder.
 
 The way of a trial from a study file to a sealed record:
 

@@ -1,8 +1,8 @@
 """The next step of a run, as a function of its results folder.
 
-Tuning trials, the choice, the verdict's trials up to the next look, the look, and what a study ends
-with: each stage uses what exists already and raises `Missing` for the rest. So a run can be killed
-anywhere, and any worker finds out how it goes on.
+The stages are the tuning trials, the choice, the main trials up to the next interim look, the look,
+and the final steps. Each stage uses existing results and raises `Missing` for the rest. A run can
+therefore be killed at any time, and any worker can continue it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Say = Callable[[str], None]
 class Runner:
     """The work of one kind of trainer in a run. Methods may raise ParibusError.
 
-    Those of stages may raise Missing: tasks have to be done first.
+    Methods for stages may also raise Missing if tasks have to be done first.
     """
 
     def __init__(self, context: Context | None) -> None:
@@ -62,15 +62,15 @@ class Runner:
         """Import what every child needs, before the order is known."""
 
     def slots(self) -> int:
-        """Return how many children a worker of this machine has at the same time."""
+        """Return the number of concurrent children of a worker on this machine."""
         raise NotImplementedError
 
     def execute(self, task: Task) -> Any:
-        """Do a task; returns its answer, or None if its results are in the results folder."""
+        """Run a task; return its answer, or None if its results are in the results folder."""
         raise NotImplementedError
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
-        """Return the study as it is registered; raises ParibusError if it cannot be run there."""
+        """Return the study as registered. Raises ParibusError if it cannot be run here."""
         raise NotImplementedError
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
@@ -78,7 +78,8 @@ class Runner:
         raise NotImplementedError
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Record what starts workers, in no digest; tell the ledger that scores will be seen."""
+        """Record the executor, outside of all digests, and note in the ledger that scores will be
+        seen."""
         if self.context is not None:
             write_json(folder.path / "backend.json", self.context.order.executor)
         note(folder, is_begun=True)
@@ -88,10 +89,10 @@ class Runner:
         raise NotImplementedError
 
     def after_trials(self, study: Study, folder: ResultsFolder) -> None:
-        """Do what follows when the trials up to a look are finished."""
+        """Run the steps that follow the trials up to a look."""
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-        """Do what the study ends with: the sealed test text, timing, a description of the text."""
+        """Run the final steps: sealed test text, timing, and the description of the text."""
 
     def go_through(self, study: Study, folder: ResultsFolder) -> None:
         """Go through all stages of a study."""
@@ -104,7 +105,7 @@ class Runner:
         self._train(study, folder)
 
     def _train(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> None:
-        """Train missing trials, and take looks."""
+        """Train missing trials, and take interim looks."""
         study = self.register(study, folder, is_tuning=is_tuning)
         if not is_tuning:
             self.begin(study, folder)
@@ -120,9 +121,10 @@ class Runner:
             self.finish(study, folder, needed)
 
     def _tune(self, study: Study, folder: ResultsFolder) -> Study:
-        """Train missing tuning trials, in a folder of their own; return the study as tuned.
+        """Train missing tuning trials in a separate folder, and return the tuned study.
 
-        They are a study like any other (`paribus.study.tuning_study`), until the choice is sealed.
+        Until the choice is sealed, they are run like any other study
+        (`paribus.study.tuning_study`).
         """
         record = folder.read_tuning()
         if not record:
@@ -136,7 +138,7 @@ class Runner:
         return tuned
 
     def advance(self) -> None:
-        """Put the tasks of the next stage into the queue, or note that nothing is left."""
+        """Queue the tasks of the next stage, or note that nothing is left."""
         queue, order = self.context.queue, self.context.order
         recorded = order.settings.get("recorded", True)
         try:
@@ -153,7 +155,7 @@ class Runner:
 
 
 def study_of(order: Order, home: Path | None = None) -> Study:
-    """Return the study of an order, or the one that a results folder `home` holds."""
+    """Return the study of an order, or that of the results folder `home` if it is given."""
     folder = Path(order.folder)
     if home is None:
         return parse_study(order.study, folder=folder)
@@ -161,7 +163,7 @@ def study_of(order: Order, home: Path | None = None) -> Study:
 
 
 def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
-    """Take the next look of a study whose trials up to it are finished; return if there was one."""
+    """Take the next interim look if its trials are finished; return whether one was taken."""
     if not looks_left(study, read_looks(folder)):
         return False
     entry = analysis.next_look(analysis.Table.of(load_results(folder.path)))

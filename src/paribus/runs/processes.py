@@ -1,4 +1,4 @@
-"""Processes that end with whoever started them, and that end what they started."""
+"""Process trees that end together: children end with their parent, and parents end children."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tie_to(parent: int, number: int = getattr(signal, "SIGKILL", 9)) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of processes that children leave behind, so that they can be ended.
+    """Adopt processes that children leave behind, so that they can be ended.
 
     Only on Linux; elsewhere this process leads a group, which ends with it.
     """
@@ -53,7 +53,7 @@ def children() -> set[int]:
 
 
 def end_children(keep: set[int]) -> None:
-    """Kill every child that is not in `keep`, and the orphans that they leave."""
+    """Kill every child that is not in `keep`, and the orphans of killed children."""
     deadline = time.monotonic() + END_SECONDS
     while (pids := children() - keep) and time.monotonic() < deadline:
         for pid in pids:
@@ -65,7 +65,7 @@ def end_children(keep: set[int]) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process and its children; a regular exit would take most of a second more."""
+    """End this process and its children at once; a regular exit takes almost a second longer."""
     end_children(set())
     sys.stdout.flush()
     sys.stderr.flush()
@@ -76,10 +76,10 @@ def leave(code: int) -> NoReturn:
 
 
 def guard(worker: int, parent: int) -> int:
-    """Wait until a child has ended, also by SIGKILL, and end what it left; return its exit code.
+    """Wait until a child has ended, kill the processes that it left, and return its exit code.
 
-    Signals are passed on to it, and SIGTERM when `parent` dies, unless that is 0. Orphans find
-    their way here because this process adopts them.
+    Signals are forwarded to the child. If `parent` is not 0, the child receives SIGTERM when that
+    process dies. This process adopts orphans, so it can end them.
     """
     adopt_orphans()
     for number in IGNORED:
@@ -101,7 +101,7 @@ def guard(worker: int, parent: int) -> int:
 
 @contextlib.contextmanager
 def ending_children() -> Iterator[None]:
-    """End the processes that custom code starts in the body."""
+    """End processes that custom code started inside the context."""
     before = children()
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
@@ -128,7 +128,7 @@ def tail(path: Path | None) -> list[str]:
 
 
 class Left(BaseException):
-    """Raised in a trial's process when it is asked to leave, unless that is held.
+    """Raised in a trial's process when it is asked to leave, unless `hold` defers it.
 
     It is not an `Exception`, so that no library or custom module continues after it.
     """
@@ -150,7 +150,7 @@ class Leaving:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Raise nothing in the body, which checks `asked` instead."""
+        """Do not raise `Left` inside the context, which checks `asked` instead."""
         self._holding += 1
         try:
             yield

@@ -1,6 +1,7 @@
-"""Progress of a run, from the events that workers report, and how it is shown.
+"""Progress of a run, collected from the events that workers report, and its display.
 
-In a terminal that is a bar and the trials under way; elsewhere, a line in ten seconds.
+In a terminal, it is shown as a bar and the trials under way; elsewhere, as a line every ten
+seconds.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ PLAIN_SECONDS = 10.0
 
 
 class Progress:
-    """The progress of a study, or of the round of its tuning that is under way.
+    """Progress of a study, or of its current tuning round.
 
     Attributes:
         home: its results folder.
-        unit: what is counted: "tokens", or "trials" of a trainer that counts no tokens.
+        unit: "tokens", or "trials" for a trainer that does not count tokens.
         began, heard: when the stage began, and the last event came (seconds since the epoch).
         running: steps done and last training loss (nats/token) of each trial under way, by label.
-        news: what has just happened, if worth a line.
-        doing: what is done once every token has been trained on; empty before.
+        news: a line about the latest event; empty if there is none.
+        doing: the work under way after all tokens were trained on; empty before.
         tokens, tokens_done: training tokens of all trials up to the next look, and those done.
     """
 
@@ -53,17 +54,17 @@ class Progress:
 
     @property
     def n_trials(self) -> int:
-        """Trials up to the next look."""
+        """Number of trials up to the next look."""
         return len(self._done)
 
     @property
     def n_finished(self) -> int:
-        """Those of them that are finished."""
+        """Number of finished trials up to the next look."""
         return len(self._finished)
 
     @property
     def tokens_done(self) -> int:
-        """Those that have been trained on."""
+        """Number of training tokens done."""
         return sum(self._done.values())
 
     @property
@@ -84,7 +85,7 @@ class Progress:
                 self._before += total
 
     def add(self, event: dict[str, Any]) -> None:
-        """Add what a worker has reported."""
+        """Add an event that a worker reported."""
         kind, t = event["event"], event.get("t")
         self.news, self.heard = "", event["at"]
         if kind == "say":
@@ -118,7 +119,7 @@ class Progress:
         return setting.tokens if t is None else setting.tokens_before(t)
 
     def _news(self, trials: list[Trial]) -> str:
-        """Return a line on finished trials; with the score of a trial that counts no tokens."""
+        """Return a line about finished trials, with their score if tokens are not counted."""
         names = ", ".join(map(_label, trials[:MOST_NAMED]))
         rest = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
         if self.unit == "tokens":
@@ -152,10 +153,10 @@ Watch = Callable[[Progress], None]
 
 
 class Tracker:
-    """Adds up events of a run.
+    """Computes the progress of a run from its events.
 
     Attributes:
-        progress: how far the stage under way is; None before the first.
+        progress: progress of the current stage; None before the first stage.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -164,7 +165,7 @@ class Tracker:
         self.progress: Progress | None = None
 
     def update(self) -> Iterator[dict[str, Any]]:
-        """Read new events, and yield each in the order of time once it is added up."""
+        """Read new events, and yield each in order of time after adding it to the progress."""
         for event in sorted(self._queue.events(self._read), key=lambda event: event["at"]):
             if (once := event.get("once")) and once in self._seen:
                 continue
@@ -180,7 +181,7 @@ class Tracker:
 
 
 def read_progress(results: Path) -> Progress | None:
-    """Return the progress of the run in a results folder; None if none is under way."""
+    """Return the progress of the run in a results folder; None if no run is under way."""
     tracker = Tracker(Queue.of(results))
     for _ in tracker.update():
         pass
@@ -189,7 +190,7 @@ def read_progress(results: Path) -> Progress | None:
 
 @contextmanager
 def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterator[Watch]:
-    """Yield a `watch` for `paribus.run`; its first call prints `before`."""
+    """Yield a `watch` function for `paribus.run`; its first call prints `before`."""
     waiting, last, news = iter(before), time.monotonic(), ""
 
     def watch(progress: Progress) -> None:
@@ -214,7 +215,7 @@ def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterato
 
 @contextmanager
 def doing(console: Console, action: str) -> Iterator[None]:
-    """Print `action` while the body runs; one line without a terminal."""
+    """Print `action` while the context is active; a single line without a terminal."""
     if console.is_terminal:
         with console.status(action):
             yield

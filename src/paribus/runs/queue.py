@@ -1,12 +1,12 @@
-"""The queue of a run: a folder of tasks, claims and answers that every worker sees.
+"""The queue of a run: a folder of tasks, claims and answers, shared by all workers.
 
 <queue>/
   order.json             the study, where its results go, and the options of the run
   tasks/<id>.json        a task that is not done
-  claims/<id>            who works on it; touched while it is worked on
+  claims/<id>            the worker on the task; touched while it works
   answers/<id>.json      what a task returned, if it returns anything
   deaths/<id>            one byte for each worker that died while it worked on the task
-  failure.json           why the run cannot go on; workers claim nothing more
+  failure.json           why the run stopped; workers claim nothing more
   finished               nothing is left to do
   events/<worker>.jsonl  what a worker reports: steps, losses, warnings
   logs/<worker>-<k>.log  what its child k prints
@@ -50,15 +50,15 @@ class Order:
 
     Attributes:
         study: the study, as its model is dumped.
-        folder: what paths of the study are relative to.
+        folder: the folder that paths of the study are relative to.
         results: the results folder.
         trainer: the name of the study's trainer.
         settings: options of `run`: device, workers, stack, checkpoint_seconds, eager, retries ...
-        executor: the name of what starts the workers, and its options.
+        executor: name and options of the executor that starts workers.
         cwd: the working folder of workers.
         search: folders of custom code.
         token: identifies this run; workers compare it with the one they were given.
-        stages: whether workers decide what comes next; if not, they do the tasks that are there.
+        stages: whether workers go on to the next stage; if not, they only do the queued tasks.
     """
 
     study: dict[str, Any]
@@ -75,14 +75,14 @@ class Order:
 
 @dataclass(frozen=True)
 class Task:
-    """Something that one worker does.
+    """A unit of work for one worker.
 
     Attributes:
         id: its name in the queue.
-        kind: what is done, such as "train".
+        kind: kind of work, such as "train".
         doing: the end of "a worker died ...": "on baseline/seed-1".
-        home: the results folder that it is part of: the study's, or a round of its tuning.
-        arguments: what the kind needs.
+        home: its results folder: that of the study, or of a tuning round.
+        arguments: arguments for this kind of work.
     """
 
     id: str
@@ -93,7 +93,7 @@ class Task:
 
     @property
     def trials(self) -> list[tuple[str, int]]:
-        """The trials (arm, seed) that it trains; empty for other kinds."""
+        """Trials (arm, seed) that the task trains; empty for other kinds of tasks."""
         return [(arm, seed) for arm, seed in self.arguments.get("trials", [])]
 
 
@@ -107,7 +107,7 @@ class Missing(Exception):  # noqa: N818 - no error: what has to be done first
 
 @dataclass(frozen=True)
 class Queue:
-    """The queue in a folder. Nothing is written to one that was removed."""
+    """The queue in a folder; after its removal, nothing is written to it."""
 
     path: Path
 
@@ -122,7 +122,7 @@ class Queue:
         return is_regular(self.path / "order.json")
 
     def open(self, order: Order) -> None:
-        """Write the order; everything that an earlier run left here is removed."""
+        """Write the order, and remove everything that an earlier run left in the folder."""
         self.remove()
         for name in ("claims", "deaths", "events", "logs"):
             (self.path / name).mkdir(parents=True)
@@ -147,7 +147,7 @@ class Queue:
         raise ParibusError(f"{path} was changed; remove {self.path} and run again", code="changed")
 
     def _content(self, name: str) -> Any:
-        """Return the content of a file; None if it is not there."""
+        """Return the content of a file; None if it does not exist."""
         try:
             return read_json(self.path / name)
         except ParibusError as error:
@@ -162,7 +162,7 @@ class Queue:
     # Tasks
 
     def put(self, tasks: Sequence[Task]) -> None:
-        """Add tasks; their names keep their order."""
+        """Add tasks, named so that they keep their order."""
         for task in tasks:
             self._write(f"tasks/{task.id}.json", asdict(task))
 
@@ -181,7 +181,7 @@ class Queue:
         (self.path / "tasks" / f"{task.id}.json").unlink(missing_ok=True)
 
     def answer(self, name: str, answer: Any) -> None:
-        """Keep the answer of a task, or what a stage wants to remember."""
+        """Store the answer of a task, or a value that a stage needs later."""
         self._write(f"answers/{name}.json", [answer])
 
     def read_answer(self, name: str) -> Any:
@@ -190,7 +190,7 @@ class Queue:
         return answer
 
     def ask(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return the answers of tasks. Raises Missing for those that are not answered."""
+        """Return the answers of tasks. Raises Missing if some are not answered."""
         answers = [self.read_answer(task.id) for task in tasks]
         if missing := [t for t, answer in zip(tasks, answers, strict=True) if answer is None]:
             raise Missing(missing)
@@ -199,7 +199,7 @@ class Queue:
     # Claims
 
     def claim(self, name: str, worker: str) -> bool:
-        """Claim a task by its name; return False if somebody else works on it."""
+        """Claim a task by name; return False if another worker has it."""
         try:
             with open(self.path / "claims" / name, "x", encoding="utf-8") as file:
                 json.dump(process_record() | {"worker": worker}, file)
@@ -208,11 +208,11 @@ class Queue:
         return True
 
     def claims(self) -> dict[str, dict[str, Any]]:
-        """Return who works on what: by name, the record of the claiming process."""
+        """Return the claims: the record of the claiming process, by name of the task."""
         return {name: self._read_claim(name) for name in self._names("claims")}
 
     def _read_claim(self, name: str) -> dict[str, Any]:
-        """Return who has claimed a task; {} if nobody has, or is just writing it."""
+        """Return the record of the process that claimed a task; {} if there is none yet."""
         with contextlib.suppress(ParibusError):
             return self._content(f"claims/{name}") or {}
         return {}
@@ -224,8 +224,9 @@ class Queue:
                 os.utime(self.path / "claims" / name)
 
     def abandoned(self, name: str, worker: str, stale: float) -> str:
-        """Return what became of the claimant of a task: it "died", a process of this host, or it
-        "did not answer" for `stale` seconds by the clock of the file system; empty if it works."""
+        """Return "died" if the process that claimed a task has died on this host, or "did not
+        answer" if it has been silent for `stale` seconds of the file system's clock; empty if it
+        works."""
         if is_dead(self._read_claim(name)):
             return "died"
         claims = self.path / "claims"
@@ -237,7 +238,7 @@ class Queue:
         return ""
 
     def release(self, name: str, worker: str = "") -> bool:
-        """Remove a claim: that of `worker`, or of whoever holds it; return whether it was there."""
+        """Remove the claim of `worker`, or of any worker; return whether there was one."""
         if worker and self._read_claim(name).get("worker") != worker:
             return False
         with contextlib.suppress(FileNotFoundError):
@@ -246,9 +247,9 @@ class Queue:
         return False
 
     def release_dead(self, name: str, worker: str = "") -> int:
-        """Release the claim of a dead worker, and return how many died on this task.
+        """Release the claim of a dead worker; return the number of workers that died on this task.
 
-        Return 0 if somebody else has released it.
+        Returns 0 if another worker has already released it.
         """
         if not self.release(name, worker):
             return 0
@@ -262,12 +263,12 @@ class Queue:
     # The end
 
     def fail(self, message: str, *, trace: str = "") -> None:
-        """Record why the run cannot go on. The first failure counts."""
+        """Record the reason why the run cannot continue; the first failure counts."""
         if self.failure() is None:
             self._write("failure.json", {"message": message, "trace": trace})
 
     def failure(self) -> dict[str, str] | None:
-        """Return why the run cannot go on; None if it can."""
+        """Return the reason why the run cannot continue; None if it can."""
         return self._content("failure.json")
 
     def note_finished(self) -> None:
@@ -281,20 +282,20 @@ class Queue:
 
     @property
     def is_over(self) -> bool:
-        """True if workers claim nothing more."""
+        """True if workers claim no further tasks."""
         return self.is_finished or not self.exists or self.failure() is not None
 
     # Events
 
     def report(self, worker: str, event: Mapping[str, Any]) -> None:
-        """Add a line to what a worker reports."""
+        """Append an event to the file of a worker."""
         line = json.dumps({"at": time.time()} | dict(event)).encode() + b"\n"
         path = self.path / "events" / f"{worker}.jsonl"
         with contextlib.suppress(FileNotFoundError), path.open("ab", buffering=0) as file:
             file.write(line)  # one write, so that lines do not mix
 
     def events(self, read: dict[str, int]) -> Iterator[dict[str, Any]]:
-        """Yield events that came since the last call; `read` keeps how far each file was read."""
+        """Yield events since the last call; `read` stores how far each file was read."""
         for worker in self._names("events", ".jsonl"):
             try:
                 with open(self.path / "events" / f"{worker}.jsonl", "rb") as file:
@@ -313,7 +314,7 @@ class Queue:
 
 @dataclass
 class Context:
-    """The place of a child process in a run.
+    """The context of a child process in a run.
 
     Attributes:
         worker: the name of its worker.
@@ -332,5 +333,5 @@ class Context:
         self.queue.report(self.worker, {"event": event} | content)
 
     def say(self, words: str) -> None:
-        """Report a line that the command prints."""
+        """Report a line for the command to print."""
         self.report("say", words=words)

@@ -1,4 +1,4 @@
-"""A trainer's declaration and its records: checked, written and sealed."""
+"""Checking, writing and sealing a trainer's declaration and records."""
 
 from __future__ import annotations
 
@@ -69,18 +69,18 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
     for metric in [*deciding, *([study.tuning.select] if study.tuning else [])]:
         if known[metric].better == "neither":
             raise ParibusError(
-                f"'{metric}' cannot be primary or choose among values: neither more nor less of "
-                "it is better; name a metric with a direction"
+                f"'{metric}' cannot be primary or select tuned values, because it has no better "
+                "direction; name a metric that has one"
             )
     if taken := set(OWN_CONTROLS) & set(declaration.controls):
         raise ParibusError(
-            f"{name} declares a control '{min(taken)}', which every study has; give it another name"
+            f"{name} declares a control '{min(taken)}', which every study has; rename it"
         )
     return declaration
 
 
 def metrics_of(declaration: Declaration) -> dict[str, Metric]:
-    """Return the declared metrics as records have them, by name."""
+    """Return the declared metrics in the form of records, by name."""
     return {
         metric.name: replace(
             metric,
@@ -92,7 +92,7 @@ def metrics_of(declaration: Declaration) -> dict[str, Metric]:
 
 
 def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:
-    """Return what the registration says of a trainer."""
+    """Return the registered description of a trainer."""
     return {
         "controls": {name: list(keys) for name, keys in declaration.controls.items()},
         "must_be_finite": declaration.must_be_finite,
@@ -103,7 +103,7 @@ def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]
 
 
 def text_of(declaration: Declaration) -> dict[str, Any]:
-    """Return what the registration says of the text that is scored; {} if nothing is declared."""
+    """Return the registered description of the scored text; {} if nothing is declared."""
     if declaration.test is None:
         return {}
     text = asdict(declaration.test)
@@ -113,9 +113,9 @@ def text_of(declaration: Declaration) -> dict[str, Any]:
 def trainer_records(
     study: Study, trainer: Trainer, todo: Sequence[Trial]
 ) -> Iterator[tuple[Trial, TrialRecord]]:
-    """Yield the records of `todo` as they are finished.
+    """Yield the records of the trials in `todo` as they finish.
 
-    Raises ParibusError if the trainer fails, or returns anything else.
+    Raises ParibusError if the trainer fails, or returns anything but these records.
     """
     missing, name = list(todo), f"trainer '{study.trainer}'"
     records: Any = iter(trainer.run(study, todo) if todo else ())
@@ -127,7 +127,9 @@ def trainer_records(
                 if trial is None:
                     break
                 if trial not in missing:
-                    raise ValueError(f"a record of {trial!r:.80} was not asked for, or given twice")
+                    raise ValueError(
+                        f"the record of {trial!r:.80} was not requested, or came twice"
+                    )
                 if not isinstance(record, TrialRecord):
                     raise TypeError(f"{record!r:.60} is not a paribus.extend.TrialRecord")
             except ParibusError:
@@ -144,7 +146,7 @@ def trainer_records(
             yield trial, record
     if missing:
         raise ParibusError(
-            f"{name} gave no record of {len(missing)} of {len(todo)} trials, such as "
+            f"{name} returned no record for {len(missing)} of {len(todo)} trials, such as "
             f"{missing[0]}; run the study again",
             code="own_code",
         )
@@ -204,7 +206,7 @@ def fill_folder(
 def _checked(
     study: Study, where: str, declaration: Declaration, record: TrialRecord
 ) -> tuple[dict[str, float | None], dict[str, np.ndarray]]:
-    """Return scores, with None for non-finite ones, and items by metric.
+    """Return the scores, with None for non-finite ones, and the items by metric.
 
     Raises ParibusError for anything that was not declared or is inconsistent.
     """
@@ -227,17 +229,17 @@ def _checked(
     n_steps, at = len(record.losses), record.diverged_at
     if at is not None and not (at >= 0 and (at < n_steps or not n_steps)):
         raise ParibusError(
-            f"{where}: diverged_at = {at} must be one of the {n_steps} steps, which count from 0"
+            f"{where}: diverged_at = {at} must be one of the {n_steps} steps, counted from 0"
         )
     with blamed(where, "scores, seconds and items are numbers, items of one length"):
         if any(isinstance(value, bool | str) for value in record.scores.values()):
-            raise TypeError("a score is a truth value or a text")
+            raise TypeError("a score is a Boolean or a string")
         scores = {name: float(value) for name, value in record.scores.items()}
         items = {name: np.asarray(v, np.float64) for name, v in record.items.items()}
         if items and np.stack(list(items.values())).ndim != 2:
-            raise ValueError("an item has no list of scores, but one")
+            raise ValueError("the scores of a metric by item must be a list per item")
         if not 0 <= (record.seconds or 0.0) < math.inf:
-            raise ValueError(f"it took {record.seconds} seconds")
+            raise ValueError(f"seconds = {record.seconds}")
     for name, values in items.items():
         score, mean = scores.get(name, math.nan), values.mean() if values.size else math.nan
         if not math.isclose(score, mean, rel_tol=1e-9, abs_tol=1e-12):

@@ -1,4 +1,4 @@
-"""Running a study: workers do what its results folder lacks, and this process follows them."""
+"""Running a study: workers do the missing work, and this process follows them."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class Options:
 
 
 def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
-    """Return where the results of `study` are: `results`, or `results/NAME` beside its file.
+    """Return the results folder of `study`: `results`, or `results/NAME` beside its file.
 
-    Of an example that ships, or the study of a results folder, `results/NAME` is in the working
+    For a shipped example, or the study of a results folder, `results/NAME` is in the working
     directory.
     """
     if results:
@@ -88,8 +88,8 @@ def run(
     Args:
         study: what `load_study` returns.
         results: the results folder; by default `results/<name of the study>`.
-        workers: trials at the same time on each machine; by default one per core on a CPU, one per
-            GPU, and one program.
+        workers: concurrent trials on each machine; by default one per CPU core, one per GPU, or one
+            program.
         device: where to train.
         stack: replicas trained side by side in one process; by default 1 on a CPU, and on a GPU
             all trials of one model, spread over the GPUs, as far as memory holds them by the
@@ -102,11 +102,11 @@ def run(
         log: trackers that follow the run, by name (see `paribus.runs.trackers`).
         backend: where workers run: a name, a TOML file (docs/how-to/cluster.md), or what
             `find_backend` returns.
-        open_test: evaluate on the sealed test text, if there is one, once everything is trained; a
-            later call may.
+        open_test: evaluate on the sealed test text, if there is one, after training; a later call
+            may also do so.
         progress: show progress if no `watch` is given; by default in a terminal.
 
-    A precision "auto" is settled by the device of the first run, or of `register`, and kept.
+    The device of the first run, or of `register`, settles a precision of "auto".
 
     Returns what `load_results` reads. Raises ParibusError on bad input, before anything is
     written, and if a trial fails; trials that are finished by then are kept.
@@ -135,10 +135,10 @@ def register(
     eager: bool = False,
     backend: str | Backend = "local",
 ) -> Path:
-    """Fix what would count before any run: write `registration.json`; returns its path.
+    """Register a study before any run: write `registration.json` and return its path.
 
     Every arm of the built-in trainer is tried in a dry run of one step. Raises ParibusError if
-    something else is registered there already.
+    another study is already registered there.
     """
     backend = find_backend(backend)
     folder = results_folder(study, results)
@@ -155,7 +155,7 @@ def register(
 
 
 def try_briefly(study: Study, results: str | os.PathLike[str]) -> dict[str, str]:
-    """Run each arm of a command for some seconds; returns what was seen of each, in words."""
+    """Run each arm of a command for some seconds; return a description of what each printed."""
     trainer: Any = find_trainer(study, results_folder(study, results))
     with ending_children():
         return trainer.try_briefly(study)
@@ -171,7 +171,7 @@ def ask(
     eager: bool = False,
     backend: str | Backend = "local",
 ) -> list[Any]:
-    """Let workers do tasks that are no stage of a run, and return their answers.
+    """Let workers do tasks that are not stages of a run, and return their answers.
 
     Their queue is in a temporary folder on this machine, or beside the results of jobs. Raises
     ParibusError if a task fails.
@@ -197,7 +197,7 @@ def _follow(
     watch: Watch | None = None,
     log: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Start workers for a run, or find them, and follow them to its end."""
+    """Start or find the workers of a run, and follow them until the run ends."""
     require_trust(study)
     queue = Queue.of(folder.path)
     _join_or_open(queue, _order(study, folder, options, backend), folder)
@@ -231,7 +231,7 @@ def _order(
 ) -> Order:
     if study.trainer == STACKED and not has_engine():
         raise ParibusError(
-            f"models are trained by the engine, and it is not installed; {INSTALL}",
+            f"training models needs the engine, which is not installed; {INSTALL}",
             code="not_installed",
         )
     settings = asdict(options) | {
@@ -256,7 +256,7 @@ def _order(
 
 
 def _join_or_open(queue: Queue, order: Order, folder: ResultsFolder) -> None:
-    """Use the queue of jobs that an earlier command has submitted, or open a new one."""
+    """Use the queue of jobs that an earlier command submitted, or open a new one."""
     earlier = queue.read_order() if queue.exists else None
     if earlier is None or earlier.settings.get("is_here", True) or queue.failure() is not None:
         queue.open(order)  # workers of this machine ended with the command that started them
@@ -264,8 +264,8 @@ def _join_or_open(queue: Queue, order: Order, folder: ResultsFolder) -> None:
     same = (earlier.executor["backend"], earlier.settings, substance(earlier.study))
     if same != (order.executor["backend"], order.settings, substance(order.study)):
         raise ParibusError(
-            f"jobs are at work on {folder.path} by another backend, with other options or another "
-            f"study; end them first with `paribus cancel {folder.path}`",
+            f"jobs of another backend, study or set of options are at work on {folder.path}; "
+            f"end them first with `paribus cancel {folder.path}`",
             code="in_use",
         )
 
@@ -304,7 +304,7 @@ def _wait(
 def _tell(
     event: dict[str, Any], progress: Progress | None, watch: Watch | None, trackers: Trackers | None
 ) -> None:
-    """Bring what a worker reports to whoever watches."""
+    """Pass an event of a worker on to the functions that watch the run."""
     if event["event"] == "warning":
         logging.getLogger("paribus").warning("%s", event["words"])
     elif progress is not None:
@@ -316,7 +316,7 @@ def _tell(
 
 
 def _devices(study: Study) -> int:
-    """Return how many devices a trial takes."""
+    """Return the number of devices of a trial."""
     if study.trainer == COMMAND:
         return study.program.gpus or 1
     return getattr(getattr(study, "resources", None), "devices_per_trial", None) or 1

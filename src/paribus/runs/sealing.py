@@ -1,4 +1,4 @@
-"""Seal a trial once, whoever else is at work on it."""
+"""Seal a trial once, even if several workers train it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ OF_A_RUN = frozenset(
 
 @contextmanager
 def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
-    """Yield a folder to write and seal a trial in, which becomes `folder` at the end as a whole.
+    """Yield a temporary folder for a trial's records; seal it and rename it to `folder`.
 
-    If another worker has sealed the trial meanwhile, its record counts, whatever its scores. A
-    record that differs from it is kept in `repeats/`, with a warning.
+    If another worker has sealed the trial meanwhile, that record counts, whatever its scores. A
+    second record that differs is kept in `repeats/`, with a warning.
     """
     with private_folder(folder.path) as path:
         mine = replace(folder, path=path)

@@ -1,4 +1,4 @@
-"""Jobs of a study, for `status` and `cancel`, without the command that started them."""
+"""Listing and cancelling the jobs of a study, without the command that started them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAIT_SECONDS = 30.0  # for a run on this machine to leave
 
 
 def job_states(results: Path) -> list[JobState]:
-    """Return the jobs of the run in a results folder; the scheduler is asked once.
+    """Return the states of the jobs of a results folder's run; ask the scheduler once.
 
     Raises ParibusError if the scheduler does not answer.
     """
@@ -41,10 +41,9 @@ def job_states(results: Path) -> list[JobState]:
 
 
 def cancel(results: Path) -> list[str]:
-    """End what the study in a results folder has running, and nothing else.
+    """End the running jobs or command of the study in a results folder, and nothing else.
 
-    These are its jobs, and the command that runs it on this machine. Returns a line for each.
-    Raises ParibusError if nothing runs.
+    Returns a line for each job or command that was ended. Raises ParibusError if nothing runs.
     """
     if not results.is_dir():
         raise ParibusError(f"there is no folder {results}; name a results folder", code="missing")
@@ -72,7 +71,7 @@ def cancel(results: Path) -> list[str]:
         )
     if not ended:
         raise ParibusError(
-            f"nothing runs in {results}; `paribus status {results}` shows how far it is",
+            f"nothing runs in {results}; `paribus status {results}` shows its progress",
             code="missing",
         )
     return ended

@@ -1,6 +1,6 @@
-"""Trackers that follow a run: TensorBoard, and Weights & Biases.
+"""Trackers of a run: TensorBoard, and Weights & Biases.
 
-A tracker changes nothing and keeps nothing that counts.
+A tracker does not affect the run or its records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paribus.study import Study
 
 
 class EachTrial(ABC):
-    """A tracker that has a run of its own for every trial: live loss, then every step and score."""
+    """A tracker with a separate run for every trial: live loss, then every step and score."""
 
     def __init__(self, study: Study, results: Path) -> None:
         self.study, self.results = study, results
@@ -26,11 +26,11 @@ class EachTrial(ABC):
 
     @abstractmethod
     def begin(self, arm: str, seed: int) -> Any:
-        """Return what `write` and `end` are given: the tracker's run of one trial."""
+        """Open the tracker's run of one trial, and return it for `write` and `end`."""
 
     @abstractmethod
     def write(self, run: Any, step: int, values: dict[str, float]) -> None:
-        """Write finite numbers of one step by name; a step may come again, with other names."""
+        """Write the finite numbers of one step, by name; later calls may add names to the step."""
 
     @abstractmethod
     def end(self, run: Any) -> None:
@@ -51,7 +51,7 @@ class EachTrial(ABC):
         self.end(self._open.pop((arm, seed)))
 
     def close(self) -> None:
-        """End what is open: the run is over, or was interrupted."""
+        """End all open trials, because the run is over or was interrupted."""
         while self._open:
             self.end(self._open.popitem()[1])
 
@@ -63,9 +63,9 @@ class EachTrial(ABC):
 
 
 def load_trackers(names: Sequence[str]) -> dict[str, Any]:
-    """Return what opens the trackers of these names.
+    """Return the functions that open these trackers, by name.
 
-    Raises ParibusError for an unknown name, and where what it needs is not installed.
+    Raises ParibusError for an unknown name, and if a required package is not installed.
     """
     loaded = {}
     for name in names:
@@ -94,7 +94,7 @@ class Trackers:
             self._open[name] = self._call(name, tracker, study, results)
 
     def follow(self, event: dict[str, Any], home: ResultsFolder) -> None:
-        """Tell trackers of steps and finished trials of a results folder."""
+        """Report steps and finished trials of a results folder to the trackers."""
         if event["event"] == "trained":
             for (arm, seed), loss in zip(event["trials"], event["losses"], strict=True):
                 self.tell("progress", arm, seed, event["t"], loss)

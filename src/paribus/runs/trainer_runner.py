@@ -1,4 +1,4 @@
-"""The runner of all trainers but the engine: those that return records."""
+"""The runner of trainers that return records: all trainers except the engine."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def runner_of(trainer: str) -> type[Runner]:
-    """Return what runs the studies of a trainer."""
+    """Return the runner for the studies of a trainer."""
     return provided("trainer", STACKED) if trainer == STACKED else TrainerRunner
 
 
 class TrainerRunner(Runner):
-    """Runs studies whose trainer returns records: a program, finished runs, a user's trainer."""
+    """Runs studies whose trainer returns records: a program, finished runs, a custom trainer."""
 
     def __init__(self, context: Context | None, trainer: Any = None) -> None:
         super().__init__(context)
@@ -41,11 +41,12 @@ class TrainerRunner(Runner):
 
     @staticmethod
     def warm_up() -> None:
-        """Import what a program's trial needs."""
+        """Import the modules that a program's trial needs."""
         provided("trainer", COMMAND)
 
     def slots(self) -> int:
-        """Return one, or how many trials can have GPUs of their own."""
+        """Return the number of trials that can have their own GPUs; 1 if trials do not reserve
+        GPUs."""
         study = study_of(self.context.order)
         n_gpus = study.program.gpus if study.trainer == COMMAND else None
         if not n_gpus:
@@ -68,7 +69,7 @@ class TrainerRunner(Runner):
         self.declaration = records.declared_by(study, self.trainer)
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
-        """Return the study with a second stage that its folder has registered."""
+        """Return the study, with a second stage if its folder has registered one."""
         self._declare(study, folder)
         study = extended(study, folder)
         folder.require_same(study)
@@ -78,7 +79,7 @@ class TrainerRunner(Runner):
         return study
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
-        """Register what the trainer declares."""
+        """Register the trainer's declaration."""
         if not folder.exists:
             require_reachable(study)
         if study.trainer == COMMAND:
@@ -93,7 +94,7 @@ class TrainerRunner(Runner):
         return study
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Open the scored text in the ledger, and seal its entry."""
+        """Record in the ledger that the scored text is opened, and seal the entry."""
         note(folder)
         registered = read_registration(folder) or {}
         if parts_of(study, registered, "test") and not folder.has_sealed(LEDGER):
@@ -111,7 +112,7 @@ class TrainerRunner(Runner):
         return tasks
 
     def run_trials(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
-        """Let the trainer run the trials that are not finished, and seal each."""
+        """Let the trainer run the unfinished trials, and seal each record."""
         todo = [trial for trial in trials if not folder.trial(*trial).is_finished]
         trainer = self.trainer
         if hasattr(trainer, "into"):  # it writes more than its records
@@ -126,7 +127,7 @@ class TrainerRunner(Runner):
                 raise  # or else another worker has sealed them
 
     def require_registered(self, study: Study, folder: ResultsFolder) -> None:
-        """Raise ParibusError if the trainer is not the one that was registered."""
+        """Raise ParibusError if the trainer differs from the registered one."""
         if study.trainer == COMMAND:
             self.trainer.require_unchanged(study, folder, study.arms)
         registered = (read_registration(folder) or {}).get(TRAINER, {})

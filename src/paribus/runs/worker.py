@@ -1,19 +1,19 @@
-"""A worker: claims tasks of a queue, does each in a child process, and ends when nothing is left.
+"""A worker claims tasks of a queue, does each in a child process, and ends when none is left.
 
     python -P -m paribus.runs.worker FOLDER [--name NAME] [--token TOKEN] [--parent PID]
 
 FOLDER is a results folder, or a queue (`paribus.runs.queue`). A worker with a parent leaves when
-that has died. Any number of workers may work on a queue, on any machines that see it. When no task
-is left, a worker finds out what comes next (`paribus.runs.advance`), also in a child process.
+the parent dies. Any number of workers may share a queue, on any machines that see the folder. When
+no task is left, a worker determines the next stage (`paribus.runs.advance`), also in a child
+process.
 
-On Linux the process that is started only guards the worker, which it forks: when the worker was
-killed, the guard ends what programs have left behind.
+On Linux, the started process only guards the worker, which it forks. If the worker is killed, the
+guard ends the processes that programs left behind.
 
-The worker imports what trials need and computes nothing itself, so children can be forked from it
-in milliseconds, and each is as clean as a new interpreter. The standard library's forkserver would
-run `__main__` again and could import nothing more once it serves, which this one does while trials
-are under way. Where a GPU may be used, children are new interpreters: drivers do not survive a
-fork.
+The worker imports the modules that trials need and computes nothing itself. Children can therefore
+be forked from it in milliseconds, and each is as clean as a new interpreter. The standard library's
+forkserver would run `__main__` again, and it could not import more modules later, as this worker
+does. Where a GPU may be used, children are new interpreters: drivers do not survive a fork.
 
 On SIGTERM or SIGUSR2, which schedulers send before they end a job, children write checkpoints and
 leave, claims are given back, and the worker leaves.
@@ -61,7 +61,7 @@ class Stop(BaseException):
 
 @dataclass
 class Child:
-    """A child process on a task."""
+    """A child process and its task."""
 
     task: Task
     slot: int
@@ -112,7 +112,7 @@ class Worker:
             self._wait()
 
     def _claim(self) -> Task | None:
-        """Claim the next task, or the decision on what comes next."""
+        """Claim the next task, or the task that determines the next stage."""
         names = self.queue.names()
         for name in names:
             if self.queue.claim(name, self.name):
@@ -156,7 +156,7 @@ class Worker:
             self._helpers = processes.children() - {process.pid or 0}
 
     def _wait(self) -> None:
-        """Wait for a child to end, and for at most POLL_SECONDS."""
+        """Wait until a child ends, for at most POLL_SECONDS."""
         if self.children:
             connection.wait([child.process.sentinel for child in self.children], POLL_SECONDS)
         else:
@@ -198,7 +198,7 @@ class Worker:
 
 
 def be_child(runner: type[Runner], context: Context, task: Task, log: Path, parent: int) -> None:
-    """Do a task in a process of its own, which ends here."""
+    """Do a task in this child process, and end the process."""
     processes.tie_to(parent)
     processes.adopt_orphans()
     gc.freeze()
@@ -233,7 +233,7 @@ def be_child(runner: type[Runner], context: Context, task: Task, log: Path, pare
 
 
 def _failure(task: Task, error: BaseException) -> str:
-    """Return why a task failed, in one line."""
+    """Return the reason why a task failed, in one line."""
     if isinstance(error, ParibusError):
         return str(error)
     words = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -256,7 +256,7 @@ class Reporting(logging.Handler):
         self._context = context
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Report a warning; one that says `once` is shown once in a run."""
+        """Report a warning; a warning with `once` is shown once per run."""
         self._context.report("warning", words=record.getMessage(), once=getattr(record, "once", ""))
 
 

@@ -1,1 +1,1 @@
-"""Trainers that ship besides the engine: programs."""
+"""Shipped trainers besides the engine: external programs."""

@@ -207,7 +207,7 @@ class EngineRunner(Runner):
         """Train first steps of arms with custom code again, and compare them with the records.
 
         A trial of another machine cannot be compared bit by bit. It gives a warning, and the
-            control stays open.
+        control stays open.
         """
         registered, repeated = read_registration(folder) or {}, folder.read_repeated(study.arms)
         todo = {arm: r for arm, r in registered["repeated"].items() if arm not in repeated}

@@ -1,7 +1,7 @@
-"""Executors: what starts the workers of a run, lists them and cancels them.
+"""Executors start, list and cancel the workers of a run.
 
-Where workers run is said on the command line or in Python, never in a study or a results folder:
-those may be a stranger's.
+The command line or Python code chooses the executor, never a study or a results folder, because
+those may come from a stranger.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ BACKENDS = {name: f"{__name__}.{name}:{name.capitalize()}" for name in ("local",
 def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None) -> Backend:
     """Return the backend of a name, or of a TOML file with a kind and options.
 
-    `options` take precedence over those of a file. A backend that exists already is returned as it
-    is. Raises ParibusError if there is none, and for options that it does not have.
+    `options` take precedence over those of a file. A `Backend` object is returned unchanged. Raises
+    ParibusError for an unknown name, and for options that the backend does not have.
     """
     if isinstance(chosen, Backend):
         return chosen
@@ -32,7 +32,9 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
         values = parse_toml(read_text(Path(chosen), STUDY_BYTES), chosen) | values
         kind = values.pop("kind", None)
         if not isinstance(kind, str):
-            raise ParibusError(f'{where}: it has no kind; write kind = "slurm" in its first line')
+            raise ParibusError(
+                f'{where}: the file has no kind; write kind = "slurm" in its first line'
+            )
     if kind not in BACKENDS:
         raise ParibusError(f"{where}: no backend '{kind}': {nearest(kind, BACKENDS)}")
     make: type[Backend] = resolve_name(BACKENDS[kind])

@@ -1,8 +1,8 @@
-"""Workers as jobs: each is the command line of a worker, and takes tasks until none is left.
+"""Workers as jobs: each job runs a worker, which does tasks until none is left.
 
-A backend submits jobs, says how they are, and cancels them. Those of a scheduler wait in its queue
-and outlive the command. If all end before the run is over, others are submitted, also by the next
-command.
+A backend submits jobs, reports their states and cancels them. Jobs of a scheduler wait in its queue
+and outlive the command. If all jobs end before the run is over, new ones are submitted, also by the
+next command.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class JobState:
     """State of a job, as its scheduler reports it.
 
     Attributes:
-        id: as users type it.
+        id: its id, as users type it.
         phase: "ended" if it will not run again by itself.
         words: the scheduler's name of the state, and its reason.
-        node: where it runs.
-        is_cancelled: whether a person ended it.
+        node: the node on which it runs.
+        is_cancelled: whether a user ended it.
         doing: the tasks that it has claimed.
-        log: the last lines of one that ended before the run, the last one first.
+        log: the last lines of a job that ended before the run, in reverse order.
     """
 
     id: str
@@ -91,11 +91,11 @@ States = Mapping[tuple[str, int], JobState]
 
 
 class Backend(ABC):
-    """Submits arrays of jobs, each under a name that is never used again, and follows them.
+    """Submits arrays of jobs, each under a unique name, and follows them.
 
     Attributes:
-        name: how users call it.
-        options: what the user gave.
+        name: its name for users.
+        options: the options that the user set.
         is_here: whether workers run on this machine, and end with the command.
         submissions: the number of jobs of each submission of the run, by name.
     """
@@ -124,10 +124,10 @@ class Backend(ABC):
         """End all jobs of these submissions, queued or running, and no others."""
 
     def workers(self, devices_per_trial: int) -> int | None:
-        """Return how many trials a worker runs at the same time; None leaves it to the machine.
+        """Return the number of concurrent trials of a worker; None lets the machine decide.
 
-        In a job that is one for the devices of a trial: GPUs, or else cores. Raises ParibusError if
-        a job has fewer GPUs than a trial takes.
+        In a job, this is its number of GPUs (or cores) divided by the devices of a trial. Raises
+        ParibusError if a job has fewer GPUs than a trial needs.
         """
         options = self.options
         if options.gpus and devices_per_trial > options.gpus:
@@ -139,7 +139,7 @@ class Backend(ABC):
         return options.workers or max((options.gpus or options.cpus or 1) // devices_per_trial, 1)
 
     def start(self, queue: Queue, n_trials: int, devices_per_trial: int) -> None:
-        """Submit jobs, or find those that an earlier command has submitted."""
+        """Submit jobs, or find those that an earlier command submitted."""
         self._queue = queue
         workers = self.workers(devices_per_trial) or n_trials
         self._n_jobs = min(getattr(self.options, "jobs", 1), math.ceil(n_trials / workers))
@@ -150,7 +150,7 @@ class Backend(ABC):
             self._submit()
 
     def check(self) -> None:
-        """Submit other jobs if all have ended. Raises ParibusError if that is too often."""
+        """Submit new jobs if all have ended. Raises ParibusError if this happens too often."""
         states = self._ask()
         if states == {} and time.monotonic() - self._submitted >= UNKNOWN_SECONDS:
             states = {("", 0): JobState("", "ended", "gone from the queue")}
@@ -175,7 +175,8 @@ class Backend(ABC):
         self._submit()
 
     def leave(self, *, is_interrupted: bool) -> None:
-        """Wait until all jobs have left, and cancel those that do not; after Ctrl-C they go on."""
+        """Wait until all jobs have ended, and cancel those that do not; after Ctrl-C they
+        continue."""
         if is_interrupted and not self.is_here:
             LOGGER.warning(
                 "jobs go on without this command; `paribus cancel %s` ends them",
@@ -215,7 +216,7 @@ class Backend(ABC):
         self._submitted = time.monotonic()
 
     def _ask(self) -> States | None:
-        """Return what the scheduler reports; None while it does not answer, or was just asked."""
+        """Return the scheduler's report; None if it does not answer or was asked a moment ago."""
         now = time.monotonic()
         if not self.is_here and now - self._asked < ASK_SECONDS:
             return None

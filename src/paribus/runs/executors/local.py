@@ -27,7 +27,7 @@ class Local(Backend):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def workers(self, devices_per_trial: int) -> None:
-        """Leave to the machine how many trials run at the same time."""
+        """Return None: the machine decides how many trials run at the same time."""
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
         """Start the worker."""
@@ -39,7 +39,7 @@ class Local(Backend):
             )
 
     def states(self, names: Collection[str]) -> States:
-        """Return whether each worker runs, or how it ended."""
+        """Return the state of each worker: running, or how it ended."""
         states = {}
         for name in names:
             process = self._processes[name]
@@ -54,7 +54,7 @@ class Local(Backend):
             self._processes[name].terminate()
 
     def leave(self, *, is_interrupted: bool) -> None:
-        """Wait until the worker has left, and end one that does not."""
+        """Wait until the worker has ended, and kill it if it does not."""
         super().leave(is_interrupted=is_interrupted)
         for process in self._processes.values():
             process.kill()

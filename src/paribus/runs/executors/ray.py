@@ -37,7 +37,7 @@ class Ray(Backend):
     _client: Any = None
 
     def submit(self, name: str, commands: Sequence[Sequence[str]], scratch: Path) -> None:
-        """Submit a job for each command; its id is its name, so it cannot exist twice."""
+        """Submit a job for each command; its name is its id, so it cannot be submitted twice."""
         for number, command in enumerate(commands):
             log = shlex.quote(str(scratch / f"{number}.log"))
             self._call(
@@ -71,12 +71,12 @@ class Ray(Backend):
                 self._call("stop_job", f"{name}_{number}")
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of the cluster's client. Raises ParibusError in its words."""
+        """Call a method of the cluster's client. Raises ParibusError with the client's message."""
         try:
             from ray.job_submission import JobSubmissionClient  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise ParibusError(
-                "backend 'ray' submits by Ray, which is not installed; pip install 'paribus[ray]'",
+                "backend 'ray' needs Ray, which is not installed; pip install 'paribus[ray]'",
                 code="not_installed",
             ) from None
         try:

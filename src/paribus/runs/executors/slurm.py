@@ -129,7 +129,7 @@ class Slurm(Backend):
 
 
 def write_script(scratch: Path, commands: Sequence[Sequence[str]], setup: Sequence[str]) -> Path:
-    """Write the script of an array, whose jobs run one of `commands` each; returns its path."""
+    """Write the script of an array in which each job runs one of `commands`; return its path."""
     cases = [f"{k}) {shlex.join(command)} & ;;" for k, command in enumerate(commands)]
     script = scratch / "job.sh"
     write_bytes(script, SCRIPT.format(setup="\n".join(setup), commands="\n".join(cases)).encode())
@@ -137,11 +137,11 @@ def write_script(scratch: Path, commands: Sequence[Sequence[str]], setup: Sequen
 
 
 def _ask(*command: str) -> str:
-    """Return the output of a SLURM program. Raises ParibusError in its words."""
+    """Return the output of a SLURM program. Raises ParibusError with the program's message."""
     if shutil.which(command[0]) is None:
         raise ParibusError(
             f"backend 'slurm': there is no {command[0]} on this machine; run on a login node of "
-            "the cluster, or leave --backend out",
+            "the cluster, or omit --backend",
             code="not_installed",
         )
     try:

@@ -1,4 +1,4 @@
-"""The records of a command's trials, and how those of two trials are compared."""
+"""The records of a command's trials, and the controls between two trials."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ProgramTrial(TrialJson):
 
 @dataclass(frozen=True)
 class ProgramEvidence(checked.Evidence):
-    """The evidence of one trial, with its environment and its deciding score."""
+    """The evidence of one trial, with its environment and its primary score."""
 
     environment: Mapping[str, Any]
     score: float | None
@@ -51,7 +51,7 @@ class CommandRecords(RecordFormat):
     """The records of the trainer `command`."""
 
     def checks(self, registered: Mapping[str, Any]) -> checked.Checks:
-        """Return the comparisons of two trials."""
+        """Return the controls that compare two trials."""
         pairs: dict[str, Check] = {"setting": checked.settings}
         for name, keys in registered.get(TRAINER, {}).get("controls", {}).items():
             # A source is its commit, a patch and uncommitted changes, a digest each.
@@ -77,7 +77,7 @@ def _compare(
     other: ProgramEvidence,
     declared: checked.Declared,
 ) -> Finding:
-    """Compare two trials by one control; a difference is declared, or breaks it."""
+    """Compare two trials by one control; a difference that is not declared breaks it."""
     return COMPARISONS[name](own, other, checked.declared_by(declared, *keys))
 
 
@@ -125,7 +125,7 @@ def _environment(
 
 
 def _steps(own: ProgramEvidence, other: ProgramEvidence, difference: State) -> Finding:
-    """Compare the steps that scores are of; without any, those of the last training loss."""
+    """Compare the steps of the scores or, without any, the steps of the last training losses."""
     metric = own.trial["deciding"]
     steps = [record.trial.get("last_steps", {}) for record in (own, other)]
     name = metric if any(metric in known for known in steps) else TRAIN_LOSS
@@ -149,7 +149,7 @@ COMPARISONS: dict[str, Callable[[ProgramEvidence, ProgramEvidence, State], Findi
 
 
 def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[checked.Labelled]:
-    """Report an arm whose seeds all give one score."""
+    """Report an arm whose seeds all have the same score."""
     scored = [record for record in records if record.score is not None]
     for record in scored[:1]:
         if len(scored) == 1:

@@ -1,4 +1,4 @@
-"""The numbers of a trial: read from its output, a file or its report, and verified.
+"""The scores of a trial: read from its output, a file or its report, and verified.
 
 Records keep the output and the report of `paribus.trial`. A file that the program wrote stays in
 `runs`.
@@ -38,12 +38,12 @@ Digest = Annotated[str, Field(max_length=64)]
 
 @dataclass
 class Finder:
-    """The values of one number so far: the one that counts, and a curve of bounded length.
+    """The values of one metric so far: the value that counts, and a curve of bounded length.
 
     Attributes:
-        better: "lower" or "higher"; of "neither" the best is the last.
+        better: "lower" or "higher"; for "neither", the last value counts as the best.
         n: the number of values.
-        unread: a text in the place of a number that could not be read.
+        unread: the text that was found instead of a number, if any.
     """
 
     source: MetricSource
@@ -55,7 +55,7 @@ class Finder:
     unread: str = ""
 
     def read_line(self, line: str) -> None:
-        """Add the value in a line that is printed, if it has one."""
+        """Add the value in a printed line, if it has one."""
         match = re.search(self.source.stdout, line) if self.source.stdout else None
         if match is None:
             return
@@ -67,14 +67,14 @@ class Finder:
         self.add(f"{match[group]} {rest}".rstrip(), named.get("step"))
 
     def read_rows(self, rows: Iterable[Any], key: str, step: str) -> None:
-        """Add the values that rows of JSON have under `key`, a dotted path; null is NaN there."""
+        """Add the values of JSON rows under `key`, a dotted path; null counts as NaN."""
         for row in rows:
             for content in contents(row, key):
                 value = math.nan if content is None else content
                 self.add(value, next(iter(contents(row, step)), None))
 
     def add(self, content: Any, step: Any) -> None:
-        """Add a value; a text without a number replaces the last one, so that it does not count."""
+        """Add a value; a text without a number invalidates the last value."""
         value, step = number(content), number(step)
         if value is None:
             self.unread = str(content)[:80]
@@ -90,7 +90,7 @@ class Finder:
             self.value, self.step = value, step
 
     def _counts(self, value: float, step: float | None) -> bool:
-        """Return whether a further value counts instead of the one so far."""
+        """Return whether a new value replaces the value that counts so far."""
         if self.source.take == "last":
             return step is None or self.step is None or step >= self.step
         if self.source.take == "first":
@@ -101,9 +101,9 @@ class Finder:
 
 
 def number(text: Any) -> float | None:
-    """Return the number in a text or JSON value, NaN included; None without a number.
+    """Return the number in a text or JSON value, including NaN; None if there is no number.
 
-    A comma is read between thousands only: 0,985 may be a decimal one.
+    A comma is accepted only between thousands, because 0,985 may have a decimal comma.
     """
     plain = str(text).strip().rstrip(".,")
     try:
@@ -113,7 +113,7 @@ def number(text: Any) -> float | None:
 
 
 def contents(row: Any, key: str) -> list[Any]:
-    """Return the content of a table under a key, or under its parts between dots, in a list."""
+    """Return [value] of a table under a key or a dotted path; an empty list if it is missing."""
     if not isinstance(row, dict):
         return []
     if key in row:
@@ -130,7 +130,7 @@ class Batches(BaseModel):
 
 
 class ReportLine(BaseModel):
-    """A line of a report; what it has besides is ignored."""
+    """A line of a report; unknown keys are ignored."""
 
     step: int | float | None = None
     log: dict[str, Any] = {}
@@ -141,7 +141,7 @@ class ReportLine(BaseModel):
 
 @dataclass
 class Report:
-    """The report of a program by `paribus.trial`.
+    """The report that a program wrote with `paribus.trial`.
 
     Attributes:
         results, logged: rows of JSON with their `step`, in order.
@@ -156,9 +156,9 @@ class Report:
 
 
 def read_report(folder: Path) -> Report:
-    """Return the report in the folder of a trial; lines that are cut, or not ours, are skipped.
+    """Return the report in the folder of a trial, skipping truncated and foreign lines.
 
-    Raises ParibusError.
+    Raises ParibusError if it cannot be read.
     """
     report, path = Report(), folder / REPORTED
     for content in read_bytes(path, RECORD_BYTES).splitlines() if is_regular(path) else ():
@@ -184,16 +184,16 @@ def metrics_of(study: Study) -> dict[str, CommandMetric]:
 
 
 def finders_of(study: Study) -> dict[str, Finder]:
-    """Return what looks for each number of a trial."""
+    """Return a `Finder` for each number of a trial."""
     finders = {name: Finder(metric, metric.better) for name, metric in metrics_of(study).items()}
     loss = study.program.train_loss
     return finders | ({TRAIN_LOSS: Finder(loss)} if loss else {})
 
 
 def read_rest(name: str, finder: Finder, out: Path, report: Report, where: str) -> None:
-    """Read a number that is not printed: from its file in `out`, or what a program reported.
+    """Read a number that is not printed, from its file in `out` or from the program's report.
 
-    `where` is for errors. Raises ParibusError.
+    `where` names the trial in errors. Raises ParibusError if it cannot be read.
     """
     source = finder.source
     key = source.key or name
@@ -206,7 +206,8 @@ def read_rest(name: str, finder: Finder, out: Path, report: Report, where: str) 
 
 
 def _rows(path: Path, where: str) -> list[Any]:
-    """Return the rows of a file of CSV, JSON lines or one JSON value. Raises ParibusError."""
+    """Return the rows of a file of CSV, JSON lines or one JSON value. Raises ParibusError if it
+    cannot be read."""
     missing = f"{where}: the trial wrote no {path.name} into {{folder}}, {path.parent}"
     content = read_bytes(path, RECORD_BYTES, missing=missing)
     if path.suffix == ".csv":
@@ -223,7 +224,7 @@ def _rows(path: Path, where: str) -> list[Any]:
 
 
 def verified(results: Results) -> tuple[list[str], list[str]]:
-    """Read the scores of trials again; returns findings, and descriptions of the checks."""
+    """Read the scores of trials again; return findings and descriptions of the checks."""
     findings: list[str] = []
     trials = [t for t in results.finished if not t.read_json("trial.json").get("failed")]
     for trial in trials:
@@ -237,7 +238,7 @@ def verified(results: Results) -> tuple[list[str], list[str]]:
 
 
 def _findings(study: Study, folder: TrialFolder) -> list[str]:
-    """Return which scores are not those in the sealed log and report."""
+    """Return the scores that differ from those in the sealed log and report."""
     finders, report = finders_of(study), read_report(folder.path)
     output = read_bytes(folder.path / LOG, RECORD_BYTES * 8).replace(b"\r", b"\n")
     for line in filter(None, map(clean_line, output.split(b"\n"))):

@@ -1,8 +1,8 @@
 """The sections of a study whose trainer is a command: `program`, `metrics` and `set`.
 
-A study file writes them shorter than other studies: `[trainer]` is a table, an arm has a `ref`, and
-a margin stands beside its metric. A loaded study has `trainer = "command"`, the section `program`,
-endpoints, and arms as dotted overrides.
+A study file has short forms for them: `[trainer]` is a table, an arm has a `ref`, and a margin is a
+key of its metric. A loaded study has `trainer = "command"`, the section `program`, endpoints, and
+arms as dotted overrides.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Control = (
 
 
 class MetricSource(Part):
-    """The source of a number of a trial: what it prints, a file, or its report."""
+    """The source of a number of a trial: its output, a file, or its report."""
 
     stdout: Word = ""
     """A regular expression (Python's) of a line that is printed, its first group the number, or the
@@ -77,7 +77,7 @@ class MetricSource(Part):
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if self.stdout and self.file:
-            raise ValueError("stdout and file are two sources; state one")
+            raise ValueError("stdout and file are two sources; set one of them")
         if self.stdout:
             try:
                 groups = re.compile(self.stdout).groups
@@ -89,13 +89,13 @@ class MetricSource(Part):
         return self
 
     def _require_nan(self) -> None:
-        """Refuse a group of digits: where a trial prints nan, the number before would count."""
+        """Refuse a group that matches only digits: it would skip nan and keep an earlier number."""
         group = GROUP.search(self.stdout, max(self.stdout.find("(?P<value>"), 0))
         with contextlib.suppress(re.error):  # a bracket within a class
             if group and not re.fullmatch(group[1], "nan"):
                 raise ValueError(
                     f"'({group[1]})' cannot read nan, which a diverged trial prints; write "
-                    r"(\S+), which reads all"
+                    r"(\S+), which also reads nan"
                 )
 
 
@@ -147,7 +147,7 @@ class Program(ArmProgram):
 
 
 class CommandMetric(MetricSource):
-    """A number of a trial: where it is read, what it is, and whether it decides."""
+    """A number of a trial: its source, its meaning, and whether it is an endpoint."""
 
     better: Better
     """Which direction is an improvement: "lower", "higher" or "neither"."""
@@ -167,7 +167,7 @@ class CommandMetric(MetricSource):
     """The smallest change worth detecting, as of any endpoint."""
 
     def declared(self, name: str) -> Metric:
-        """Return its declaration, as records have it."""
+        """Return the declaration of the metric for the records."""
         label = self.label or readable(name)
         return Metric(
             name, label, self.unit, self.better, "evaluation", self.digits, scale=self.scale
@@ -175,7 +175,7 @@ class CommandMetric(MetricSource):
 
 
 class Sections(Part):
-    """All of a study that the trainer `command` reads."""
+    """The sections of a study that the trainer `command` reads."""
 
     program: Program
     metrics: Annotated[dict[str, CommandMetric], Field(min_length=1, max_length=MOST_ENTRIES)]
@@ -207,9 +207,9 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[str, str]) -> None:
-    """Raise ParibusError for a placeholder without a value, and a key of [set] without a use.
+    """Raise ParibusError for a placeholder without a value, and for an unused key of [set].
 
-    Both are by arm; the template of an arm is the text of its `config`.
+    Both arguments are keyed by arm; the template of an arm is the text of its `config`.
     """
     keys = {key for setting in settings.values() for key in setting.set}
     used: set[str] = set()
@@ -229,8 +229,8 @@ def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[st
         raise ParibusError(f"set.{key} is a name of paribus; choose another", code="conflict")
     for key in sorted(keys - used):
         raise ParibusError(
-            f"set.{key} is used nowhere, so that no trial would differ by it; write {{{key}}} into "
-            "the command, env or config"
+            f"set.{key} is not used, so it would change no trial; write {{{key}}} in the "
+            "command, env or config"
         )
 
 
@@ -272,16 +272,16 @@ class CommandFormat(StudyFormat):
         return study.model_dump(include={"set"}) | {"program": program}
 
     def validate(self, study: Study) -> None:
-        """Raise ParibusError for a tuning on fewer steps, which only the engine has."""
+        """Raise ParibusError for `tuning.iterations`, which only the engine supports."""
         if study.tuning is not None and study.tuning.iterations is not None:
             raise ParibusError(
-                "tuning.iterations shortens trials of the trainer 'stacked'; a command has its "
+                "tuning.iterations shortens trials of the trainer 'stacked'; a command sets its "
                 "steps in [set]: remove tuning.iterations",
                 code="unsupported",
             )
 
     def tuning_problem(self, key: str) -> str:
-        """Return why a key cannot be tuned; empty if it can."""
+        """Return the reason why a key cannot be tuned; empty if it can."""
         if key.startswith("set."):
             return ""
         return f"tuning has '{key}'; only keys of [set] of a command can be tuned"
@@ -305,9 +305,7 @@ def _from_file(table: dict[str, Any]) -> dict[str, Any]:
     """Return a study file's table without its short forms. Raises ParibusError."""
     for key, name in (("program", "[trainer]"), ("endpoints", "[metrics.NAME]")):
         if key in table:
-            raise ParibusError(
-                f"{key} of a command must be stated in {name} alone", code="conflict"
-            )
+            raise ParibusError(f"{key} of a command must be set only in {name}", code="conflict")
     program = {key: value for key, value in table["trainer"].items() if key != "kind"}
     table = table | {"trainer": COMMAND, "program": program}
     if isinstance(arms := table.get("arms"), dict):
@@ -334,7 +332,7 @@ def _arm(arm: Any) -> Any:
 
 
 def _dotted(values: Any) -> Any:
-    """Return a table by dotted keys: `lr` is "set.lr"."""
+    """Return a flat table with dotted keys: `lr` becomes "set.lr"."""
     if not isinstance(values, dict):
         return values
     tables = ("trainer.", "program.", "set.")

@@ -1,8 +1,8 @@
-"""The code of a trial: a working copy as it is, or a copy of a commit.
+"""The code of a trial: the user's working copy, or a copy of a commit.
 
 An arm with a `ref` or a `patch` runs in a copy of its repository, a shared clone below the results
-folder. Nothing is written to the user's working copy or to its `.git`. Of uncommitted changes the
-digest is recorded.
+folder. Nothing is written to the user's working copy or to its `.git`. The digest of uncommitted
+changes is recorded.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Source:
     """The code of an arm.
 
     Attributes:
-        folder: the working directory of the program, if it runs in no copy.
+        folder: the working directory of the program, if it does not run in a copy.
         top: the top of the repository; None without one.
-        commit: what is checked out; empty without a repository.
+        commit: the commit that is checked out; empty without a repository.
         patch, uncommitted: digests of the arm's patch and of uncommitted changes; empty for none.
         files: without a repository, digests of the files that the command names and their imports.
         changed: the names of the files with uncommitted changes.
@@ -60,7 +60,7 @@ class Source:
 
     @property
     def evidence(self) -> str:
-        """A line that equal sources have alike; empty where nothing is known."""
+        """A line that is the same for equal sources; empty if nothing is known."""
         texts = {k: v if isinstance(v, str) else digest(v) for k, v in self.record.items()}
         return ", ".join(f"{name} {text[:SHORT]}" for name, text in texts.items())
 
@@ -68,7 +68,7 @@ class Source:
 def find_source(study: Study, arm: str, registered: str = "") -> Source:
     """Return the code that the trials of an arm run. Raises ParibusError.
 
-    `registered` is the commit that a `ref` was at first: a branch may have moved since.
+    `registered` is the commit that a `ref` named at registration, because a branch may have moved.
     """
     program = study.setting(arm).program
     folder = (study.folder / program.folder).resolve()
@@ -80,8 +80,8 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
     except ParibusError as error:
         if program.ref or program.patch:
             raise ParibusError(
-                f"arm '{arm}' has a ref or a patch, and {folder} is in no git repository with a "
-                f"commit ({error}); arms there differ by [set], args, env or folder",
+                f"arm '{arm}' has a ref or a patch, but {folder} is not in a git repository "
+                f"with a commit ({error}); arms without one differ by [set], args, env or folder",
                 code="unsupported",
             ) from None
         return Source(folder, files=_file_digests(program, folder))
@@ -107,7 +107,7 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
 def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
     """Return the working directory of an arm's program; `home` is the folder of copies.
 
-    An existing copy is used if its files are unchanged. Raises ParibusError where a patch does not
+    An existing copy is used if its files are unchanged. Raises ParibusError if a patch does not
     apply.
     """
     program = study.setting(arm).program
@@ -145,14 +145,14 @@ def _commit(top: Path, ref: str, arm: str) -> str:
 
 
 def _untracked(top: Path) -> dict[str, str]:
-    """Return digests of code that git does not track."""
+    """Return the digests of code files that git does not track."""
     names = os.fsdecode(git(top, "ls-files", "--others", "--exclude-standard", "-z")).split("\0")
     code = [name for name in names if name.endswith(CODE) and is_regular(top / name)]
     return {name: file_digest(top / name) for name in sorted(code)[:MOST_UNTRACKED]}
 
 
 def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
-    """Return digests of the files that a command names, and of their imports in Python."""
+    """Return the digests of the files that a command names, and of their Python imports."""
     files: dict[Path, bytes] = {}
     for word in program.command:
         path = folder / word
@@ -168,7 +168,7 @@ def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
 
 
 def git(folder: Path, *words: str, content: bytes = b"") -> bytes:
-    """Return the output of git, which reads `content`. Raises ParibusError where it fails."""
+    """Return the output of git, with `content` as its input. Raises ParibusError if it fails."""
     # In a hook of git, its variables are about another repository.
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}

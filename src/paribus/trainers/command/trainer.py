@@ -1,4 +1,4 @@
-"""The trainer `command`: runs a program for each trial, and reads its numbers."""
+"""The trainer `command`: runs a program for each trial, and reads its scores."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class Job:
     """A trial that a program runs.
 
     Attributes:
-        home: the folder that it runs in, its worker's alone, with `out`, which is `{folder}`.
-        kept: where that folder goes once the program has ended.
+        home: the folder that it runs in, used by no other worker; `{folder}` is its folder `out`.
+        kept: the place of that folder after the program has ended.
         config: the path and the text of its configuration file, if it has one.
-        controls: the evidence by control.
+        controls: the evidence, by name of the control.
         environment: the content of machine.json.
-        finders: by name, its numbers.
-        attempts: the ends of all attempts.
+        finders: the finders of its numbers, by name.
+        attempts: the endings of all attempts.
     """
 
     study: Study
@@ -91,8 +91,8 @@ class Command:
     """Runs the program that a study names.
 
     Args:
-        home: the results folder of the study, where copies of repositories are kept meanwhile.
-        context: of the child process that runs a trial; None where none is run.
+        home: the results folder of the study, which holds copies of repositories during a run.
+        context: the context of the child process that runs a trial; None if no trial is run.
         is_here: whether programs run on this machine.
     """
 
@@ -106,7 +106,7 @@ class Command:
         self._sources: dict[tuple[Any, ...], sources.Source] = {}
 
     def into(self, folder: ResultsFolder) -> Command:
-        """Return the same, for the trials of `folder`: a study's, or its tuning's."""
+        """Return a copy for the trials of `folder`, that of a study or of its tuning."""
         self._folder = folder
         return self
 
@@ -121,7 +121,7 @@ class Command:
             path = (os.environ | setting.program.env).get("PATH")
             if os.sep not in name and not shutil.which(name, path=path):
                 raise ParibusError(
-                    f"arm '{arm}': there is no program '{name}' on the PATH; state its path, or "
+                    f"arm '{arm}': there is no program '{name}' on the PATH; give its path, or "
                     "{python} for the Python that runs paribus",
                     code="not_installed",
                 )
@@ -137,7 +137,8 @@ class Command:
         return Declaration(metrics, controls, must_be_finite=study.primary.metric, about=record)
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Run the program for each of `trials`, and yield the record of each when it has ended."""
+        """Run the program for each of `trials`, and yield each record when the program has
+        ended."""
         program = study.program
         limit = sections.seconds(program.timeout) or None
         for trial in trials:
@@ -168,9 +169,9 @@ class Command:
             _tidy(job.kept)  # it is sealed
 
     def try_briefly(self, study: Study) -> dict[str, str]:
-        """Run the first seed of each arm for some seconds; return by arm what was seen.
+        """Run the first seed of each arm for some seconds; return what was seen, by arm.
 
-        Raises ParibusError where a program fails, or ends and a metric is missing.
+        Raises ParibusError if a program fails, or ends without a value for a metric.
         """
         limit = sections.seconds(study.program.check)
         seen: dict[str, str] = {}
@@ -189,7 +190,7 @@ class Command:
         return seen
 
     def require_unchanged(self, study: Study, folder: ResultsFolder, arms: Iterable[str]) -> None:
-        """Raise ParibusError if the code of an arm is not what `folder` has registered."""
+        """Raise ParibusError if the code of an arm differs from the one registered in `folder`."""
         registered = (read_registration(folder) or {}).get(TRAINER, {}).get("program")
         if registered is None:
             return
@@ -205,7 +206,7 @@ class Command:
                 )
 
     def _keep(self, job: Job) -> None:
-        """Move what a program wrote to its place, unless another worker's record counts."""
+        """Move the program's files to their final place, unless another worker's record counts."""
         if not self._folder.trial(*job.trial).is_finished:
             remove_folder(job.kept)
             job.kept.parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +217,7 @@ class Command:
             self._context.report(event, **content)
 
     def _job(self, study: Study, trial: Trial) -> Job:
-        """Return a trial with its command, values put in."""
+        """Return a trial with its command, in which placeholders are replaced by values."""
         (arm, seed), place = trial, Path(OUTPUTS, trial[0], f"seed-{trial[1]}")
         home, kept = self._scratch / place, self._folder.path.absolute() / place
         setting, program = study.setting(arm), study.setting(arm).program
@@ -249,7 +250,7 @@ class Command:
         return self._sources[key]
 
     def _start(self, job: Job, timeout: float | None) -> Ending:
-        """Run the program of a trial once. Raises ParibusError where it cannot be started."""
+        """Run the program of a trial once. Raises ParibusError if it cannot be started."""
         study, program, reported = job.study, job.study.program, time.monotonic()
         source = self._source(study, job.trial[0])
         folder = sources.prepare_folder(study, job.trial[0], source, self._scratch)
@@ -295,7 +296,7 @@ class Command:
 def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
     """Return the record of a trial that has ended.
 
-    Raises ParibusError for missing values, and unless `accept` for a program that failed.
+    Raises ParibusError for missing values and, unless `accept`, for a program that failed.
     """
     if ending.is_failed and not accept:
         raise ParibusError(f"{job.label} failed: {ending};{_printed(ending)}", code="own_code")
@@ -337,7 +338,7 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
 
 
 def _tidy(home: Path) -> None:
-    """Remove what the sealed records of a trial have; what the program wrote stays."""
+    """Remove files that the sealed records contain; keep what the program wrote."""
     for name in (LOG, REPORTED):
         (home / name).unlink(missing_ok=True)
     for folder in (home / scores.OUT, home, home.parent, home.parent.parent):
@@ -346,7 +347,7 @@ def _tidy(home: Path) -> None:
 
 
 def _require_value(job: Job, name: str, finder: scores.Finder, ending: Ending) -> None:
-    """Raise ParibusError if a trial that ended well gave no value of a number."""
+    """Raise ParibusError if a successful trial has no value for a number."""
     if finder.n:
         return
     place = finder.source.stdout or finder.source.file or "a call of paribus.trial.report"
@@ -359,7 +360,7 @@ def _require_value(job: Job, name: str, finder: scores.Finder, ending: Ending) -
 
 
 def _printed(ending: Ending) -> str:
-    """Return the last lines of a program, for the end of a sentence."""
+    """Return the last lines of a program's output, as the end of a sentence."""
     if not ending.last:
         return " it printed nothing"
     return f" its last lines: {' | '.join(line[-160:] for line in ending.last)}"
