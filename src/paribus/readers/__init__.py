@@ -1,4 +1,4 @@
-"""Readers: the runs that other people's logs and tables hold.
+"""Readers that extract runs from the logs and tables of other programs.
 
 `read` finds the files, recognises each and returns its runs; `judge` judges them. A user's own
 reader is named by its import path:

@@ -1,4 +1,4 @@
-"""Results of evaluations with their items: lm_eval, lighteval, OpenAI evals and inspect_ai."""
+"""Readers of evaluation results with items: lm_eval, lighteval, OpenAI evals, inspect_ai."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ def _is_lm_eval(source: Source) -> bool:
 
 @reader("lm-eval", says="results_<date>.json, with its samples_*.jsonl", detects=_is_lm_eval)
 def lm_eval(source: Source) -> Iterator[Run]:
-    """Yield the run: a score for each task and metric, and their items from the samples of the same
-    date beside it. Files of results before version 0.4 are read as well.
+    """Yield the run, with a score for each task and metric.
 
-    An item is named by doc_id and doc_hash, so that only the same document pairs with itself.
+    Item scores come from sample files of the same date in the same folder. Items are keyed by
+    doc_id and doc_hash, so that only identical documents are paired. Result files older than
+    version 0.4 are read as well.
     """
     run, content = Run(), as_dict(source.json())
     for task, metrics in as_dict(content.get("results")).items():
@@ -95,7 +96,7 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
             if is_number(sample.get(metric)):
                 values = run.items.setdefault(_score(task, metric, filtered), {})
                 if item in values:
-                    raise ParibusError(f"{where}: document {item} is there twice; remove one")
+                    raise ParibusError(f"{where}: document {item} appears twice; remove one")
                 values[item] = float(sample[metric])
 
 
@@ -105,8 +106,8 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
     detects=lambda source: bool(SAMPLES.fullmatch(source.name)) and source.has(b'"doc_id"'),
 )
 def lm_eval_samples(source: Source) -> Iterator[Run]:
-    """Leave samples to the results beside them."""
-    raise SkippedError("it is read with the results_<date>.json beside it, which is to be given")
+    """Skip a samples file, because it is read together with its results file."""
+    raise SkippedError("it is read with the results_<date>.json in the same folder; pass that file")
 
 
 @reader(
@@ -115,7 +116,7 @@ def lm_eval_samples(source: Source) -> Iterator[Run]:
     detects=lambda source: source.name.endswith(".json") and source.has(b'"config_general"'),
 )
 def lighteval(source: Source) -> Iterator[Run]:
-    """Yield the run: a score for each task and metric; the row `all` averages the others."""
+    """Yield the run, with a score for each task and metric, without the average row `all`."""
     run, content = Run(), as_dict(source.json())
     general = as_dict(content.get("config_general"))
     for task, metrics in as_dict(content.get("results")).items():
@@ -138,7 +139,7 @@ def lighteval(source: Source) -> Iterator[Run]:
     score=("final_report.accuracy",),
 )
 def openai_evals(source: Source) -> Iterator[Run]:
-    """Yield the run: `final_report` is its score, and `data.correct` its items by sample."""
+    """Yield the run, with scores from `final_report` and items from `data.correct`."""
     run = Run()
     for _, record in source.objects():
         for name, value in as_dict(record.get("final_report")).items():
@@ -151,7 +152,7 @@ def openai_evals(source: Source) -> Iterator[Run]:
         spec = as_dict(record.get("spec"))
         run.state(eval_set=spec.get("eval_name"), eval_split=spec.get("split"))
     if not run.scores:
-        raise ParibusError(f"{source.path} has no final_report; wait until it has ended")
+        raise ParibusError(f"{source.path} has no final_report; wait until the run has ended")
     yield run
 
 
@@ -161,7 +162,7 @@ def openai_evals(source: Source) -> Iterator[Run]:
     detects=lambda source: source.name.endswith(".eval") and source.head.startswith(b"PK"),
 )
 def inspect_ai(source: Source) -> Iterator[Run]:
-    """Yield the run of a log: its metrics, and the items of each scorer, means over epochs.
+    """Yield the run of a log, with its metrics and each scorer's items averaged over epochs.
 
     Raises ParibusError for an evaluation that did not end.
     """
@@ -190,7 +191,7 @@ def inspect_ai(source: Source) -> Iterator[Run]:
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> Any:
-    """Return the last member of a name, as one may be written again."""
+    """Return the last archive member called `name`, which may have been written repeatedly."""
     info = [member for member in archive.infolist() if member.filename == f"{name}.json"]
     if not info or info[-1].file_size > RECORD_BYTES:
         raise KeyError(f"no {name}.json")

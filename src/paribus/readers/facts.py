@@ -1,14 +1,14 @@
-"""All else equal: compare what the runs of the arms say besides their scores.
+"""Facts of the runs besides their scores: is all else equal between the arms?
 
-A fact is any other column, configuration value or setting of a run. Its name says its kind, and how
-its values differ within and between arms says what follows:
+A fact is any other column, configuration value or setting of a run. Its kind is inferred from its
+name. The conclusion depends on how its values differ within and between arms:
 
     setting       differs between arms: it may define them. Differs within one: a sweep, refused.
     environment   differs between arms exactly as the arm does: confounded, a caution.
     evaluation    differs anywhere: the scores cannot be compared, refused.
     seed, identifier, time, outcome: may differ.
 
-The scores and curves themselves may show that runs differ in more: last steps, repeated steps.
+Scores and curves may reveal more differences, such as other last steps or repeated steps.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ Finding = tuple[str, str]  # a code and a sentence about the runs, for cautions 
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact of the runs, by the name that the files give it."""
+    """A fact of the runs, under its name in the files."""
 
     name: str
     kind: str
     """setting, environment, evaluation, seed, identifier, time or other"""
     values: dict[str, list[Value]]
-    """by arm, its different values, in the order of the runs"""
+    """its distinct values in the order of the runs, keyed by arm"""
     conclusion: str
     """equal, varies, defines, confounded, incomparable, sweep or curve"""
 
 
 def split_words(name: str) -> set[str]:
-    """Return the words of a name, `training_iteration` and `totalSteps` alike."""
+    """Return the words of a name such as `training_iteration` or `totalSteps`, in lower case."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
     return set(re.split(r"[^a-z]+", apart.casefold()))
 
 
 def find_kind(name: str) -> str:
-    """Return the kind of a fact by its name."""
+    """Infer the kind of a fact from its name."""
     parts = [part for part in re.split(r"[./:]", name) if part]
     spelt = [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", part).lower() for part in parts] or [""]
     spelt = [re.sub(r"[\s-]+", "_", part).strip("_") for part in spelt]
@@ -84,13 +84,13 @@ def find_kind(name: str) -> str:
 
 
 def values_of(runs: Iterable[Run], name: str) -> list[Value]:
-    """Return the different values of a fact, in the order of the runs."""
+    """Return the distinct values of a fact, in the order of the runs."""
     return list(dict.fromkeys(run.facts[name] for run in runs if name in run.facts))
 
 
 def find_seed(runs: Sequence[Run], name: str) -> str:
-    """Return the name of the fact that holds seeds: `name`, or if no run has it one of such a name
-    as `config.trainer.seed` or `fold`."""
+    """Return the name of the fact that holds seeds. If no run has `seed`, this is a similar fact,
+    such as `config.trainer.seed` or `fold`."""
     names = dict.fromkeys(fact for run in runs for fact in run.facts)
     if name != "seed" or "seed" in names:
         return name
@@ -99,8 +99,8 @@ def find_seed(runs: Sequence[Run], name: str) -> str:
 
 
 def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list[Fact]:
-    """Return the facts of the runs, less the columns whose meaning is `known`, with what follows
-    from each. `is_replicated` says that seeds tell the runs of every arm apart."""
+    """Return the facts of the runs, each with its conclusion. Columns in `known` are excluded.
+    `is_replicated` means that the runs of every arm have different seeds."""
     facts, every = [], list(chain(*arms.values()))
     are_rows = not is_replicated and not any(run.curves for run in every)
     names = dict.fromkeys(name for run in every for name in run.facts)
@@ -118,8 +118,8 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
 
 
 def _is_along(steps: Sequence[Value | None]) -> bool:
-    """Return whether numbers go up strictly, in pieces of the same beginning, or are, in any order,
-    each as far from the next, as steps of one curve."""
+    """Return whether the values look like the steps of curves. They increase strictly, apart from
+    restarts at the first value, or they are equally spaced in any order."""
     values = np.array([step for step in steps if isinstance(step, float)])
     if len(values) < max(len(steps), LEAST_CLIMB):
         return False
@@ -131,7 +131,7 @@ def _is_along(steps: Sequence[Value | None]) -> bool:
 
 
 def _conclude(kind: str, values: Mapping[str, list[Value]], arms: Arms, is_replicated: bool) -> str:
-    """Return what follows from the values that a fact has in each arm."""
+    """Return the conclusion from a fact's values in each arm."""
     sets = [set(arm) for arm in values.values()]
     if len(set().union(*sets)) < 2:
         stated = {"setting": "defines", "evaluation": "confounded"}
@@ -154,7 +154,7 @@ def _conclude(kind: str, values: Mapping[str, list[Value]], arms: Arms, is_repli
 
 
 def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Finding]:
-    """Yield what the facts of runs say of their comparison by `score`.
+    """Yield findings about the runs' facts that affect a comparison by `score`.
 
     Raises ParibusError for a sweep, and for scores that cannot be compared.
     """
@@ -190,7 +190,7 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
 
 
 def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
-    """Raise ParibusError for a fact by which runs cannot be compared, with the ways on."""
+    """Raise ParibusError if a fact makes the runs incomparable, and suggest ways out."""
     name, code, why = fact.name, "incomparable", ""
     if fact.conclusion == "curve":
         code = "ambiguous"
@@ -202,10 +202,10 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         arm, values = max(fact.values.items(), key=lambda item: len(item[1]))
         shown = some([_as_text(value) for value in values], MOST_VALUES)
         why = (
-            f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {name} ({shown}), and are no "
-            f"replicates; judge one value (--where '{name}={_as_text(values[0])}'), or the best of "
-            f"each seed (--best-of '{name}'); if it numbers replicates, --seed '{name}', and if it "
-            f"is an outcome, a further --score '{name}'"
+            f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {name} ({shown}), so they "
+            f"are not replicates; judge one value (--where '{name}={_as_text(values[0])}'), or the "
+            f"best of each seed (--best-of '{name}'); if it numbers replicates, pass --seed "
+            f"'{name}'; if it is an outcome, pass --score '{name}' too"
         )
     elif fact.conclusion == "incomparable":
         if name.startswith(OF_TASK) and name.partition("/")[2] != score.rpartition("/")[0]:
@@ -223,9 +223,9 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
 
 
 def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
-    """Raise ParibusError if a training loss seems to be summed over accumulated batches: it is a
-    whole multiple of the evaluation loss in one arm only, or equal in the arms once it is divided
-    by the number of batches."""
+    """Raise ParibusError if a training loss seems to be summed over accumulated batches. The signs
+    are an integer multiple of the evaluation loss in only one arm, or losses that are equal between
+    arms after division by the number of batches."""
     losses = {arm: _middle(runs, score) for arm, runs in arms.items()}
     ratios = []
     for arm, runs in arms.items():
@@ -246,7 +246,7 @@ def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
 
 
 def _middle(runs: Iterable[Run], *names: str) -> float:
-    """Return the median of the finite values of some scores; 0 without any."""
+    """Return the median of the finite values of the named scores, or 0 if there are none."""
     values = [run.scores.get(name, math.nan) for run in runs for name in names]
     finite = [value for value in values if math.isfinite(value)]
     return float(np.median(finite)) if finite else 0.0
@@ -257,7 +257,7 @@ def _as_text(value: Value | None) -> str:
 
 
 def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Finding]:
-    """Yield what the curves of `score` show of runs that are compared, by arm."""
+    """Yield findings about the compared runs from their values and curves of `score`."""
     every = list(chain(*arms.values()))
     n_runs = plural(len(every), "run")
     values = {
@@ -312,7 +312,7 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
 
 
 def _ends_of(runs: Iterable[Run], name: str) -> list[Any]:
-    """Return at which steps a score, or else the runs, ended."""
+    """Return the last step of each run's score curve, or of the run if it has no such curve."""
     last = [
         run.curves[name][-1, 0] if name in run.curves else run.facts.get("steps") for run in runs
     ]
@@ -320,5 +320,5 @@ def _ends_of(runs: Iterable[Run], name: str) -> list[Any]:
 
 
 def _is_fine(value: float) -> bool:
-    """Return whether a value has more than three digits, so that it hardly repeats by chance."""
+    """Return whether a value has more than three digits, so that it rarely repeats by chance."""
     return math.isfinite(value) and float(f"{value:.3g}") != value

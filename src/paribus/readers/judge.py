@@ -1,4 +1,4 @@
-"""Judge finished runs: a table or files become a study, and go the way of every other study."""
+"""Judge finished runs: build a study from a table or files, and analyse it like any other."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ Better = Literal["lower", "higher"]
 
 
 def judge(data: Any, **options: Any) -> Verdicts:
-    """Return the verdicts on finished runs, as `paribus judge` gives them, with the options of
-    `make_study`. Raises ParibusError in one line on bad input.
+    """Return the verdicts on finished runs, as `paribus judge` does. The options are those of
+    `make_study`. Raises ParibusError on bad input.
 
     Example:
         >>> table = {"arm": ["base", "base", "new", "new"], "loss": [3.1, 3.2, 3.0, 3.1]}
@@ -92,23 +92,24 @@ def make_study(
     name: str = "judged",
     **options: Any,
 ) -> tuple[Study, Reading, Selection]:
-    """Return the study of finished runs, with an arm for each name that they have; the runs; and
-    those that count.
+    """Build a study from finished runs, with one arm per label. Returns the study, everything that
+    was read, and the runs to compare.
 
     Args:
         data: a table of pandas, polars or Arrow, or a dict of columns; or paths of files.
-        score: the column or score that decides; of several the first does. A recognised log has
-            one by default.
-        margin: the largest change that would not matter, in the score's unit; without one nothing
-            is shown to be the same.
-        baseline: the arm that others are compared with; by default the arm of that name.
-        better: "lower" or "higher" of the first score, or a list of one for each; by default what
-            the name of the score says.
-        pair: whether runs of one seed share data and initial values: an assumption, which the
-            card states; or the column by whose values runs are paired instead.
+        score: the column or score to judge by; the first of several decides. Recognised logs have a
+            default.
+        margin: the largest change that would not matter, in the score's unit. Without a margin, no
+            arm can be shown to be the same.
+        baseline: the arm that others are compared with; by default the arm called `baseline`,
+            `control` or similar.
+        better: "lower" or "higher" for the first score, or a list with one for each score; by
+            default inferred from the score's name.
+        pair: True to pair runs of the same seed, assuming that they share data and initial values
+            (the card says so); or the column to pair by.
         resolution: the smallest difference that the first score can show.
         alpha: the chance of a false claim, over all arms.
-        name: of the study.
+        name: the study's name.
         options: `reader`, and the keys of `[runs]`: the columns `arm`, `seed`, `step`, `item`,
             `metric` and `value` (the arm of files may be "folder" or "name" too), `at_step`,
             `target`, `crashed`, `stopped_early`, `where`, `best_of`.
@@ -152,7 +153,7 @@ def make_study(
         endpoints += [{"metric": budget} for budget in budgets]
     called = {label: label_as_name(label) for label in by_label}
     if len(set(called.values())) < len(called):
-        raise ParibusError(f"arms {list(called)} are called alike; give each a name of its own")
+        raise ParibusError(f"arms {list(called)} have the same folder name; rename one of them")
     arms = {}
     for label in sorted(by_label, key=lambda label: label != baseline):
         without_runs = {"runs.without": without[label]} if without[label] else {}
@@ -180,7 +181,7 @@ def make_study(
 
 
 def _spread(by_label: Mapping[str, Sequence[Run]], score: str, at_step: float | None) -> float:
-    """Return the median of the arms' SDs; 0 where none has two finite scores."""
+    """Return the median of the arms' SDs, or 0 if no arm has two finite scores."""
     sds = []
     for runs in by_label.values():
         values = [score_of(run, score, at_step) for run in runs if score in run.scores]
@@ -199,8 +200,9 @@ def read_data(
     reader: Any = None,
     **section: Any,
 ) -> tuple[Reading, RunsSection, dict[str, list[Run]]]:
-    """Return the runs of a table or of files, what is stated of them, and the runs by arm label;
-    see `make_study`. Raises ParibusError where there is none."""
+    """Read the runs of a table or files. Returns the reading, the section `[runs]` with the
+    options, and the runs by arm label. `make_study` explains the options. Raises ParibusError if
+    there are no runs."""
     if isinstance(pair, str) and pair != "seed":
         if seed not in (None, pair):
             why = f"pairs share '{pair}', and the seed is '{seed}'; keep one of the two"
@@ -221,8 +223,8 @@ def read_data(
 
 
 def _as_arrow(data: Any) -> Any:
-    """Return a table of pandas, polars or Arrow, or a dict of columns, as one of Arrow. Raises
-    ParibusError where it is not a table."""
+    """Convert a pandas, polars or Arrow table, or a dict of columns, to an Arrow table. Raises
+    ParibusError for any other value."""
     import pyarrow as pa
 
     try:
@@ -232,12 +234,12 @@ def _as_arrow(data: Any) -> Any:
             return pa.table({str(n): pa.array(data[n], from_pandas=False) for n in data.columns})
         return pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        why = f"{type(data).__name__} is no table, dict of columns or path: {error}"
+        why = f"{type(data).__name__} is not a table, dict of columns or path: {error}"
         raise ParibusError(why) from None
 
 
 def default_score(runs: Sequence[Run]) -> str:
-    """Return the score that the form of the logs decides by, or the only one that there is."""
+    """Return the default score of the log format, or the only score of the runs."""
     known = sorted({name for run in runs for name in run.scores})
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
@@ -247,7 +249,7 @@ def default_score(runs: Sequence[Run]) -> str:
 
 
 def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) -> str:
-    """Return the label of the baseline. Raises ParibusError."""
+    """Return the label of the baseline. Raises ParibusError if it is missing or unknown."""
     if baseline is None:
         baseline = next((name for name in BASELINES if name in by_label), None)
     called = {name: label for label in by_label for name in (label_as_name(label), label)}
@@ -260,7 +262,7 @@ def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) 
 
 
 def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
-    """Raise ParibusError where runs are not told apart as arms."""
+    """Raise ParibusError unless the runs belong to at least two labelled arms."""
     if len(by_label) > 1 and "" not in by_label:
         return
     label, runs = min(by_label.items())
@@ -275,26 +277,24 @@ def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
 
 
 def label_as_name(label: str) -> str:
-    """Return a label as the name of a folder can be: at most 80 characters, no separators."""
+    """Convert a label to a valid folder name: at most 80 characters, no separators."""
     return re.sub(r"[/\\]", "-", label).lstrip(".")[:80] or "unnamed"
 
 
 def _find_seeds(
     by_label: Mapping[str, list[Run]], section: RunsSection, *, pair: bool
 ) -> tuple[list[int], dict[str, list[int]]]:
-    """Return the seeds of the study, and by arm those that it has no run of.
+    """Return the study's seeds, and for each arm the seeds without a run.
 
-    Runs are numbered where their seeds are no whole numbers: those that are no pairs in their
-    order, and pairs by what they share, such as the name of a text.
+    If seeds are not integers, runs are numbered: unpaired runs in their order, and pairs by the
+    value that they share, such as the name of a text.
     """
     words = {seed_of(run, section) for runs in by_label.values() for run in runs}
     every = sorted(words, key=lambda word: (len(word), word))
     if not all(w.isdecimal() and str(int(w)) == w and int(w) < 2**63 for w in every):
         if pair and ("" in every or section.seed == "seed"):
-            why = (
-                f"'{every[0]}' in '{section.seed}' is not a whole number, by which runs are paired"
-            )
-            raise ParibusError(f"{why}; name another column with --pair, or leave --pair out")
+            why = f"'{every[0]}' in '{section.seed}' is not an integer, so it cannot pair runs"
+            raise ParibusError(f"{why}; name another column with --pair, or remove --pair")
         for runs in by_label.values():
             for place, run in enumerate(runs):
                 shared = seed_of(run, section)
@@ -307,8 +307,8 @@ def _find_seeds(
 
 
 def direction(score: str) -> Better:
-    """Return which direction of a score is better by its name. Raises ParibusError where that does
-    not say it."""
+    """Infer from a score's name which direction is better. Raises ParibusError if the name does not
+    say."""
     if score.endswith(TO_TARGET):
         return "lower"
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", score).casefold()
@@ -322,7 +322,7 @@ def direction(score: str) -> Better:
 
 
 def digits_of(spread: float) -> int:
-    """Return the decimal places that show two digits of a spread; four where it is not known."""
+    """Return the decimal places that show two digits of a spread, or 4 if it is unknown."""
     if not spread or not math.isfinite(spread):
         return 4
     return min(max(1 - math.floor(math.log10(spread)), 0), 9)
@@ -331,10 +331,11 @@ def digits_of(spread: float) -> int:
 def compare_with_bar(
     values: Sequence[float], bar: float, better: Better, alpha: float
 ) -> dict[str, Any]:
-    """Return the comparison of the scores of one arm with a bar, by Student's one-sample t.
+    """Compare one arm's scores with a fixed bar by Student's one-sample t test.
 
-    `n` are finite runs; others diverged, and forbid BETTER. Below two there is no SD and no
-    interval, below five no p. Raises ParibusError where none is finite.
+    `n` counts the runs with a finite score. The others diverged, and rule out BETTER. With fewer
+    than two finite runs there is no SD and no interval, and with fewer than five no p. Raises
+    ParibusError if no score is finite.
     """
     finite = np.array([value for value in values if math.isfinite(value)])
     if not math.isfinite(bar) or not len(finite):
@@ -358,7 +359,7 @@ def compare_with_bar(
 
 
 def describe_bar(score: str, against: Mapping[str, Any]) -> list[str]:
-    """Return the card of a comparison with a bar."""
+    """Return the lines of the card for a comparison with a bar."""
     digits = digits_of(against["sd"] or 0.0) + 1
     mean, sd, low, high = (fixed(against[key], digits) for key in ("mean", "sd", "low", "high"))
     n, p, bar, lost = against["n"], against["p"], f"{against['bar']:g}", against["diverged"]

@@ -1,4 +1,4 @@
-"""Forms of line logs: what a line says of a step, declared in a TOML file.
+"""Forms of line logs, declared in TOML files: what each kind of line says about a step.
 
     name = "mine"
     about = "standard output of my trainer"
@@ -8,9 +8,9 @@
     [[line]]
     pattern = '^it (?P<step>\\d+) loss (?P<loss>NUMBER)'
 
-A named group is a metric of the line, but for `step` and for facts: `planned_steps`, `seed`, and
-the groups of a line without metrics (`fact = "next"`). NUMBER stands for a number that something
-follows, as the end of a file may cut one. A group that ends with `__ms` or `__min` becomes seconds.
+A named group is a metric, except `step` and facts: `planned_steps`, `seed`, and the groups of a
+line with `fact = "next"`. NUMBER matches a number that another character follows, because a number
+at the end of a file may be cut off. A group that ends with `__ms` or `__min` becomes seconds.
 The files in `forms/` are shipped; your own is named by its path (`--form my_form.toml`).
 """
 
@@ -40,14 +40,16 @@ DIGEST = 12  # characters of it that name an arm
 
 
 class Line(BaseModel):
-    """One kind of line.
+    """One kind of line in a log.
 
     Attributes:
-        pattern: a regular expression with named groups. A line without the group `step` is of the
-            step that a line before it named.
-        pairs: an expression with the groups `name` and `value`, of every metric in the line.
-        nan_if_missing: names of pairs that a program leaves out of the line where they are NaN.
-        fact: whether its groups are facts: of the runs that follow (`next`), or of the one before.
+        pattern: a regular expression with named groups. A line without the group `step` belongs to
+            the step of an earlier line.
+        pairs: an expression with the groups `name` and `value` that matches each metric in the
+            line.
+        nan_if_missing: names of pairs that a program omits from the line if they are NaN.
+        fact: whether its groups are facts of the following runs (`next`) or the previous run
+            (`last`).
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -59,17 +61,17 @@ class Line(BaseModel):
 
 
 class Form(BaseModel):
-    """A form of line log.
+    """A format of line logs.
 
     Attributes:
-        name, about: how users call it, and one line about the files.
-        recognise, not_with: expressions that are, or are not, in the first or last 64 KiB.
-        score: the metric that decides where none is named; the first that a run has.
+        name, about: its name for users, and one line about the files.
+        recognise, not_with: expressions that must, or must not, occur in the first or last 64 KiB.
+        score: default metrics to judge by; the first one that a run has is used.
         line: the kinds of lines.
-        rename: by the name in the log, the name of a metric.
-        stages: whether a file holds the stages of a run, which are numbered as the fact `stage`.
-        program_until: an expression of the line that ends the program with which a file begins. Its
-            digest is a fact, and tells the arms of a folder apart.
+        rename: names of metrics, keyed by their names in the log.
+        stages: whether a file holds several stages of a run; the fact `stage` numbers them.
+        program_until: an expression for the line after the source code that a log begins with. The
+            digest of this code is a fact that distinguishes the arms in a folder.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -86,7 +88,7 @@ class Form(BaseModel):
 
 
 def load_form(path: Path) -> Form:
-    """Return the form that a file declares. Raises ParibusError."""
+    """Load a form from a TOML file. Raises ParibusError."""
     table = parse_toml(read_text(path, STUDY_BYTES), str(path))
     try:
         return Form.model_validate(table, strict=False)
@@ -95,7 +97,7 @@ def load_form(path: Path) -> Form:
 
 
 def make_reader(form: Form) -> Reader:
-    """Return the reader of a form."""
+    """Return the reader for a form."""
     recognise = _pattern(form.recognise)
     excluded = _pattern(form.not_with or r"(?!)")
 
@@ -114,8 +116,8 @@ def _pattern(text: str) -> re.Pattern[bytes]:
 
 
 def _compile(form: Form) -> tuple[re.Pattern[bytes], dict[int, tuple[Line, dict[str, int]]]]:
-    """Return one expression of all lines; and by the number of the group around each kind of line,
-    what it is, and the numbers of its own groups by their names."""
+    """Compile all line patterns into one expression. Returns it with a dict: the number of the
+    group around each kind of line -> the line, and its named groups' numbers."""
     patterns = []
     for place, line in enumerate(form.line):
         pattern = line.pattern + (r"[^\n]*\n?" if line.pairs else "")
@@ -131,7 +133,7 @@ def _compile(form: Form) -> tuple[re.Pattern[bytes], dict[int, tuple[Line, dict[
 
 
 def read_lines(form: Form, source: Source) -> Iterator[Run]:
-    """Yield the runs of a log: a step that goes back to the first begins another."""
+    """Yield the runs of a log. A step that goes back to the first one begins a new run."""
     pattern, kinds = _compile(form)
     run, first, last, stage = Run(), None, None, 1
     known = _read_program(form, source)  # facts of the runs from here on
@@ -185,7 +187,8 @@ def _text(content: bytes) -> str:
 
 
 def _read_number(name: str, text: bytes) -> tuple[str, float | None]:
-    """Return a metric's name without its unit, and its value in seconds; None if not a number."""
+    """Return a metric's name without its unit, and its value (None if not a number). Times are
+    converted to seconds."""
     number = as_number(text.replace(b",", b""))
     if number is None or "__" not in name:
         return name, number
@@ -194,7 +197,7 @@ def _read_number(name: str, text: bytes) -> tuple[str, float | None]:
 
 
 def _read_program(form: Form, source: Source) -> dict[str, Value]:
-    """Return the digest of the program that stands before the first step, as facts."""
+    """Return the digest of the source code printed before the first step, as facts."""
     if not form.program_until:
         return {}
     first_step, end, content = _pattern(form.line[0].pattern), _pattern(form.program_until), b""

@@ -1,5 +1,5 @@
-"""The port: what a reader is given, and the runs that it returns: what the file says, not judged,
-averaged or left out."""
+"""The interface of readers: the `Source` that they receive, and the runs that they return. A reader
+reports a file's content and does not judge, average or drop anything."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ Value = str | float  # of a fact
 
 @dataclass(eq=False)
 class Run:
-    """One run, as its files tell it.
+    """One run, as described by its files.
 
     Attributes:
         source: its path, with `#2` after it for the second run in a file.
         scores: the last value of each score, NaN and infinities as they were logged.
-        curves: of each score, its steps and values in the order of the file; once it was read, an
-            array with a row for each point.
-        items: of each score, its values by item: a document, a question.
+        curves: each score's steps and values in file order; after `finish`, an array [points, 2].
+        items: each score's values, keyed by item, such as a document or a question.
         facts: what else is known. Readers share the names arm, seed, source_digest, steps (the last
-            one), planned_steps, train_seconds, unfinished (the word for it) and cut (how).
-        reader, path: the name of its reader, and its file; empty of a table in memory.
-        decides: the score by which such runs are judged where none is named.
-        is_row: whether it is of a table, where an empty cell is a missing score.
+            one), planned_steps, train_seconds, unfinished (its state in words) and cut (how the
+            file is cut off).
+        reader, path: the name of its reader, and its file; empty for a table in memory.
+        decides: the score to judge by if none is named.
+        is_row: whether it comes from a table, where an empty cell is a missing score.
     """
 
     source: str = "a row"
@@ -59,7 +59,7 @@ class Run:
     is_row: bool = False
 
     def at(self, score: str, step: float) -> float | None:
-        """Return the last value of a score at exactly that step; None where none was logged."""
+        """Return a score's last value logged at exactly this step, or None."""
         curve = self.curves.get(score, np.empty((0, 2)))
         values = curve[curve[:, 0] == step, 1]
         return float(values[-1]) if len(values) else None
@@ -69,7 +69,7 @@ class Run:
         self.curves.setdefault(name, []).append((step, value))
 
     def state(self, **facts: Any) -> None:
-        """Add the facts that are texts or numbers; others say nothing."""
+        """Add facts that are texts or numbers; other values are ignored."""
         for name, value in facts.items():
             if is_number(value):
                 self.facts[name] = float(value)
@@ -77,12 +77,12 @@ class Run:
                 self.facts[name] = value
 
     def finish(self) -> None:
-        """Take the last value of each curve and the mean of items as scores, and the last step as a
-        fact.
+        """Set the scores and the last step. A score is the last value of its curve, or the mean of
+        its items.
 
         A loss of exactly 0 beside a gradient norm of NaN becomes NaN, and is remembered as the fact
         `zeroed`: the NaN filter of the Hugging Face Trainer logs the mean of the finite losses
-        since the last log, which is 0 where there is none (`logging_nan_inf_filter`).
+        since the last log, which is 0 if there are none (`logging_nan_inf_filter`).
         """
         curves = {name: np.array(curve, np.float64) for name, curve in self.curves.items()}
         norms = [name for name in curves if GRADIENT_NORM.fullmatch(name)]
@@ -106,8 +106,8 @@ class Run:
 
 
 class Source:
-    """A file that is read: its name, its first and last bytes, and its content in pieces; of one
-    that is packed by gzip, bzip2 or xz as it was before. `section` and `scores` say what the
+    """A file to read: its name, its first and last bytes, and its content in pieces. Files
+    compressed with gzip, bzip2 or xz are decompressed. `section` and `scores` say what the
     columns of tables mean."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Source:
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open it."""
+        """Open the file, decompressed if necessary."""
         with open_regular(self.path, LOG_BYTES) as file:
             try:
                 yield self.unpack(file) if self.unpack else file
@@ -137,12 +137,12 @@ class Source:
                 raise ParibusError(why, code="unreadable") from None
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
-        """Return whether a pattern is in its first or last bytes."""
+        """Return whether a pattern occurs in the file's first or last bytes."""
         return any(re.search(pattern, end) for end in (self.head, self.tail))
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the content in pieces that end with a line, which the last one may not. Raises
-        ParibusError for a line above LINE_BYTES."""
+        """Yield the content in pieces of complete lines; only the last line may lack its end.
+        Raises ParibusError for a line longer than LINE_BYTES."""
         rest = b""
         with self.open() as file:
             while piece := file.read(PIECE_BYTES):
@@ -157,13 +157,13 @@ class Source:
             yield rest
 
     def lines(self) -> Iterator[bytes]:
-        """Yield its lines, each with its end; the last one may have none. Raises ParibusError."""
+        """Yield the lines with their line ends; the last may have none. Raises ParibusError."""
         for piece in self.pieces():
             yield from piece.splitlines(keepends=True)
 
     def objects(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the object of each line of JSON, with the place that errors name; of a last line
-        that is cut none. Raises ParibusError."""
+        """Yield each line's place, for error messages, and its JSON object. A last line that is cut
+        off is skipped. Raises ParibusError."""
         for number, line in enumerate(self.lines(), start=1):
             if not line.strip():
                 continue
@@ -180,7 +180,7 @@ class Source:
             yield where, value
 
     def json(self) -> Any:
-        """Return the value of a JSON file. Raises ParibusError."""
+        """Return the file's content as JSON. Raises ParibusError."""
         with self.open() as file:
             content = file.read(RECORD_BYTES + 1)
         if len(content) > RECORD_BYTES:
@@ -189,26 +189,26 @@ class Source:
 
 
 def read_json(content: bytes, where: str) -> Any:
-    """Return the value of a JSON text, in which NaN and Infinity are numbers, as Python writes
-    them of losses. Raises ParibusError, which names the place `where`."""
+    """Parse JSON. NaN and Infinity are accepted, because Python writes them for losses. Raises
+    ParibusError, which names the place `where`."""
     return parse_json(content, where, "is it whole?", finite=False)
 
 
 class SkippedError(ParibusError):
-    """A file that is left to another one: it is read with that one."""
+    """A file that is skipped, with the reason."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A form of file that is understood.
+    """A supported file format, and the function that reads it.
 
     Attributes:
-        name: how users call it.
-        read: returns the runs of a file; raises ParibusError where it is not of this form.
+        name: its name for users.
+        read: returns the runs of a file; raises ParibusError if it is not of this form.
         says: one line about the files, for lists and documentation.
         detects: whether a file is of this form, by its name and its first and last bytes.
-        score: what decides where no score is named; the first that a run has.
-        general: a form that others are made of, such as a table: asked after all others.
+        score: default scores to judge by; the first one that a run has is used.
+        general: whether the format is generic, such as a table, and tried after all others.
     """
 
     name: str
@@ -220,7 +220,7 @@ class Reader:
 
 
 def reader(name: str, **options: Any) -> Callable[[Callable[[Source], Iterable[Run]]], Reader]:
-    """Make a function from a `Source` to runs a reader; `options` are attributes of `Reader`."""
+    """Decorate a function from a `Source` to runs; `options` are attributes of `Reader`."""
     return lambda read: Reader(name, read, **options)
 
 
@@ -232,20 +232,19 @@ SEED_END = re.compile(r"(?:^|[-_ ,./]+)(?:seed|s|rep|run|trial|r)[-_= ]?(\d{1,9}
 
 
 def split_seed(name: str) -> tuple[str, dict[str, Value]]:
-    """Return a name less what ends it as a seed, and the fact of that seed, if it has one."""
+    """Split a trailing seed off a name. Returns the rest, and the fact `seed` if there is one."""
     match = SEED_END.search(name)
     return (name[: match.start()] or name, {"seed": float(match[1])}) if match else (name, {})
 
 
 def seed_in(path: str) -> float | None:
-    """Return the seed that a path names, `train_seed42.log` or `runs/seed_3/log.txt`; None for
-    none."""
+    """Return the seed in a path such as `train_seed42.log` or `runs/seed_3/log.txt`, or None."""
     named = SEED.findall(path)
     return float("".join(named[-1])) if named else None
 
 
 def as_number(text: Any) -> float | None:
-    """Return the number that a text is, NaN and infinities too; None for anything else."""
+    """Convert a value to a float, NaN and infinities included, or None if it is not a number."""
     try:
         return float(text)
     except (TypeError, ValueError, OverflowError):
@@ -258,12 +257,13 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """Return the object of a JSON file; an empty one for anything else."""
+    """Return a JSON object, or an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def cell_text(value: Any) -> str:
-    """Return a cell or a fact as text: 1.0, which pandas makes of an integer beside a gap, is 1."""
+    """Convert a cell or fact to text. 1.0 becomes `1`, because pandas turns integers beside a gap
+    into floats."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return "" if value is None else str(value)

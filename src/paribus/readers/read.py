@@ -1,4 +1,4 @@
-"""Files in, runs out: which files, which reader, and what became of each."""
+"""Find files, choose a reader for each, and collect the runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass
 class Reading:
-    """The runs in a set of files, each once, and the files that were refused or skipped, and why.
+    """The runs in a set of files, without copies, and the refused or skipped files with reasons.
 
-    `copies` are runs that are told twice, with the source of the other one; `files` were looked at,
-    and `paths` are those of a known form. `notes` are what readers say of files besides.
+    `copies` pairs the source of each copy with that of the run that is kept. `files` counts the
+    files that were examined, and `paths` lists those of a known form. `notes` are remarks of
+    readers on files.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Reading:
 
     @property
     def counts(self) -> str:
-        """`37 files: 31 read (120 runs), 4 refused, 2 skipped`."""
+        """Summary such as `37 files: 31 read (120 runs), 4 refused, 2 skipped`."""
         read = self.files - len(self.refused) - len(self.skipped)
         copies = f", {len(self.copies)} of them copies" if self.copies else ""
         return (
@@ -56,11 +57,11 @@ class Reading:
         )
 
     def count_once(self, arm: Callable[[Run], str]) -> None:
-        """Move runs that are copies of another one of the same arm from `runs` to `copies`.
+        """Move copies of another run of the same arm from `runs` to `copies`.
 
-        A copy has the values of the other one up to its own end and does not differ in arm, seed or
-        source: standard output beside the log, an earlier checkpoint. The longer run takes the
-        facts that only the copy has.
+        A copy has the same values as the other run up to its own end, and the same arm, seed and
+        source. Examples are standard output beside the log, and an earlier checkpoint. Facts that
+        only the copy has are added to the longer run.
         """
         known: dict[object, Run] = {}  # by what copies have in common
         for run in sorted(self.runs, key=_length, reverse=True):
@@ -80,7 +81,7 @@ def _length(run: Run) -> int:
 
 
 def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
-    """Yield what copies of a run have in common: the beginnings of curves, and the folder of its
+    """Yield keys that copies of a run share: the first points of its curves, and the folder of its
     checkpoints."""
     for name, curve in run.curves.items():
         if len(curve) >= LEAST_OF_A_CURVE:
@@ -92,7 +93,7 @@ def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
 
 
 def _is_copy(longer: Run, run: Run) -> bool:
-    """Return whether each curve of a run is the beginning of the longer one's."""
+    """Return whether a run is a copy: its curves are the beginnings of the longer run's."""
     is_timed = all("train_seconds" in each.facts for each in (longer, run))
     if longer.items != run.items or (longer.path == run.path and not is_timed):
         return False  # trials of one file are runs, whatever their values
@@ -107,7 +108,7 @@ def _is_copy(longer: Run, run: Run) -> bool:
 
 @cache
 def shipped_readers() -> dict[str, Reader]:
-    """Return the readers in this folder and the forms that `forms/` declares, by name."""
+    """Return the shipped readers by name, including the forms declared in `forms/`."""
     modules = (evaluations, tables, trackers)
     readers = [value for module in modules for value in vars(module).values()]
     readers += [lines.make_reader(lines.load_form(p)) for p in sorted(lines.FORMS.glob("*.toml"))]
@@ -123,14 +124,14 @@ def read(
     arm: Callable[[Run], str] = lambda run: "",
     needed: bool = True,
 ) -> Reading:
-    """Return the runs in files, in files below folders and in files that match patterns.
+    """Read the runs in files, folders and files that match patterns.
 
-    `new=runs/*.txt` states the fact `arm` of its runs. A run that two files hold is counted once,
-    if it is of one arm, as the function `arm` has it. Without `reader`, a name, `file.py:name`, a
-    TOML file or a Reader, each file is recognised. `section` and `scores` say what the columns of
-    tables mean. A file that cannot be read is refused, and the others are read.
+    A label, as in `new=runs/*.txt`, sets the fact `arm` of the runs. A run in two files counts once
+    if the function `arm` returns the same arm for both. `reader` is a name, `file.py:name`, a TOML
+    file or a Reader; without it, the format of each file is recognised. `section` and `scores` say
+    what the columns of tables mean. A file that cannot be read is refused, and the others are read.
 
-    Raises ParibusError where there is no such reader and, if files are `needed`, no such path.
+    Raises ParibusError for an unknown reader and, if files are `needed`, for a path without files.
     """
     forced = _find_reader(reader) if isinstance(reader, str) else reader
     reading = Reading()
@@ -168,9 +169,9 @@ def _find_reader(name: str) -> Reader:
 
 
 def _read_runs(chosen: Reader, source: Source) -> list[Run]:
-    """Return the runs of a file with what follows from its path and from their curves.
+    """Return the runs of a file, with facts from its path and scores from their curves.
 
-    Raises ParibusError for whatever goes wrong: the file may be damaged, and the reader the user's.
+    Raises ParibusError for any failure: the file may be damaged, and the reader may be custom code.
     """
     try:
         runs = list(chosen.read(source))
@@ -191,7 +192,8 @@ def _read_runs(chosen: Reader, source: Source) -> list[Run]:
 
 
 def _recognise(source: Source, is_named: bool) -> Reader:
-    """Return the reader of a file. Raises ParibusError, or SkippedError for one of a folder."""
+    """Return the reader for a file. Raises ParibusError if there is none, or SkippedError if the
+    file was found in a folder."""
     known, name = shipped_readers().values(), source.name.lower()
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
     may_be_table = is_named or source.scores or source.section != RunsSection()
@@ -200,11 +202,11 @@ def _recognise(source: Source, is_named: bool) -> Reader:
     forms = [form for form in forms if not form.general] or (forms if may_be_table else [])
     if len(forms) > 1:
         names = " or ".join(f"'{form.name}'" for form in forms)
-        raise ParibusError(f"{source.path} may be read as {names}; say which with {WORD}")
+        raise ParibusError(f"{source.path} may be read as {names}; choose one with {WORD}")
     if forms:
         return forms[0]
     if not is_named:
-        raise SkippedError("of no form that is known")
+        raise SkippedError("its form was not recognized")
     if name.endswith(PACKED):
         raise ParibusError(f"{source.path} is compressed; unpack it first")
     names = ", ".join(form.name for form in known)
@@ -218,21 +220,22 @@ def files_at(paths: Paths) -> list[str]:
 
 
 def split_label(path: str) -> tuple[str, str]:
-    """Return `("new", "runs/new/*.txt")` of `new=runs/new/*.txt`; a file of that name is a file."""
+    """Split `new=runs/new/*.txt` into `("new", "runs/new/*.txt")`. The label is empty if there is
+    none, or if a file with the whole name exists."""
     label, equals, rest = path.partition("=")
     is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)
     return (label, rest) if is_label else ("", path)
 
 
 def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield every file once, its label, and whether it was named itself. Raises ParibusError where
-    a path that is `needed` leads to nothing, and for a file of two labels."""
+    """Yield each file once, as its path, its label, and whether it was named itself. Raises
+    ParibusError if a `needed` path has no files, and for a file with two labels."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     labelled = [split_label(os.fspath(path)) for path in given]
     seen: dict[str, str] = {}
     for label, path in labelled:
         if not label and any(other for other, _ in labelled):
-            raise ParibusError(f"'{path}' has no label, and others do; write label={path}")
+            raise ParibusError(f"'{path}' has no label, but other paths do; write label={path}")
         if is_folder := os.path.isdir(path):
             files = [os.fspath(file) for file in files_below(Path(path))]
         elif os.path.lexists(path):

@@ -1,4 +1,4 @@
-"""The trainer `runs`: it trains nothing, and finds the runs of each arm in logs and tables."""
+"""The trainer `runs`, which trains nothing and reads each arm's runs from logs and tables."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
 
 
 class Runs:
-    """Find the runs of a study in the files that it names, or in a `reading` and a `selection` that
-    were made."""
+    """A trainer that reads a study's runs from the files it names. A `reading` and a `selection`
+    replace these files."""
 
     def __init__(
         self, results: Path, *, reading: Reading | None = None, selection: Selection | None = None
@@ -59,7 +59,7 @@ class Runs:
         self.judged = set[str]()  # files with runs that are recorded now
 
     def declare(self, study: Study) -> Declaration:
-        """Return the scores of the study."""
+        """Declare the study's scores."""
         scores = section_of(study).scores
         return Declaration(
             tuple(declared(study).values()),
@@ -68,12 +68,12 @@ class Runs:
         )
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Yield the record of each trial. Raises ParibusError where a run is missing."""
+        """Yield the record of each trial. Raises ParibusError if a run is missing."""
         section, score = section_of(study), study.primary.metric
         labels = {arm: study.setting(arm).runs.label or arm for arm in study.arms}
         if self.reading is None:
             if not section.paths:
-                raise ParibusError(f"study '{study.name}' names no files: state runs.paths")
+                raise ParibusError(f"study '{study.name}' names no files; set runs.paths")
             self.reading = read_runs(section.paths, section, scores_of(study), home=study.folder)
         if (selection := self.selection) is None:
             grouped = group_by_arm(self.reading.runs, section)
@@ -107,11 +107,11 @@ class Runs:
     def about(
         self, registered: Mapping[str, Any] | None, before: RunsRecord | None, *, is_kept: bool
     ) -> RunsRecord:
-        """Return what became of the files. Of what `is_kept`, which is read again some day, digests
-        say whether files changed.
+        """Return the record of which files were read, refused or skipped. If the results are kept,
+        it includes digests that show later whether files changed.
 
-        `registered` is what was registered before, and `before` what was said of a first stage,
-        whose files are not asked again.
+        `registered` is the earlier registration, if any. `before` is the record of a first stage,
+        whose files are not read again.
         """
         reading, selection = self.reading, self.selection
         assert reading is not None and selection is not None  # as trials were recorded
@@ -132,7 +132,7 @@ class Runs:
         )
 
     def _find_early(self, registered: Mapping[str, Any]) -> str:
-        """Return which judged files are older than the registration of the study, in words."""
+        """Return a sentence on judged files older than the study's registration, if any."""
         moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
         files = [path for path in sorted(self.judged) if os.path.exists(path)]
         early = [path for path in files if os.stat(path).st_mtime < moment]
@@ -154,21 +154,21 @@ def _missing_runs(
 
 
 def scores_of(study: Study) -> list[str]:
-    """Return the scores that the files of a study have, the one that decides first."""
+    """Return the names of the study's scores, beginning with the primary one."""
     primary = study.primary.metric
     return [primary, *(name for name in section_of(study).scores if name != primary)]
 
 
 def files_of(study: Study) -> list[str]:
-    """Return the files that a study of runs names, as far as they exist."""
+    """Return the existing files that a study of runs names."""
     return files_at(join_label(study.folder, path) for path in section_of(study).paths)
 
 
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
-    """Return the runs of an arm by seed of the study.
+    """Return an arm's runs, keyed by study seed.
 
-    Runs without any seed are numbered in the order of their files. A run of a seed that the study
-    does not have is left out.
+    Runs without seeds are numbered in file order. A run with a seed that the study does not have is
+    left out.
     """
     seeds = [seed_of(run, section_of(study)) for run in runs]
     absent = study.arm_facts(arm).absent
@@ -179,8 +179,8 @@ def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:
 
 
 def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
-    """Raise ParibusError where runs have other items of a score: of one that is by item all have
-    some, of others those whose files tell."""
+    """Raise ParibusError if runs were scored on different items. If a score is judged by item,
+    every run needs items; for other scores, only runs with known items are compared."""
     for name, score in section_of(study).scores.items():
         known = [run for run in runs if score.by_item or run.items.get(name)]
         for run in known:
@@ -225,8 +225,8 @@ def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) ->
 
 
 def spent_by(run: Run, score: str, name: str) -> np.ndarray:
-    """Return what a run had spent at each point of the curve of `score`; empty where that is not
-    known. `name` is such as `steps_to_target`."""
+    """Return the budget that a run had spent at each point of its `score` curve; empty if unknown.
+    `name` is the endpoint, such as `steps_to_target`."""
     if score not in run.curves:
         return np.array([])
     steps, budget = run.curves[score][:, 0], name.removesuffix(TO_TARGET)
@@ -241,8 +241,8 @@ def spent_by(run: Run, score: str, name: str) -> np.ndarray:
 
 
 def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[float, bool]]]:
-    """Return, for each endpoint such as `steps_to_target`, at which budget each run came to the
-    target, and whether it did not: then it is the budget that every run had."""
+    """Return each run's budget to reach the target, keyed by endpoint such as `steps_to_target`. A
+    run that misses the target gets the budget that all runs had, and the flag True."""
     score, target = study.primary.metric, section_of(study).target
     sign = -1 if declared(study)[score].better == "higher" else 1
     needed: dict[str, list[tuple[float, bool]]] = {}
@@ -260,21 +260,21 @@ def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[
 
 @dataclass(frozen=True)
 class MemoryTrial(TrialFolder):
-    """A trial's records in memory: nothing is written, and nothing is sealed."""
+    """A trial whose records stay in memory: nothing is written or sealed."""
 
     records: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_finished(self) -> bool:
-        """Return True: it is made of a whole record."""
+        """Always True, because the trial is built from a complete record."""
         return True
 
     def holds(self, name: str) -> bool:
-        """Return whether it has a record."""
+        """Return whether the trial has the record `name`."""
         return name in self.records
 
     def write_json(self, name: str, value: Any) -> None:
-        """Keep the record `name`."""
+        """Store the record `name` in memory."""
         self.records[name] = value
 
     def read_json(self, name: str) -> Any:
@@ -284,16 +284,16 @@ class MemoryTrial(TrialFolder):
     def write_columns(
         self, name: str, columns: Mapping[str, Any], units: Any, labels: Any = None
     ) -> None:
-        """Keep the table `name`."""
+        """Store the table `name` in memory."""
         self.records[name] = columns
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Return the table `name`; an empty one where it was not kept."""
+        """Return the table `name`, or an empty one if it was not stored."""
         kept = self.records.get(name, dict.fromkeys(COLUMNS[name], np.array([])))
         return pa.table({key: column(own) for key, own in kept.items() if key in (columns or kept)})
 
     def finish(self, names: Sequence[str] = ()) -> None:
-        """Seal nothing."""
+        """Do nothing, because there is no folder to seal."""
 
 
 def judge_runs(
@@ -304,10 +304,11 @@ def judge_runs(
     selection: Selection | None = None,
     is_kept: bool = True,
 ) -> Results:
-    """Read and record the finished runs that a study names, or that were read and selected; no
-    worker is started. Unless it `is_kept`, no trial is written.
+    """Read and record the finished runs of a study, without starting a worker. The runs come from
+    the files that the study names, or from `reading` and `selection`. Unless `is_kept`, no trial is
+    written.
 
-    Raises ParibusError on bad input, and where the folder holds the verdict on other files.
+    Raises ParibusError on bad input, and if the folder holds a verdict on other files.
     """
     folder = results_folder(study, results)
     folder.require_home()
@@ -333,7 +334,7 @@ def judge_runs(
 
 
 def _require_same_files(folder: ResultsFolder, before: RunsRecord, reading: Reading | None) -> None:
-    """Raise ParibusError where the files are not those that were judged."""
+    """Raise ParibusError if the files are not those that were judged."""
     why = changed(folder)
     current = digests(reading.paths, folder.path) if reading else {}
     for name, sha256 in current.items() if before.sha256 else ():
@@ -341,12 +342,12 @@ def _require_same_files(folder: ResultsFolder, before: RunsRecord, reading: Read
             path = os.path.relpath(folder.path / name)
             why = f"{folder.path} holds a verdict that did not include {path}"
     if why:
-        way_out = "restore what was judged, or judge what there is now into another folder"
+        way_out = "restore the judged files, or judge the current ones into another folder"
         raise ParibusError(f"{why}; {way_out} with --results", code="changed")
 
 
 def _judge_in_memory(study: Study, folder: ResultsFolder, runner: TrainerRunner) -> Results:
-    """Return the results of a study whose folder is thrown away: trials are kept in memory."""
+    """Return the results of a study in a temporary folder; its trials stay in memory."""
     study = runner.register(runner.open(study, folder), folder)
     finished = []
     for (arm, seed), record in trainer_records(study, runner.trainer, study.trials):

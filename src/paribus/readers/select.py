@@ -49,8 +49,8 @@ ENDS = ("steps", "epoch", "Epoch")  # facts of where runs ended
 
 @dataclass
 class Selection:
-    """The runs that count, by arm label; how many that failed were left out; the facts of the runs,
-    and what a reader must know of them and of the choice."""
+    """The runs to compare by arm label, the number of excluded failed runs by arm label, the facts
+    of the runs, and findings for cautions."""
 
     runs: dict[str, list[Run]]
     excluded: dict[str, int]
@@ -66,8 +66,8 @@ def read_runs(
     *,
     home: Path | None = None,
 ) -> Reading:
-    """Return the runs in files as a section `[runs]` states them. `home` is the folder of a study
-    that names the paths, whose files may not exist yet. Raises ParibusError."""
+    """Read the runs in files as the section `[runs]` describes them. `home` is the folder of a
+    study that names the paths, whose files may not exist yet. Raises ParibusError."""
     return read(
         [join_label(home, path) for path in paths] if home else paths,
         reader or section.reader or None,
@@ -79,16 +79,16 @@ def read_runs(
 
 
 def join_label(home: Path, path: str) -> str:
-    """Return a path from the folder `home`, with the label before it."""
+    """Join a path to the folder `home`, keeping its label."""
     label, rest = split_label(path)
     return f"{label}={home / rest}" if label else str(home / rest)
 
 
 def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Run]]:
-    """Return the runs that `section.where` keeps, by arm label; runs without a label are under
-    "". A seed that is nested in the configuration becomes the fact `seed`.
+    """Return the runs that meet `section.where`, keyed by arm label, or "" without a label. A seed
+    nested in the configuration becomes the fact `seed`.
 
-    Raises ParibusError for two names that differ in case or space alone, for a row that sums up
+    Raises ParibusError for two labels that differ only in case or spaces, for a row that summarises
     others, and for a condition that no run meets.
     """
     if (nested := find_seed(runs, section.seed)) != section.seed:
@@ -103,7 +103,7 @@ def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Ru
             continue  # of a sweep, which has no score of its own
         for name in (seed_of(run, section), *(str(run.facts.get(name, "")) for name in NAMES)):
             if name.casefold() in SUMMARIES:
-                why = f"a row is called '{name}' and is not a run; leave such rows out"
+                why = f"a row is called '{name}' and is not a run; remove such rows"
                 raise ParibusError(why, code="incomparable")
         by_label.setdefault(arm_of(run, section), []).append(run)
     spelt: dict[str, str] = {}
@@ -130,7 +130,8 @@ def _meet_conditions(runs: Sequence[Run], conditions: Sequence[str]) -> list[Run
 
 
 def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
-    """Return the values of a fact that the option `key` names. Raises ParibusError."""
+    """Return the values of the fact that the option `key` names. Raises ParibusError if no run has
+    it."""
     if values := values_of(runs, name):
         return values
     known = {fact for run in runs for fact in run.facts}
@@ -138,7 +139,7 @@ def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
 
 
 def arm_of(run: Run, section: RunsSection) -> str:
-    """Return what the files call the arm of a run; empty where nothing names it."""
+    """Return a run's arm label, or an empty text if nothing names it."""
     if section.arm not in FROM_PATH:
         stated = run.facts.get(section.arm, run.facts.get("arm", ""))
         if stated != "" or section.arm != "arm" or not run.path:
@@ -152,7 +153,7 @@ def arm_of(run: Run, section: RunsSection) -> str:
 
 
 def seed_of(run: Run, section: RunsSection) -> str:
-    """Return the seed of a run as its files have it; empty where they have none."""
+    """Return a run's seed as text, or an empty text if it has none."""
     return cell_text(run.facts.get(section.seed, run.facts.get("seed", "")))
 
 
@@ -163,13 +164,12 @@ def select_runs(
     *,
     lower: bool,
 ) -> Selection:
-    """Return the runs that count in a comparison by `scores`, of which the first decides; `lower`
-    says that lower values of it are better.
+    """Return the runs to compare by `scores`, the first of which decides. `lower` means that lower
+    values of it are better.
 
-    Runs whose table has no score are left out, runs that failed are data or left out as `section`
-    states, and of a sweep the best run of each seed is taken where it states so. Raises
-    ParibusError for runs that have not finished or have no score at the stated step, and for facts
-    by which they cannot be compared.
+    Table rows without a score are left out. Failed runs count or are left out, as `section` states.
+    With `best_of`, only the best run of each seed counts. Raises ParibusError for unfinished runs,
+    for runs without a score at the requested step, and for facts that make runs incomparable.
     """
     score, findings = scores[0], list[Finding]()
     known = {name for run in chain(*by_label.values()) for name in run.scores}
@@ -178,7 +178,7 @@ def select_runs(
             raise ParibusError(f"no run has a score '{name}': {nearest(name, known)}")
 
     def is_missing(run: Run) -> bool:
-        """Return whether the cell is empty; a log without a score ended before it."""
+        """Return whether the score's cell is empty. A log without a score ended too early."""
         return run.is_row and score not in run.scores and not _state(run)
 
     missing = _pick(by_label, is_missing)
@@ -221,7 +221,7 @@ def _pick(arms: Arms, is_wanted: Callable[[Run], bool]) -> dict[str, list[Run]]:
 
 
 def _count(part: Arms, arms: Arms) -> str:
-    """Return how many of the runs of each arm are in a part, in words."""
+    """Describe how many of each arm's runs are in `part`, such as `2 of 5 runs of base`."""
     counts = [(len(runs), plural(len(arms[arm]), "run"), arm) for arm, runs in part.items()]
     return ", ".join(f"{n} of {total} of {arm}" for n, total, arm in counts if n)
 
@@ -235,7 +235,7 @@ def _state(run: Run) -> str:
 
 
 def facts_of_runs(arms: Arms, section: RunsSection, scores: Iterable[str]) -> list[Fact]:
-    """Return the facts of the runs that are compared, with what follows from each."""
+    """Return the facts of the compared runs, each with its conclusion."""
     seeds = [[seed_of(run, section) for run in runs] for runs in arms.values()]
     is_replicated = all(own == [""] or len({*own} - {""}) == len(own) for own in seeds)
     known = {condition.partition("=")[0] for condition in section.where}
@@ -245,8 +245,8 @@ def facts_of_runs(arms: Arms, section: RunsSection, scores: Iterable[str]) -> li
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
-    """Return a run's score: the last one, or that of `at_step`; NaN if it diverged before, and None
-    if it has none there although it has not diverged.
+    """Return a run's last score, or its score at `at_step`. NaN means that the run diverged before
+    that step, None that it has no score there for another reason.
 
     Raises ParibusError if the run has no such score.
     """
@@ -263,7 +263,7 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
 
 
 def _require_at_step(arms: Arms, name: str, step: float) -> None:
-    """Raise ParibusError that names all runs without a score at a stated step."""
+    """Raise ParibusError that names all runs without a score at the requested step."""
     arms = _pick(arms, lambda run: name in run.scores)
     missing = _pick(arms, lambda run: score_of(run, name, step) is None)
     if any(missing.values()):
@@ -279,10 +279,10 @@ def _require_at_step(arms: Arms, name: str, step: float) -> None:
 def _drop_failed(
     arms: Arms, score: str, section: RunsSection, findings: list[Finding]
 ) -> dict[str, list[Run]]:
-    """Return the runs that count.
+    """Return the runs that count, by arm.
 
-    A run that had not finished counts if it came as far as the others, if its score is NaN, or if
-    the section states that a budget stopped it. Raises ParibusError for any other.
+    An unfinished run counts if it got as far as the others, if its score is NaN, or if the section
+    states that a budget stopped it. Raises ParibusError for any other unfinished run.
     """
     every = list(chain(*arms.values()))
     ends = [run.facts.get("steps") for run in every if not _state(run)]
@@ -330,8 +330,8 @@ def _drop_failed(
 def _take_best(
     arms: Arms, score: str, section: RunsSection, *, lower: bool
 ) -> dict[str, list[Run]]:
-    """Return of each arm and seed the run with the best finite score over a fact. Raises
-    ParibusError if arms have different numbers of values to choose from."""
+    """Return the run with the best finite score for each arm and seed. The candidates differ in the
+    fact `section.best_of`. Raises ParibusError if arms have different numbers of candidates."""
     name = section.best_of
     _require_fact("best_of", name, list(chain(*arms.values())))
     sizes = {arm: len(values_of(runs, name)) for arm, runs in arms.items()}

@@ -1,9 +1,9 @@
-"""Tables: CSV, TSV, Parquet and JSON, long and wide; the caller says what columns mean.
+"""Readers of long and wide tables: CSV, TSV, Parquet and JSON.
 
-A wide table has a column for each score, a long one a column with the score's name and one with its
-value. Rows of the same arm and seed are one run: its curve by a column of steps, or its items by a
-column of them. Where none of these is named, each row is a run. Where no score is named, every
-column of numbers is one whose name says nothing else.
+A wide table has a column for each score. A long table has a column with the score's name and one
+with its value. Rows of the same arm and seed are one run: a curve if there is a column of steps, or
+items if there is a column of items. If neither is named, each row is a run. If no score is named,
+every numeric column is a score unless its name says otherwise.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _is_table(source: Source) -> bool:
 def _declare(
     name: str, says: str, detects: Callable[[Source], bool], step: str, score: tuple[str, ...]
 ) -> Reader:
-    """Return the reader of a table that a program writes of one run: how it is known, its column of
-    steps, and the scores that decide."""
+    """Return the reader for a program's table of one run. `detects` recognises the file, `step` is
+    its column of steps, and `score` lists the default scores."""
 
     def read(source: Source) -> Iterator[Run]:
         section = source.section
@@ -84,7 +84,7 @@ def _declare(
 
 
 def _read(source: Source) -> Iterator[Run]:
-    """Yield the runs of a table, in the order in which they begin."""
+    """Yield the runs of a table, in the order of their first rows."""
     runs = runs_of(read_table(source), source.section, source.scores, source.path)
     is_list = source.head.lstrip().startswith(b"[")
     if runs and not is_list and not source.tail.endswith((b"\n", PARQUET)):
@@ -128,10 +128,10 @@ levanter = _declare(
 
 
 def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: str) -> list[Run]:
-    """Return the runs of an Arrow table; `where` is for errors.
+    """Return the runs of an Arrow table; `where` names it in errors.
 
-    Raises ParibusError for a column that is not there, a value that is not a number, and rows that
-    nothing tells apart.
+    Raises ParibusError for a missing column, a value that is not a number, and rows that cannot be
+    told apart.
     """
     names, scores = data.column_names, () if section.metric else scores
     seeds = [name for name in names if name == section.seed or find_kind(name) == "seed"]
@@ -157,7 +157,7 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     groups = np.split(order, starts)[1:]
     if len(groups) > MOST_SEEDS:
-        raise ParibusError(f"{where} has more than {MOST_SEEDS:,} runs; name --step or --item")
+        raise ParibusError(f"{where} has more than {MOST_SEEDS:,} runs; pass --step or --item")
     runs = [Run(is_row=True) for _ in groups]
     facts = keys | {
         name: name for name in names if name not in {*keys, *meant, step, "arm", "seed"}
@@ -193,7 +193,7 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
 def _require_columns(
     names: Sequence[str], section: RunsSection, scores: Sequence[str], where: str
 ) -> None:
-    """Raise ParibusError where the columns that are named are not there, or say nothing."""
+    """Raise ParibusError if named columns are missing, duplicate or contradictory."""
     if bool(section.metric) != bool(section.value):
         raise ParibusError(f"{where}: a long table needs both columns, `metric` and `value`")
     if section.step and section.item:
@@ -206,11 +206,11 @@ def _require_columns(
             why = f"{where}: there is no column '{name}': {nearest(name, names)}"
             raise ParibusError(why, code="missing")
         if names.count(name) > 1:
-            raise ParibusError(f"{where}: two columns are '{name}'; rename one")
+            raise ParibusError(f"{where}: two columns are called '{name}'; rename one")
 
 
 def _is_score(data: pa.Table, name: str) -> bool:
-    """Return whether a column of numbers is a score, as its name says nothing else."""
+    """Return whether a column is a score: it is numeric, and its name says nothing else."""
     says_more = find_kind(name) != "other" or split_words(name) & WORDS["along"]
     if says_more or name.casefold() in ENDED or data.column_names.count(name) > 1:
         return False
@@ -219,8 +219,8 @@ def _is_score(data: pa.Table, name: str) -> bool:
 
 
 def _find_step(data: pa.Table, codes: np.ndarray) -> str:
-    """Return the column of steps by which rows of one run differ, from one beginning; empty for
-    none."""
+    """Return the name of the column of steps, or an empty text. Its values increase within each
+    run, and start at the same step in all runs."""
     for name in data.column_names:
         if STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs"):
             numbers = _numbers_or_none(data, name)
@@ -244,8 +244,8 @@ def _add_values(
     items: list[Any] | None,
     where: str,
 ) -> None:
-    """Add a score of a run: a curve in the order of its steps, the values of items, or one value;
-    of one step, the last row is the last point. Raises ParibusError."""
+    """Add a score to a run: a curve sorted by step, the values of items, or a single value. Rows of
+    the same step keep their order. Raises ParibusError."""
     why = ""
     if along is not None:
         steps = along[rows]
@@ -277,7 +277,7 @@ def _add_values(
 
 
 def _add_its_end(run: Run) -> None:
-    """Add from columns of such names whether the run is unfinished, and its last step."""
+    """Set the facts `unfinished` and `steps` from columns such as `state` or `global_step`."""
     for name, value in list(run.facts.items()):
         text, key = cell_text(value).casefold(), name.casefold()
         if STATE.fullmatch(name) and UNFINISHED.search(text):
@@ -295,7 +295,7 @@ def _column(data: pa.Table, name: str) -> Any:
 
 
 def _coded(data: pa.Table, name: str) -> tuple[list[str], np.ndarray]:
-    """Return the different cells of a column as texts, and which each row has."""
+    """Return the distinct cells of a column as texts, and each row's index into them."""
     encoded = _column(data, name).dictionary_encode("encode")
     places: dict[str, int] = {}  # cells such as 1 and 1.0 are one text
     cells = map(cell_text, encoded.dictionary.to_pylist())
@@ -336,8 +336,8 @@ def _numbers_or_none(data: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
-    """Return the table of a file; with `whole_lines` without a last line that has no end. Raises
-    ParibusError."""
+    """Read a file as an Arrow table. With `whole_lines`, a last line without a line end is dropped.
+    Raises ParibusError."""
     start = source.head.lstrip()[:1]
     try:
         if source.head.startswith(PARQUET):
@@ -350,7 +350,7 @@ def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
         if start == b"[":
             rows = source.json()
             if not any(map(as_dict, rows)):
-                raise SkippedError("a JSON list, and no table: its rows are no objects")
+                raise SkippedError("a JSON list without objects is not a table")
             if lost := [n for n, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
                 raise ParibusError(f"{source.path}, row {lost[0]} must be a JSON object")
             return _from_objects(rows)
@@ -373,7 +373,7 @@ def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
 
 
 def _names(source: Source) -> list[str]:
-    """Return the names in the first line of a CSV file."""
+    """Return the column names in the first line of a CSV file."""
     return next(csv.reader(source.header.splitlines()[:1], delimiter=_delimiter(source)), [])
 
 

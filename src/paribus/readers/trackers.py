@@ -1,5 +1,5 @@
-"""What trainers and trackers keep: the Hugging Face Trainer's state, mlruns of MLflow, trackio,
-TensorBoard's events, and charts of Weights & Biases and TensorBoard as CSV."""
+"""Readers of trainers' and trackers' files: the Hugging Face Trainer, MLflow, trackio, TensorBoard,
+and charts of Weights & Biases and TensorBoard exported as CSV."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
     score=("eval_loss", "loss"),
 )
 def hugging_face(source: Source) -> Iterator[Run]:
-    """Yield the run: its log_history by step."""
+    """Yield the run, with the curves in its log_history."""
     run, state = Run(), as_dict(source.json())
     for entry in map(as_dict, state.get("log_history") or ()):
         if is_number(step := entry.get("step")):
@@ -77,10 +77,10 @@ def hugging_face(source: Source) -> Iterator[Run]:
     ),
 )
 def mlflow(source: Source) -> Iterator[Run]:
-    """Yield the run of a folder: metrics by step, parameters and tags as facts.
+    """Yield the run of a folder, with metrics by step, and parameters and tags as facts.
 
-    The value of a metric is the largest by (step, timestamp, value), as MLflow has it. A run that
-    was deleted is skipped.
+    A metric's value is the largest by (step, timestamp, value), as in MLflow. A deleted run is
+    skipped.
     """
     home = Path(source.path).parent
     lines = (line.decode("utf-8", "replace").partition(":") for line in source.lines())
@@ -117,7 +117,7 @@ def _files(folder: Path) -> list[Path]:
     score=("eval_loss", "val_loss", "eval/loss", "val/loss", "loss"),
 )
 def trackio(source: Source) -> Iterator[Run]:
-    """Yield the runs of a project: metrics by step, configurations as facts."""
+    """Yield the runs of a project, with metrics by step and configurations as facts."""
     path = Path(regular_path(source.path, 2**40)).absolute()
     runs: dict[str, Run] = {}
     with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
@@ -146,13 +146,14 @@ def _parse(text: Any, source: Source) -> dict[str, Any]:
     detects=lambda source: LEAST in source.header and BETWEEN in source.header,
 )
 def wandb_chart(source: Source) -> Iterator[Run]:
-    """Yield a run for each that the chart shows, with its curve, from three columns:
+    """Yield each run in the chart with its curve, which has three columns:
 
         "Step","base-s1 - val/loss","base-s1 - val/loss__MIN","base-s1 - val/loss__MAX",...
 
-    Its arm is its name less what ends it as a seed, `base` of `base-s1` or `base seed 1`. A chart
-    of groups has means over runs in the same form, whose least and largest value differ. Raises
-    ParibusError for such a point at the end of a curve, and for two runs of one name.
+    The arm is the run's name without a trailing seed: `base` for `base-s1` or `base seed 1`. A
+    chart of groups has the same columns, but its values are means over runs, and the minimum and
+    maximum differ. Raises ParibusError if a curve ends with such a mean, and for two runs of the
+    same name.
     """
     data = read_table(source, whole_lines=True)
     names = data.column_names
@@ -174,7 +175,7 @@ def wandb_chart(source: Source) -> Iterator[Run]:
 
 
 def _curve(data: Any, step: str, column: str) -> tuple[np.ndarray, list[int]]:
-    """Return steps and values of a column of numbers, and the rows that have some."""
+    """Return a column's steps and values [points, 2], and the rows that have a value."""
     (steps, _), (values, missing) = (numbers_of(data, name, name) for name in (step, column))
     rows = np.flatnonzero(~missing & np.isfinite(steps))
     return np.stack([steps[rows], values[rows]], axis=1), rows.tolist()
@@ -191,7 +192,7 @@ def _facts(name: str) -> dict[str, str | float]:
     detects=lambda source: source.header.strip() == "Wall time,Step,Value",
 )
 def tensorboard_csv(source: Source) -> Iterator[Run]:
-    """Yield the run of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
+    """Yield the run RUN of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
     match = TAGGED.fullmatch(source.name)
     tag = "Value" if match is None or "Value" in source.scores else match["tag"]
     curve, rows = _curve(read_table(source, whole_lines=True), "Step", "Value")
@@ -205,9 +206,10 @@ def tensorboard_csv(source: Source) -> Iterator[Run]:
     detects=lambda source: "tfevents" in source.name,
 )
 def tensorboard(source: Source) -> Iterator[Run]:
-    """Yield the run of a folder; its other event files are read with the first of them.
+    """Yield the run of a folder. Its event files are all read with the first; the others are
+    skipped.
 
-    Of an event field 2 is the step, and field 1 of its summary, field 5, a value with a tag.
+    In an event, field 2 is the step and field 5 the summary, whose field 1 is a tagged value.
     """
     own, run = Path(source.path), Run()
     files = sorted(filter(is_regular, own.parent.glob("*tfevents*")))
@@ -229,10 +231,10 @@ def tensorboard(source: Source) -> Iterator[Run]:
 
 
 def _records(path: Path, run: Run) -> Iterator[bytes]:
-    """Yield the records of a TFRecord file: each is its length, a checksum, its content, and
-    another checksum; these are left unread.
+    """Yield the contents of the records in a TFRecord file. A record is its length, a checksum, its
+    content, and another checksum; checksums are ignored.
 
-    A file that ends in a record, of a run that was killed, is read up to there.
+    If a run was killed and its file ends within a record, reading stops there.
     """
     with open_regular(path, LOG_BYTES) as file:
         while header := file.read(12):
@@ -247,8 +249,8 @@ def _records(path: Path, run: Run) -> Iterator[bytes]:
 
 
 def _tensor(messages: list[bytes]) -> list[float]:
-    """Return the values of a tensor, as version 2 of the summaries writes it: of floats, doubles,
-    or the bytes of either."""
+    """Return the values of a tensor in a version 2 summary, stored as floats, doubles, or the bytes
+    of either."""
     tensor = _fields(b"".join(messages))
     for number, form in ((5, "<f"), (6, "<d"), (4, TENSORS.get(tensor.get(1, [0])[-1], "x"))):
         if content := b"".join(tensor.get(number, [])):
@@ -257,7 +259,8 @@ def _tensor(messages: list[bytes]) -> list[float]:
 
 
 def _fields(message: bytes) -> dict[int, list[Any]]:
-    """Return the fields of a message of protocol buffers by number: whole numbers, or bytes."""
+    """Return the fields of a protocol buffer message, as lists of integers or bytes, keyed by field
+    number."""
     fields: dict[int, list[Any]] = {}
     at = 0
     while at < len(message):
@@ -274,7 +277,7 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return a whole number of seven bits a byte, and where it ends."""
+    """Decode a varint (seven bits per byte). Returns the integer, and the offset after it."""
     number = shift = 0
     while True:
         byte = message[at]
