@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return code if isinstance(code, int) else 0
     except ParibusError as error:
-        problem = str(error)
+        problem = "\n".join([str(error), *getattr(error, "__notes__", [])])
     except CycloptsError as error:
         verb = " ".join(["paribus", *(error.command_chain or ())])
         problem = f"{error} See {verb} --help"

@@ -84,12 +84,17 @@ def guard(worker: int, parent: int) -> int:
     adopt_orphans()
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
+
+    def pass_on(number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and its orphans are next
+            os.kill(worker, number)
+
     for number in STOPPING:
-        signal.signal(number, lambda number, _: os.kill(worker, number))
+        signal.signal(number, pass_on)
     if parent:
         _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
-            os.kill(worker, signal.SIGTERM)
+            pass_on(signal.SIGTERM, None)
     code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     end_children(set())
     if code < 0:  # for whoever waits for this process, it ends as the worker did

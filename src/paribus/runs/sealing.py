@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from paribus.errors import ParibusError
 from paribus.files import move_folder, private_folder, whole_folder
-from paribus.results.trial_folder import TrialFolder
+from paribus.results.trial_folder import KEPT, TrialFolder
 
 REPEATS = "repeats"
 # These name the machine, the stack or the time; so does what a program prints besides its scores.
@@ -42,7 +42,10 @@ def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
 def _keep_repeat(first: TrialFolder, second: TrialFolder) -> None:
     """Keep a second record of a trial if any table, score or weight differs from the first."""
     before, after = first.sealed, second.sealed
-    if all(before[name] == after[name] for name in (before.keys() & after.keys()) - OF_A_RUN):
+    names = (before.keys() | after.keys()) - OF_A_RUN
+    # The first to seal removes the weights of earlier steps that the second would have copied.
+    names -= {name for name in before.keys() - after.keys() if KEPT.fullmatch(name)}
+    if all(before.get(name) == after.get(name) for name in names):
         return
     home = first.path.parents[2] / REPEATS / first.arm
     kept = home / f"seed-{first.seed}.{len(list(home.glob(f'seed-{first.seed}.*'))) + 1}"

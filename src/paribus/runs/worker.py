@@ -281,6 +281,13 @@ def main(arguments: list[str]) -> int:
     order = queue.read_order()
     if options.token and order.token != options.token:
         return 0  # of a run that is over
+    if order.stages and queue.path.resolve() != Queue.of(Path(order.results)).path.resolve():
+        print(
+            f"{options.folder} was moved or copied from {order.results}; run `paribus run` with "
+            "--results here",
+            file=sys.stderr,
+        )
+        return 2
     parent = options.parent
     if sys.platform == "linux":
         parent = os.getpid()

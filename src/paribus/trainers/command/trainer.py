@@ -145,15 +145,15 @@ class Command:
             job, arms = self._job(study, trial), trial[:1]
             self._report("resumed", trials=[trial], t=0)
             ending = self._start(job, limit)
-            while ending.is_failed and len(job.attempts) <= program.retries:
-                LOGGER.warning(
-                    "%s failed (%s); started again, %d of %d times",
-                    *(job.label, ending, len(job.attempts), program.retries),
-                )
-                self._sources.clear()
-                self.require_unchanged(study, self._folder, arms)
-                ending = self._start(job, limit)
             try:
+                while ending.is_failed and len(job.attempts) <= program.retries:
+                    LOGGER.warning(
+                        "%s failed (%s); started again, %d of %d times",
+                        *(job.label, ending, len(job.attempts), program.retries),
+                    )
+                    self._sources.clear()
+                    self.require_unchanged(study, self._folder, arms)
+                    ending = self._start(job, limit)
                 record = _record(job, ending, accept=program.failure == "exclude")
                 self._sources.clear()  # edited while it ran, it may have run either code
                 self.require_unchanged(study, self._folder, arms)
@@ -207,10 +207,14 @@ class Command:
 
     def _keep(self, job: Job) -> None:
         """Move the program's files to their final place, unless another worker's record counts."""
-        if not self._folder.trial(*job.trial).is_finished:
+        job.kept.parent.mkdir(parents=True, exist_ok=True)
+        while job.home.exists() and not self._folder.trial(*job.trial).is_finished:
             remove_folder(job.kept)
-            job.kept.parent.mkdir(parents=True, exist_ok=True)
-            move_folder(job.home, job.kept)
+            try:
+                move_folder(job.home, job.kept)
+            except ParibusError:
+                if not job.kept.exists():  # else another worker has just put its own there
+                    raise
 
     def _report(self, event: str, **content: Any) -> None:
         if self._context is not None:
