@@ -1,6 +1,6 @@
 """The command line: a thin layer over the public functions.
 
-Nothing heavy is imported up here, nor by the modules of the verbs: help costs nothing.
+Neither this module nor those of the verbs import heavy packages, so that help is fast.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ for _flag in ("--help", "--version"):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code.
+    """Run the command line and return the exit code.
 
     0: done; 1: `values --check` found something; 2: bad input, said in one line; 3: an arm cannot
     be judged, or `verify` found something; 10: `campaign try` did not keep the idea; with

@@ -89,7 +89,7 @@ def try_(
 
 @campaign.command(name="status")
 def status(folder: CampaignPath, *, json: Json = False) -> None:
-    """List all ideas, and what stands so far."""
+    """List all ideas and what has been decided so far."""
     from paribus.campaign import open_campaign
 
     campaign = open_campaign(folder)

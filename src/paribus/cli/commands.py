@@ -83,7 +83,7 @@ def plan(
 
 
 def _named(study: Study) -> dict[str, Any]:
-    """Return a study's name, question and arms, as JSON has them."""
+    """Return a study's name, question and arms, for JSON output."""
     arms = {
         arm: {
             "against": study.reference(arm),
@@ -100,7 +100,7 @@ def _question(study: Study) -> list[str]:
 
 
 def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
-    """Return a study with settled budgets, and its cost; None if another program trains it."""
+    """Return a study with settled budgets, and its cost (None if another program trains it)."""
     from paribus.study.trainer import STACKED
 
     options = where.options(study)
@@ -121,7 +121,7 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
 
 
 def _metrics(study: Study) -> dict[str, Metric]:
-    """Return what the study compares, as its trainer declares it."""
+    """Return the metrics that the study compares, as declared by its trainer."""
     from paribus.study.trainer import STACKED
 
     if study.trainer == STACKED:
@@ -145,7 +145,7 @@ def check(
     json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Try one step of every arm, refuse what `run` would refuse; without a study, list the
+    """Try one step of every arm, and refuse what `run` would refuse. Without a study, list the
     examples.
     """
     if study is None:
@@ -257,8 +257,8 @@ def train(
     before: str = "",
     open_test: bool = True,
 ) -> Results:
-    """Run a study, with our own engine up to its sealed test part or through it; `before` is
-    printed once nothing refuses it any more."""
+    """Run a study. With our own engine, `open_test` says whether to go on to the sealed test part.
+    `before` is printed once all checks have passed."""
     from paribus.runs import run as run_study
     from paribus.runs.progress import watching
 
@@ -301,7 +301,7 @@ def analysed(results: Results) -> Report:
 
 
 def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -> int:
-    """Analyse, decide, write page and PDF, print the card; returns the exit code."""
+    """Analyse, decide, write page and PDF, print the card, and return the exit code."""
     if not page:
         return give(analysed(results), answer)
     from paribus.report.figures import draw

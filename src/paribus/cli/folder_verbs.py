@@ -1,4 +1,4 @@
-"""The verbs of a results folder that exists, of a paper, and of the ledger."""
+"""The verbs for existing results folders, papers and the ledger."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
     home = ResultsFolder(folder)
     if follow:
         if json:
-            raise ParibusError("--follow shows a run to people; remove it, or --json")
+            raise ParibusError("--follow and --json cannot be combined; remove one of them")
         with contextlib.suppress(KeyboardInterrupt):  # which ends this, and not the run
             _watch(home)
         return
@@ -67,7 +67,7 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
 
 
 def _watch(home: ResultsFolder) -> None:
-    """Show a study until it is finished; once if there is no terminal."""
+    """Show a study's progress until it is finished, or once if there is no terminal."""
     from rich.live import Live
 
     shown, is_done = _picture(home)
@@ -82,7 +82,8 @@ def _watch(home: ResultsFolder) -> None:
 
 
 def _picture(home: ResultsFolder) -> tuple[RenderableType, bool]:
-    """Return the state of the study, or of its tuning trials, and whether it is done."""
+    """Return a display of the study's progress, or its tuning trials', and whether it is
+    finished."""
     from rich.console import Group
 
     from paribus.cli import tables
@@ -104,7 +105,7 @@ def _picture(home: ResultsFolder) -> tuple[RenderableType, bool]:
 
 
 def cancel(folder: Folder) -> None:
-    """End what a study has running: its jobs, or its command here."""
+    """Cancel a running study: its jobs, or its command on this machine."""
     from paribus.runs.standing import cancel as cancel_study
 
     for line in cancel_study(folder):
@@ -113,8 +114,7 @@ def cancel(folder: Folder) -> None:
 
 
 def _running_jobs(folder: Path) -> list[JobState]:
-    """Return the jobs of a results folder; one line of warning where their scheduler cannot be
-    asked."""
+    """Return the jobs of a results folder. If their scheduler cannot be asked, print a warning."""
     from paribus.runs.standing import job_states
 
     try:
@@ -272,12 +272,13 @@ def export(
 
 
 def ledger(*, json: Json = False) -> None:
-    """List which texts were opened, and by which studies: of PARIBUS_LEDGER, or the user's own."""
+    """List which texts were opened, and by which studies, from PARIBUS_LEDGER or your own
+    ledger."""
     from paribus.ledger import VARIABLE, events_in, ledger_path, uses
 
     path = ledger_path()
     if path is None:
-        raise ParibusError(f"{VARIABLE} is empty, which turns the ledger off; name a file in it")
+        raise ParibusError(f"{VARIABLE} is empty, which turns the ledger off; set it to a file")
     events = events_in(path)
     texts = {event.text.digest: event.text for event in events if event.text}
     opened = [(text, uses(events, [text])) for text in texts.values()]

@@ -82,7 +82,7 @@ def judge(
         stated |= {"--arm": arm, "--pair": pair, "--target": target}
         if repeated := [name for name, value in stated.items() if value]:
             raise ParibusError(
-                f"{', '.join(repeated)} is what the study says; leave it out beside --study"
+                f"{', '.join(repeated)} is already set by the study; remove it, or remove --study"
             )
         records = _judge_study(study, paths, reader, results)
         return 0 if records is None else _give(records, page, answer)
@@ -127,7 +127,7 @@ def _against_bar(
     answer: Answer,
     options: dict[str, Any],
 ) -> int:
-    """Print the comparison of one arm with a bar; returns the exit code."""
+    """Print the comparison of one arm with a bar, and return the exit code."""
     from paribus.decision import WORDS
     from paribus.readers.judge import (
         compare_with_bar,
@@ -160,8 +160,8 @@ def _against_bar(
 def _judge_study(
     name: str, paths: list[str] | None, reader: str | None, results: Path | None
 ) -> Results | None:
-    """Judge a registered study of runs, by its file or its results folder; return None, and say so,
-    while it waits for its runs."""
+    """Judge a registered study of runs, named by its file or results folder. While it has no runs
+    yet, print so and return None."""
     from paribus.readers.runs import files_of, judge_runs, scores_of
     from paribus.readers.select import read_runs
     from paribus.results import ResultsFolder
@@ -184,7 +184,7 @@ def _judge_study(
         return judge_runs(study, home.path, reading=reading)
     if is_folder and not is_judged:
         raise ParibusError(
-            f"{name} has no verdict yet, and its paths begin where the study's file lies; "
+            f"{name} has no verdict yet, and its paths are relative to the study's file; "
             "judge that file the first time, such as --study study.toml"
         )
     if section.paths and not is_judged and not files_of(study):
@@ -194,7 +194,7 @@ def _judge_study(
 
 
 def _show_reading(reading: Reading) -> None:
-    """Print what became of the files."""
+    """Print how many files were read, and why others were not."""
     show_path(f"{reading.counts}.")
     for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
         for path, why in files:
@@ -202,7 +202,7 @@ def _show_reading(reading: Reading) -> None:
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:
-    """Analyse, decide, write the page, print the card; returns the exit code."""
+    """Analyse, decide, write the page, print the card, and return the exit code."""
     from paribus.cli.commands import analysed, give
 
     report, written = analysed(results), list[str]()

@@ -1,6 +1,6 @@
-"""Options that several verbs take, and how verbs print.
+"""Options shared by several verbs, and functions that print.
 
-Nothing heavy is imported up here: asking for help reads this file.
+This module imports nothing heavy at the top, so that help is fast.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TAKEN = ("workers", "backend", "backend_option")  # by a program, and a trainer 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """The place where workers run.
+    """Options for where workers run.
 
     Attributes:
         device: Train on this device.
@@ -65,13 +65,15 @@ class Where:
 
     @property
     def changed(self) -> list[str]:
-        """The names of the options that are not what they are by default."""
+        """The names of the options that differ from their defaults."""
         return [f.name for f in fields(self) if getattr(self, f.name) != f.default]
 
     def options(self, study: Study | None = None) -> dict[str, Any]:
-        """Return these options as functions take them, as far as the trainer of `study` does.
+        """Return these options as keyword arguments, limited to those that the study's trainer
+        takes.
 
-        Raises ParibusError for an unknown backend, and for one that the trainer never hears of.
+        Raises ParibusError for an unknown backend, and for a changed option that the trainer
+        ignores.
         """
         from paribus.runs.executors import find_backend
         from paribus.study.trainer import COMMAND, STACKED
@@ -95,7 +97,7 @@ class Where:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Trying(Where):
-    """The place where one step of every arm is tried.
+    """Options for trying one step of every arm.
 
     Attributes:
         eager: Launch GPU kernels one by one: slower, for modules that read a tensor's value.
@@ -107,7 +109,7 @@ class Trying(Where):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Crew(Where):
-    """The place where workers run, and their number.
+    """Options for where workers run, and for their number.
 
     Attributes:
         workers: Worker processes; by default one per core or GPU.
@@ -119,7 +121,7 @@ class Crew(Where):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Training(Crew):
-    """The place where trials are trained, and the way.
+    """Options for where and how trials are trained.
 
     Attributes:
         stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
@@ -135,7 +137,7 @@ class Training(Crew):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Planned(Crew):
-    """The place where a plan measures a step, or the devices that it plans for instead.
+    """Options for where a plan measures a step, or which devices it assumes instead.
 
     Attributes:
         stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
@@ -155,7 +157,7 @@ class Planned(Crew):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Answer:
-    """The form of a printed verdict.
+    """Options for printing a verdict.
 
     Attributes:
         verbose: Print every test, control and caution too.
@@ -171,7 +173,7 @@ class Answer:
     exit_verdict: bool = False
 
     def __post_init__(self) -> None:
-        """Leave standard output to what a program reads."""
+        """Print messages to stderr if a program reads standard output."""
         if self.json or self.markdown:
             console.stderr = True
 
@@ -186,7 +188,7 @@ TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)(?=\n|$)")
 
 
 def parse_overrides(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Return what `key=value` texts set."""
+    """Parse `key=value` texts into a dict of overrides."""
     from paribus.study import parse_override
 
     return dict(parse_override(text) for text in texts or ())
@@ -200,8 +202,8 @@ def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Tab
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables, and texts of markup; no line ends in a space. An indented line of a text is a
-    command: it is not folded, however long."""
+    """Print tables and texts with markup, without spaces at line ends. An indented line is a
+    command, so it is never wrapped."""
     with console.capture() as printed:
         for part in parts:
             for line in part.splitlines() if isinstance(part, str) else [part]:
@@ -210,20 +212,20 @@ def show(*parts: RenderableType) -> None:
 
 
 def show_path(line: str) -> None:
-    """Print a line as it is, however long: paths are copied by whoever reads them."""
+    """Print a line without wrapping it, because users copy the path in it."""
     console.print(line, soft_wrap=True, markup=False)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on standard output, by itself."""
+    """Print a value as JSON on standard output."""
     import json
 
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_stamped(value: Mapping[str, Any]) -> None:
-    """Print a verb's answer as JSON, with the number of its form, which is raised when a key is
-    renamed, dropped or given another meaning."""
+    """Print a verb's answer as JSON with its schema number. This number is raised when a key is
+    renamed, removed or given another meaning."""
     from paribus.digests import plain
     from paribus.schema import stamped
 

@@ -1,4 +1,4 @@
-"""The tables that verbs print, and what stands between them."""
+"""Tables and texts that the verbs print."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIB = 2**20
 
 
 def design(study: Study, *, only_warnings: bool = False) -> str:
-    """Return what the study names and cannot occur, and effects that its design cannot see."""
+    """Describe outcomes that cannot occur, and effects that the design cannot detect."""
     judged = study.judged if study.contrasts and study.is_paired else []  # by SDs of differences
     asked = [endpoint for endpoint in judged if endpoint.smallest_effect is not None]
     return fill(
@@ -47,14 +47,13 @@ def design(study: Study, *, only_warnings: bool = False) -> str:
 
 
 def _in_sds(study: Study) -> float:
-    """Return the least difference that the study detects, in SDs, at the level of Holm's first
-    step."""
+    """Return the smallest difference that the study detects at Holm's first level, in SDs."""
     return least_effect(study, study.inference.alpha / study.family)
 
 
 def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], name: str) -> str:
-    """Return the smallest change that the design will see, for each primary endpoint, and by which
-    SD; without an SD, the pilot that would tell. `name` is what the user called the study."""
+    """Describe the smallest detectable change on each primary endpoint, and the SD assumed. Without
+    an SD, suggest a pilot study. `name` is the study as the user named it."""
     first = 1 + max((*study.seeds, *(study.tuning.seeds if study.tuning else ())))
     return fill(
         "plan.txt",
@@ -71,7 +70,7 @@ def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], na
 
 
 def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
-    """Yield what the card sums up: every test and control, and the rule."""
+    """Yield the details behind the card: every test and control, and the rule."""
     analysis = verdicts.analysis.by_name
     yield tables.tuning_table(analysis)
     yield tables.looks_table(analysis)
@@ -90,7 +89,8 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
 
 
 def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Iterator[Table]:
-    """Yield the examples that ship, group by group: what each asks, and whether it downloads."""
+    """Yield a table of each group of shipped examples: their questions, and whether they
+    download."""
     for group, names in groups.items():
         rows = []
         for name in names:
@@ -101,7 +101,7 @@ def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> It
 
 
 def arms(study: Study, cost: Cost | None) -> Table:
-    """Return the arms: their differences, parameters, and FLOPs of a trial."""
+    """Return a table of the arms: differences, parameters, and FLOPs per trial."""
     rows = []
     for arm in study.arms:
         differs = [f"{key}\n  {a} → {b}" for key, (a, b) in study.differences(arm).items()]
@@ -112,7 +112,8 @@ def arms(study: Study, cost: Cost | None) -> Table:
 
 
 def costs(study: Study, cost: Cost | None) -> Table:
-    """Return tokens, FLOPs, time, price and memory; of another trainer the number of trials."""
+    """Return a table of tokens, FLOPs, time, price and memory, or only of the number of trials if
+    another program trains."""
     n_tuning = len(tuning_study(study).trials) if study.tuning else 0
     trials = f"{len(study.trials)} trials"
     trials += f", and {n_tuning} that tune before them" if n_tuning else ""
@@ -147,12 +148,12 @@ def costs(study: Study, cost: Cost | None) -> Table:
 
 
 def _amount(value: float) -> str:
-    """`1,234`, and below a hundred three digits: `20.3`, `0.0031`."""
+    """Format an amount: `1,234`, or with three digits below 100, such as `20.3` or `0.0031`."""
     return f"{value:,.0f}" if value >= 100 else numbers.compact(float(f"{value:.3g}"))
 
 
 def looks(plan: Sequence[Boundary]) -> Table:
-    """Return the boundaries of each look, for the first test of the family by Holm's method."""
+    """Return a table of the boundaries at each interim analysis, for Holm's first test."""
     rows = [
         (str(number), *(str(look.pairs), f"{look.spent:.2g}", f"{look.t:.2f}"))
         for number, look in enumerate(plan, start=1)
@@ -161,7 +162,7 @@ def looks(plan: Sequence[Boundary]) -> Table:
 
 
 def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Iterator[Table]:
-    """Yield a table for each primary endpoint: what every contrast can show."""
+    """Yield a table for each primary endpoint: the change that every contrast can detect."""
     head = ("contrast", "SD", "source", "detects", "margin", "pairs for it")
     for name in dict.fromkeys(row.metric for row in rows):
         size, unit = metrics[name].size_text, metrics[name].change_unit
@@ -180,7 +181,7 @@ def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Ite
 
 
 def trials(results: Results) -> Table:
-    """Return every trial with its state and steps."""
+    """Return a table of every trial with its state and steps."""
     begun, rows = _begun(results), []
     for folder in results.finished:
         trial = results.trials[folder.arm, folder.seed]
@@ -197,8 +198,7 @@ def trials(results: Results) -> Table:
 
 
 def standing(results: Results, home: ResultsFolder) -> str:
-    """Return the looks that were taken and the one that comes, and what was tuned, of the study in
-    `home`."""
+    """Describe past and next interim analyses, and the tuning, of the study in `home`."""
     study, folder = home.read_study(), home.tuning_trials
     tuned = study.tuning.chosen if study.tuning else {}
     return fill(
@@ -216,7 +216,7 @@ def standing(results: Results, home: ResultsFolder) -> str:
 
 
 def _begun(results: Results) -> dict[str, int]:
-    """Return the steps of trials that are begun and not finished, by their labels."""
+    """Return the steps so far of started, unfinished trials, keyed by label."""
     if results.study.trainer == STACKED:
         from paribus.engine.execution.trial.checkpoints import begun_stacks
 
@@ -230,7 +230,8 @@ def _begun(results: Results) -> dict[str, int]:
 
 
 def jobs(rows: Sequence[JobState]) -> Table:
-    """Return the jobs of a run in the scheduler's words, and the last lines of those that ended."""
+    """Return a table of a run's jobs in the scheduler's words, with the last log lines of ended
+    jobs."""
     cells = []
     for row in rows:
         cells.append((row.id, row.phase, row.doing, row.node, row.words))

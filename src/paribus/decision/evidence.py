@@ -1,4 +1,4 @@
-"""The evidence that a verdict rests on, gathered from the analysis, and the states a rule sees."""
+"""Evidence for a verdict, gathered from the analysis, and the states that a rule sees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Elsewhere = Literal["worse", "within margin", "not worse"]
 
 
 class State(NamedTuple):
-    """The evidence on one contrast and one endpoint, as far as a rule can see it.
+    """The evidence on one contrast and endpoint that a rule can see.
 
     Attributes:
         quality: of the arm on the endpoint that is judged: Q0 shown to lie inside the registered
@@ -27,15 +27,16 @@ class State(NamedTuple):
             If runs diverged and the rates of events do not differ significantly, Q0, Q- and Q+
             also hold with diverged runs counted at the worst finite score.
         not_worse: a loss of the margin's size is excluded, under the same condition.
-        baseline_stable: by the registered threshold.
+        baseline_stable: whether the reference is stable by the registered threshold.
         fix: the effect of the arm on instability, on divergence and spikes together or on
             divergence alone: "fix", "harm" or "unshown".
         collapse: the arm diverges in every seed, and its reference in none.
         budget: calibration and throughput, as far as the study limits them: "within", "over" or
             "not shown", also where one of them was not measured.
         benefit: "shown" to be more than registered, shown to be "absent", or "not shown".
-        divergence: of the arm in "more", "equal" or "fewer" seeds than of its reference.
-        elsewhere: the worst of the arm on the other primary endpoints: "worse", "within margin" or
+        divergence: whether the arm diverges in "more", "equal" or "fewer" seeds than its reference.
+        elsewhere: the arm's worst result on the other primary endpoints: "worse", "within margin"
+            or
             "not worse".
     """
 
@@ -62,10 +63,10 @@ class Evidence:
     """The facts that a verdict rests on.
 
     Attributes:
-        invalid: why the study cannot be judged; empty where it can.
-        n: seed pairs that both arms have finished, diverged ones included; where runs are no pairs,
-            those of the arm that has fewer.
-        state: what alone rules may read.
+        invalid: why the study cannot be judged; empty if it can.
+        n: seed pairs that both arms have finished, diverged ones included; for unpaired runs, the
+            number of runs of the arm that has fewer.
+        state: the only part that rules may read.
     """
 
     invalid: str
@@ -74,8 +75,8 @@ class Evidence:
 
 
 def stated(says: Decided | None) -> dict[str, Any]:
-    """Return `effect`, `low`, `high` and `n` of a test; None, and 0, without one. Two runs against
-    two, and two pairs, have no interval."""
+    """Return `effect`, `low`, `high` and `n` of a test. Without a test, `n` is 0 and the others are
+    None. The interval is None if there are too few runs for one."""
     if says is None:
         return {"effect": None, "low": None, "high": None, "n": 0}
     low, high = (says.interval.low, says.interval.high) if says.has_interval else (None, None)
@@ -83,7 +84,7 @@ def stated(says: Decided | None) -> dict[str, Any]:
 
 
 def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
-    """Gather the evidence on one contrast of an endpoint that is judged."""
+    """Gather the evidence on one contrast on a judged endpoint."""
     study, stability = analysis.study, analysis.stability(contrast.arm)
     excess, is_stable, n = 0.0, True, 0
     if stability:
@@ -113,9 +114,9 @@ def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
 
 
 def _quality(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:
-    """Return the quality, and whether the arm is not worse, that hold among the runs that survived
-    and, if runs diverged at rates that do not differ significantly, also with these runs counted at
-    the worst finite score."""
+    """Return the quality, and whether the arm is not worse. Both must hold among the surviving
+    runs. If runs diverged at rates that do not differ significantly, both must also hold with
+    diverged runs counted at the worst finite score."""
     alpha, stability = analysis.study.inference.alpha, analysis.stability(contrast.arm)
     versions: list[Contrast | None] = [contrast]
     rates = stability.diverged if stability else None
@@ -143,10 +144,10 @@ def quality_shown(contrast: Contrast, alpha: float) -> Quality:
 
 
 def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
-    """Return what the arm is shown to do to divergence and spikes together.
+    """Return whether the arm is shown to fix or cause instability (divergence and spikes).
 
-    Spikes may hide that divergence alone differs, so divergence is tested as well if they do not
-    differ together: with one fixed sample, at half the level.
+    Spikes may hide a difference in divergence alone. So if the two together do not differ,
+    divergence is tested alone, at half the level. This needs one fixed sample.
     """
     stability = analysis.stability(contrast.arm)
     if stability is None or stability.holm_p is None:
@@ -162,8 +163,8 @@ def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
 
 
 def _budget(analysis: Analysis, cost: Costs) -> Budget:
-    """Return the worst of those that the study limits; one that is not known is not shown to be
-    within its budget."""
+    """Return the worst state of the costs that the study limits. An unmeasured cost is not shown to
+    be within its budget."""
     limits = analysis.study.decision
     limited = (
         (limits.calibration_budget, cost.calibration),
@@ -174,12 +175,12 @@ def _budget(analysis: Analysis, cost: Costs) -> Budget:
 
 
 def cost_of(analysis: Analysis, arm: str) -> Costs:
-    """Return what calibration and throughput `arm` costs; every contrast's arm has an entry."""
+    """Return the calibration and throughput costs of `arm`, which must be in a contrast."""
     return next(cost for cost in analysis.costs if cost.arm == arm)
 
 
 def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
-    """Return all other endpoints, secondary ones too, on which the arm is worse.
+    """Return the arm's contrasts on other endpoints, secondary ones too, on which it is worse.
 
     It is worse if the runs that have a score are significantly worse, whether or not other runs
     diverged, or if significantly more runs have no finite score. Each p of a score is adjusted in
@@ -200,7 +201,8 @@ def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
 
 
 def count_without_score(analysis: Analysis, arm: str, metric: str) -> tuple[int, int]:
-    """Return how many runs of `arm` that did not diverge have no finite score, and their total."""
+    """Return how many runs of `arm` without divergence have no finite score, and how many runs did
+    not diverge."""
     runs = [
         seed
         for (name, seed), events in analysis.events.items()
@@ -237,7 +239,8 @@ def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:
 
 
 def _benefit(analysis: Analysis, arm: str) -> Benefit:
-    """Test the benefit against what is registered: one-sided, Holm over contrasts."""
+    """Test whether the benefit reaches the registered least benefit (one-sided, Holm over
+    contrasts)."""
     study, metric = analysis.study, analysis.study.decision.benefit
     if metric is None:
         return "not shown"
@@ -253,7 +256,8 @@ def _benefit(analysis: Analysis, arm: str) -> Benefit:
 
 
 def _benefit_p(contrast: Contrast, least_benefit: float, *, greater: bool) -> float:
-    """Return p against "the gain is at most `least_benefit`" (greater), or "at least" that."""
+    """Return the p of a one-sided test. Its null hypothesis is that the gain is at most
+    `least_benefit` if `greater`, and at least that otherwise."""
     if contrast.test is None or (any(contrast.censored) and not greater):
         return 1.0
     gains = contrast.declared.better == "higher"

@@ -1,4 +1,4 @@
-"""The hypotheses that a study declares, judged by its verdicts."""
+"""A study's hypotheses, judged by its verdicts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HypothesisState = Literal["supported", "contradicted", "mixed", "undecided"]
 
 @dataclass(frozen=True)
 class Tally:
-    """What verdicts say of a hypothesis.
+    """Counts of the verdicts for and against a hypothesis.
 
     Attributes:
         state: mixed if some verdicts support the hypothesis and others contradict it, undecided
@@ -35,8 +35,9 @@ class Tally:
 
 @dataclass(frozen=True)
 class EndpointJudgement(Tally):
-    """A hypothesis, judged by the verdicts on one primary endpoint: its name for readers, such as
-    `validation loss`, and whether the hypothesis is stated of this endpoint."""
+    """A hypothesis, judged by the verdicts on one primary endpoint. `label` is the endpoint's name
+    for readers, such as `validation loss`; `stated` says whether the hypothesis is about this
+    endpoint."""
 
     label: str
     stated: bool
@@ -44,8 +45,8 @@ class EndpointJudgement(Tally):
 
 @dataclass(frozen=True)
 class Judgement(Tally):
-    """A hypothesis, judged by all verdicts on the endpoints that it is about; and on each of these
-    endpoints, and on any other on which the same rows of the rule support or contradict it."""
+    """A hypothesis, judged by all verdicts on its endpoints. `endpoints` has the result for each of
+    these, and for other endpoints whose verdicts would support or contradict it."""
 
     name: str
     statement: str
@@ -53,8 +54,8 @@ class Judgement(Tally):
 
 
 def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool | None:
-    """Return whether a row of the rule for `arm` supports a hypothesis; None where it says nothing
-    of it."""
+    """Return True if the rule's row for `arm` supports a hypothesis, False if it contradicts it,
+    and None otherwise."""
     if hypothesis.arms and arm not in hypothesis.arms:
         return None
     named = {outcome, f"row {row}"}
@@ -64,7 +65,7 @@ def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool |
 
 
 def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:
-    """Judge every hypothesis of the study by the verdicts; return nothing without verdicts."""
+    """Judge every hypothesis of the study by the verdicts. Without verdicts, the list is empty."""
     return [_judge(hypothesis, study, verdicts) for hypothesis in study.hypotheses if verdicts]
 
 
@@ -94,7 +95,7 @@ def _count(bearings: Sequence[bool | None]) -> tuple[HypothesisState, int, int, 
 
 
 def require_hypotheses(study: Study, rule: Rule) -> None:
-    """Raise ParibusError for a hypothesis that names what the study or its rule has not."""
+    """Raise ParibusError if a hypothesis names something that the study or its rule lacks."""
     compared = [arm for arm, _ in study.contrasts]
     judged = [endpoint.metric for endpoint in study.judged]
     outcomes = [outcome for outcome in OUTCOMES if outcome not in UNJUDGED]
@@ -103,11 +104,11 @@ def require_hypotheses(study: Study, rule: Rule) -> None:
     for hypothesis in study.hypotheses:
         where = f"hypothesis '{hypothesis.name}'"
         if names.count(hypothesis.name) > 1:
-            raise ParibusError(f"{where} is stated twice; give each its own name")
+            raise ParibusError(f"{where} is declared twice; give each its own name")
         named = [*hypothesis.supported_by, *hypothesis.contradicted_by]
         if not named:
             raise ParibusError(
-                f"{where} is supported and contradicted by nothing; state an outcome, such as "
+                f"{where} has neither supported_by nor contradicted_by; set one, such as "
                 'supported_by = ["ADOPT"]'
             )
         endpoints = [] if hypothesis.endpoint is None else [hypothesis.endpoint]

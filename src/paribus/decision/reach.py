@@ -1,4 +1,4 @@
-"""The seed pairs that it takes: rows out of a design's reach, and what would resolve a verdict."""
+"""The reach of a design: rows that cannot decide, and seed pairs that would resolve a verdict."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ACCEPT = 'decision.unreachable = "accept"'
 def why_no_events(study: Study) -> str:
     """Return why a study cannot show that an arm cures or causes instability; empty if it can.
 
-    The least p is that of runs of which all of one arm and none of the other had an event.
+    The smallest p is reached if all runs of one arm and none of the other have an event.
     """
     n, contrasts, plan = len(study.seeds), len(study.contrasts), plan_of(study)
 
@@ -57,8 +57,8 @@ def why_no_events(study: Study) -> str:
 
 
 def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
-    """Return the rows that cannot decide, by their ids, each with the first reason that leaves it
-    no state: the number of seeds, or what the study does not register."""
+    """Return the first reason why a row cannot decide, keyed by row id: too few seeds, or something
+    that the study does not register."""
     ids, n, decision = [row.id for row in rule.rows], len(study.seeds), study.decision
     if not study.contrasts:
         return {}
@@ -83,8 +83,8 @@ def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
 
 
 def unreachable(study: Study) -> list[str]:
-    """Return a line for each thing that a study names and that cannot occur: that a verdict
-    supports or contradicts a hypothesis, or that its rule adopts."""
+    """Return a line for each outcome that cannot occur: that a verdict supports or contradicts a
+    hypothesis, or that the rule adopts an arm."""
     rule = find_rule(study)
     dead, lines = dead_rows(study, rule), []
     claims = [(f"{h.name} cannot be supported", h.supported_by) for h in study.hypotheses]
@@ -101,7 +101,7 @@ def unreachable(study: Study) -> list[str]:
 
 
 def require_comparison(study: Study) -> None:
-    """Raise ParibusError if a study that is about to be run has one arm and nothing to compare."""
+    """Raise ParibusError if a study to be run has one arm and nothing to compare it with."""
     if not study.contrasts and study.decision.unreachable == "refuse":
         raise ParibusError(
             f"the study has one arm, '{next(iter(study.arms))}', and nothing to compare it with; "
@@ -110,21 +110,22 @@ def require_comparison(study: Study) -> None:
 
 
 def require_reachable(study: Study) -> None:
-    """Raise ParibusError where a study that is about to be registered names what cannot occur, and
-    does not say that it accepts that. A study of fewer than five seeds describes, whatever its
-    rule: only its hypotheses are checked."""
+    """Raise ParibusError if a study to be registered has an outcome that cannot occur, unless the
+    study accepts this. A study with fewer than five seeds is only described, so only its hypotheses
+    are checked."""
     describes = len(study.seeds) < DESCRIPTIVE_BELOW and not study.hypotheses
     if describes or study.decision.unreachable == "accept":
         return
     if lines := unreachable(study):
         raise ParibusError(
-            f"{'; '.join(lines)}; change the design, or register it all the same with {ACCEPT}"
+            f"{'; '.join(lines)}; change the design, or register it anyway with {ACCEPT}"
         )
 
 
 def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Needed:
-    """Return the seed pairs, or runs of each arm, that would resolve a contrast which is UNRESOLVED
-    or on which the rule decides nothing: by quality, or by events where these need fewer."""
+    """Return the seed pairs, or runs per arm, that would resolve a contrast. It needs some if it is
+    UNRESOLVED, or if the rule is inconclusive. Events count instead of quality if they need
+    fewer."""
     is_unresolved, alpha = word == "UNRESOLVED", analysis.study.inference.alpha
     if row.outcome != "INCONCLUSIVE" and not is_unresolved:
         return Needed()
@@ -134,7 +135,7 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
     harm = Needed(why_not="more_harm") if harms else Needed()
 
     def by_events(limit: int = MOST_PAIRS) -> Needed | None:
-        """Return what would show a cure or harm; None if that takes more than `limit` pairs."""
+        """Return what would show a cure or harm, or None if it takes more than `limit` pairs."""
         level = alpha / len(analysis.study.contrasts)
         pairs = _pairs_to_show(rates, level, limit) if rates and events == "unshown" else None
         return None if pairs is None else harm if harms else Needed(pairs)
@@ -160,11 +161,13 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
 
 
 def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) -> Needed:
-    """Return the pairs that would detect or exclude a difference of the margin's size with the
-    registered power (exclude a loss of that size, where an arm has to be no worse), by the test
-    that decided, at the level of Holm's first step, and with the spread seen here; without a
-    margin, detect the smallest effect worth detecting. `trained` pairs were trained: as many more
-    are counted in as diverged of them."""
+    """Return the pairs needed to detect or exclude a difference of the margin's size.
+
+    If the arm only has to be not worse, a loss of that size is excluded. Without a margin, the
+    smallest effect worth detecting is detected. The power is the registered one, the test is the
+    one that decided, the level is that of Holm's first step, and the spread is the observed one.
+    The result allows for divergence at the observed rate, among `trained` pairs.
+    """
     says, size = contrast.decided, contrast.margin or contrast.smallest_effect
     if contrast.test is None or says is None:
         return Needed(why_not="not_compared")
@@ -200,9 +203,9 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
 
 
 def _error_parts(contrast: Contrast) -> dict[str, float]:
-    """Return the parts of a contrast's squared error by the remedy that would reduce each.
+    """Return the parts of a contrast's squared error, keyed by the remedy that would reduce each.
 
-    Lack of fit of tuning curves is among them, also if the registered error leaves it out.
+    Lack of fit of tuning curves is included even if the registered error excludes it.
     """
     if contrast.items:
         crossed = contrast.items.crossed
@@ -224,8 +227,8 @@ def _error_parts(contrast: Contrast) -> dict[str, float]:
 
 
 def _pairs_to_show(rates: EventRates, alpha: float, limit: int) -> int | None:
-    """Return the pairs, or runs, at which these rates of events would differ significantly; None if
-    no number up to `limit` is enough."""
+    """Return the pairs, or runs per arm, at which the observed event rates would differ
+    significantly. None means that more than `limit` would be needed."""
     if rates.treatment_rate == rates.baseline_rate:
         return None
     both = rates.both or 0

@@ -1,7 +1,7 @@
-"""A decision rule: rows in their order, of which the first that holds decides.
+"""Decision rules: ordered rows, of which the first that holds decides.
 
-What a row asks is data: values of the parts of a `State`. So a registration holds a rule as it
-decides, and reading results runs no code.
+A row's condition is data: allowed values of the parts of a `State`. So a registration can hold the
+complete rule, and reading results runs no custom code.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Condition = Mapping[str, tuple[Value, ...]]
 
 
 def holds_where(conditions: tuple[Condition, ...], state: Mapping[str, Value]) -> bool:
-    """Return whether one of the conditions allows each of its parts the value that it has."""
+    """Return whether the state meets at least one of the conditions."""
     return any(
         all(state[part] in allowed for part, allowed in condition.items())
         for condition in conditions
@@ -88,11 +88,11 @@ class Row:
     Attributes:
         id: its name, in records too.
         outcome: one of OUTCOMES.
-        when: its condition in words, where no row before it has matched.
-        holds: its condition: values of parts of the state, such as {"quality": ["Q+"]}; of several
-            such tables, one has to hold. Left out, it always does.
-        reason: why, in the verdict's sentence; left out, what `when` says.
-        open: of an inconclusive one, what is missing.
+        when: its condition in words, given that no earlier row holds.
+        holds: its condition: values of parts of the state, such as {"quality": ["Q+"]}. Of several
+            such tables, one has to hold. By default the row always holds.
+        reason: why, in the verdict's sentence; by default `when`.
+        open: for an inconclusive row, what more seeds would have to show.
     """
 
     id: Annotated[str, Field(pattern="^[0-9A-Za-z-]{1,8}$")]
@@ -105,7 +105,7 @@ class Row:
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.open and self.outcome != "INCONCLUSIVE":
-            raise ValueError(f"row {self.id}: {self.outcome} has nothing open")
+            raise ValueError(f"row {self.id}: only INCONCLUSIVE may set 'open', not {self.outcome}")
         return self
 
 
@@ -123,13 +123,13 @@ class Rule:
     """A criterion for adopting a change: a total function of the evidence, first match wins.
 
     Attributes:
-        name: how a study calls it.
-        title: how readers do.
+        name: its name in a study file.
+        title: its name for readers.
         rows: tried in their order, after the two that every rule has (a study that cannot be
             judged, and fewer than five pairs). The last one always holds.
-        keys: keys of `[decision]` that it weighs.
-        table: a symbol for each state in the order of PARTS, which names its row: the form of rules
-            whose conditions were code. Then no row has a condition.
+        keys: keys of `[decision]` that it uses.
+        table: for rules whose conditions were code, a symbol for each state in the order of PARTS,
+            which names the row. Then no row has a condition.
     """
 
     name: Line
@@ -140,11 +140,11 @@ class Rule:
 
     @property
     def all_rows(self) -> dict[str, Row]:
-        """Every row by its id, those of every rule first."""
+        """All rows keyed by id, beginning with the two that every rule has."""
         return {row.id: row for row in (CANNOT, TOO_FEW, *self.rows)}
 
     def decide(self, evidence: Evidence) -> Row:
-        """Return the row that decides."""
+        """Return the first row that holds for the evidence."""
         if evidence.invalid:
             return CANNOT
         if evidence.n < DESCRIPTIVE_BELOW:
@@ -160,7 +160,7 @@ class Rule:
         return next(row for row in self.rows if holds_where(row.holds, state))
 
     def reachable(self, known: Mapping[str, Value]) -> set[str]:
-        """Return the ids of the rows that decide in some state with the `known` values."""
+        """Return the ids of the rows that decide in at least one state with the `known` values."""
         parts = {part for row in self.rows for condition in row.holds for part in condition}
         options = [[known[part]] if part in known else PARTS[part] for part in parts]
         states = (dict(zip(parts, values, strict=True)) for values in itertools.product(*options))
@@ -170,9 +170,9 @@ class Rule:
     def _is_whole(self) -> Self:
         ids = [row.id for row in self.rows]
         if len(self.all_rows) < len(ids) + 2:
-            raise ValueError("a row is there twice; every rule has rows 0 and 1")
+            raise ValueError("two rows have the same id; every rule has rows 0 and 1 already")
         if row := next((row for row in self.rows if row.outcome in UNJUDGED), None):
-            raise ValueError(f"row '{row.id}' judges, and may not be {' or '.join(UNJUDGED)}")
+            raise ValueError(f"row '{row.id}' may not have the outcome {' or '.join(UNJUDGED)}")
         if self.table:
             n_states = len(list(itertools.product(*PARTS.values())))
             if len(self.table) != n_states or set(self.table) - set(SYMBOLS[: len(ids)]):
@@ -186,7 +186,7 @@ class Rule:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The whole rule as data, from which `rule_from_record` makes it again."""
+        """The whole rule as data, which `rule_from_record` reads back."""
         record: dict[str, Any] = FORM.dump_python(self, mode="json", exclude={"table"})
         return record
 
@@ -195,7 +195,7 @@ FORM = TypeAdapter(Rule)
 
 
 def rule_from_record(record: Mapping[str, Any], where: str) -> Rule:
-    """Read `Rule.record` back. Raises ParibusError where it is something else."""
+    """Read a rule back from `Rule.record`. Raises ParibusError for any other value."""
     rows = record.get("rows")
     if isinstance(rows, list):  # kept studies say of each row whether it claims an effect
         record = {**record, "rows": [{k: v for k, v in r.items() if k != "claims"} for r in rows]}

@@ -1,4 +1,4 @@
-"""The rules that ship, declared in rules.toml; and the rule that a study names."""
+"""Shipped rules, declared in rules.toml, and the rule that a study names."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SHIPPED = tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 @cache
 def shipped_rule(name: str) -> Rule:
-    """Return a rule that ships; it is checked when it is first asked for. Raises ParibusError."""
+    """Return a shipped rule, which is checked on first use. Raises ParibusError."""
     package = __name__.rpartition(".")[0]
     record = require_declared(name, SHIPPED, "decision.rule", "rule", package)
     return rule_from_record({"name": name} | record, FILE.name)
 
 
 def find_rule(study: Study) -> Rule:
-    """Return the rule that `study` names; the user's own is imported.
+    """Return the rule that `study` names; a custom rule is imported.
 
-    Raises ParibusError for an unknown name, keys of `[decision]` that the rule does not weigh,
-    where it weighs a benefit and none is registered, and for a hypothesis that no verdict of the
-    study can support or contradict.
+    Raises ParibusError for an unknown name, for keys of `[decision]` that the rule does not use,
+    for a rule that uses a benefit if none is registered, and for a hypothesis that no verdict of
+    the study can support or contradict.
     """
     decision, unset = study.decision, Decision()
     where = f"decision.rule = '{decision.rule}'"
@@ -45,7 +45,7 @@ def find_rule(study: Study) -> Rule:
         if key not in rule.keys and value != getattr(unset, key):
             weighed = ", ".join(rule.keys) or "no key"
             raise ParibusError(
-                f"decision.{key} = {value!r} has no effect: {where} weighs {weighed}; remove it"
+                f"decision.{key} = {value!r} has no effect: {where} uses {weighed}; remove it"
             )
     if "benefit" in rule.keys and decision.benefit is None:
         raise ParibusError(
@@ -57,12 +57,12 @@ def find_rule(study: Study) -> Rule:
 
 
 def own_rule(study: Study) -> dict[str, Any]:
-    """Return what a registration holds of the user's own rule; empty for one that ships."""
+    """Return the record of a custom rule, for the registration; empty for a shipped rule."""
     return find_rule(study).record if ":" in study.decision.rule else {}
 
 
 def rule_of(analysis: Analysis) -> Rule:
-    """Return the rule that a study registered. Nothing of the user's is imported."""
+    """Return the rule that a study registered, without importing custom code."""
     name = analysis.study.decision.rule
     if ":" not in name:
         return shipped_rule(name)

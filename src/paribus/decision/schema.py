@@ -1,4 +1,4 @@
-"""Types of verdicts, which every other module of this room may import."""
+"""Types of verdicts, shared by the other modules of this package."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Needed:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the test of a difference says on one primary endpoint.
+    """The result of the test of a difference on one primary endpoint.
 
     Attributes:
         metric: the endpoint.
@@ -58,7 +58,7 @@ class Verdict(Answer):
         arm, reference: what is compared with what.
         label: of the endpoint, its name for readers.
         word: what the evidence says of the arm (`decision.word`).
-        cost: of a BETTER arm, what is unknown of its cost or too much: "", "not measured", "over"
+        cost: the problem with the cost of a BETTER arm: "", "not measured", "over"
             or "not shown".
         target: what the claim is about besides new seeds, such as `this text`.
         rule, row, outcome, reason: the registered rule, and its row that applies.
@@ -91,14 +91,14 @@ class Verdict(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Depends(Answer):
-    """An answer to: does the effect of some arms differ from that of others?
+    """An interaction: does the effect of some arms differ from that of others?
 
     Attributes:
         word: DIFFERS where Holm's p is at most alpha and the difference is not shown to lie inside
             the margin; SAME where it is; UNRESOLVED, DESCRIPTIVE and INVALID as of a verdict.
         of, than: the arms whose mean effects are compared.
-        why_not: why it cannot be judged; empty where it can.
-        found: what it rests on.
+        why_not: why it cannot be judged; empty if it can.
+        found: the analysis that it rests on.
     """
 
     name: str

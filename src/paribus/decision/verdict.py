@@ -1,4 +1,4 @@
-"""The verdict on every contrast, as data: word, numbers and codes."""
+"""Verdicts on every contrast, as data: words, numbers and codes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from paribus.study.tuning_study import TASKS
 
 
 class Verdicts(list[Verdict]):
-    """The verdicts on a study, primary endpoint by primary endpoint, and what they rest on."""
+    """A study's verdicts in the order of primary endpoints, with the analysis behind them."""
 
     def __init__(self, analysis: Analysis, verdicts: Iterable[Verdict]) -> None:
         super().__init__(verdicts)
         self.analysis = analysis
 
     def _repr_markdown_(self) -> str:
-        """Show a notebook the card."""
+        """Return the card as Markdown, for a notebook."""
         build, render = (provided("function", name) for name in ("build_report", "card_markdown"))
         return render(build(self, titles=True))
 
     @property
     def interactions(self) -> list[Depends]:
-        """The interactions that the study asks for, judged."""
+        """The study's interactions, judged."""
         return [self._depends(interacting) for interacting in self.analysis.interactions]
 
     def _depends(self, interacting: Interacting) -> Depends:
-        """Judge an interaction; one of an arm that cannot be judged cannot be either."""
+        """Judge an interaction. It is INVALID if one of its arms is."""
         alpha, says = self.analysis.study.inference.alpha, interacting.decided
         arms = (*interacting.of, *interacting.than)
         invalid = {v.arm: v.evidence.invalid for v in self if v.metric == interacting.metric}
@@ -117,7 +117,7 @@ def _verdict(analysis: Analysis, contrast: Contrast, rule: Rule) -> Verdict:
 
 
 def _cost(analysis: Analysis, arm: str, budget: Budget) -> str:
-    """Return what is unknown or too much of an arm's cost; empty if it is within its limits."""
+    """Return the problem with an arm's cost, such as "over"; empty if it is within its limits."""
     limits = analysis.study.decision
     is_asked = limits.throughput_budget is not None or limits.calibration_budget is None
     if budget != "over" and is_asked and cost_of(analysis, arm).throughput is None:
@@ -126,7 +126,7 @@ def _cost(analysis: Analysis, arm: str, budget: Budget) -> str:
 
 
 def is_of_text(metric: str) -> bool:
-    """Return whether a metric is measured on held-out text, and not on questions."""
+    """Return whether a metric is measured on held-out text rather than on questions."""
     return metric.partition("/")[0] not in TASKS
 
 
@@ -138,7 +138,7 @@ def _over_studies(analysis: Analysis, contrast: Contrast) -> float | None:
 
 
 def finite(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table for JSON: an infinite number becomes None."""
+    """Return a table for JSON, in which NaN and infinities become None."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in table.items()

@@ -1,4 +1,4 @@
-"""The word on one arm and one primary endpoint: what the evidence says, whatever the rule does."""
+"""The word of a verdict: what the evidence says about an arm, whatever the rule decides."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ STYLE_OF = {
 
 
 class Line(NamedTuple):
-    """A line of the truth table: its word holds where no line before it does.
+    """A line of the truth table. Its word applies if no earlier line holds.
 
     Attributes:
-        holds: its condition, as that of a row of a rule; none always holds.
+        holds: its condition, in the form of a rule row's; an empty one always holds.
     """
 
     word: Word
@@ -80,6 +80,6 @@ def word_of(evidence: Evidence) -> Word:
 
 
 def exit_code(words: Iterable[Word]) -> int:
-    """Return the exit code of several words: that of the one that stands last in `WORDS`."""
+    """Return the exit code for several words: the code of the word that is last in `WORDS`."""
     codes = set(words)
     return next((code for word, code in reversed(WORDS.items()) if word in codes), 0)
