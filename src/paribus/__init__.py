@@ -70,7 +70,7 @@ PROVIDED.update(
 
 
 def __dir__() -> list[str]:
-    """Return the public names, though nothing of them has been loaded yet."""
+    """Return the public names without loading them."""
     return sorted([*__all__, "__version__"])
 
 

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line; returns the exit code. Ctrl-C while it is imported is told too."""
+    """Run the command line and return the exit code. Ctrl-C is handled during imports too."""
     try:
         from paribus.cli import main as run
 

@@ -1,12 +1,12 @@
-"""Comparison of what was written with what follows from its sources, on any machine.
+"""Comparison of recorded values with recomputed ones, possibly from another machine.
 
-What is discrete (counts, names, outcomes, digests) must be equal. Numbers in floating point may
-differ by rounding: processors add in other orders, and their exponentials differ in the last bit.
+Discrete values (counts, names, outcomes, digests) must be equal. Floating-point numbers may differ
+by rounding: processors add in different orders, and their exponentials differ in the last bit.
 Over all kept studies and the processors that were tried, the largest difference was 3e-13 of the
 value. `RELATIVE` leaves room for problems that are worse conditioned, and is a thousandth of the
 last digit that is ever printed (six): a change that a reader could see is found. A difference of
-two arms may be near 0 beside scores that are not, so that a number is held against the SD beside it
-as well. Sentences are not compared: better words do not make an old file wrong.
+two arms may be near 0 although their scores are not, so a number is also compared with the SD next
+to it. Sentences are not compared, because rewording them does not invalidate an old file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def differences(
 
     Args:
         words: keys of texts, which are not compared.
-        size: the largest mean, SD or width of an interval in the tables around.
+        size: the largest mean, SD or interval width in the enclosing tables.
     """
     before, after = _members(stated), _members(fresh)
     if (
@@ -55,14 +55,14 @@ def agree(stated: Any, fresh: Any) -> bool:
 
 
 def _members(value: Any) -> dict[Any, Any] | None:
-    """Return the members of a table or list by key or place; None of any other value."""
+    """Return the members of a table by key, or of a list by index; None for any other value."""
     if isinstance(value, list | tuple):
         return dict(enumerate(value))
     return value if isinstance(value, dict) else None
 
 
 def _size(table: dict[Any, Any]) -> float:
-    """Return the largest of the mean, the SD and the width of the interval of a table."""
+    """Return the largest of a table's mean, SD and interval width."""
     numbers = {key: value for key, value in table.items() if _is_number(value)}
     width = numbers["high"] - numbers["low"] if {"low", "high"} <= numbers.keys() else 0
     return float(max(abs(numbers.get("mean", 0)), abs(numbers.get("sd", 0)), width))

@@ -1,4 +1,4 @@
-"""Registries: what the files of a folder declare, and what higher layers provide to lower ones."""
+"""Registries of declared objects, and of objects that higher layers provide to lower ones."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ DECLARED = "__declared__"
 
 
 def declared(package: str, kind: type[T]) -> dict[str, T]:
-    """Return every `kind` in the modules of `package`, by name; in the order of files, then of
-    lines.
+    """Return every `kind` declared in the modules of `package`, keyed by name, in the order of
+    files and lines.
 
-    Raises ValueError where two have one name.
+    Raises ValueError if two have the same name.
     """
     kinds: dict[str, T] = {}
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
@@ -37,20 +37,20 @@ def declared(package: str, kind: type[T]) -> dict[str, T]:
                 value = vars(value).get(DECLARED)  # not what it inherits
             if isinstance(value, kind) and kinds.setdefault(value.name, value) is not value:
                 raise ValueError(
-                    f"{kind.__name__.lower()} '{value.name}' is there twice, again in {info.name}"
+                    f"{kind.__name__.lower()} '{value.name}' is declared again in {info.name}"
                 )
     return kinds
 
 
 def provided(kind: str, name: str) -> Any:
-    """Return what is listed in `PROVIDED`; it is imported now."""
+    """Import and return the object that `PROVIDED` lists for a name."""
     return pkgutil.resolve_name(PROVIDED[kind][name])
 
 
 def homes(file: str) -> dict[str, str]:
-    """Return the module of each name that `file` imports for type checkers alone, by the name.
+    """Return the modules of names that `file` imports only for type checkers, keyed by name.
 
-    So names that are loaded when they are asked for are listed once.
+    So names that are loaded on first use need to be listed only once.
     """
     tree = ast.parse(Path(file).read_text("utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
@@ -59,7 +59,8 @@ def homes(file: str) -> dict[str, str]:
 
 
 def load_name(name: str, module: str, homes: dict[str, str]) -> Any:
-    """Return what `module` calls `name`. Raises AttributeError if it calls nothing so."""
+    """Load the attribute `name` of `module` from its home. Raises AttributeError if there is
+    none."""
     if name not in homes:
         raise AttributeError(f"module '{module}' has no attribute '{name}'")
     return getattr(importlib.import_module(homes[name]), name)

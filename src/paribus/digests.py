@@ -1,4 +1,4 @@
-"""One spelling for every record: equal values give equal bytes, and so equal digests."""
+"""Canonical JSON of records: equal values give equal bytes, and so equal digests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def canonical_json(value: Any, *, sort_keys: bool = True) -> str:
-    """JSON text with one spelling; raises ValueError for NaN and infinities.
+    """Return canonical JSON text. Raises ValueError for NaN and infinities.
 
     Without `sort_keys` the order of a dict's keys is kept, and is part of the value.
     """
@@ -22,7 +22,7 @@ def canonical_json(value: Any, *, sort_keys: bool = True) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can hold; a number that is not finite is null."""
+    """Convert a value to JSON types, with null for NaN and infinities."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):
@@ -40,7 +40,7 @@ def digest(value: Any) -> str:
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested dict as one of dotted keys: {"a": {"b": 1}} gives {"a.b": 1}."""
+    """Flatten a nested dict to dotted keys: {"a": {"b": 1}} gives {"a.b": 1}."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         dotted = f"{prefix}{key}"
@@ -52,9 +52,9 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Dotted keys whose values differ between two nested dicts: {key: (before, after)}.
+    """Return the dotted keys whose values differ between two nested dicts: {key: (before, after)}.
 
-    An empty table is one without keys: what is in the other one differs, and not the table too.
+    Empty tables are ignored: only the keys in the other table differ, not the table itself.
     """
     flat, other = (
         {key: value for key, value in flatten(tree).items() if value != {}}
@@ -74,9 +74,9 @@ TRAINS_AND_MEASURES = (
 
 @cache
 def package_digest() -> str:
-    """Return SHA-256 over the installed source that trains and measures, by name of the file.
+    """Return the SHA-256 of the installed source files that train and measure.
 
-    The version alone says little: a checkout is edited, and keeps it.
+    The version alone is not enough, because an edited checkout keeps its version.
     """
     root = Path(__file__).parent
     total = hashlib.sha256()

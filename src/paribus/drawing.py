@@ -1,8 +1,7 @@
-"""Drawings that probes and measures declare beside their numbers; the report draws them so.
+"""Figures that trainers, probes and measures declare with their numbers, for the report.
 
-The trainer, every probe and every held-out measure declare their drawings beside their numbers, the
-user's own too. A trial records them with the parts that its model has, so that page and PDF are
-drawn without any of that code.
+Custom probes and measures declare figures in the same way. A trial records them with the parts that
+its model has, so the page and the PDF can be drawn without that code.
 """
 
 from __future__ import annotations
@@ -27,27 +26,26 @@ PART = "{}"  # of a column: stands for every part
 
 @dataclass(frozen=True, config=DECLARED)
 class Drawing:
-    """A figure of columns that a trial records.
+    """A figure of columns recorded by trials.
 
     Attributes:
-        column: as it is recorded; PART in the place of the part where there are several. A probe or
-            measure declares its own without its name. Parts of a measure are columns too: PART
-            alone is any of them, "position {}" those that begin so.
+        column: its recorded name, with PART in place of the part if there are several. A probe or
+            measure omits its own name. Parts of a measure are columns too: PART alone matches all
+            of them, "position {}" those that begin with "position".
         how: `trend`, one column over training; `panels`, the same with a panel for each part;
             `profile`, all parts at the end of training, such as depths; `spread`, the mean and
             the quantiles q05, q25, q75 and q95 of each part at the end. Of a measure: `curve`, by
             the number that a part is called after, such as a position; `parts`, beside each other;
             `against`, by the same part of another measure.
         title: a few words, for a heading.
-        axis: of the values, with their unit.
-        section: of the page.
-        across: what the parts of a profile or a curve are, or the other measure, for its axis.
-        parts: those that were recorded, in their order; of a measure those that are drawn, and
-            none are all.
+        axis: the title of the value axis, with the unit.
+        section: the section of the page.
+        across: the title of the horizontal axis: what the parts are, or the other measure.
+        parts: the recorded parts in order; for a measure, the parts to draw (empty for all).
         against: the column of the other measure, with its name.
         log: whether the axis across is logarithmic.
         note: a sentence for readers of the figure.
-        in_text: whether it stands in the report `report.pdf`; the page has all.
+        in_text: whether it is shown in `report.pdf`; the page shows all figures.
     """
 
     column: Words
@@ -70,22 +68,22 @@ class Drawing:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The part of every column that it reads, by the column's name."""
+        """The columns that the figure reads, each mapped to its part."""
         if self.how == "trend":
             return {self.column: ""}
         return {self.column.replace(PART, part): part for part in self.parts}
 
     @property
     def about(self) -> dict[str, Any]:
-        """Its form in records."""
+        """The figure as a record."""
         return asdict(self) | {"parts": list(self.parts)}
 
     def of(self, name: str) -> Drawing:
-        """Return the drawing with the full name of the column of a probe or measure."""
+        """Return the drawing with `name`, a probe or measure, in front of its column."""
         return replace(self, column=f"{name}/{self.column}")
 
     def part_of(self, column: str) -> str | None:
-        """Return the part of a column that it draws; None of any other column."""
+        """Return the part that a column holds, or None if the figure does not show the column."""
         before, after = self.column.split(PART, 1)
         part = column[len(before) : len(column) - len(after)]
         if not part or before + part + after != column:
@@ -93,7 +91,7 @@ class Drawing:
         return part if part in self.parts or not self.parts else None
 
     def recorded(self, columns: Iterable[str]) -> Drawing | None:
-        """Return the drawing with the parts among `columns`; None where there is nothing to
+        """Return the drawing with the parts found in `columns`, or None if there is nothing to
         draw."""
         if self.how == "trend":
             return self if self.column in columns else None
@@ -104,8 +102,8 @@ class Drawing:
 
 
 def together(drawings: Iterable[Drawing]) -> list[Drawing]:
-    """Return drawings of several trials, each once, with the parts of all: those of the longest
-    first."""
+    """Merge equal drawings of several trials. Each has the parts of all trials, beginning with the
+    longest list of parts."""
     parts_of: dict[Drawing, dict[tuple[str, ...], None]] = {}
     for drawing in drawings:
         parts_of.setdefault(replace(drawing, parts=()), {})[drawing.parts] = None
@@ -118,7 +116,7 @@ def together(drawings: Iterable[Drawing]) -> list[Drawing]:
 
 
 def drawings_from_records(records: list[dict[str, Any]], where: str) -> list[Drawing]:
-    """`Drawing.about` of each, read back. Raises ParibusError where it is something else."""
+    """Read drawings back from `Drawing.about`. Raises ParibusError for other records."""
     try:
         return [Drawing(**record) for record in records]
     except ValidationError as error:

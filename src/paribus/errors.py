@@ -1,4 +1,4 @@
-"""The error that users read, and how its text is kept to one safe line."""
+"""The error that users see, with a text of one line that is safe to print."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CODES = {
 
 
 class ParibusError(Exception):
-    """Something the user can fix; its text names the value, the rule and the way out.
+    """An error that the user can fix; its text names the value, the rule and the way out.
 
     The text is a single line: the command line prints it and exits with code 2.
 
@@ -54,9 +54,10 @@ class ParibusError(Exception):
 
 @contextmanager
 def blamed(action: str, advice: str = "") -> Iterator[None]:
-    """Raise ParibusError, `action: TypeError: its text; advice`, if custom code fails inside.
+    """Convert errors of custom code in the block to ParibusError: `action: TypeError: text;
+    advice`.
 
-    Errors of too little memory are raised unchanged.
+    Out-of-memory errors are raised unchanged.
     """
     try:
         yield
@@ -71,14 +72,14 @@ def blamed(action: str, advice: str = "") -> Iterator[None]:
 
 
 def print_any_character() -> None:
-    """Print a character that the encoding of standard output lacks as its code, such as `\\xe4`."""
+    """Let stdout and stderr print characters that they cannot encode as codes, such as `\\xe4`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def one_line(text: str) -> str:
-    """`text` as a terminal may show it: one line of a bounded length, what is unsafe escaped.
+    """Return `text` as one line of bounded length, with characters unsafe for a terminal escaped.
 
     Values in a message come from files that anybody may have written: an escape sequence must not
     reach the terminal, and a name of a megabyte must not bury the rest of the message. Words and
@@ -115,12 +116,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(names: Iterable[str]) -> str:
-    """Return `did you mean 'a' or 'b'?`."""
+    """Return a question such as `did you mean 'a' or 'b'?`."""
     return f"did you mean {' or '.join(map(repr, names))}?"
 
 
 def require_positive(**stated: int | None) -> None:
-    """Raise ParibusError for a number below 1, by its name; None is not stated."""
+    """Raise ParibusError for a named number below 1; None is allowed."""
     for name, value in stated.items():
         if value is not None and value < 1:
             raise ParibusError(f"{name} = {value} must be at least 1")

@@ -1,4 +1,4 @@
-"""A validation error in one line: the value, the rule and the way out."""
+"""Validation errors in one line: the value, the rule and the way out."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 def explain(
     error: ValidationError, model: type[BaseModel] = BaseModel, also: Sequence[str] = ()
 ) -> str:
-    """Return the first problems of `error` in words, and how many more there are.
+    """Describe the first problems of `error`, and count the others.
 
-    The keys of `model`, and at its top those of `also`, are what an unknown one may have meant.
+    For an unknown key, a similar key of `model` is suggested, or of `also` at the top level.
     """
     problems: dict[tuple[Any, ...], list[Any]] = {}  # by place; several of a value of a union
     for problem in error.errors(include_url=False):
@@ -52,7 +52,7 @@ def explain(
 def _text(
     place: tuple[Any, ...], problems: list[Any], model: type[BaseModel], also: Sequence[str]
 ) -> str:
-    """Return what is wrong at one place."""
+    """Describe what is wrong at one place."""
     location = [str(part) for part in place]
     if place and isinstance(place[0], int):  # of a dataclass, by its place
         location[0] = f"argument {place[0] + 1}"
@@ -84,9 +84,9 @@ def _text(
 
 
 def likely(key: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
-    """Return `nearest` of the keys beside a dotted one; but of one that is known elsewhere, where.
+    """Suggest what an unknown dotted key means: the same key elsewhere, or a similar one beside it.
 
-    Where a part is chosen its own values are in `options`, which anything might be meant for.
+    If there is an `options` table beside it, the key may also belong there.
     """
     table, _, name = key.rpartition(".")
     known, options = list(known), f"{table}.options"
@@ -108,8 +108,8 @@ def _keys_at(model: Any, path: list[str]) -> list[str]:
 
 
 def _all_keys(model: type[BaseModel]) -> list[str]:
-    """Return the dotted keys of a model and of the models in it; not those of tables and lists,
-    which have a name or a number of the user's before them."""
+    """Return the dotted keys of a model and its nested models. Keys inside tables and lists are
+    excluded, because they contain a name or an index chosen by the user."""
     keys = []
     for name, field in model.model_fields.items():
         key, kind = field.alias or name, get_origin(field.annotation)

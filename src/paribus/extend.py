@@ -2,7 +2,7 @@
 
     from paribus.extend import Options, loss, measure, optimizer, probe, schedule, task
 
-Each name is loaded when it is asked for; those of the engine need `pip install 'paribus[train]'`.
+Each name is loaded on first use; those of the engine need `pip install 'paribus[train]'`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
-    """Return the names, though nothing of them has been loaded yet."""
+    """Return the names without loading them."""
     return __all__
 
 

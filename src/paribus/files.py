@@ -1,8 +1,8 @@
 """Write files and folders atomically: whole, or not at all.
 
-What is written has another name first (`.<name>.<random>.part`); it is brought to the disk, then
-renamed. `sweep` removes what killed processes have left under such names; whoever calls it holds
-the lock of the folder.
+Content is written under a temporary name (`.<name>.<random>.part`), synced to disk, then renamed.
+`sweep` removes temporary files that killed processes left; its caller must hold the lock of the
+folder.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ PART = ".part"
 
 
 def cache_folder() -> Path:
-    """$PARIBUS_CACHE, else $XDG_CACHE_HOME/paribus, else ~/.cache/paribus.
+    """Return $PARIBUS_CACHE, else $XDG_CACHE_HOME/paribus, else ~/.cache/paribus.
 
-    All that lies there can be made again.
+    Everything in it can be created again.
     """
     own = os.environ.get("PARIBUS_CACHE")
     return Path(own) if own else _user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def data_folder() -> Path:
-    """$XDG_DATA_HOME/paribus, else ~/.local/share/paribus: what cannot be made again lies there."""
+    """Return $XDG_DATA_HOME/paribus, else ~/.local/share/paribus. Its files cannot be created
+    again."""
     return _user_folder("XDG_DATA_HOME", ".local/share")
 
 
 def _user_folder(variable: str, below_home: str) -> Path:
-    """Return a folder of the user's; without a home, a path that nobody can write to."""
+    """Return a folder of the user. Without a home folder, the path is not writable."""
     home = os.path.expanduser("~")
     default = Path(home if os.path.isabs(home) else os.devnull, below_home)
     return Path(os.environ.get(variable) or default) / "paribus"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically; folders are made as needed."""
+    """Write `content` to `path` atomically, creating missing folders."""
     with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
@@ -67,7 +68,7 @@ def _store(file: BinaryIO, content: bytes) -> None:
 
 @contextlib.contextmanager
 def private_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside `path`, which is gone at the end unless it was moved."""
+    """Yield a new folder beside `path`, and remove it at the end unless it was moved."""
     path = path.absolute()
     with _errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ def private_folder(path: Path) -> Iterator[Path]:
 
 
 def move_folder(partial: Path, path: Path) -> None:
-    """Store a private folder and let it become `path`, which must not be there, or be empty.
+    """Sync a private folder to disk and rename it to `path`, which must be missing or empty.
 
     Raises ParibusError.
     """
@@ -94,9 +95,9 @@ def move_folder(partial: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder to write into, which becomes `path` at the end and is gone after an error.
+    """Yield a new folder to write into. It becomes `path` at the end, or is removed after an error.
 
-    `path` itself may be there as long as it is empty.
+    `path` itself may exist if it is empty.
     """
     with private_folder(path) as partial:
         yield partial
@@ -106,7 +107,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 def remove_folder(path: Path) -> None:
     """Remove a folder with its content; for other processes it disappears at once.
 
-    Of a link, the link itself: links are not followed, here or below.
+    A link is removed itself. Links are not followed, here or below.
     """
     if not os.path.lexists(path):
         return
@@ -119,7 +120,7 @@ def remove_folder(path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes have left half-written in `folder` and below."""
+    """Remove half-written files and folders that killed processes left in `folder` and below."""
     for path in list(folder.rglob(f".*{PART}")):
         if not path.is_symlink():
             with contextlib.suppress(OSError):  # not ours to remove, or gone with a folder above
@@ -127,13 +128,13 @@ def sweep(folder: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """Return SHA-256 of a file's bytes. Raises ParibusError where it is not a regular file."""
+    """Return the SHA-256 of a file's bytes. Raises ParibusError if it is not a regular file."""
     with open_regular(path, WEIGHTS_BYTES) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:
-    """Bring a file or the names in a folder to the disk, unless they are temporary anyway."""
+    """Sync a file, or the names in a folder, to disk. Temporary folders are skipped."""
     if path.absolute().is_relative_to(tempfile.gettempdir()):
         return
     handle = os.open(path, os.O_RDONLY)
@@ -148,7 +149,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _errors_named(path: Path, doing: str = "write") -> Iterator[None]:
-    """Raise an OSError as one line that names `path` and the way out."""
+    """Convert an OSError to a ParibusError that names `path` and the way out."""
     try:
         yield
     except OSError as error:

@@ -1,11 +1,10 @@
 """The ledger: which texts were opened, when, and by which studies.
 
-A file of JSON lines for a machine, or for a folder that several machines share: `PARIBUS_LEDGER`,
-or else one in the user's data folder.
+The ledger is a file of JSON lines, for one machine or shared by several: `PARIBUS_LEDGER`, or else
+a file in the user's data folder.
 
-A text is identified by digest, never by a path: of the held-out part, and of the corpus that it was
-cut from, with its place there in bytes. So a split at another place of the same corpus is known to
-share bytes with it.
+A text is identified by digests, never by a path: the digest of the held-out part, and that of its
+corpus with the range of bytes there. So overlapping splits of the same corpus are detected.
 """
 
 from __future__ import annotations
@@ -87,17 +86,17 @@ class Event(BaseModel):
 
     @property
     def is_test(self) -> bool:
-        """Whether it opened a test part."""
+        """Whether the event opened a test part."""
         return self.text is not None and self.text.role == "test"
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Its JSON object, without defaults."""
+        """The event as a JSON object, without defaults."""
         return {"schema_version": 1} | self.model_dump(mode="json", exclude_defaults=True)
 
 
 def overlap(a: TextPart, b: TextPart) -> bool:
-    """Return whether two parts share bytes, or may share bytes.
+    """Return whether two parts share, or may share, bytes.
 
     In a deduplicated corpus a byte lies no later than in the whole corpus. So a part of the whole
     is certainly apart only if it ends before the deduplicated part begins.
@@ -117,11 +116,10 @@ def overlap(a: TextPart, b: TextPart) -> bool:
 
 
 def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> list[Event]:
-    """Return an opening for each study that opened a text overlapping `parts`, in the order of
-    time.
+    """Return an opening for each study that opened a text overlapping `parts`, sorted by time.
 
-    Of several openings of one study it has the time of the first, the text of a test part if one
-    was opened, and the largest number of tests. The study registered as `own` is excluded.
+    Several openings of one study are merged: the first time, the text of a test part if one was
+    opened, and the largest number of tests. The study registered as `own` is excluded.
     """
     by_study: dict[str, Event] = {}
     for event in sorted(events, key=lambda event: event.time):
@@ -179,7 +177,7 @@ def appending(path: Path) -> Iterator[tuple[list[Event], Callable[[Event], None]
 
 
 def _lines(path: Path) -> bytes:
-    """Return the whole lines of a ledger; without the half one of a killed writer."""
+    """Return the complete lines of a ledger, without a partial line of a killed writer."""
     content = read_bytes(path, MOST_BYTES) if os.path.lexists(path) else b""
     return content[: content.rfind(b"\n") + 1]
 
@@ -212,7 +210,7 @@ def _errors_named(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def unrecorded() -> Iterator[None]:
-    """Record nothing in the ledger in this context."""
+    """Turn off recording in the ledger in this context."""
     token = _is_on.set(False)
     try:
         yield

@@ -1,8 +1,7 @@
-"""Declarations of numbers: unit, direction, label, digits, and where each is read.
+"""Declarations of metrics: unit, direction, label, digits, and where each is recorded.
 
-Measures, probes, the trainer and the task suite each declare their own. A trial records what it
-measured so, and a registration records its endpoints: whoever reads results needs no code of
-theirs.
+Measures, probes, the trainer and the task suite declare their metrics. Trials and registrations
+record these declarations, so results can be read without custom code.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ Words = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(o
 class ItemSums:
     """A metric of held-out text as a ratio of sums over its items: scale x total / count.
 
-    Items are documents, or windows. Where claims are about new ones, items are resampled, and the
-    sums with them.
+    Items are documents or windows. If claims are about new items, the items are resampled together
+    with their sums.
 
     Attributes:
-        total, count: columns of a trial's blocks.parquet: of each block of items, what is added up,
-            and over what it is divided.
-        scale: from the unit of `total` over that of `count` to the metric's.
-        step: the smallest change of a total: 1 of a number of hits; 0 if it is not whole.
+        total, count: columns of a trial's blocks.parquet: the numerator and the denominator of each
+            block of items.
+        scale: the factor from the unit of total / count to the metric's unit.
+        step: the smallest change of a total, such as 1 for a number of hits; 0 if it is continuous.
     """
 
     total: Words
@@ -77,24 +76,24 @@ class Metric:
         name: what an endpoint calls it. A part of a measure is `measure/part`, a column of a probe
             `probe/part/statistic`; the probe's name alone is its first column. The accuracy on a
             task is `task_accuracy/task`.
-        label: what readers are shown.
-        unit: of its values; empty where they have none. Values in "share" are shown as per cent.
+        label: its name for readers.
+        unit: the unit of its values; empty if they have none. Values in "share" are shown as per
+            cent.
         better: which direction is an improvement, if any.
         record: where it is read: held-out scores at the end, parts of a held-out measure, single
             tasks, the last value of a column of what was recorded by step or by probes, what arms
             took turns for, or the held-out curve.
         digits: decimal places that are shown.
-        column: what it is called there, where that is another name.
-        scale: "log" where values are compared as ratios: a change is the logarithm of one, and a
-            change that a study states (a margin, a benefit) is a share.
-        items: what it is an average over, where inference may be about new ones: "questions" of
-            tasks, or items of the held-out text, by the sums that it is a ratio of.
-        uniform: what a uniform guess over V tokens scores, such as `log V`; empty where nobody
-            says.
-        of_tokens: whether it is about single tokens, so that arms with other tokenizers cannot be
-            compared by it.
-        of_pair: whether a trial's value is itself relative to the trial that it is compared with,
-            as a ratio: then that one's is 1.
+        column: its name there, if different.
+        scale: "log" if values are compared as ratios. A change is then the logarithm of a ratio,
+            and a change stated in a study (a margin, a benefit) is a share.
+        items: what it averages over, if inference may be about new items: "questions" of tasks, or
+            items of held-out text, given as the sums of a ratio.
+        uniform: the score of a uniform guess over V tokens, such as `log V`; empty if unknown.
+        of_tokens: whether it is measured per token, so that it cannot compare arms with different
+            tokenizers.
+        of_pair: whether a trial's value is a ratio to the trial that it is compared with, whose own
+            value is 1.
     """
 
     name: Words
@@ -115,19 +114,19 @@ class Metric:
             raise ValueError("a mean over items is compared by differences, and not on a log scale")
 
     def compared(self, value: float) -> float:
-        """Return a value as it is compared: its logarithm, where changes are ratios."""
+        """Convert a value to the scale of comparison: its logarithm if changes are ratios."""
         if self.scale == "linear":
             return value
         return math.log(value) if value > 0 else math.nan
 
     @property
     def key(self) -> str:
-        """Its name where it is read."""
+        """The metric's name where it is recorded."""
         return self.column or self.name
 
     def change(self, stated: float) -> float:
-        """Return a change as it is compared: a stated share of +0.05 is log 1.05 on the log
-        scale."""
+        """Convert a stated change to the scale of comparison: on the log scale, +0.05 is log
+        1.05."""
         return stated if self.scale == "linear" else math.log1p(max(stated, LEAST_SHARE))
 
     @property
@@ -137,7 +136,7 @@ class Metric:
 
     @property
     def change_unit(self) -> str:
-        """The unit of a change, as it is shown."""
+        """The unit in which a change is shown."""
         if self.scale == "log":
             return "log ratio"
         return "percentage points" if self.unit == SHARE else self.unit
@@ -149,47 +148,47 @@ class Metric:
 
     @property
     def shown_digits(self) -> int:
-        """Decimal places of a value as it is shown."""
+        """Decimal places with which a value is shown."""
         return max(self.digits - 2, 0) if self.is_share else self.digits
 
     @property
     def shown_change_digits(self) -> int:
-        """Decimal places of a change as it is shown."""
+        """Decimal places with which a change is shown."""
         return self.shown_digits if self.is_share else self.change_digits
 
     def displayed(self, value: Any) -> Any:
-        """Return a value or a change in the unit in which it is shown: shares as per cent."""
+        """Convert a value or change to the unit in which it is shown: shares become per cent."""
         return 100 * value if self.is_share and value is not None else value
 
     def value_text(self, value: float | None) -> str:
-        """Return a value as text: `1.8730`, or `81.20` of a share."""
+        """Format a value: `1.8730`, or `81.20` for a share."""
         return numbers.fixed(self.displayed(value), self.shown_digits)
 
     def mean_text(self, mean: float | None, sd: float | None) -> str:
-        """Return a mean over seeds with its SD: `1.8730 (0.0174)`."""
+        """Format a mean over seeds with its SD: `1.8730 (0.0174)`."""
         return numbers.mean_sd(self.displayed(mean), self.displayed(sd), self.shown_digits)
 
     def change_text(self, change: float | None) -> str:
-        """Return a change: `+0.0123`, or `+1.23` of a share, in percentage points."""
+        """Format a change: `+0.0123`, or `+1.23` (percentage points) for a share."""
         return numbers.signed(self.displayed(change), self.shown_change_digits)
 
     def size_text(self, size: float | None) -> str:
-        """Return the size of a change, or its error: `0.0200`, or `2.00` of a share."""
+        """Format the size or the error of a change: `0.0200`, or `2.00` for a share."""
         return numbers.fixed(self.displayed(size), self.shown_change_digits)
 
     def span_text(self, low: float, high: float) -> str:
-        """Return an interval of changes: `[-0.0010, +0.0256]`."""
+        """Format an interval of changes: `[-0.0010, +0.0256]`."""
         return numbers.interval(self.displayed(low), self.displayed(high), self.shown_change_digits)
 
     def delta_text(self, mean: float, low: float, high: float, digits: int | None = None) -> str:
-        """Return a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
+        """Format a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
         places = self.shown_change_digits if digits is None else digits
         shown = self.displayed
         return numbers.delta(shown(mean), shown(low), shown(high), places)
 
     def stated_text(self, stated: float) -> str:
-        """Return a margin or another stated change as text: `0.02`, `2 percentage points`, or
-        `5%` on a log scale."""
+        """Format a margin or another stated change: `0.02`, `2 percentage points`, or `5%` on a log
+        scale."""
         if self.scale == "log":
             return f"{100 * stated:.3g}%"
         unit = f" {self.change_unit}" if self.is_share else ""
@@ -197,27 +196,27 @@ class Metric:
 
     @property
     def title(self) -> str:
-        """`validation loss (nats/token)`, `accuracy (%)`."""
+        """The label with its unit: `validation loss (nats/token)`, `accuracy (%)`."""
         unit = "%" if self.is_share else self.unit
         return self.label if unit in ("", "1") else f"{self.label} ({unit})"
 
     @property
     def change_title(self) -> str:
-        """The title of a change: `validation loss (nats/token)`, `accuracy (percentage points)`."""
+        """The label with the unit of a change, such as `accuracy (percentage points)`."""
         return f"{self.label} ({self.change_unit})" if self.is_share else self.title
 
     @property
     def short_title(self) -> str:
-        """`validation loss`, `accuracy (%)`: for the head of a narrow column."""
+        """The title for a narrow column: `validation loss`, `accuracy (%)`."""
         return self.title if self.is_share else self.label
 
     @property
     def about(self) -> dict[str, Any]:
-        """Its form in records, under its name."""
+        """The metric as a record, without its name."""
         return {key: value for key, value in asdict(self).items() if key != "name"}
 
     def part(self, name: str) -> Metric:
-        """Return the metric of one part or column, `name` being its full name."""
+        """Return the metric of one part or column; `name` is its full name."""
         rest = name.partition("/")[2].replace("/", ", ")
         record: Where = "parts" if self.record == "evaluation" else self.record
         label = f"{self.label}: {rest}"
@@ -227,17 +226,17 @@ class Metric:
 
     @property
     def task(self) -> str | None:
-        """The task that it is of; None where it is of none, or of all."""
+        """The task that the metric measures; None if it measures none, or all."""
         return self.column if self.record == "tasks" else None
 
 
 def readable(name: str) -> str:
-    """Return a label made of a name."""
+    """Turn a name into a label."""
     return name.replace("_", " ")
 
 
 def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
-    """Return what is declared, by name; `declared` has it by who declares it."""
+    """Return all metrics keyed by name; `declared` groups them by who declares them."""
     by_name: dict[str, Metric] = {}
     owners: dict[str, str] = dict.fromkeys(OF_TRIALS, "every table of scores")
     for owner, metrics in declared.items():
@@ -252,8 +251,8 @@ def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
 
 
 def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
-    """Return what `name` means among `declared`: one of them, or a part of one; None for
-    neither."""
+    """Return the metric called `name` in `declared`, or the part of a metric; None if there is
+    none."""
     if name in declared:
         return declared[name]
     head, _, part = name.partition("/")
@@ -264,7 +263,7 @@ def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
 
 
 def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
-    """`Metric.about` by name, read back; of a key that it lacks, the default."""
+    """Read metrics back from `Metric.about`, keyed by name; missing keys have defaults."""
     metrics = {}
     for name, record in records.items():
         try:

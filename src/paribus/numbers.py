@@ -9,26 +9,26 @@ NONE = "–"  # noqa: RUF001  (an en dash, where there is no number)
 
 
 def fixed(value: float | None, digits: int) -> str:
-    """`3.4567`, never `-0.0000`; a dash where there is no finite number."""
+    """Format a number as `3.4567`, never as `-0.0000`; a dash if it is not finite."""
     if value is None or not math.isfinite(value):
         return NONE
     return f"{value:z.{digits}f}"
 
 
 def signed(value: float | None, digits: int) -> str:
-    """`+3.4567`, never `-0.0000`; a dash where there is no finite number."""
+    """Format a number with its sign as `+3.4567`; a dash if it is not finite."""
     if value is None or not math.isfinite(value):
         return NONE
     return f"{value:+z.{digits}f}"
 
 
 def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:
-    """Return `3.4567 (0.0123)`, or the mean alone if `sd` is None."""
+    """Format a mean and its SD as `3.4567 (0.0123)`, or the mean alone if `sd` is None."""
     return fixed(mean, digits) if sd is None else f"{fixed(mean, digits)} ({fixed(sd, digits)})"
 
 
 def short(value: float) -> str:
-    """Three digits, and thousands as on the axes of a figure: `0.884`, `7.1k`, `78.8G`."""
+    """Format three digits with a suffix for thousands: `0.884`, `7.1k`, `78.8G`."""
     rounded = float(f"{value:.3g}")
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size <= abs(rounded) < 1e15:
@@ -40,12 +40,12 @@ UNBOUNDED = "unbounded"
 
 
 def delta(mean: float, low: float, high: float, digits: int) -> str:
-    """`+0.0123 [-0.0010, +0.0256]`."""
+    """Format a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
     return f"{signed(mean, digits)} {interval(low, high, digits)}"
 
 
 def interval(low: float, high: float, digits: int) -> str:
-    """`[-0.0010, +0.0256]`, `[-0.0010, +inf]`, or `[unbounded]` where it has no ends."""
+    """Format an interval: `[-0.0010, +0.0256]`, `[-0.0010, +inf]`, or `[unbounded]`."""
     if math.isinf(low) and math.isinf(high):
         return f"[{UNBOUNDED}]"
     ends = (f"{end:+}" if math.isinf(end) else signed(end, digits) for end in (low, high))
@@ -53,7 +53,7 @@ def interval(low: float, high: float, digits: int) -> str:
 
 
 def ratio(log: float) -> str:
-    """Return the exponential of `log`."""
+    """Format the exponential of `log`."""
     try:
         return f"{math.exp(log):.3f}"
     except OverflowError:
@@ -61,30 +61,30 @@ def ratio(log: float) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """Three significant digits; never `0.000`."""
+    """Format a p-value as `0.013` or `<0.001`, or a dash for None."""
     if p is None:
         return NONE
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def p_or_blank(p: float | None) -> str:
-    """Blank for what is only described: it has no test."""
+    """Format a p-value, or return an empty text without a test."""
     return "" if p is None else p_value(p)
 
 
 def p_equals(p: float | None) -> str:
-    """`= 0.013` or `< 0.001`, after a `p`."""
+    """Format a p-value to follow the letter p: `= 0.013` or `< 0.001`."""
     text = p_value(p)
     return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
 
 
 def level(alpha: float) -> str:
-    """`95%`: the confidence level of intervals whose error rate is `alpha` = 0.05."""
+    """Format the confidence level of an error rate: `95%` for `alpha` = 0.05."""
     return f"{1 - alpha:.0%}"
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `5 min 12 s`, `3 h 05 min`."""
+    """Format a duration: `45 s`, `5 min 12 s`, `3 h 05 min`."""
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -94,7 +94,7 @@ def duration(seconds: float) -> str:
 
 
 def compact(value: float) -> str:
-    """`0.95`, `16`, and far from one `3e-4`, `1e-8`, `1e30`."""
+    """Format a number briefly: `0.95`, `16`, and very small or large ones as `3e-4`, `1e30`."""
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         return f"{value:.12g}"
     mantissa, exponent = f"{value:.11e}".split("e")
@@ -102,7 +102,7 @@ def compact(value: float) -> str:
 
 
 def plural(n: int, word: str, words: str = "") -> str:
-    """`1 arm`, `2 arms`; `words` are those of several where an s does not do."""
+    """Format a count: `1 arm`, `2 arms`; `words` is an irregular plural."""
     return f"{n} {word}" if n == 1 else f"{n} {words or word + 's'}"
 
 
@@ -113,6 +113,6 @@ def some(names: Sequence[str], limit: int = 3) -> str:
 
 
 def ordinal(n: int) -> str:
-    """`1st`, `2nd`, `13th`."""
+    """Format an ordinal number: `1st`, `2nd`, `13th`."""
     last = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n}{last}"

@@ -11,19 +11,19 @@
         trial.log(step, loss=loss.item())      # as often as you like
     trial.report(val_bpb=evaluate(model))      # the result
 
-Started by `paribus run`, a program writes so what proves that two arms saw the same data and began
-at the same values: digests. Started in any other way, every call does nothing. This file needs
-Python's standard library alone (arrays and tensors are read where you have them), so it can also be
-copied into a repository. It draws no random number and changes nothing that a program computes.
+If `paribus run` started the program, these calls write digests that prove that two arms saw the
+same data and began at the same values. Otherwise, every call does nothing. This file needs only
+Python's standard library (NumPy and PyTorch are optional), so it can also be copied into a
+repository. It draws no random numbers and changes nothing that a program computes.
 
     python -m paribus.trial train.py --depth=4         # or: -m scripts.base_train --depth=4
 
-runs a program whose seed is fixed in its source (`torch.manual_seed(1337)`) with another one in
-each trial, unmodified: what it seeds with n is seeded with n + 1,000,003 x the trial's seed, so
-that processes which differ by their rank still do; random, numpy.random and torch are seeded so
-before it begins, too.
+runs an unmodified program, whose seed is fixed in its source (`torch.manual_seed(1337)`), with a
+different seed in each trial. A call that seeds with n seeds with n + 1,000,003 x the trial's seed
+instead, so seeds of different ranks stay different. random, numpy.random and torch are seeded in
+this way before the program begins, too.
 
-Of a distributed program, the process of rank 0 reports.
+In a distributed program, only the process of rank 0 reports.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ _data = b""
 
 
 def log(step, **values):
-    """Note numbers of a training step, such as `log(100, loss=2.31)`: they make curves. Where it
-    is a result, the last step counts, and not the last call."""
+    """Log numbers of a training step, such as `log(100, loss=2.31)`. They form curves. If a curve
+    is a result, its last step counts, not the last call."""
     _write({"step": step, "log": _numbers(values)})
 
 
 def report(step=None, **values):
-    """Note results, such as `report(val_bpb=0.981)`. Of several the last counts, or what the study
-    says; with a step they make a curve."""
+    """Report results, such as `report(val_bpb=0.981)`. The last of several counts, unless the study
+    says otherwise. With a step, they form a curve."""
     _write({"report": _numbers(values)} | ({} if step is None else {"step": step}))
 
 
 def batch(*data):
-    """Note a training batch: arrays, tensors, texts, or lists and tables of these.
+    """Record a training batch: arrays, tensors, texts, or lists and dicts of these.
 
-    Tensors on a GPU are copied to be read, which waits for it: give what the loader gave.
+    Tensors on a GPU are copied to the CPU, which waits for the GPU. So pass what the loader gave.
     """
     global _batches, _data
     if not data:
-        raise TypeError("trial.batch() is given nothing: give it what the loader gave")
+        raise TypeError("trial.batch() needs an argument: pass what the loader gave")
     if not active:
         return
     _data = hashlib.sha256(_data + _digest(data)).digest()
@@ -78,7 +78,7 @@ def batch(*data):
 
 
 def initial(model):
-    """Note the initial value of each parameter, of a module or of a table of arrays by name."""
+    """Record the initial value of each parameter in a module, or in a dict of arrays by name."""
     if not active:
         return
     values = model
@@ -113,7 +113,7 @@ def _numbers(values):
 
 
 def _digest(value):
-    """Return the SHA-256 of a value: its kind, its shape and its bytes."""
+    """Return the SHA-256 of a value's type, shape and bytes."""
     total = hashlib.sha256()
     if isinstance(value, dict):
         for name in sorted(value, key=str):
@@ -160,7 +160,7 @@ SALT = 1_000_003  # between the seeds of two trials: more than ranks add
 
 
 def _seeded(function):
-    """Return a function that seeds something with a number of this trial."""
+    """Wrap a seeding function so that its seed also depends on this trial."""
 
     def seed_of_this_trial(n=0, *args, **kwargs):
         return function((n + SALT * seed) % 2**32, *args, **kwargs)

@@ -1,8 +1,8 @@
-"""Reading what somebody else wrote: the one way in for study files, records, tokenizers and texts.
+"""Safe reading of untrusted files: study files, records, tokenizers and texts.
 
-Such a file may be damaged, or made to do damage. It is opened only if it is a regular file, so that
-a named pipe does not hang and a device does not stream; it is refused above the size that its kind
-may have. Whatever is wrong is one line: the file, the rule, the way out.
+Such a file may be damaged or malicious. It is opened only if it is a regular file, because a named
+pipe could hang and a device could stream without end. It is refused if it is larger than files of
+its kind may be. Errors are one line: the file, the rule, the way out.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
 
 
 class MalformedError(ParibusError):
-    """A text that is not written in the language that it should be in."""
+    """An error for text that is not valid JSON or TOML."""
 
 
 def regular_path(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> str:
-    """Return the path of a regular file of at most `limit` bytes. Raises ParibusError.
+    """Check that a path is a regular file of at most `limit` bytes, and return it as text.
 
-    `missing` is what to say where there is no such file.
+    Raises ParibusError. `missing` is the message if there is no such file.
     """
     name = os.fspath(path)
     try:
@@ -59,7 +59,7 @@ def regular_path(path: str | os.PathLike[str], limit: int, *, missing: str = "")
         raise ParibusError(f"{name} is not a file; give the path of a file", code="unreadable")
     if status.st_size > limit:
         raise ParibusError(
-            f"{name} has {status.st_size:,} bytes, and a file of its kind may have {limit:,}; "
+            f"{name} has {status.st_size:,} bytes, but such files may have at most {limit:,}; "
             "is it the right file?",
             code="unreadable",
         )
@@ -67,7 +67,7 @@ def regular_path(path: str | os.PathLike[str], limit: int, *, missing: str = "")
 
 
 def open_regular(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> BufferedReader:
-    """Return a regular file of at most `limit` bytes, opened for reading. Raises ParibusError."""
+    """Open a regular file of at most `limit` bytes for reading. Raises ParibusError."""
     name = regular_path(path, limit, missing=missing)
     try:
         return open(name, "rb")
@@ -80,7 +80,7 @@ def _unreadable(name: str, error: OSError) -> ParibusError:
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
-    """Return whether there is a regular file; False for whatever cannot be one."""
+    """Return whether a path is an existing regular file."""
     return os.path.isfile(path)
 
 
@@ -93,7 +93,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int, *, missing: str = "") -
 def read_text(
     path: str | os.PathLike[str], limit: int, *, missing: str = "", way_out: str = CONVERT
 ) -> str:
-    """Return the text of a UTF-8 file, its line endings as they are. Raises ParibusError."""
+    """Return the text of a UTF-8 file with unchanged line endings. Raises ParibusError."""
     try:
         return read_bytes(path, limit, missing=missing).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -105,10 +105,10 @@ def read_text(
 def parse_json(
     text: str | bytes, where: str, way_out: str = "correct it", *, finite: bool = True
 ) -> Any:
-    """Return the value of a JSON text; `where` is what errors call it.
+    """Parse JSON text; `where` names it in errors.
 
-    Without `finite`, NaN and infinities are numbers, as Python's own json writes them of losses.
-    Raises MalformedError for what is not JSON, and ParibusError for what is too deep.
+    If `finite` is False, NaN and infinities are accepted, because Python's json writes them for
+    losses. Raises MalformedError for invalid JSON, and ParibusError if it is nested too deeply.
     """
     checks: dict[str, Any] = {"parse_constant": _finite, "parse_float": _finite} if finite else {}
     return _parsed(lambda: json.loads(text, **checks), where, "JSON", way_out)
@@ -122,9 +122,9 @@ def _finite(number: str) -> float:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Return the table of a TOML text; `where` is what errors call it.
+    """Parse TOML text; `where` names it in errors.
 
-    Raises MalformedError for what is not TOML, and ParibusError for what is too deep.
+    Raises MalformedError for invalid TOML, and ParibusError if it is nested too deeply.
     """
     return _parsed(lambda: tomllib.loads(text), where, "TOML", "correct it")
 
@@ -142,14 +142,14 @@ def _parsed(parse: Callable[[], Any], where: str, language: str, way_out: str) -
 
 
 def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
-    """Return the value of a JSON file of at most RECORD_BYTES. Raises ParibusError."""
+    """Parse a JSON file of at most RECORD_BYTES. Raises ParibusError."""
     way_out = "restore it or run again"
     text = read_text(path, RECORD_BYTES, missing=missing, way_out=way_out)
     return parse_json(text, os.fspath(path), way_out)
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return every visible file below `folder`, in the order of their paths.
+    """Return every visible file below `folder`, sorted by path.
 
     Hidden files (.DS_Store, .git) are the system's. Links are followed, to each folder once.
     """

@@ -36,8 +36,7 @@ class State(NamedTuple):
         benefit: "shown" to be more than registered, shown to be "absent", or "not shown".
         divergence: whether the arm diverges in "more", "equal" or "fewer" seeds than its reference.
         elsewhere: the arm's worst result on the other primary endpoints: "worse", "within margin"
-            or
-            "not worse".
+            or "not worse".
     """
 
     quality: Quality
