@@ -1,7 +1,7 @@
-"""Cautions: what a verdict depends on, each with its code, its severity and when it applies.
+"""Cautions about verdicts, each with a code, a severity and the condition under which it applies.
 
-A condition yields a sentence for each time that the caution applies. The card shows the gravest
-caution of a study, the page and `--verbose` show all.
+A condition yields one sentence for each time that its caution applies. The card shows the gravest
+caution of a study; the page and `--verbose` show all.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Caution:
 
 @dataclass(frozen=True)
 class Context:
-    """A contrast with its verdict, as conditions look at it.
+    """A contrast and its verdict, the input of conditions.
 
     Attributes:
-        called: names of arms for readers; `arm` and `base` are those of the contrast.
+        called: arms' names for readers; `arm` and `base` are those of this contrast.
         wider: the same analysis, with lack of fit in every error.
     """
 
@@ -84,7 +84,7 @@ CAUTIONS: list[tuple[str, int, bool, Condition]] = []
 
 
 def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condition], None]:
-    """Add a condition to the cautions."""
+    """Register a function as the condition of a caution."""
     return lambda sentences: CAUTIONS.append((code, severity, judged, sentences))
 
 
@@ -290,7 +290,7 @@ def _(c: Context) -> Iterator[str]:
 
 
 def may_be_small(verdict: Verdict) -> bool:
-    """Return whether the interval of a change reaches into the margin."""
+    """Return whether a change's interval reaches into the margin, so that it may be too small."""
     if verdict.margin is None or verdict.low is None or verdict.high is None:
         return False
     return min(abs(verdict.low), abs(verdict.high)) < verdict.margin
@@ -354,7 +354,7 @@ def _(c: Context) -> Iterator[str]:
 def all_cautions(
     analysis: Analysis, verdicts: Sequence[Verdict], called: Mapping[str, str]
 ) -> list[tuple[Caution, ...]]:
-    """Return the cautions of every verdict, the gravest first."""
+    """Return each verdict's cautions, the gravest first."""
     each, wider = [], with_lack_of_fit(analysis)
     for verdict in verdicts:
         contrast = analysis.contrast(verdict.arm, verdict.metric)
@@ -383,7 +383,8 @@ NO_NUMBER: dict[str, str] = {
 
 
 def needs_text(verdict: Verdict, *, is_paired: bool) -> str:
-    """Return what would resolve a verdict: `~36 seeds, or more questions`; empty for nothing."""
+    """Format what would resolve a verdict, such as `~36 seeds, or more questions`, or "" if
+    nothing."""
     needed = verdict.needed
     runs = "seeds" if is_paired else "runs an arm"
     number = f"~{needed.pairs:,} {runs}" if needed.pairs else ""

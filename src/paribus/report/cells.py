@@ -1,4 +1,4 @@
-"""Numbers as text: one function for each kind, for the card, the page, tables and cautions."""
+"""Text for numbers, one function for each kind, used by the card, page, tables and cautions."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ UNEQUAL = 0.05  # of a cost: an arm whose cost differs by less is as costly as i
 
 
 def join(words: Sequence[str]) -> str:
-    """Return `a, b and c`."""
+    """Join words as in `a, b and c`."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def key_text(key: str) -> str:
-    """Return `learning rate`, of `training.optimizer.learning_rate`."""
+    """Return the last part of a key in words: `learning rate` for `optimizer.learning_rate`."""
     return key.rpartition(".")[2].replace("_", " ")
 
 
 def change_text(contrast: Contrast) -> str:
-    """Return a change with its interval, `-0.0321 [-0.0410, -0.0233]`, or why it is missing."""
+    """Format a change with its interval, `-0.0321 [-0.0410, -0.0233]`, or say why it is missing."""
     says, digits = contrast.decided, contrast.declared.change_digits
     if says is None:
         return contrast.why_not
@@ -51,9 +51,9 @@ def change_text(contrast: Contrast) -> str:
 
 
 def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
-    """Return `inside ±0.02`, and which interval is inside if the shown one is not.
+    """Format `inside ±0.02`, and name the interval that is inside if the shown one is not.
 
-    Two one-sided tests at 5% go by the 90% interval.
+    Two one-sided tests at 5% correspond to the 90% interval.
     """
     endpoint = next(e for e in study.endpoints if e.metric == contrast.metric)
     inside = f"inside ±{contrast.declared.stated_text(endpoint.margin or 0)}"
@@ -64,7 +64,7 @@ def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
 
 
 def size_text(analysis: Analysis, arm: str) -> str:
-    """Return `66% more parameters, 57% more training FLOPs`; empty if both are about equal."""
+    """Format `66% more parameters, 57% more training FLOPs`; empty if both are about equal."""
     cost = cost_of(analysis, arm)
     shares = {"parameters": cost.more_parameters, "training FLOPs": cost.more_flops}
     return ", ".join(
@@ -75,9 +75,9 @@ def size_text(analysis: Analysis, arm: str) -> str:
 
 
 def speed_text(analysis: Analysis, arm: str) -> str:
-    """Return the measured speed as text, such as `36% slower`.
+    """Format the measured speed, such as `36% slower`.
 
-    Empty if speed was not measured, differs by less than 5%, or the interval holds no difference.
+    Empty if speed was not measured, differs by less than 5%, or the interval includes zero.
     """
     cost = cost_of(analysis, arm)
     if cost.throughput is None or not cost.in_turn or abs(cost.throughput.mean) < UNEQUAL:
@@ -89,7 +89,7 @@ def speed_text(analysis: Analysis, arm: str) -> str:
 
 
 def divergence_text(analysis: Analysis, arm: str) -> str:
-    """Return `diverged in 5 of 5 seeds against 0 of 5`; empty if no trial did."""
+    """Format `diverged in 5 of 5 seeds against 0 of 5`; empty if no trial diverged."""
     stability = analysis.stability(arm)
     if stability is None:
         return ""
@@ -104,7 +104,7 @@ def divergence_text(analysis: Analysis, arm: str) -> str:
 
 
 def loss_text(analysis: Analysis, contrast: Contrast) -> str:
-    """Return a loss on another endpoint: `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
+    """Format a worse result on another endpoint: `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
     label = contrast.declared.label
     if quality_shown(contrast, analysis.study.inference.alpha) == "Q-":
         return f"{label} ({change_text(contrast)}, p {numbers.p_value(contrast.holm_p)})"
@@ -112,7 +112,7 @@ def loss_text(analysis: Analysis, contrast: Contrast) -> str:
 
 
 def missing_text(analysis: Analysis) -> str:
-    """Return what an unfinished study still lacks; empty for a finished one."""
+    """Format the missing trials of an unfinished study; empty for a finished one."""
     total, missing = analysis.n_trials, len(analysis.missing)
     if not missing:
         return ""

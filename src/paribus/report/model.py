@@ -43,8 +43,8 @@ class Row:
         label: the arm for readers.
         word, style: the word, and the style that it is shown in.
         change: the change with its interval, or why there is none.
-        p, holm_p: of the test that decides, and by Holm's method; empty if untested or equal.
-        note: what stands beside the word.
+        p, holm_p: the p of the test that decides, and Holm's p; empty if untested or equal.
+        note: a remark shown beside the word.
         name: the arm's name in the study; empty for an interaction.
         against: the label of what it is compared with.
     """
@@ -65,14 +65,14 @@ class Row:
 
     @property
     def tests(self) -> str:
-        """`p 0.025, Holm 0.051`."""
+        """The p-values as text, such as `p 0.025, Holm 0.051`."""
         holm = f"Holm {self.holm_p}" if self.holm_p not in ("", self.p) else ""
         return ", ".join(filter(None, (self.p and f"p {self.p}", holm)))
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The reference of an endpoint: its mean over `n` seeds."""
+    """A reference arm on one endpoint, with its mean over `n` seeds."""
 
     label: str
     mean: str
@@ -81,7 +81,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Block:
-    """One endpoint: a title, its arms with the best change first, and their references."""
+    """One endpoint with its title, its arms (best change first) and their references."""
 
     title: str
     rows: tuple[Row, ...]
@@ -90,13 +90,13 @@ class Block:
 
     @property
     def heading(self) -> str:
-        """The title, with the mean of the only reference."""
+        """The title, with the reference's mean if there is only one reference."""
         only = self.compared[0] if len(self.compared) == 1 else None
         return f"{self.title}; {only.label} {only.mean}" if only else self.title
 
     @property
     def groups(self) -> list[tuple[Compared | None, list[Row]]]:
-        """The rows by what they are compared with."""
+        """The rows grouped by reference."""
         if not self.compared:
             return [(None, list(self.rows))]
         return [
@@ -107,7 +107,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Chip:
-    """A fact beside the answer, the section with more on it, and a style for how good it is."""
+    """A fact shown beside the answer, with a link to its section and a style (good, open or
+    bad)."""
 
     text: str
     section: str
@@ -119,18 +120,18 @@ class Report:
     """The report of a study: question, results and verdicts.
 
     Attributes:
-        question: the question; with `Exploratory: ` before it if nothing was registered.
-        lead: what comes before any word, such as that every trial of an arm diverged.
+        question: the question, beginning with `Exploratory: ` if nothing was registered.
+        lead: a sentence before all words, such as that every trial of an arm diverged.
         blocks: the endpoints.
         reading: how to read the numbers.
         action: what the registered rule says to do; empty if it decides nothing.
         overruled: why the rule keeps the reference of a BETTER arm; empty if it does not.
-        cautions: of all verdicts, each sentence once, the gravest first.
-        cautions_of: those of each verdict.
+        cautions: the cautions of all verdicts, each sentence once, the gravest first.
+        cautions_of: the cautions of each verdict.
         missing: what an unfinished study lacks.
-        chips: trials and controls, counted, and for the page stability.
+        chips: counts of trials and controls, and, for the page, of stable trials.
         hypotheses: judged by the verdicts.
-        bar: of a study of one arm, its score on each endpoint.
+        bar: the scores on each endpoint, if the study has only one arm.
     """
 
     question: str
@@ -149,7 +150,7 @@ class Report:
 
     @property
     def facts(self) -> list[str]:
-        """Trials and controls, counted."""
+        """Counts of trials and controls."""
         return [chip.text for chip in self.chips if chip.section in ("trials", "controls")]
 
     @property
@@ -159,7 +160,8 @@ class Report:
 
 
 def build_report(verdicts: Verdicts, *, titles: bool = False) -> Report:
-    """Return the report of verdicts; arms are called by their names, or by their `titles`."""
+    """Build the report of verdicts. Arms are called by their names, or with `titles` by their
+    titles."""
     analysis, study = verdicts.analysis, verdicts.analysis.study
     called = dict(study.called) if titles else {arm: arm for arm in study.arms}
     every = all_cautions(analysis, verdicts, called)
@@ -194,7 +196,8 @@ class _Builder:
     def shown(
         self, every: Sequence[tuple[Caution, ...]], *, is_finished: bool
     ) -> Iterator[Caution]:
-        """Yield each sentence once, the gravest first; what is not of all arms names its arms."""
+        """Yield each caution once, the gravest first. If it is not about all arms, it names its
+        arms."""
         arms: dict[Caution, list[str]] = {}
         for verdict, cautions in zip(self.verdicts, every, strict=True):
             invalid = verdict.evidence.invalid if is_finished else ""
@@ -213,7 +216,7 @@ class _Builder:
                 yield replace(caution, text=text)
 
     def primary(self) -> list[Block]:
-        """Return the primary endpoints; none where nothing is compared."""
+        """Return a block for each primary endpoint; empty if nothing is compared."""
         study, analysis = self.analysis.study, self.analysis
         references = dict.fromkeys(reference for _, reference in study.contrasts)
         blocks = []
@@ -265,7 +268,7 @@ class _Builder:
         return Row(self.called[arm], word, change, p, holm_p, note, arm, against)
 
     def _n(self, n: int) -> str:
-        """Return `n = 3` where seeds are few, or differ between arms."""
+        """Format `n = 3` if seeds are few or their number differs between arms; otherwise empty."""
         counts = {verdict.n for verdict in self.verdicts if verdict.n}
         return f"n = {n}" if n and (n < DESCRIPTIVE_BELOW or len(counts) > 1) else ""
 
@@ -275,7 +278,7 @@ class _Builder:
         return Compared(self.called[arm], mean, summary.n)
 
     def interactions(self) -> list[Block]:
-        """Return the differences between effects, endpoint by endpoint."""
+        """Return a block of interactions for each endpoint."""
         rows = [
             (depends.metric, self._interaction(depends)) for depends in self.verdicts.interactions
         ]
@@ -310,7 +313,7 @@ class _Builder:
         return Row(interaction.title, interaction.word, change, p, holm_p, note)
 
     def secondary(self) -> list[Block]:
-        """Return secondary scores that were asked for by name, of finished runs."""
+        """Return a block for each secondary score of judged finished runs."""
         rows = []
         for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
@@ -322,7 +325,8 @@ class _Builder:
         return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
-        """Return that every trial of some arms diverged."""
+        """Return a sentence that names the arms whose trials all diverged; empty if there are
+        none."""
         study, analysis = self.analysis.study, self.analysis
         lost = [arm for arm in study.arms if analysis.all_diverged(arm)]
         if not lost:
@@ -332,7 +336,7 @@ class _Builder:
         return f"Every trial of {arms} diverged{failed}."
 
     def reading(self) -> str:
-        """Return how to read the numbers of the rows."""
+        """Return a sentence on how to read the numbers of the rows."""
         study = self.analysis.study
         references = {reference for _, reference in study.contrasts}
         if not references:
@@ -356,7 +360,7 @@ class _Builder:
         return f"{text}."
 
     def action(self) -> str:
-        """Return what the rule says to do; empty if nothing is decided."""
+        """Return a sentence with the rule's decision; empty if nothing is decided."""
         overruled = {v.metric for v in self._overruled}
         shown = [v for v in self.verdicts if v.metric not in overruled]
         labels = dict.fromkeys(v.label for v in shown)
@@ -399,14 +403,14 @@ class _Builder:
         return [v for v in self.verdicts if v.word == "BETTER" and v.outcome in KEEPING]
 
     def overruled(self) -> str:
-        """Return why the rule keeps what a BETTER arm was compared with."""
+        """Return a sentence on why the rule does not adopt a BETTER arm; empty if it does."""
         if not (kept := self._overruled):
             return ""
         labels, rule = join(list(dict.fromkeys(v.label for v in kept))), rule_of(self.analysis).name
         return f"Better on {labels}, but not adopted: by the rule {rule} {kept[0].reason}."
 
     def chips(self) -> Iterable[Chip]:
-        """Yield trials and controls, counted, and what else was looked at besides quality."""
+        """Yield counts of trials, controls, exclusions and stable trials."""
         analysis, runs = self.analysis, self.analysis.runs
         total, missing = analysis.n_trials, len(analysis.missing)
         yield Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")
@@ -438,7 +442,7 @@ class _Builder:
             yield Chip(f"{stable} of {len(events)} trials stable", "stability", style)
 
     def scores_of_one_arm(self) -> Iterable[str]:
-        """Yield the scores of a study that compares nothing."""
+        """Yield a line for each primary score if the study has only one arm."""
         study, analysis = self.analysis.study, self.analysis
         for endpoint in () if study.contrasts else study.judged:
             metric = analysis.metrics[endpoint.metric]
@@ -448,8 +452,8 @@ class _Builder:
 
 
 def _tests(judged: Verdict | Depends, *, several: bool) -> tuple[str, str]:
-    """Return p and Holm's p, which stands beside it for several; none of SAME: the p of a
-    difference says nothing about being too small to matter."""
+    """Format p, and Holm's p if there are `several` tests. Both are empty for SAME, because the p
+    of a difference does not show that it is too small to matter."""
     p = numbers.p_or_blank(judged.p)
     if not p or judged.word == "SAME":
         return "", ""
@@ -457,13 +461,14 @@ def _tests(judged: Verdict | Depends, *, several: bool) -> tuple[str, str]:
 
 
 def title_of(metric: Metric) -> str:
-    """Return `validation loss (nats/token), lower is better`; of an accuracy that is known."""
+    """Format `validation loss (nats/token), lower is better`. The direction is omitted for shares
+    of which higher is better, such as accuracy."""
     is_plain = metric.better == "neither" or (metric.is_share and metric.better == "higher")
     return metric.change_title + ("" if is_plain else f", {metric.better} is better")
 
 
 def secondary_contrasts(analysis: Analysis) -> list[Contrast]:
-    """Return every contrast on the secondary endpoints, endpoint by endpoint."""
+    """Return every contrast on the secondary endpoints, in the order of endpoints."""
     return [
         analysis.contrast(arm, endpoint.metric)
         for endpoint in analysis.study.endpoints

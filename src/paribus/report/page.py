@@ -32,7 +32,7 @@ MOST_OPEN_ROWS = 12  # more rows than this are folded away, in a section that is
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: tables first, then figures; or the other way round."""
+    """A section of the page, with tables and figures in either order."""
 
     id: str
     title: str
@@ -47,7 +47,7 @@ class Section:
 def write_report(
     results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure] | None = None
 ) -> Path:
-    """Write `report.html` into the results folder; returns its path. Needs no network."""
+    """Write `report.html` into the results folder and return its path. Needs no network."""
     path = results.path / "report.html"
     write_bytes(path, render(results, analysis, verdicts, drawn).encode())
     return path
@@ -56,7 +56,7 @@ def write_report(
 def render(
     results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure] | None = None
 ) -> str:
-    """Return the page as text; everything from a study file is escaped.
+    """Return the page as HTML; everything from a study file is escaped.
 
     Args:
         drawn: the figures, if they have been drawn already.
@@ -88,7 +88,7 @@ def render(
 def _sections(
     results: Results, analysis: Analysis, verdicts: Verdicts, drawn: list[Figure]
 ) -> list[Section]:
-    """Return the sections after the verdict; empty ones are left out."""
+    """Return the sections after the verdict, without empty ones."""
     study = results.study
     opening = {forest_name(study, endpoint) for endpoint in study.judged}
 
@@ -126,7 +126,7 @@ def _sections(
 
 
 def _environment(results: Results) -> dict[str, Any]:
-    """Return what the first trial recorded of software and machine; empty where nothing was."""
+    """Return the first trial's record of software and machine; empty if there is none."""
     first = next(iter(results.finished), None)
     if first is None or not is_regular(first.path / "environment.json"):
         return {}
@@ -134,7 +134,7 @@ def _environment(results: Results) -> dict[str, Any]:
 
 
 def _packed(figure: Figure) -> dict[str, Any]:
-    """Return a figure for the script, its rows by column."""
+    """Return a figure for the page's script, with its rows as columns."""
     keys = list(dict.fromkeys(key for row in figure.rows for key in row))
     return {
         "name": figure.name,
@@ -154,7 +154,7 @@ def _script_json(value: Any) -> str:
 def javascript() -> str:
     """Return Vega, Vega-Lite and Vega-Embed in one bundle that ships with vl-convert.
 
-    Bundling takes seconds, so that it is kept in the cache.
+    Bundling takes seconds, so the bundle is cached.
     """
     path = cache_folder() / "scripts" / f"vega-{version('vl-convert-python')}.js"
     with contextlib.suppress(ParibusError):

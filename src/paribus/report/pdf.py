@@ -1,4 +1,4 @@
-"""`report.pdf`: the report of one study, set by Typst from `templates/report.typ`."""
+"""`report.pdf`: the report of one study, typeset by Typst from `templates/report.typ`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LONG_WORD = 22  # characters; longer ones may be broken
 def write_pdf(
     results: Results, analysis: Analysis, verdicts: Verdicts, drawn: Sequence[Figure]
 ) -> Path:
-    """Write `report.pdf` into the results folder; returns its path.
+    """Write `report.pdf` into the results folder and return its path.
 
     Equal records give equal bytes.
     """
@@ -109,9 +109,9 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
-    """Write a figure as `NAME.svg`; returns its name, caption and size.
+    """Write a figure as `NAME.svg`, and return its name, caption and size.
 
-    The size is the share of the given width that it takes, and its height over its own width.
+    The size is its share of the available width, and the ratio of its height to its width.
     """
     width = PAGE_PIXELS if figure.wide else COLUMN_PIXELS
     # The renderer ends the process at a character that XML forbids.
@@ -131,7 +131,7 @@ def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
 
 
 def breakable(text: str) -> str:
-    """Return text with true minus signs, and places where very long words may break."""
+    """Return text with true minus signs, and with line-break points in very long words."""
     text = re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
     return re.sub(rf"\S{{{LONG_WORD},}}", lambda word: _broken(word[0]), text)
 

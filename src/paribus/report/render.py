@@ -1,4 +1,4 @@
-"""Templates over a `Report`: the card as text and Markdown, and everything in HTML."""
+"""Rendering of templates: the card as text and Markdown, and the page as HTML."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _environment(autoescape: bool) -> jinja2.Environment:
 
 
 def fill(template: str, **values: Any) -> str:
-    """Return a template filled with values; HTML templates escape them."""
+    """Fill a template with values, which HTML templates escape."""
     is_html = template.endswith(".html")
     return _environment(is_html).get_template(template).render(**values)
 
@@ -53,7 +53,7 @@ def card_text(report: Report, *, verbose: bool = False) -> str:
 
 
 def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
-    """Return what stands beside a word on its line, the note there, and what stands below."""
+    """Return a row's text beside its word, the note on the same line, and the text below."""
     labels = [len(r.label) for r in block.rows if len(r.label) <= LONG_LABEL]
     label = row.label.ljust(max(labels, default=0))
     noted = [len(r.change) for r in block.rows if r.tests or r.note]

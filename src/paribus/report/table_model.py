@@ -1,5 +1,4 @@
-"""One table for all readers: it is built once, and the terminal (below), the page
-(templates/parts.html) and the PDF show its cells."""
+"""The table that the terminal (below), the page (templates/parts.html) and the PDF show."""
 
 from __future__ import annotations
 
@@ -26,11 +25,11 @@ class Table:
     """Text in rows and columns.
 
     Attributes:
-        name: of its file.
+        name: the name of its file.
         caption: what it shows, on the page and in the PDF.
         head: a label with its unit for each column; those called "arm" or "against" hold names of
             arms, and "state" holds a mark.
-        title: stands above it in the terminal.
+        title: its heading in the terminal.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Table:
 
     @property
     def text(self) -> frozenset[str]:
-        """Its columns of words, which are set to the left and may fold; numbers never do."""
+        """The labels of text columns, which are left-aligned and may wrap, unlike numbers."""
         begun = {(label, row[i][:1]) for row in self.rows for i, label in enumerate(self.head)}
         named = {label for label in self.head if label in NAMES}
         return frozenset(
@@ -50,7 +49,7 @@ class Table:
 
     @property
     def filled(self) -> Table:
-        """The table without columns that say nothing."""
+        """The table without columns that are empty or zero in every row."""
         return self.only(
             *(
                 label
@@ -72,7 +71,8 @@ class Table:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """Yield columns where they fit the terminal, else a list for each row."""
+        """Yield the table for rich: as columns if they fit the terminal, else as a list for each
+        row."""
         from rich.box import SIMPLE_HEAD
         from rich.measure import Measurement
         from rich.padding import Padding
@@ -113,14 +113,14 @@ class Table:
 
 
 def table_of(name: str, caption: str, rows: Sequence[Mapping[str, str]], title: str = "") -> Table:
-    """Return a table of rows by label, labels in their order; what a row lacks is empty."""
+    """Build a table from rows keyed by label. Missing cells are empty."""
     head = tuple(dict.fromkeys(label for row in rows for label in row))
     cells = [tuple(row.get(label, "") for label in head) for row in rows]
     return Table(name, caption, head, cells, title)
 
 
 def _width(table: Table, label: str) -> int:
-    """Return the characters of the widest number of a column, or of a word of its label."""
+    """Return the width of a column in characters: its widest number, or word of its label."""
     from rich.cells import cell_len
 
     at = table.head.index(label)

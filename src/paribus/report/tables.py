@@ -1,6 +1,6 @@
 """Tables of a study: built once, shown by the terminal, the page and the PDF.
 
-A table is a list of rows by label; one that has no rows is shown nowhere.
+A table is a list of rows keyed by label. A table without rows is not shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 
 
 def state_of(contrast: Contrast, alpha: float) -> str:
-    """Return what the test of a primary contrast shows: one of STATES."""
+    """Return the result of a primary contrast's test, one of STATES."""
     says = contrast.decided
     if says is None or says.descriptive_only or contrast.holm_p is None:
         return STATES[3]
@@ -42,7 +42,7 @@ def _change_label(study: Study, name: str = "change") -> str:
 
 
 def _pair(study: Study, entry: Any) -> dict[str, str]:
-    """Return the cells "arm" and "against": an arm and its reference."""
+    """Return the cells "arm" and "against" with an arm and its reference."""
     return {"arm": study.called[entry.arm], "against": study.called.get(entry.reference, "")}
 
 
@@ -56,7 +56,7 @@ def _tests(contrast: Contrast) -> dict[str, str]:
 
 
 def drop_shared_reference(table: Table) -> Table:
-    """Drop columns that say nothing, and that of references where all rows have the same one."""
+    """Drop empty columns, and the column of references if all rows share one reference."""
     at = table.head.index("against") if "against" in table.head else 0
     references = {row[at] for row in table.rows} - {""}
     table = table.filled
@@ -94,7 +94,7 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
 
 
 def decision(analysis: Analysis, verdicts: Sequence[Verdict]) -> Table:
-    """Return the registered rule: its rows in order, and the arms that each applied to."""
+    """Return a table of the registered rule's rows, with the arms to which each applied."""
     rule, study = rule_of(analysis), analysis.study
     applied = defaultdict[str, list[str]](list)
     for v in verdicts:
@@ -114,7 +114,7 @@ def decision(analysis: Analysis, verdicts: Sequence[Verdict]) -> Table:
 
 
 def secondary(analysis: Analysis) -> Table:
-    """Return every secondary endpoint of every arm."""
+    """Return a table of every arm on every secondary endpoint."""
     study, rows = analysis.study, []
     for endpoint in study.endpoints:
         metric = analysis.metrics[endpoint.metric]
@@ -131,13 +131,14 @@ def secondary(analysis: Analysis) -> Table:
 
 
 def not_measured(analysis: Analysis) -> str:
-    """Return which endpoints have no value in any trial; empty for none."""
+    """Return a sentence naming the endpoints without a value in any trial; empty if there are
+    none."""
     labels = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
     return f"Not measured in this study: {labels}." if labels else ""
 
 
 def contrasts(analysis: Analysis) -> Table:
-    """Return every contrast in full: estimates, intervals, tests and effect sizes."""
+    """Return a table of every contrast in full: estimates, intervals, tests and effect sizes."""
     study = analysis.study
     rows = [
         {"endpoint": contrast.declared.short_title}
@@ -185,7 +186,7 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
 
 
 def controls(analysis: Analysis) -> Table:
-    """Return every control with its evidence; arms that have the same one share a row."""
+    """Return a table of every control with its evidence; arms with equal evidence share a row."""
     called, arms = analysis.study.called, defaultdict[tuple[str, str, str], list[str]](list)
     for c in analysis.controls:
         arms[c.name, f"{c.sign} {c.state}", c.detail].append(called[c.arm])
@@ -207,7 +208,7 @@ def controls(analysis: Analysis) -> Table:
 
 
 def stability(analysis: Analysis) -> Table:
-    """Return the events of every contrast, as counts of trials."""
+    """Return a table of each contrast's divergences and spikes, as counts of trials."""
     study = analysis.study
     exact = "McNemar's" if study.is_paired else "Fisher's"
     caption = f"Trials that diverged or spiked: reference → arm. {exact} exact p of either."
@@ -227,7 +228,7 @@ def _rates(rates: EventRates) -> str:
 
 
 def costs(analysis: Analysis) -> Table:
-    """Return what arms cost besides quality."""
+    """Return a table of the arms' costs besides quality, such as calibration and speed."""
 
     def share(value: float | None) -> str:
         return numbers.signed(None if value is None else 100 * value, 1)
@@ -264,7 +265,7 @@ def _cost(cost: Cost | None, digits: int, scale: float) -> str:
 
 
 def looks_table(analysis: Analysis) -> Table:
-    """Return what each look decided on each contrast."""
+    """Return a table of what each interim analysis decided on each contrast."""
     rows = []
     for entry in analysis.looks:
         for arm, decided in entry["contrasts"].items():
@@ -297,7 +298,7 @@ def _look_change(entry: dict[str, Any], metric: Metric) -> str:
 
 
 def arms(study: Study) -> Table:
-    """Return the description of every arm and its differences from its reference."""
+    """Return a table of every arm's description and its differences from its reference."""
     rows = [
         {
             "arm": study.called[name],
@@ -314,7 +315,7 @@ def arms(study: Study) -> Table:
 
 
 def trials(results: Results, analysis: Analysis) -> Table:
-    """Return every trial with every endpoint."""
+    """Return a table of every trial's value on every endpoint."""
     called = results.study.called
     metrics = [analysis.metrics[endpoint.metric] for endpoint in results.study.endpoints]
     rows = []
@@ -335,7 +336,7 @@ def trials(results: Results, analysis: Analysis) -> Table:
 
 
 def left_out(analysis: Analysis) -> list[str]:
-    """Return a line for each contrast and the reason why seeds of it are left out."""
+    """Return a line for each contrast and reason for which seeds are excluded."""
     seeds = defaultdict[tuple[str, str, str], dict[int, None]](dict)
     for out in analysis.left_out:  # once for each endpoint
         pair = _pair(analysis.study, out)
@@ -351,7 +352,7 @@ def left_out(analysis: Analysis) -> list[str]:
 
 
 def tuning_table(analysis: Analysis) -> Table:
-    """Return what every arm was tuned to."""
+    """Return a table of each arm's tuned values."""
     tuned, study, rows = analysis.tuned, analysis.study, []
     if tuned is None:
         return table_of("tuning", "", [])
@@ -383,7 +384,7 @@ def tuning_table(analysis: Analysis) -> Table:
 
 
 def along_table(analysis: Analysis) -> Table:
-    """Return speed-ups and crossings of every contrast that has a curve."""
+    """Return a table of the speed-ups and curve crossings of every contrast with curves."""
     rows = []
     for entry in analysis.along:
         places = [(numbers.short(c.at), c.resolved) for c in entry.contrast.crossings]
@@ -411,8 +412,8 @@ def along_table(analysis: Analysis) -> Table:
 
 
 def accuracy_table(study: Study, recorded: list[dict[str, Any]]) -> Table:
-    """Return mean accuracy by task, shots and arm, from rows with arm, seed, task, shots, accuracy
-    and chance."""
+    """Return a table of mean accuracy by task, shots and arm. `recorded` has rows with arm, seed,
+    task, shots, accuracy and chance."""
     answered = [r for r in recorded if r["accuracy"] is not None and math.isfinite(r["accuracy"])]
     values = defaultdict[tuple[str, int], dict[str, list[float]]](dict)
     for row in answered:
@@ -441,7 +442,7 @@ def _percent_sd(values: list[float]) -> str:
 
 
 def task_contrast_table(analysis: Analysis) -> Table:
-    """Return every task of every contrast."""
+    """Return a table of every contrast on every task."""
     rows = []
     for c in analysis.tasks:
         change, says = numbers.signed(100 * (c.treatment - c.baseline), 1), c.decided

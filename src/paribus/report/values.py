@@ -1,7 +1,8 @@
 """`paribus values`: numbers, tables and figures of studies, for an author's own document.
 
-`paper.toml` names studies. Beside it are written `values.json`, and `values.typ` and `values.tex`
-with functions that read it: `#change("long", "layernorm")` in Typst, `\\change{long}{layernorm}` in
+`paper.toml` names the studies. In the same folder are written `values.json`, and `values.typ` and
+`values.tex` with functions that read it: `#change("long", "layernorm")` in Typst,
+`\\change{long}{layernorm}` in
 LaTeX.
 """
 
@@ -38,7 +39,7 @@ DECIMAL = re.compile(r"(?<![\w.#-])[-\u2212]?\d[\d,]*(?:\.\d+)?%?(?![\w.]*\()")
 
 
 class Source(BaseModel):
-    """A figure of a study by the name that the page gives it, or columns of a table."""
+    """A figure of a study, by its name on the page, or columns of a table."""
 
     model_config = ConfigDict(extra="forbid")
     study: str
@@ -51,9 +52,9 @@ class Paper(BaseModel):
     """The content of `paper.toml`.
 
     Attributes:
-        studies: results folders by the name that the document gives them.
-        figures, tables: by the name of their file.
-        literals: numbers that may stand in the text as they are, such as "300".
+        studies: results folders, keyed by their names in the document.
+        figures, tables: the sources, keyed by the name of the file to write.
+        literals: numbers that may appear in the text unbound, such as "300".
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -64,7 +65,7 @@ class Paper(BaseModel):
 
 
 class _Study:
-    """A study that a paper names."""
+    """A study named in `paper.toml`."""
 
     def __init__(self, folder: Path) -> None:
         self.results = load_results(folder)
@@ -82,7 +83,7 @@ class _Study:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Values by endpoint and arm, each as a number and as text."""
+        """Values keyed by endpoint and arm, each as a number and as text."""
         study = self.results.study
         words = {(v.arm, v.metric): v.word for v in self.verdicts}
         return {"primary": study.primary.metric, "root": self.results.root} | {
@@ -129,7 +130,7 @@ def read_paper(path: Path) -> tuple[Paper, dict[str, _Study]]:
 
 
 def write_values(path: Path) -> list[Path]:
-    """Write the values, tables and figures of the studies that `path` names; returns the files.
+    """Write the values, tables and figures of the studies in `path`, and return the files.
 
     Raises ParibusError.
     """
@@ -165,7 +166,7 @@ def _known(name: str, known: dict[str, Any], where: str) -> Any:
 
 
 def check_document(path: Path, document: Path) -> list[str]:
-    """Return the numbers of a document that are bound to nothing, and values that have changed.
+    """Return lines about unbound numbers in a document, and about values that have changed.
 
     Args:
         path: `paper.toml`, beside which `values.json` was written.

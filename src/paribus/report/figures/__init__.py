@@ -1,4 +1,4 @@
-"""Every figure, defined once: the page shows it interactively, the PDF prints it."""
+"""Figures, each defined once for the interactive page and the PDF."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DRAWN = {
 
 
 def draw(results: Results, analysis: Analysis) -> list[Figure]:
-    """Return every figure that the records have data for, in the order of a report."""
+    """Return all figures for which the records have data, in the order of a report."""
     order = list(DRAWN)
     drawings = sorted(results.drawings, key=lambda drawing: order.index(drawing.how))
     figures = [
@@ -65,15 +65,15 @@ def _declared(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def names(results: Results) -> list[str]:
-    """Return the figures that the records have data for, in the order of the page."""
+    """Return the names of the figures for which the records have data, in the order of the page."""
     return list(_by_name(results))
 
 
 def plot(results: Results, name: str = "forest") -> Any:
-    """Return a figure as an Altair chart: by its name, the beginning of it, or an endpoint's name.
+    """Return a figure as an Altair chart, by its name, a prefix of it, or an endpoint's name.
 
-    Names are those of the page, with `_` in place of other signs. Raises ParibusError for an
-    unknown one.
+    Names are those of the page, with `_` in place of other punctuation. Raises ParibusError for an
+    unknown name.
     """
     drawn, wanted = _by_name(results), re.sub(r"\W+", "_", name)
     begun = [label for label in drawn if wanted and label.startswith(wanted)]

@@ -1,4 +1,4 @@
-"""Effects of arms on the endpoints: every contrast with its interval, and every pair of seeds."""
+"""Figures of effects: every contrast with its interval, and every pair of runs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SHAPES = ("circle", "square", "diamond", "cross")
 
 
 def forest_name(study: Study, endpoint: Endpoint) -> str:
-    """Return the name of the figure of every contrast on a primary endpoint."""
+    """Return the name of the forest plot of a primary endpoint."""
     return "forest" if endpoint is study.primary else f"forest-{endpoint.metric}"
 
 
 def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
-    """Return every contrast on a primary endpoint with its interval, the margin and the finding."""
+    """Return the forest plot of a primary endpoint: contrasts, intervals, margin and findings."""
     study, metric = analysis.study, analysis.metrics[endpoint.metric]
     sign = -1 if metric.better == "higher" else 1
     rows = sorted(_forest_rows(analysis, endpoint.metric), key=lambda row: sign * row["mean"])
@@ -125,9 +125,9 @@ def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
 
 
 def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
-    """Return every seed as a line from its reference to its arm, in a panel for each contrast.
+    """Return a figure with a line from reference to arm for each seed, in a panel per contrast.
 
-    Where runs are not paired, every run is a point.
+    If runs are not paired, every run is a point.
     """
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
     pairs = [_pair_rows(analysis, metric, *pair) for pair in study.contrasts]
@@ -154,7 +154,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
 
 
 def _pair_rows(analysis: Analysis, metric: str, arm: str, reference: str) -> list[dict[str, Any]]:
-    """Return a row for each side of each pair."""
+    """Return two rows for each pair: one for the reference, one for the arm."""
     study, called, declared = analysis.study, analysis.study.called, analysis.metrics[metric]
     theirs, ours = (analysis.summary(side, metric).values for side in (reference, arm))
     if declared.of_pair:  # the value of an arm is the ratio: 1 for its reference

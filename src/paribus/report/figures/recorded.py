@@ -1,7 +1,7 @@
 """Figures of recorded values: training, curves, held-out text, tasks and speed.
 
-A drawing that a probe or measure declares says how its columns are drawn; the rest is what every
-report has.
+A `Drawing` declared by a probe or measure says how its columns are drawn. The other figures are in
+every report.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ BUDGETS: dict[Axis, str] = {
 
 
 def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
-    """Yield the series of columns, of trials that have them."""
+    """Yield the series of each column in each trial that has it."""
     for (arm, seed), table in results.trial_steps.items():
         probes = results.trial_probes[arm, seed]
         for column in columns:
@@ -84,7 +84,7 @@ def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
 
 
 def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> Series | None:
-    """Return steps and values as far as both are finite; None where none are."""
+    """Return the series of points with finite step and value, or None if there are none."""
     steps, values = (np.asarray(each, dtype=float) for each in (steps, values))
     kept = np.isfinite(steps) & np.isfinite(values)
     return (arm, seed, column, steps[kept], values[kept]) if kept.any() else None
@@ -93,7 +93,8 @@ def finite_series(arm: str, seed: int, column: str, steps: Any, values: Any) -> 
 def over_steps(
     results: Results, series: Sequence[Series], parts: dict[str, str], *, most_rows: int = MOST_ROWS
 ) -> list[Row]:
-    """Return {arm, seed, part, x, value} of series over training; `parts` are those of columns."""
+    """Return rows {arm, seed, part, x, value} of series over training; `parts` maps columns to
+    parts."""
     groups: dict[tuple[str, str], list[Series]] = {}
     for member in series:
         groups.setdefault((member[0], member[2]), []).append(member)
@@ -112,9 +113,11 @@ def over_steps(
 
 
 def _on_shared_steps(members: list[Series], n_points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return steps [n] that are chosen for all series, and their values [series, n]: a mean at a
-    step is of every one that had begun and not ended. One that has no such step is read in a
-    straight line between its own; outside its steps it is NaN."""
+    """Resample series to shared steps. Returns the steps [n] and the values [series, n].
+
+    A series is interpolated linearly between its own steps, and is NaN before the first and after
+    the last. So the mean at a step covers all series that run there.
+    """
     own = []
     for *_, steps, values in members:  # of a step that was logged twice the last
         unique, at = np.unique(steps[::-1], return_index=True)
@@ -131,7 +134,7 @@ def _on_shared_steps(members: list[Series], n_points: int) -> tuple[np.ndarray, 
 
 
 def over_training(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a column over training, or several parts, a panel for each."""
+    """Return a figure of a column over training, with a panel for each part."""
     parts = dict(list(drawing.columns.items())[:MOST_PANELS])
     limit = MOST_ROWS if drawing.how == "trend" else MOST_ROWS // 4
     rows = over_steps(results, list(series_of(results, parts)), parts, most_rows=limit)
@@ -144,8 +147,8 @@ def over_training(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def logged(results: Results) -> list[Figure]:
-    """Return what other programs measured along their training, by the names of their metrics; with
-    the training loss where nothing declares how it is drawn."""
+    """Return figures of the metrics that other programs logged during training. They include the
+    training loss if no drawing declares it."""
     by_metric: dict[str, dict[tuple[str, int], Series]] = {}
     for trial, table in results.trial_series.items():
         for name in table["metric"].unique().to_pylist():
@@ -168,7 +171,8 @@ def logged(results: Results) -> list[Figure]:
 
 
 def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], axis: str) -> Figure:
-    """Return lines over steps, on a logarithmic axis if they span much; a panel for each part."""
+    """Return a figure of lines over steps, with a panel per part. The axis is logarithmic if the
+    values span a wide range."""
     labels = list(dict.fromkeys(row["part"] for row in rows if "part" in row))
     values = [row["value"] for row in rows]
     lowest, highest = min(values), max(values)
@@ -190,7 +194,7 @@ def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], a
 
 
 def loss_curves(results: Results) -> Figure | None:
-    """Return every trial's curve against tokens, FLOPs and seconds; None without curves."""
+    """Return a figure of loss curves against tokens, FLOPs and seconds; None without curves."""
     curves, called = results.trial_curves, results.study.called
     limit = max(MOST_ROWS // max(len(AXES) * len(curves), 1), FEWEST_STEPS)
     rows: list[Row] = []
@@ -214,7 +218,7 @@ def loss_curves(results: Results) -> Figure | None:
 
 
 def contrast_along(analysis: Analysis) -> Figure | None:
-    """Return every contrast along each budget with its interval; None where none is known."""
+    """Return a figure of every contrast along each budget with its interval; None without data."""
     study = analysis.study
     every = 1 + sum(len(entry.spent) for entry in analysis.along) // MOST_ROWS
     rows = []
@@ -255,7 +259,7 @@ def _by_budget(name: str, title: str, caption: str, rows: list[Row], drawn: list
 
 
 def spread(results: Results, drawing: Drawing) -> Figure | None:
-    """Return the distribution in each part at the last step that has it."""
+    """Return a figure of each part's distribution at its last recorded step."""
     columns = {
         f"{column.rpartition('/')[0]}/{statistic}": (part, statistic)
         for column, part in drawing.columns.items()
@@ -285,7 +289,7 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def profile(results: Results, drawing: Drawing) -> Figure | None:
-    """Return all parts in their order, at the end of training."""
+    """Return a figure of all parts in order, such as depths, at the end of training."""
     before = "block " if "block" in drawing.across else ""  # the axis says it once
     order = {part: i for i, part in enumerate(drawing.parts)}
     rows: list[Row] = []
@@ -301,9 +305,9 @@ def profile(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def curve(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a measure by the number that its parts are called after.
+    """Return a figure of a measure over the numbers that name its parts, such as positions.
 
-    Of many places neighbours are one point, the mean of them at the last.
+    If there are many numbers, neighbours are averaged and drawn at the last of them.
     """
     values = [
         (arm, seed, float(part), value)
@@ -333,7 +337,7 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def against(results: Results, drawing: Drawing) -> Figure | None:
-    """Return a measure against another one, part by part; on the diagonal both are equal."""
+    """Return a figure of a measure against another, by part; they are equal on the diagonal."""
     values = _values(results, drawing)
     others = _values(results, replace(drawing, column=drawing.against))
     tokens: Counter[tuple[str, int]] = Counter()
@@ -360,7 +364,7 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
 
 
 def parts(results: Results, drawing: Drawing) -> Figure | None:
-    """Return the parts of a measure beside each other."""
+    """Return a figure of a measure's parts side by side."""
     values, called = _values(results, drawing), results.study.called
     recorded = list(dict.fromkeys(part for *_, part in values))
     if drawing.parts:
@@ -394,7 +398,7 @@ def _lines(
     below: Sequence[Any] = (),
     **look: Any,
 ) -> Figure | None:
-    """Return lines of an arm over what its parts are, if there are any."""
+    """Return a figure with a line per arm over the parts, or None without rows."""
     if not rows:
         return None
     across = drawing.across.removesuffix(SHARES) or "part"
@@ -408,7 +412,7 @@ def _single(drawing: Drawing, caption: str, rows: list[Row], drawn: Sequence[Any
 
 
 def _beside(results: Results, rows: list[Row], drawing: Drawing) -> alt.Chart:
-    """Return a chart of parts beside each other, arm by arm in each."""
+    """Return a chart with parts side by side, and the arms side by side within each part."""
     return chart_of(_name(drawing)).encode(
         x=names_below(dict.fromkeys(row["part"] for row in rows), "part"),
         xOffset=alt.XOffset("arm:N", sort=list(results.study.called.values())),
@@ -417,7 +421,7 @@ def _beside(results: Results, rows: list[Row], drawing: Drawing) -> alt.Chart:
 
 
 def _name(drawing: Drawing) -> str:
-    """Return the name of the column, with how its parts are drawn in their place."""
+    """Return the figure's name: the column's name with `how` in place of the part."""
     return figure_name(drawing.column.replace(PART, drawing.how))
 
 

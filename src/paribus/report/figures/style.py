@@ -1,7 +1,8 @@
-"""The look of all figures: the colour of an arm, axes, sizes, and how a figure is written down.
+"""The style of all figures: colours, axes, sizes, and the class `Figure`.
 
-Each arm has one colour everywhere (Okabe & Ito 2008: safe for colour-blind readers), and a dash, so
-that a print without colour can be read as well. Text is `currentColor`: it follows the page into
+Each arm has one colour everywhere (Okabe & Ito 2008: safe for colour-blind readers), and a dash
+pattern, so that a print without colour is readable. Text is `currentColor`: it follows the page
+into
 dark mode, and `Figure.printed` makes it black.
 """
 
@@ -95,21 +96,21 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: the page shows it, the PDF prints it.
+    """A figure for the page and the PDF.
 
     Attributes:
-        name: unique within a report; of its files too.
-        section: of the page: "tuning", "endpoints", "along" (training), "stability",
+        name: unique within a report; also the name of its files.
+        section: the section of the page: "tuning", "endpoints", "along" (training), "stability",
             "diagnostics" or "evaluation".
         title: a few words, for a heading, with what was found.
         caption: how it is drawn.
-        chart: reads the dataset called `name`.
-        rows: that dataset; with the keys `arm` and `seed` where rows belong to one.
+        chart: the Altair chart, which reads the dataset called `name`.
+        rows: this dataset; `arm` and `seed` are keys if a row belongs to one.
         log: whether the page offers a logarithmic axis.
-        panel: width of one panel of a facet; None where there is only one.
-        wide: whether it wants the width of two.
-        stretch: whether its height goes with its width.
-        in_text: whether it stands in the PDF; the page has all.
+        panel: width of one panel of a facet; None if there is only one.
+        wide: whether it takes the width of two figures.
+        stretch: whether its height scales with its width.
+        in_text: whether the PDF shows it; the page shows all.
     """
 
     name: str
@@ -126,24 +127,24 @@ class Figure:
 
     @property
     def text(self) -> str:
-        """Title and caption: what stands for the picture."""
+        """Title and caption, as alternative text for the picture."""
         return f"{self.title}. {self.caption}".strip()
 
     @cached_property
     def definition(self) -> dict[str, Any]:
-        """Return the Vega-Lite specification without its data, which the page stores
-        separately."""
+        """The Vega-Lite specification without its data, which the page stores separately."""
         return self.chart.to_dict(validate=False) | {"config": CONFIG}
 
     def with_data(self) -> Any:
-        """Return the chart with the look of ours and the data that it reads."""
+        """Return the chart with our style and its data."""
         chart = self.chart.copy(deep=False)
         chart["config"], chart["datasets"] = CONFIG, {self.name: self.rows}
         chart["description"] = self.text
         return chart
 
     def printed(self, width: int) -> dict[str, Any]:
-        """Return Vega-Lite with its data, `width` pixels wide in all, in black on white."""
+        """Return a Vega-Lite specification with its data for print: `width` pixels, black on
+        white."""
         text = json.dumps(self.definition).replace(TEXT, PRINTED_TEXT)
         definition = json.loads(text)
         definition["datasets"] = definition.get("datasets", {}) | {self.name: self.rows}
@@ -169,7 +170,7 @@ class Figure:
 
 
 def colours(study: Study) -> dict[str, str]:
-    """Return the colour of every arm; what others are compared with is grey."""
+    """Return each arm's colour; the baseline is grey."""
     palette = {study.baseline: BASELINE_COLOUR}
     for count, arm in enumerate(arm for arm in study.arms if arm != study.baseline):
         palette[arm] = ARM_COLOURS[count % len(ARM_COLOURS)]
@@ -177,7 +178,7 @@ def colours(study: Study) -> dict[str, str]:
 
 
 def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.Color:
-    """Return colour by arm, with lines or dots in the legend, which names all arms."""
+    """Return the colour encoding by arm, with a legend of all arms as lines or dots."""
     called, palette = study.called, colours(study)
     scale = alt.Scale(domain=list(called.values()), range=[palette[arm] for arm in called])
     look = (_LINE if line else _DOT) if legend else None
@@ -185,7 +186,7 @@ def arm_colour(study: Study, *, legend: bool = True, line: bool = True) -> alt.C
 
 
 def arm_dash(study: Study) -> alt.StrokeDash:
-    """Return the dash of each arm's line, so that lines differ without colour."""
+    """Return the dash encoding by arm, so that lines can be distinguished without colour."""
     called = list(study.called.values())
     dashes = [DASHES[0], *(DASHES[i % len(DASHES)] for i in range(len(called) - 1))]
     # Colour and dash share a legend only where it is the same.
@@ -194,7 +195,7 @@ def arm_dash(study: Study) -> alt.StrokeDash:
 
 
 def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any:
-    """Return the expression that breaks long labels into lines, or Undefined for none."""
+    """Return a Vega expression that breaks long labels into lines, or Undefined if none is long."""
     broken = {
         label: textwrap.wrap(
             label, characters, max_lines=most_lines, placeholder="\N{HORIZONTAL ELLIPSIS}"
@@ -206,14 +207,15 @@ def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any
 
 
 def is_share(title: str) -> bool:
-    """Return whether the numbers of an axis are shares, which are shown as per cent."""
+    """Return whether an axis shows shares, which are displayed in per cent."""
     return title.endswith(SHARES)
 
 
 def value_axis(
     field: str, title: str, *, scale: Any = None, channel: Any = alt.Y, **axis: Any
 ) -> Any:
-    """Return an axis of values, shares as per cent; by default vertical, and not from zero."""
+    """Return a value axis, in per cent for shares. By default it is vertical and need not include
+    zero."""
     if is_share(title):
         title = f"{title.removesuffix(SHARES)} (%)"
         axis["labelExpr"] = PER_CENT
@@ -223,7 +225,7 @@ def value_axis(
 
 
 def names_below(labels: Iterable[str], field: str, *, sort: Any = None) -> alt.X:
-    """Return a horizontal axis of names, by default in their order; long ones are broken."""
+    """Return a horizontal axis of names in the given order, with line breaks in long names."""
     labels = list(labels)
     broken = in_lines(labels, BELOW_CHARACTERS, 3)
     axis = alt.Axis(labelAngle=0, labelLimit=90, labelExpr=broken)
@@ -231,12 +233,13 @@ def names_below(labels: Iterable[str], field: str, *, sort: Any = None) -> alt.X
 
 
 def chart_of(name: str | None) -> alt.Chart:
-    """Return a chart of named data; without a name, of a panel, whose facet has the data."""
+    """Return a chart of the dataset `name`; without a name, a panel that gets its data from a
+    facet."""
     return alt.Chart(alt.NamedData(name)) if name else alt.Chart()
 
 
 def zero_line(*, across: bool = True) -> alt.Chart:
-    """Return the line at zero."""
+    """Return a chart with a line at zero."""
     rule = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None)
     return rule.encode(y=alt.datum(0)) if across else rule.encode(x=alt.datum(0))
 
@@ -253,11 +256,11 @@ def lines(
     form: str = ".4g",
     **axis: Any,
 ) -> list[alt.Chart]:
-    """Return a thin line for each seed and a thick one for their mean; of rows that are means
-    already the band from `low` to `high` and the mean.
+    """Return a chart of thin lines for seeds and a thick line for their mean.
 
-    Rows have arm, x and value; `part` of a panel, and `point` where x differs by seed, so that the
-    mean is of both.
+    If the rows are means already, it shows the mean and a band from `low` to `high`. Rows have the
+    keys arm, x and value, and `part` in panels. If x differs between seeds, `point` groups the
+    points whose x and value are averaged.
     """
     base = chart_of(name).encode(x=x, color=arm_colour(study))
     is_single = len({row["x"] for row in rows}) == 1  # a line of one point draws nothing
@@ -296,10 +299,11 @@ def panels(
     width: int = PANEL,
     height: int = PANEL_HEIGHT,
 ) -> Any:
-    """Return a panel for each of `labels`, the values of a field, each with its `own` axis, "x" or
-    "y".
+    """Return a facet with a panel for each of `labels`, the values of `field`. The axis `own`, "x"
+    or "y", is independent in each panel.
 
-    The facet has the data: a layer with data of its own would draw all of it in every panel.
+    The data belong to the facet, because a layer with its own data would draw all of them in every
+    panel.
     """
     facet = alt.Facet(f"{field}:N", title=None, sort=list(labels))
     broken = in_lines(labels, width // CHARACTER_PIXELS)
@@ -315,10 +319,10 @@ _DOT = alt.Legend(symbolType="circle")
 
 
 def figure_name(column: str) -> str:
-    """Return a name of files and of data for what is drawn of `column`, whatever its letters."""
+    """Return a safe name of files and datasets for the figure of `column`."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", column)
 
 
 def rounded(value: float) -> float:
-    """Return five digits: what a picture can show, and a page need not carry more."""
+    """Round to five significant digits, which suffice for a figure and keep the page small."""
     return float(f"{value:.5g}")

@@ -1,4 +1,4 @@
-"""The figure of tuning: every candidate's score, and the choice."""
+"""Figure of tuning: every candidate's score, and the choice."""
 
 from __future__ import annotations
 
@@ -38,13 +38,12 @@ SHAPES = dict(zip(STATES.values(), ("diamond", "triangle-left", "triangle-right"
 
 
 def _axis_key(candidate: Candidate) -> str:
-    """Return the key of the horizontal axis; with several keys each combination of the others has
-    a panel."""
+    """Return the tuned key for the horizontal axis. Other keys get a panel per combination."""
     return LEARNING_RATE if LEARNING_RATE in candidate else next(iter(candidate))
 
 
 def tuning_curves(analysis: Analysis) -> Figure | None:
-    """Return the score of every candidate, and the choice of every arm."""
+    """Return a figure of every candidate's score and every arm's choice; None without tuning."""
     study, tuned = analysis.study, analysis.tuned
     if tuned is None:
         return None
@@ -126,7 +125,8 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Ro
 
 
 def _axis(values: Sequence[Value], title: str) -> alt.X:
-    """Return a logarithmic axis where positive numbers span much; words as they are."""
+    """Return the axis of tried values: logarithmic for a wide range of positive numbers, nominal
+    for words."""
     tried = list(dict.fromkeys(values))
     numeric = [value for value in tried if not isinstance(value, (bool, str))]
     if len(numeric) < len(tried):
@@ -143,5 +143,5 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
 
 
 def _only(chart: alt.Chart, kind: str) -> alt.Chart:
-    """Return the chart of the rows of one kind."""
+    """Restrict a chart to the rows of one kind."""
     return chart.transform_filter(f"datum.kind == '{kind}'")
