@@ -58,8 +58,7 @@ class Verdict(Answer):
         arm, reference: what is compared with what.
         label: of the endpoint, its name for readers.
         word: what the evidence says of the arm (`decision.word`).
-        cost: the problem with the cost of a BETTER arm: "", "not measured", "over"
-            or "not shown".
+        cost: the problem with the cost of a BETTER arm: "", "not measured", "over" or "not shown".
         target: what the claim is about besides new seeds, such as `this text`.
         rule, row, outcome, reason: the registered rule, and its row that applies.
         supports, contradicts: hypotheses of the study, by name.

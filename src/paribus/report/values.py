@@ -2,8 +2,7 @@
 
 `paper.toml` names the studies. In the same folder are written `values.json`, and `values.typ` and
 `values.tex` with functions that read it: `#change("long", "layernorm")` in Typst,
-`\\change{long}{layernorm}` in
-LaTeX.
+`\\change{long}{layernorm}` in LaTeX.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Each arm has one colour everywhere (Okabe & Ito 2008: safe for colour-blind readers), and a dash
 pattern, so that a print without colour is readable. Text is `currentColor`: it follows the page
-into
-dark mode, and `Figure.printed` makes it black.
+into dark mode, and `Figure.printed` makes it black.
 """
 
 from __future__ import annotations
