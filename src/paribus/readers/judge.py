@@ -293,7 +293,7 @@ def _find_seeds(
     every = sorted(words, key=lambda word: (len(word), word))
     if not all(w.isdecimal() and str(int(w)) == w and int(w) < 2**63 for w in every):
         if pair and ("" in every or section.seed == "seed"):
-            why = f"'{every[0]}' in '{section.seed}' is not an integer, so it cannot pair runs"
+            why = f"'{every[0]}' in '{section.seed}' is not a whole number, so it cannot pair runs"
             raise ParibusError(f"{why}; name another column with --pair, or remove --pair")
         for runs in by_label.values():
             for place, run in enumerate(runs):
