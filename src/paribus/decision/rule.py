@@ -105,7 +105,7 @@ class Row:
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.open and self.outcome != "INCONCLUSIVE":
-            raise ValueError(f"row {self.id}: only INCONCLUSIVE may set 'open', not {self.outcome}")
+            raise ValueError(f"row {self.id}: {self.outcome} leaves nothing open; remove 'open'")
         return self
 
 
