@@ -1,4 +1,4 @@
-"""From records to inference, as the study registered it. No torch."""
+"""Statistical analysis of a study's records, as registered. It does not import torch."""
 
 from paribus.analysis.analyse import analyse
 from paribus.analysis.detectable import Detectable, detectable

@@ -1,8 +1,8 @@
-"""Arms against each other along their training: by tokens, by FLOPs and by seconds.
+"""Comparison of arms during training, against tokens, FLOPs and seconds.
 
-The end of the schedule stays primary: what is here describes the way there. Learning rates that
-decay end every curve lower than a longer run would be at that point, so that "less budget to the
-same loss" is about this schedule and no other.
+These results are descriptive: the loss at the end of the schedule stays primary. A decaying
+learning rate ends every curve lower than a longer run would be at that point. So "less budget
+to the same loss" holds for this schedule only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Pairs = list[tuple[LossCurve, LossCurve]]
 
 @dataclass(frozen=True)
 class Ratio(Result):
-    """A mean logarithm of ratios over seed pairs, with the interval of the paired t."""
+    """Mean log ratio over seed pairs, with the interval of the paired t."""
 
     n: int
     log: float
@@ -31,16 +31,17 @@ class Ratio(Result):
 
 @dataclass(frozen=True)
 class Along(Result):
-    """One contrast along one budget.
+    """Difference between an arm and its reference along one budget.
 
     Attributes:
         axis: the budget.
-        spent: the points: those of the reference, up to the smallest budget of any trial, at which
-            the loss of every trial is finite.
-        contrast: arm minus reference there, in nats per token, seed by seed, and where it is 0.
-        speedup: at the loss that both of a pair reach: how many times the budget the reference
-            took. None for fewer than two such pairs. A loss that is not finite is above any other,
-            so that no pair is lost by it.
+        spent: the points of the comparison: those of the reference's curve, up to the smallest
+            final budget of any trial. Points where any trial's loss is not finite are dropped.
+        contrast: arm minus reference at these points, in nats per token, and where it crosses
+            0.
+        speedup: the reference's budget over the arm's, at a loss that both of a pair reach.
+            None for fewer than two such pairs. A non-finite loss on the way counts as higher
+            than any other, so it excludes no pair.
     """
 
     arm: str
@@ -52,10 +53,10 @@ class Along(Result):
 
 
 def along(table: Table) -> Iterator[Along]:
-    """Every contrast along every budget that is known; none where no curve was measured.
+    """Yield every contrast along every known budget; nothing if no curve was measured.
 
-    Seeds are those that the contrast can use; arms of other tokenizers, and such with a broken
-    control, are not compared.
+    Seeds are those that the contrast can use. Arms with different tokenizers or a broken
+    control are not compared.
     """
     study, curves = table.results.study, table.results.trial_curves
     for pair in study.contrasts:

@@ -1,11 +1,12 @@
-"""From records to inference: every contrast, tested as the study registered it.
+"""Analysis of a study: every contrast, tested as registered.
 
-The unit is the seed pair: treatment minus baseline at the same seed. Families of hypotheses are
-fixed at registration, each adjusted by Holm: the primary endpoints in every contrast, that they lie
-inside their margins, that they are no worse, and the secondary endpoints.
+The unit is the seed pair: treatment minus baseline at the same seed. Families of hypotheses
+are fixed at registration, and each is adjusted by Holm's method: differences on primary
+endpoints, their equivalence, their non-inferiority, and differences on secondary endpoints.
 
-The way of a p-value: `Table.of` reads scores, `contrast_of` chooses the seeds, `compare_arms` asks
-the test, `adjusted` applies Holm's method, and `paribus.decision.decide` puts it into a verdict.
+How a p-value is computed: `Table.of` reads scores, `contrast_of` chooses the seeds,
+`compare_arms` runs the test, `adjusted` applies Holm's method, and `paribus.decision.decide`
+turns it into a verdict.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from paribus.statistics import StatisticsError
 
 
 def analyse(results: Results) -> Analysis:
-    """Analyse the finished trials of `results` as their study says.
+    """Analyse the finished trials of `results` with the study's registered tests.
 
-    Raises ParibusError where a record is missing or was changed.
+    Raises ParibusError if a record is missing or was changed.
     """
     folder = ResultsFolder(results.path)
     table = Table.of(results.judged)

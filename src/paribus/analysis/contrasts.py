@@ -1,9 +1,9 @@
 """Differences between arms, tested as the study registered it.
 
-A difference is a weighted sum over arms: of a contrast, the arm minus its reference; of an
-interaction, the mean effect of some arms minus that of others, each against its own reference. A
-pair that cannot be compared is left out by name, never in silence; a contrast whose controls are
-broken is not analysed.
+A difference is a weighted sum over arms. A contrast is an arm minus its reference. An
+interaction is the mean effect of some arms minus that of others, each against its own
+reference. A pair that cannot be compared is reported as left out. A contrast with a broken
+control is not analysed.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ BySeed = Mapping[int, float]
 
 
 def holm_of(p_values: Iterable[float | None]) -> list[float]:
-    """Return Holm-adjusted p; a test that could not be made (None) counts as p = 1."""
+    """Return Holm-adjusted p-values; None (a test that could not be made) counts as p = 1."""
     values = [1.0 if p is None else p for p in p_values]
     return holm(values).tolist() if values else []
 
 
 def _by_name(rows: Sequence[Mapping[str, float | None]], least: int) -> list[dict[str, float]]:
-    """Return rows of p-values, each adjusted over those of its name, of which at least so many are
-    hypotheses."""
+    """Return {test name: adjusted p} for each row. Each name is a family of its own, of at
+    least `least` hypotheses."""
     adjusted_p = [dict[str, float]() for _ in rows]
     for name in dict.fromkeys(name for row in rows for name in row):
         places = [place for place, row in enumerate(rows) if name in row]
@@ -78,10 +78,12 @@ def _by_name(rows: Sequence[Mapping[str, float | None]], least: int) -> list[dic
 
 
 def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
-    """Return differences with their p adjusted over the family, of `size` hypotheses at least.
+    """Return differences with p-values adjusted over their family of at least `size`
+    hypotheses.
 
-    What could not be tested counts as p = 1, so that losing one never makes the others easier. One
-    of fewer than five pairs counts too, and has no adjusted p: it is only described.
+    A difference that could not be tested counts as p = 1, so that losing one never makes the
+    others easier. One with fewer than five pairs counts too, but gets no adjusted p because it
+    is only described.
     """
     return [
         d if d.decided is None or d.decided.descriptive_only else replace(d, **p)
@@ -90,7 +92,7 @@ def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
 
 
 def adjusted(contrasts: Sequence[Contrast], alpha: float) -> list[Contrast]:
-    """Return the same contrasts with their p adjusted in their families."""
+    """Return the contrasts with p-values adjusted within their families."""
     checked = {}
     for primary in (True, False):
         family = [c for c in contrasts if c.primary == primary and c.counted]
@@ -102,9 +104,10 @@ def adjusted(contrasts: Sequence[Contrast], alpha: float) -> list[Contrast]:
 
 
 def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
-    """Return contrasts with what other tests say, each adjusted over the family in the same way.
+    """Add the results of the other tests to contrasts, adjusted over the same family.
 
-    A test that could not have rejected at this number of pairs is shown, and is not a disagreement.
+    A test that cannot reject at this number of pairs is shown, but never counts as a
+    disagreement.
     """
     others = [_other_p(c) for c in family]
     raw = [{name: p for name, (p, _) in own.items()} for own in others]
@@ -120,7 +123,7 @@ def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
 
 
 def _other_p(c: Contrast) -> dict[str, tuple[float, float]]:
-    """Return p by the tests that did not decide, and the least p that each could have given."""
+    """Return {test: (p, smallest possible p)} of the tests that did not decide."""
     if c.by_run is None or c.items is None:
         return c.by_run.others if c.by_run else {}
     return {"paired t on these items alone": (c.by_run.decided.p_value, 0.0)}
@@ -138,15 +141,15 @@ def compare_arms(
     scores: Mapping[str, Scores],
     resolution: float | None = None,
 ) -> T:
-    """Return a difference with what its registered test says.
+    """Return `difference` with the result of its registered test.
 
     Args:
-        weights: of each arm; references have negative ones.
-        values: of each arm by seed, in the unit of `metric`; where runs are no pairs, of all its
-            runs.
+        weights: of each arm; negative for references.
+        values: of each arm by seed, in the unit of `metric`; of all its runs if runs are
+            unpaired.
         family: hypotheses that are tested together.
         scores: of each arm by task, [seeds, items], if the claim is about new items; else empty.
-        resolution: of a value, where it is known and not that of the metric.
+        resolution: of a value, if known and different from the metric's.
     """
     study, choice = table.results.study, difference.choice
     is_paired, resolution = study.is_paired, resolution or share_step(table, metric.name)
@@ -174,8 +177,8 @@ def compare_arms(
 
 
 def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.ndarray]:
-    """Return weighted sums of scores over arms of negative and of positive weight, whose
-    difference, second minus first, is what is asked."""
+    """Return the weighted sums of scores over arms with negative and with positive weight. The
+    tested difference is the second minus the first."""
     return [
         np.sum([abs(w) * np.asarray(scores[arm]) for arm, w in weights.items() if w * sign > 0], 0)
         for sign in (-1, 1)
@@ -183,15 +186,15 @@ def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.n
 
 
 def last_decimal(scores: Sequence[float]) -> float:
-    """Return the step of the last decimal that some score was printed with; at most 1."""
+    """Return the finest decimal step in which any score is printed, such as 0.001; at most 1."""
     exponents = [int(Decimal(f"{score:.15g}").normalize().as_tuple().exponent) for score in scores]
     return 10.0 ** min(0, *exponents)
 
 
 def task_contrasts(table: Table) -> list[TaskContrast]:
-    """Every task of every contrast whose controls held; diverged trials are left out.
+    """Compare arms on every task, for contrasts whose controls held, without diverged trials.
 
-    What could not be compared stays in the family as p = 1.
+    A task that could not be compared stays in the family as p = 1.
     """
     study, accuracy = table.results.study, task_accuracy(table.results)
     rows = table.results.tasks.select(["task", "chance"]).to_pylist() if accuracy else []
@@ -240,7 +243,7 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
 def contrast_of(
     table: Table, arm: str, reference: str, endpoint: Endpoint, tuned: Tuned | None
 ) -> tuple[Contrast, list[LeftOut]]:
-    """One contrast of one endpoint, not adjusted yet, and the seeds that it had to leave out.
+    """Return one contrast on one endpoint, not yet adjusted, and the seeds that it left out.
 
     `tuned` are the tuning trials behind the table (`tuned_before`).
     """
@@ -326,10 +329,11 @@ def _counting_diverged(
 ) -> tuple[tuple[int, ...], dict[str, dict[int, float]]] | None:
     """Return seeds and values with diverged runs counted at the worst finite score of both arms.
 
-    None without a diverged run, and for a metric that only a pair of finished runs has.
+    None if no run diverged, or if the metric exists only for pairs of finished runs.
 
-    The worst finite score is a mild choice on purpose: at the score of an untrained model a single
-    diverged run outweighs any gain, and a gain of 5 SD is found in a third of studies.
+    The worst finite score is mild on purpose. If a diverged run scored like an untrained
+    model, one such run would outweigh any gain, and a gain of 5 SD would be detected in a
+    third of studies.
     """
     metric, arms = contrast.declared, (contrast.reference, contrast.arm)
     is_paired, seeds = table.results.study.is_paired, sampled.seeds
@@ -354,8 +358,8 @@ def _counting_diverged(
 
 
 def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -> list[str]:
-    """Return why arms leave a seed out; of runs that are no pairs, a seed that an arm has no run of
-    is not missed."""
+    """Return the reasons why arms have no usable value at a seed. If runs are unpaired, an arm
+    without a run of the seed is no reason."""
     study = table.results.study
     return [
         why
@@ -366,8 +370,9 @@ def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -
 
 
 def _equal_runs(table: Table, metric: str, values: Mapping[str, BySeed]) -> str:
-    """Return that all runs of an arm have one score; empty where it may be so: of whole numbers,
-    where a score says its resolution, and of our own trainer, whose seeds are proven to matter."""
+    """Return a warning if all runs of an arm have the same score; empty if that can be
+    legitimate. It can for integers, for scores with a known resolution, and for the built-in
+    trainer, whose seeds are proven to matter."""
     if table.results.study.trainer == STACKED or share_step(table, metric):
         return ""
     scores = {arm: list(by_seed.values()) for arm, by_seed in values.items()}
@@ -384,7 +389,7 @@ def _equal_runs(table: Table, metric: str, values: Mapping[str, BySeed]) -> str:
 
 
 def _never(table: Table, arm: str, metric: str) -> int:
-    """Return in how many runs of other programs `arm` never came to the target of the metric."""
+    """Return in how many runs by other programs `arm` never reached the metric's target."""
     return sum(
         metric in record.get("facts", {}).get("censored", ())
         for (name, _), record in table.results.trials.items()
@@ -393,7 +398,7 @@ def _never(table: Table, arm: str, metric: str) -> int:
 
 
 def _family_size(table: Table, endpoint: Endpoint) -> int:
-    """Hypotheses tested together with one of this endpoint."""
+    """Return the number of hypotheses in the family of this endpoint."""
     study = table.results.study
     if endpoint.primary:
         return study.family
@@ -406,7 +411,7 @@ def _family_size(table: Table, endpoint: Endpoint) -> int:
 
 
 def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> str:
-    """Return why the metric does not mean the same in both arms; empty where it does."""
+    """Return why the metric has a different meaning in each arm; empty if it has not."""
     study, declared = table.results.study, table.results.metrics[metric]
     if declared.of_tokens and not study.share_tokens(arm, reference):
         return "of single tokens, and the arms have other tokenizers"
@@ -418,9 +423,9 @@ def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> st
 def interactions_of(
     table: Table, contrasts: Sequence[Contrast], tuned: Tuned | None
 ) -> list[Interacting]:
-    """Return every registered interaction on every primary endpoint, adjusted in their family.
+    """Return every registered interaction on every primary endpoint, adjusted as one family.
 
-    Args: contrasts: those of the study. tuned: its tuning.
+    Args: contrasts: all of the study. tuned: the study's tuning results.
     """
     study = table.results.study
     effects = {(c.arm, c.metric): c for c in contrasts}
@@ -484,10 +489,11 @@ def _interaction(
 
 
 def with_lack_of_fit(analysis: Analysis) -> Analysis:
-    """Return `analysis` with lack of fit in the error of every contrast, p adjusted again.
+    """Return `analysis` with lack of fit in the error of every contrast, and p-values adjusted
+    again.
 
-    Studies registered with `inference.choice = "propagated"` leave this part of the error out; what
-    they registered decides. Interactions keep their errors.
+    Studies registered with `inference.choice = "propagated"` test without this part of the
+    error, and their registered test decides. Interactions are unchanged.
     """
     if analysis.study.inference.choice != "propagated":
         return analysis

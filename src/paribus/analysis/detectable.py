@@ -1,4 +1,4 @@
-"""Before a run: the smallest effect that a design can detect."""
+"""Smallest effect that a design can detect, computed before any run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from paribus.study import Study
 
 @dataclass(frozen=True)
 class Detectable(Result):
-    """The effects that a primary endpoint can show for one contrast, in the metric's unit.
+    """Smallest detectable effect of one contrast on one primary endpoint, in the metric's
+    unit.
 
     Attributes:
-        sd: of the paired differences, and `source` says from where.
-        choice: SD of the difference that came from choosing tuned values in the pilot.
-        effect: the least difference detected at the registered power with the study's seeds.
-        pairs_for_margin: seed pairs that would detect a difference as large as the margin; None
-            where no number would, as the choice of tuned values is too uncertain.
-        smallest_effect: worth detecting; None where none is registered.
+        sd: SD of the paired differences; `source` says where it comes from.
+        choice: SD of the difference due to choosing tuned values in the pilot.
+        effect: smallest difference detected at the registered power with the study's seeds.
+        pairs_for_margin: seed pairs needed to detect a difference as large as the margin; None
+            if no number suffices because the choice of tuned values is too uncertain.
+        smallest_effect: smallest effect worth detecting; None if none is registered.
     """
 
     metric: str
@@ -37,12 +38,13 @@ class Detectable(Result):
 
     @property
     def exceeds_margin(self) -> bool:
-        """Return whether what can be detected is larger than what is too small to matter."""
+        """True if the smallest detectable effect is larger than the margin."""
         return self.effect > self.margin
 
     @property
     def could_miss(self) -> bool:
-        """Return whether the smallest effect worth detecting is likelier missed than registered."""
+        """True if the power at the smallest effect worth detecting is below the registered
+        power."""
         return self.smallest_effect is not None and self.effect > self.smallest_effect
 
 
@@ -52,10 +54,10 @@ def detectable(
     """Return the smallest detectable change for each primary endpoint and contrast. The SD is
     `sd` if given (first endpoint only), else from `pilot`.
 
-    Of the registered test, at the level of Holm's first step: alpha over the family, which a
-    contrast must reach whatever the others do. A contrast that the pilot lacks takes the largest SD
-    among those it has. Raises ParibusError where the SD is not positive, or the pilot measured no
-    difference of a primary endpoint.
+    The level is that of Holm's first step, alpha / family, at which a contrast rejects
+    whatever the others show. A contrast that the pilot lacks uses the pilot's largest SD.
+    Raises ParibusError if the SD is not positive, or if the pilot has no contrast on a primary
+    endpoint.
     """
     n, power = len(study.seeds), study.inference.power
     if n < 2:
@@ -91,8 +93,9 @@ def detectable(
 def _spreads(
     study: Study, pilot: Analysis, metric: str
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return by contrast of a pilot the SD of its paired differences, and the part of its error
-    from the choice of tuned values, where that is registered. Raises ParibusError without any."""
+    """Return {(arm, reference): (SD of paired differences, error from tuning)} of a pilot. The
+    error from tuning is 0 unless it is registered. Raises ParibusError if the pilot has no
+    usable contrast."""
     is_tuned = study.tuning is not None and study.inference.choice != "fixed"
     spreads = {
         (c.arm, c.reference): (c.by_run.sd, c.choice.error if c.choice and is_tuned else 0.0)
@@ -102,6 +105,6 @@ def _spreads(
     if not spreads:
         raise ParibusError(
             f"the pilot '{pilot.study.name}' has no contrast of {metric} with two seed pairs; "
-            "state --sd instead"
+            "use --sd instead"
         )
     return spreads

@@ -1,7 +1,7 @@
-"""The items that scores are means over: documents, windows of one text, questions of tasks.
+"""Items over which scores are averaged: documents, windows of one text, questions of tasks.
 
-What is claimed of new text or new questions is claimed of new items, so these are samples like the
-seeds are: documents, questions, or contiguous blocks where the text is one document.
+A claim about new text or new questions is a claim about new items. Items are then a sample, as
+seeds are: documents, questions, or contiguous blocks if the text is a single document.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ Scores = list[np.ndarray]  # [seeds, items] by task
 def block_scores(
     table: Table, items: ItemSums, arm: str, seeds: tuple[int, ...], n_blocks: int | None = None
 ) -> np.ndarray:
-    """[S, I] the score of every block at every seed, such that their mean is that of the text.
+    """Return the score of every block at every seed, [S, I]; their mean is the score of the
+    text.
 
-    Blocks are as recorded, or `n_blocks` contiguous ones of these.
+    Blocks are as recorded, or joined into `n_blocks` contiguous ones.
     """
     totals, counts = (
         np.stack([_column(table, arm, seed, name) for seed in seeds])
@@ -47,7 +48,7 @@ def block_scores(
 
 
 def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """[S, I] scores of blocks with totals `y` and counts `x`, both [S, I], for resampling.
+    """Return scores [S, I] for resampling, from block totals `y` and counts `x`, both [S, I].
 
     A ratio of sums over blocks of unequal sizes is linearised (Cochran 1977, Sampling Techniques,
     section 6.4): block i has R + (y_i - R x_i) / mean(x) with R = sum(y) / sum(x), whose mean is R.
@@ -58,13 +59,13 @@ def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
-    """[I] float64."""
+    """Return a column of a trial's block records, [I] float64."""
     blocks = table.results.trial_blocks[arm, seed]
     return blocks[name].to_numpy(zero_copy_only=False).astype(float)
 
 
 def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
-    """Accuracy by (arm, seed, task), the mean over numbers of shots."""
+    """Return {(arm, seed, task): accuracy}, averaged over numbers of shots."""
     accuracies: dict[tuple[str, int, str], list[float]] = {}
     columns = ["arm", "seed", "task", "accuracy"]
     for row in results.tasks.select(columns).to_pylist() if len(results.tasks) else ():
@@ -76,10 +77,11 @@ def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
 def question_scores(
     table: Table, arm: str, seeds: tuple[int, ...], task: str | None = None
 ) -> Scores:
-    """By task [seeds, questions]: the share of the numbers of shots at which it was right.
+    """Return each task's question scores, [seeds, questions]: the share of shot settings
+    answered correctly.
 
-    Of one task, or of all that the trials answered. Questions are in one order in every trial,
-    whose prompts the controls have compared.
+    For one `task`, or for all tasks of the trials. Questions have the same order in every
+    trial, because the controls compare their prompts.
     """
     trials = [table.results.trial_answers[arm, seed] for seed in seeds]
     asked = [name for name in (trials[0] if trials else ()) if task in (None, name)]
@@ -87,13 +89,15 @@ def question_scores(
 
 
 def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:
-    """Questions that a trial answered at all numbers of shots, of one task or of all."""
+    """Return how many answers a trial gave, summed over numbers of shots; of one `task` or of
+    all."""
     answers = table.results.trial_answers[arm, seed]
     return sum(answer.asked for name, answer in answers.items() if task in (None, name))
 
 
 def share_step(table: Table, metric: str) -> float | None:
-    """Return the step of a share of items; None where it is not a share."""
+    """Return the resolution of a metric that is a share of items, such as 1 / items; None for
+    others."""
     stated = table.results.study.facts.resolution.get(metric)
     declared, trial = table.results.metrics[metric], next(iter(table.events), None)
     if stated is not None or trial is None or not declared.items:
@@ -109,7 +113,7 @@ def share_step(table: Table, metric: str) -> float | None:
 
 @dataclass(frozen=True)
 class Items:
-    """The items of a metric that arms are compared on, at the same seeds."""
+    """Items of one metric on which arms are compared, at the same seeds."""
 
     table: Table
     metric: Metric
@@ -118,7 +122,7 @@ class Items:
 
     @property
     def _trials(self) -> list[tuple[str, int]]:
-        """The first trial of each arm, whose items are those of its others."""
+        """The first trial of each arm; its other trials have the same items."""
         return [(arm, self.seeds[0]) for arm in self.arms]
 
     @property
@@ -133,8 +137,8 @@ class Items:
 
     @property
     def n_blocks(self) -> int | None:
-        """To how many contiguous blocks the items of one text are joined; None where items are
-        independent of each other, or the study takes them to be."""
+        """Number of contiguous blocks into which the items of one text are joined. None if
+        items are independent, or are registered as independent."""
         independent = self.table.results.study.inference.windows == "independent"
         if self._blocks["kind"] != "window" or independent:
             return None
@@ -152,8 +156,8 @@ class Items:
         return len(kinds) == 1 and all(np.array_equal(first, other) for other in others)
 
     def scores(self) -> dict[str, Scores] | str:
-        """Return the scores of every arm, [seeds, items] by task; or why arms cannot be paired by
-        item, in words."""
+        """Return the scores of every arm, [seeds, items] by task, or the reason why arms
+        cannot be paired by item."""
         over = self.metric.items
         if not over:
             return f"{self.metric.label} is not a ratio of sums over items"
@@ -177,8 +181,8 @@ class Items:
         return by_arm if max(first, default=0) > 1 else "a single item says nothing of others"
 
     def text(self, n: int) -> str:
-        """`384 questions`, `40 documents`, `1,024 blocks of 3,000 documents`, `10 contiguous blocks
-        of text`."""
+        """Describe `n` items: `384 questions`, `1,024 blocks of 3,000 documents`, `10
+        contiguous blocks of text`."""
         if isinstance(self.metric.items, str):
             return f"{n:,} questions"
         if self.n_blocks is not None:
@@ -187,9 +191,9 @@ class Items:
         return counted if self._blocks["items"] == n else f"{n:,} blocks of {counted}"
 
     def target(self, sampled: str) -> str:
-        """Return what is claimed of besides new seeds, where `sampled` are the items that are
-        samples too: `this text`, `text like these 40 documents`; empty of no held-out text or
-        tasks."""
+        """Describe the scope of a claim besides new seeds: `this text`, `text like these 40
+        documents`. `sampled` describes the items that count as a sample; empty if none do.
+        Returns "" if the metric comes from neither held-out text nor tasks."""
         trainer = self.table.results.study.trainer
         if self.metric.items == QUESTIONS:
             n = sampled.partition(" ")[0]

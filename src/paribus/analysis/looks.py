@@ -22,11 +22,11 @@ Entry = dict[str, Any]
 
 
 def boundaries(study: Study) -> dict[str, Any]:
-    """Return what is registered of a plan of looks; empty where a study has none.
+    """Return the registered boundaries of a study's plan of looks; {} without a plan.
 
-    Boundaries are for every level that a contrast can be at by Holm's method, alpha over the number
-    of contrasts that are not rejected yet: two-sided nominal p of each look. Those of each of the
-    two one-sided tests of equivalence are of one-sided p.
+    `effect` has the two-sided nominal p of each look, and `equivalence` the one-sided nominal
+    p of each of the two one-sided tests. Both are given for every level that Holm's method can
+    use: alpha over the number of hypotheses not yet rejected.
     """
     looks = plan_of(study)
     if looks is None:
@@ -40,14 +40,14 @@ def boundaries(study: Study) -> dict[str, Any]:
 
 
 def _nominal(looks: Looks, level: float, *, sides: int) -> list[float]:
-    """Return nominal p of each look, to six digits: the simulation has fewer."""
+    """Return the nominal p of each look, rounded to six digits; the simulation is less
+    precise."""
     bounds = (sides * looks.bound(look, level / sides) for look in range(len(looks.pairs)))
     return [float(f"{bound:.6g}") for bound in bounds]
 
 
 def next_look(table: Table) -> Entry | None:
-    """Return the look that comes after those of `table`; None where none does, or a trial is
-    missing."""
+    """Return the record of the next look; None if no look is due or a trial is missing."""
     results, study, looks = table.results, table.results.study, table.looks
     needed = needed_trials(study, looks) if looks_left(study, looks) else []
     if study.plan is None or not needed or any(trial not in results.trials for trial in needed):
@@ -78,9 +78,10 @@ def next_look(table: Table) -> Entry | None:
 
 
 def _seen(table: Table, contrasts: list[Contrast], events: Stabilities) -> Entry:
-    """Return what is seen at a look of an open contrast, on every primary endpoint, and decide.
+    """Return the record of an open contrast at a look: its primary endpoints and the decision.
 
-    It stops where every endpoint is resolved, and no event may turn out to differ.
+    The contrast stops if every endpoint is resolved, unless more seeds may still show a
+    difference in divergence or spikes.
     """
     alpha, plan = table.results.study.inference.alpha, table.results.study.plan
     look = len(table.looks)
@@ -127,7 +128,7 @@ def _record(contrast: Contrast) -> Entry:
 
 
 def look_text(study: Study, entry: Entry) -> str:
-    """`look 2 of 4, at 8 seeds: layernorm effect; rmsnorm continue`."""
+    """Format a look: `look 2 of 4, at 8 seeds: layernorm effect; rmsnorm continue`."""
     assert study.plan is not None
     texts = [
         f"{arm} {contrast['decision']}"
@@ -139,7 +140,7 @@ def look_text(study: Study, entry: Entry) -> str:
 
 
 def why_not_these_looks(table: Table) -> str:
-    """Return what `looks.json` says otherwise than the trials do; empty where they agree."""
+    """Return how `looks.json` contradicts the trials; empty if they agree."""
     for number, entry in enumerate(table.looks):
         fresh = next_look(replace(table, looks=table.looks[:number]))
         name = f"look {entry['look']} of looks.json"
@@ -158,8 +159,8 @@ def planned_looks(study: Study) -> tuple[Boundary, ...]:
 
 
 def least_effect(study: Study, alpha: float) -> float:
-    """Return the least difference, in SDs, that the study detects at level `alpha` of one
-    contrast."""
+    """Return the smallest difference, in SDs, that the study detects for one contrast at level
+    `alpha`."""
     looks = plan_of(study)
     if looks is not None:  # of the last one, to whose power earlier looks can only add
         alpha = 2 * looks.bound(len(looks.pairs) - 1, alpha / 2)

@@ -1,4 +1,5 @@
-"""The form of an analysis: what is inferred from a study's records, and what analysis.json says."""
+"""Data classes of an analysis: all results inferred from a study's records, as in
+analysis.json."""
 
 from __future__ import annotations
 
@@ -37,12 +38,12 @@ class Summary(Result):
 
     @property
     def n(self) -> int:
-        """Trials that have a finite value."""
+        """Number of trials with a finite value."""
         return len(self.values)
 
     @property
     def mean(self) -> float | None:
-        """Over these trials, in the metric's unit; None without any."""
+        """Mean over these trials, in the metric's unit; None without any."""
         return fmean(self.values.values()) if self.values else None
 
     @property
@@ -56,11 +57,11 @@ BudgetState = Literal["within", "over", "not shown"]
 
 @dataclass(frozen=True)
 class Stabilities(Result):
-    """Events of an arm against its reference, over the seeds that both have finished; where runs
-    are no pairs, over all of either.
+    """Divergence and spikes of an arm and its reference, over the seeds that both have
+    finished. If runs are unpaired: over all runs of each.
 
     Attributes:
-        holm_p: McNemar's p of `any_event` (Fisher's, where runs are no pairs), over looks and
+        holm_p: McNemar's p of `any_event` (Fisher's if runs are unpaired), over looks and
             stages, adjusted over the contrasts; None for fewer than five pairs or runs.
     """
 
@@ -74,12 +75,12 @@ class Stabilities(Result):
 
 @dataclass(frozen=True)
 class Cost(Result):
-    """A mean over seed pairs with its interval.
+    """Mean cost over seed pairs, with its interval.
 
     Attributes:
         interval: of level 1 - alpha.
-        state: against the registered budget, by the interval of level 1 - 2 alpha; None where there
-            is none. Fewer than five pairs show nothing.
+        state: whether the registered budget is kept, by the interval of level 1 - 2 alpha;
+            None without a budget. Fewer than five pairs show nothing.
     """
 
     mean: float
@@ -89,19 +90,18 @@ class Cost(Result):
 
 @dataclass(frozen=True)
 class Costs(Result):
-    """An arm's costs other than quality, over seed pairs; a cost is None with fewer than two
+    """An arm's costs other than quality, over seed pairs. A cost is None for fewer than two
     pairs.
 
     Attributes:
-        calibration: rise of the expected calibration error.
-        throughput: share of training tokens per second that is lost.
-        in_turn: whether the arms took turns for it. Where they have not yet, trials are compared as
-            they were timed while training, and load on the machine is in it.
-        prefill, decoding: share of tokens per second that is lost when reading full windows and
-            when writing token by token, measured in turn.
-        more_parameters, more_flops, more_memory: share of the reference's parameters, of its
-            training FLOPs, and of what its training holds in memory, that the arm has beyond them;
-            None where trials do not record them.
+        calibration: increase of the expected calibration error.
+        throughput: lost share of training tokens per second.
+        in_turn: whether `throughput` was timed with arms taking turns. If not yet, it compares
+            the times of training, which include other load on the machine.
+        prefill, decoding: lost share of tokens per second when reading full windows and when
+            writing token by token, with arms taking turns.
+        more_parameters, more_flops, more_memory: relative increase over the reference in
+            parameters, training FLOPs and training memory; None if trials do not record them.
     """
 
     arm: str
@@ -129,11 +129,11 @@ class LeftOut(Result):
 
 @dataclass(frozen=True)
 class Check(Result):
-    """The answer of a test that did not decide: a sensitivity analysis.
+    """Result of a test that did not decide: a sensitivity analysis.
 
     Attributes:
         holm_p: adjusted over the same family; None for fewer than five pairs.
-        disagrees: whether it finds what the deciding test does not, or the other way round.
+        disagrees: whether its conclusion differs from the deciding test's.
     """
 
     test: str
@@ -144,20 +144,20 @@ class Check(Result):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tested(Result):
-    """A difference that is tested as registered, or cannot be.
+    """A difference with the result of its registered test, or the reason why there is none.
 
     Attributes:
-        seeds: those of the pairs, in the order of `by_run.pairs`; where runs are no pairs, those of
-            either arm.
-        by_run: the inference over seed pairs, or over runs that are no pairs; None where it does
-            not exist, and `why_not` says why.
-        items: where claims are about new items: paired by seed and by question, document or block.
-            It then decides.
-        margin: within which a difference is too small to matter.
-        choice: what choosing the values of the arms adds to the error; None where none was chosen.
-        holm_p: p of the test that decides, adjusted over its family. None for fewer than five
+        seeds: seeds of the pairs, in the order of `by_run.pairs`; seeds of either arm if runs
+            are unpaired.
+        by_run: the result over seed pairs or over unpaired runs; if None, `why_not` says why.
+        items: the deciding result of a claim about new items, paired by seed and by question,
+            document or block; None for other claims.
+        margin: largest difference that is too small to matter.
+        choice: the error added by choosing the arms' values; None if none were tuned.
+        holm_p: p of the deciding test, adjusted over its family; None for fewer than five
             pairs, which are only described.
-        equivalence_holm_p: of two one-sided tests against the margin, adjusted in the same way.
+        equivalence_holm_p: p of the two one-sided tests against the margin, adjusted in the
+            same way.
     """
 
     seeds: tuple[int, ...]
@@ -171,19 +171,20 @@ class Tested(Result):
 
     @property
     def decided(self) -> Decided | None:
-        """The answer of the registered test for the registered target, which readers state."""
+        """Result of the registered test for the registered target, as reports show it."""
         deciding = self.items or self.by_run
         return deciding.decided if deciding else None
 
     @property
     def test(self) -> DecidingTest | None:
-        """The test that decided, for what else is asked of it."""
+        """The deciding test, from which other quantities can be computed."""
         deciding = self.items or self.by_run
         return deciding.test if deciding else None
 
     @property
     def p_values(self) -> dict[str, float | None]:
-        """The p-values to adjust over the family, by the field that holds them adjusted."""
+        """Unadjusted p-values of the family's hypotheses, keyed by the field of the adjusted
+        one."""
         says = self.decided
         p_values = {"holm_p": says.p_value if says else None}
         if self.margin is not None:
@@ -192,24 +193,26 @@ class Tested(Result):
 
     @property
     def tested(self) -> bool:
-        """True if it has a p to state: fewer than five pairs are only described."""
+        """True if a p-value is reported; fewer than five pairs are only described."""
         return self.holm_p is not None
 
     @property
     def p(self) -> float | None:
-        """p of the deciding test by itself, which the plain interval inverts; None if untested."""
+        """Unadjusted p of the deciding test, whose inversion is the interval; None if
+        untested."""
         return self.decided.p_value if self.decided and self.tested else None
 
     def significant(self, alpha: float) -> bool:
-        """Return whether the deciding test finds a difference, in its family."""
+        """Return whether the deciding test finds a difference, after adjustment over the
+        family."""
         return self.holm_p is not None and self.holm_p <= alpha
 
     def equivalent(self, alpha: float) -> bool:
-        """Return whether the difference is shown to lie inside the margin, in its family."""
+        """Return whether the difference is shown to lie inside the margin, after adjustment."""
         return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, as in analysis.json."""
+        """Return plain JSON types, as in analysis.json."""
         return super().to_dict() | {"decided": self.decided.to_dict() if self.decided else None}
 
 
@@ -222,18 +225,22 @@ class Contrast(Tested):
 
     Attributes:
         declared: the metric's label, unit, direction and digits.
-        counted: whether it is a hypothesis of its family; not where nobody measured the metric.
-        not_worse_holm_p: of the test that excludes a loss of the margin's size, adjusted.
-        smallest_effect: the smallest change worth detecting; None where none is registered.
-        checks: what other tests say.
-        items_about: which items are paired, `40 documents`; empty without.
-        items_why_not: why a claim about new items could not be judged by them; empty where it was,
-            and where none was registered.
-        target: what is claimed of besides new seeds, `this text`; empty where nothing else is.
-        counting_diverged: of a primary endpoint: the same contrast with diverged runs counted at
-            the worst finite score of both arms; None if no run diverged or no score is finite.
-        sampling: which seeds count for it, and the look or the stages that they were sampled by.
-        censored: in how many seeds (arm, reference) never came to the target of the metric.
+        counted: whether it is a hypothesis of its family; False if the metric was not
+            measured.
+        not_worse_holm_p: adjusted p of the non-inferiority test, against a loss of the
+            margin's size.
+        smallest_effect: the smallest change worth detecting; None if none is registered.
+        checks: results of the other tests.
+        items_about: the paired items, such as `40 documents`; empty if none are.
+        items_why_not: why a registered claim about new items could not be tested; empty
+            otherwise.
+        target: scope of the claim besides new seeds, such as `this text`; empty if there is
+            none.
+        counting_diverged: the same contrast with diverged runs counted at the worst finite
+            score of both arms, for a primary endpoint; None if no run diverged or no score is
+            finite.
+        sampling: the seeds that count, and the look or stages by which they were sampled.
+        censored: number of seeds in which (arm, reference) never reached the metric's target.
     """
 
     arm: str
@@ -262,9 +269,9 @@ class Contrast(Tested):
 
     @property
     def p_values(self) -> dict[str, float | None]:
-        """The p-values to adjust over the family: here also the one against a loss of the margin's
-        size or more. The distance of a censored trial from the other is unknown, so no equality is
-        shown."""
+        """Unadjusted p-values, including that of the non-inferiority test. The distance to a
+        censored trial is unknown, so such contrasts show neither equivalence nor
+        non-inferiority."""
         p_values, better = super().p_values, self.declared.better
         if self.margin is None:
             return p_values
@@ -278,16 +285,17 @@ class Contrast(Tested):
         return p_values
 
     def not_worse(self, alpha: float) -> bool:
-        """Return whether a loss of the margin's size is excluded, in its family."""
+        """Return whether a loss of the margin's size is excluded, after adjustment."""
         return self.not_worse_holm_p is not None and self.not_worse_holm_p <= alpha
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interacting(Tested):
-    """A difference between effects, on one primary endpoint; its family is all of them.
+    """Difference between effects on one primary endpoint, adjusted over all interactions.
 
     Attributes:
-        of, than: the arms whose mean effect is compared with that of the others.
+        of, than: the arms of both sides; the difference is the mean effect of `of` minus that
+            of `than`.
     """
 
     name: str
@@ -300,11 +308,11 @@ class Interacting(Tested):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TaskContrast(Tested):
-    """The accuracy of an arm on one task against its reference's; its family is all tasks of all
+    """Accuracy of an arm on one task against its reference, adjusted over all tasks of all
     contrasts.
 
     Attributes:
-        chance: accuracy of a guess.
+        chance: accuracy of random guessing.
         baseline, treatment: mean accuracy over the seeds.
     """
 
@@ -322,16 +330,19 @@ class Analysis(Result):
 
     Attributes:
         missing: labels of trials that are not finished.
-        unregistered: why these records are not those of what was registered; empty where they are.
-        edited: keys of words that were edited after registration; `study` has the registered ones.
-        metrics: all that is compared or claimed, by name.
-        own_rule: the user's own decision rule, as registered; empty for one that ships.
-        chosen_on_judged_text: whether the text that judges the arms has chosen their values.
-        untested: why they are not of it though every trial is finished; empty where they are.
-        looks: those that were taken, as looks.json has them.
-        reuse: what the ledger said of the test text when it was opened; None where nobody asked it.
-        runs: which files runs of other programs are of; None of any other.
-        excluded: by arm, how many runs crashed or failed and are left out, as the study says.
+        unregistered: why the records contradict the registration; empty if they agree.
+        edited: keys of descriptive texts edited after registration; `study` has the registered
+            texts.
+        metrics: all compared metrics, by name.
+        own_rule: the registered custom decision rule; empty for a shipped one.
+        chosen_on_judged_text: whether arms were tuned on the same text that judges them.
+        untested: why scores are not of the sealed test part although every trial is finished;
+            empty otherwise.
+        looks: the looks taken so far, as in looks.json.
+        reuse: the ledger's entry on the test text when it was opened; None if no ledger was
+            asked.
+        runs: the files of finished runs by other programs; None for other studies.
+        excluded: {arm: number of crashed or failed runs that the study excludes}.
     """
 
     study: Study = field(repr=False)
@@ -360,17 +371,17 @@ class Analysis(Result):
 
     @property
     def n_trials(self) -> int:
-        """Trials that are finished, those that failed and are left out among them, or needed."""
+        """Number of trials that are finished, failed or still needed."""
         failed = 0 if self.runs else sum(self.excluded.values())
         return len(self.events) + failed + len(self.missing)
 
     @property
     def by_name(self) -> Analysis:
-        """The same, whose arms are called by their names and not by titles."""
+        """This analysis with arms shown by name instead of by title."""
         return replace(self, study=self.study.by_name)
 
     def seeds_of(self, arm: str) -> set[int]:
-        """Return the seeds of the finished trials of an arm, but for those that failed."""
+        """Return the seeds of an arm's finished trials, without failed ones."""
         return {seed for name, seed in self.events if name == arm}
 
     def all_diverged(self, arm: str) -> bool:
@@ -379,7 +390,7 @@ class Analysis(Result):
         return bool(own) and all(events.diverged for events in own)
 
     def n_diverged(self, arm: str, metric: str) -> int:
-        """Return how many trials of `arm` diverged and have no value of a metric."""
+        """Return how many trials of `arm` diverged and have no value of `metric`."""
         values = self.summary(arm, metric).values
         return sum(
             name == arm and events.diverged and seed not in values
@@ -404,22 +415,23 @@ class Analysis(Result):
         raise ParibusError(f"metric '{metric}' is not an endpoint: {nearest(metric, metrics)}")
 
     def summary(self, arm: str, metric: str) -> Summary:
-        """Return the values of `arm` on `metric`, one of `metrics`."""
+        """Return the summary of `arm` on `metric`, which must be one of `metrics`."""
         return next(s for s in self.summaries if (s.arm, s.metric) == (arm, metric))
 
     def stability(self, arm: str) -> Stabilities | None:
-        """Return the events of `arm` and its reference; None where they share no finished seed."""
+        """Return the events of `arm` and its reference; None if they share no finished seed."""
         return next((s for s in self.stabilities if s.arm == arm), None)
 
     @property
     def unmeasured(self) -> list[str]:
-        """Endpoints, not the primary one, of which no trial has a value: no tasks, a probe off."""
+        """Secondary endpoints without a value in any trial, such as tasks that were not run."""
         names = [e.metric for e in self.study.endpoints if not e.primary]
         measured = {summary.metric for summary in self.summaries if summary.n}
         return [name for name in names if name not in measured] if measured else []
 
     def missing_of(self, contrast: Contrast) -> list[str]:
-        """Trials that the contrast still needs, on any endpoint; none where it was stopped."""
+        """Return labels of the trials that the contrast still needs, on any endpoint; [] if it
+        has stopped."""
         sampled = sampling_of(self.study, self.looks, contrast.arm)
         seeds = None if sampled.is_open else set(sampled.seeds)
         names = []
@@ -434,7 +446,7 @@ class Analysis(Result):
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types: the content of `analysis.json`."""
+        """Return the content of `analysis.json` as plain JSON types."""
         # The files may move, and what is inferred from them stays: runs.json has their digests.
         runs = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else None
         metrics = {name: metric.about for name, metric in self.metrics.items()}

@@ -26,8 +26,8 @@ Values = Mapping[Trial, Any]
 
 
 def stabilities_of(table: Table) -> list[Stabilities]:
-    """Return events of every contrast with pairs, at its look or by its stages; p adjusted over the
-    contrasts. Where runs are no pairs, of all runs of both arms."""
+    """Return divergence and spikes of every contrast that has runs, p adjusted over the
+    contrasts. Pairs count up to the contrast's look or by its stages; unpaired runs all count."""
     stabilities, p_values, events = [], [], table.events
     is_paired = table.results.study.is_paired
     for arm, reference in table.results.study.contrasts:
@@ -53,7 +53,7 @@ def stabilities_of(table: Table) -> list[Stabilities]:
 
 
 def costs(table: Table) -> list[Costs]:
-    """Return what every contrast costs."""
+    """Return the costs of every contrast."""
     trials, speeds = table.results.trials, defaultdict[str, dict[Trial, float]](dict)
     memory: dict[Trial, int | None] = {}
     for row in table.results.throughput.to_pylist():
@@ -122,10 +122,11 @@ def cost_of(
     *,
     as_ratio: bool = False,
 ) -> Cost | None:
-    """Return the rise of a score; of ratios, the share that is lost, 1 - arm / reference, from the
-    mean logarithm of ratios (where runs are no pairs, the difference of mean logarithms).
+    """Return the mean increase of a score, or the lost share 1 - arm / reference if
+    `as_ratio`. The share comes from the mean log ratio of pairs, or the difference of mean
+    logarithms if runs are unpaired.
 
-    None for fewer than two pairs, or runs of an arm. `pair` are an arm and its reference.
+    None for fewer than two pairs, or two runs of an arm. `pair` is (arm, reference).
     """
     study, sampled = table.results.study, table.sampling(pair[0])
     keywords = registered(study)
@@ -157,7 +158,8 @@ def _lost(log_ratio: float) -> float:
 
 
 def budget_state(n: int, bounds: Interval, budget: float | None) -> BudgetState | None:
-    """Judge a cost on its bounds; fewer than five pairs show nothing."""
+    """Return whether a cost's bounds are within its budget; fewer than five pairs show
+    nothing."""
     if budget is None:
         return None
     if n >= DESCRIPTIVE_BELOW and bounds.high <= budget:

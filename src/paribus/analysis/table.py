@@ -1,10 +1,10 @@
-"""Every finished trial's scores, and which of them count for a contrast.
+"""Scores of all finished trials, and which of them count for a contrast.
 
-Without looks and stages: all seeds, one sample. With looks: the seeds of the last look that was
-taken at the contrast, whatever has been trained since; before the first look nothing is compared.
-An endpoint that a look resolved keeps the seeds of that look, and with them its rejection (Maurer
-and Bretz 2013), also where the contrast goes on for another endpoint or for events. With a second
-stage: the seeds of both.
+Without looks and stages, all seeds count. With looks, the seeds up to the contrast's last look
+count, whatever was trained since; before the first look nothing is compared. An endpoint
+resolved at a look keeps that look's seeds, and so its rejection (Maurer and Bretz 2013), even
+if the contrast continues for another endpoint or for events. With a second stage, the seeds of
+both stages count.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Sampling(Result):
     """The seeds that count for one contrast.
 
     Attributes:
-        seeds: those that count.
-        look: the look (from 1) that its records are of; None without a plan of looks, 0 before the
-            first was taken.
-        decision: what was decided there; empty without a plan.
-        stage_seeds: of `seeds`, those of the first stage; None where there is one stage.
+        seeds: the seeds that count.
+        look: the last look (from 1) at the contrast; None without a plan of looks, 0 before
+            the first look.
+        decision: the decision at that look; empty without a plan.
+        stage_seeds: the seeds of the first stage; None if there is only one.
     """
 
     study: Study = field(repr=False)
@@ -56,11 +56,11 @@ class Sampling(Result):
 
     @property
     def is_open(self) -> bool:
-        """True if the contrast goes on to another look."""
+        """True if the contrast continues to another look."""
         return self.decision in ("", GOES_ON)
 
     def design(self, seeds: Collection[int]) -> Design:
-        """Return the design of pairs of these seeds, which are some of `self.seeds`."""
+        """Return the design (look or stages) of pairs at `seeds`, a subset of `self.seeds`."""
         if self.stage_seeds is not None:
             first = self._in_first_stage(seeds)
             return Stages(first, stage_weights(self.study.inference.first_stage_weight))
@@ -68,7 +68,7 @@ class Sampling(Result):
         return OneLook(plan, self.look - 1) if plan and self.look else None
 
     def why_not(self, seeds: Collection[int]) -> str:
-        """Return why pairs of these seeds cannot be tested; empty where they can."""
+        """Return why pairs at these seeds cannot be tested; empty if they can."""
         if self.look == 0:
             assert self.study.plan is not None
             return f"the first look, at {self.study.plan.looks[0]} seeds, has not been taken"
@@ -86,7 +86,7 @@ class Sampling(Result):
 def sampling_of(
     study: Study, looks: Sequence[dict[str, Any]], arm: str, metric: str | None = None
 ) -> Sampling:
-    """Return that of the contrast of `arm` after these looks, or of one endpoint of it."""
+    """Return the sampling of a contrast, or of one of its endpoints, after these looks."""
     if study.plan is None:
         first = study.seeds[: study.stages[0]] if study.stages else None
         return Sampling(study, study.seeds, stage_seeds=first)
@@ -101,18 +101,18 @@ def sampling_of(
 
 
 def registered(study: Study) -> dict[str, Any]:
-    """Return what every contrast of a study is tested by."""
+    """Return the registered options of every test in a study: alpha, power and resampling."""
     keys = {"alpha", "power"} | ({"seed", "resamples"} if study.is_paired else set())
     return study.inference.model_dump(include=keys)
 
 
 def plan_of(study: Study) -> Looks | None:
-    """Return the plan of looks, with its boundaries; None where the study has none."""
+    """Return the plan of looks, with its boundaries; None if the study has none."""
     return None if study.plan is None else Looks(study.plan.looks)
 
 
 def extension_text(study: Study) -> str:
-    """Return that a second stage was added, how it is combined, and its price."""
+    """Describe the second stage: its size, how stages are combined, and the total error rate."""
     first, second = study.stages
     alpha, weights = study.inference.alpha, stage_weights(study.inference.first_stage_weight)
     price = (
@@ -130,15 +130,15 @@ def extension_text(study: Study) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """The scores of all finished trials, and what happened in their training.
+    """Scores of all finished trials, and their training events.
 
     Attributes:
         values: {(arm, seed, metric): value}, NaN where a trial has none.
         events: divergence and spikes by (arm, seed), of every finished trial that did not fail.
-        failed: how trials failed that the study leaves out, by (arm, seed).
-        looks: those that were taken, of a study that has some.
-        controls: between arms, as far as the trials here show.
-        tuning: of the tuning trials; None if nothing was chosen by them.
+        failed: {(arm, seed): reason} of failed trials that the study excludes.
+        looks: records of the looks taken so far; () without a plan of looks.
+        controls: controls between arms, checked on these trials.
+        tuning: the table of the tuning trials; None if nothing was tuned.
     """
 
     results: Results
@@ -151,7 +151,7 @@ class Table:
 
     @classmethod
     def of(cls, results: Results) -> Table:
-        """Every metric of every finished trial, and its events by the registered rule."""
+        """Build the table: every metric and event of every finished trial."""
         values: dict[tuple[str, int, str], float] = defaultdict(lambda: math.nan)
         for row in results.score_rows:
             for metric in results.metrics.keys() & row.keys():
@@ -176,7 +176,7 @@ class Table:
         return cls(results, values, events, results.looks, tuple(results.controls), tuning, failed)
 
     def sampling(self, arm: str, metric: str | None = None) -> Sampling:
-        """Return the seeds that count for the contrast of `arm`, or one endpoint of it."""
+        """Return the seeds that count for the contrast of `arm`, or for one endpoint of it."""
         return sampling_of(self.results.study, self.looks, arm, metric)
 
     def broken(self, arm: str) -> list[Control]:
@@ -184,7 +184,7 @@ class Table:
         return [c for c in self.controls if c.arm == arm and c.state == "broken"]
 
     def why_unusable(self, arm: str, seed: int, metric: str) -> str:
-        """Return why a trial has no value to compare; empty where it has one."""
+        """Return why a trial has no value to compare; empty if it has one."""
         if why := self.why_diverged(arm, seed):
             return why
         value, declared = self.values[arm, seed, metric], self.results.metrics.get(metric)
@@ -195,7 +195,7 @@ class Table:
         return ""
 
     def why_diverged(self, arm: str, seed: int) -> str:
-        """Return why a trial is not finished, or learned nothing; empty where neither is so."""
+        """Return why a trial failed, is not finished or diverged; empty if none applies."""
         if why := self.failed.get((arm, seed)):
             return f"{arm} failed: {why}"
         if (arm, seed) not in self.events:
@@ -223,7 +223,8 @@ class Table:
         return any(math.isfinite(self.values[*trial, metric]) for trial in self.events)
 
     def usable(self, arm: str, metric: str, seeds: Sequence[int] | None = None) -> dict[int, float]:
-        """{seed: value} of the trials that can be compared; of all seeds, or of these."""
+        """Return {seed: value} of an arm's comparable trials, at `seeds` or all the study's
+        seeds."""
         return {
             seed: self.values[arm, seed, metric]
             for seed in (self.results.study.seeds if seeds is None else seeds)
@@ -232,6 +233,6 @@ class Table:
 
 
 def events_in(losses: np.ndarray, study: Study) -> StabilityEvents:
-    """Divergence and spikes of training losses of shape (T,), by the rule of `study`."""
+    """Return divergence and spikes in training losses of shape (T,), by the study's rule."""
     rule = study.stability.model_dump(exclude={"unstable_above"})
     return stability_events(losses, **rule)

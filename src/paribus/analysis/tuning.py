@@ -1,10 +1,11 @@
-"""Tuning, judged from its records: what each arm tried, what was chosen, and how sure that is.
+"""Tuning results: what each arm tried, what was chosen, and how certain the choice is.
 
-Every arm gets the candidate whose mean of the registered metric over the tuning seeds is best. A
-candidate that diverged on some seed comes after all that did on fewer; of equal ones the first
-that was tried counts. Along a numeric axis it is the vertex of the parabola through the means of
-that candidate and its neighbours, against the logarithm of the value, between the three. The choice
-is an estimate, whose error is part of that of every difference between arms (`choice_of`).
+Every arm gets the candidate with the best mean of the registered metric over the tuning seeds.
+Candidates that diverged on fewer seeds always rank higher; in a tie the first tried wins.
+Along a numeric axis a parabola is fitted to the means of the best candidate and its
+neighbours, against the logarithm of the value. The choice is its vertex, within their range.
+The choice is an estimate, and its error is part of the error of every difference between arms
+(`choice_of`).
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ FINER_GRID, MORE_TUNING_SEEDS = "a finer grid around the optimum", "more tuning 
 
 @dataclass(frozen=True)
 class Point(Result):
-    """An arm with one candidate.
+    """Tuning scores of one arm with one candidate.
 
     Attributes:
-        candidate: its number, from 1.
-        values: by tuning seed; NaN where the trial diverged.
-        mean: over the seeds that did not diverge; NaN where all did.
+        candidate: number of the candidate, from 1.
+        values: score by tuning seed; NaN if the trial diverged.
+        mean: mean over the seeds that did not diverge; NaN if all did.
         chosen: whether it is the arm's best.
     """
 
@@ -69,21 +70,21 @@ class Point(Result):
 
     @property
     def n_diverged(self) -> int:
-        """On how many tuning seeds it diverged."""
+        """Number of tuning seeds on which it diverged."""
         return sum(not math.isfinite(value) for value in self.values.values())
 
 
 @dataclass(frozen=True)
 class Tuned(Result):
-    """The tuning of a study.
+    """Tuning results of a study.
 
     Attributes:
-        metric: what chose.
-        candidates: all that every arm was tried with, in order; the first has the number 1.
+        metric: the metric that selects candidates.
+        candidates: all candidates, in order; the first has number 1.
         points: arm by arm, each in the order of the candidates.
-        chosen: the values of each arm: of its best candidate, or of the vertex beside it where the
-            error is to include the choice by it.
-        caveats: by arm, what its choice leaves open.
+        chosen: values chosen for each arm: its best candidate's, or those at the fitted vertex
+            if the study registers that.
+        caveats: warnings about each arm's choice.
     """
 
     metric: Metric = field(repr=False)
@@ -105,7 +106,7 @@ class Tuned(Result):
         return np.array([list(point.values.values()) for point in self.of(arm)])
 
     def losses(self, arm: str) -> np.ndarray:
-        """Return the same such that lower is better."""
+        """Return an arm's scores, [candidates, seeds], with signs such that lower is better."""
         return lower_is_better(self.metric, self.scores(arm))
 
     def values_of(self, point: Point) -> Candidate:
@@ -113,8 +114,8 @@ class Tuned(Result):
         return self.candidates[point.candidate - 1]
 
     def extremes(self, arm: str, reference: str) -> tuple[float, float] | None:
-        """Return the least and the largest mean change of `arm` where its reference has the same
-        candidate, over seeds on which neither diverged; None without any."""
+        """Return the smallest and largest mean change of `arm` from its reference at the same
+        candidate, over seeds on which neither diverged. None without such seeds."""
         compared = np.vectorize(self.metric.compared, otypes=[float])
         changes = finite_means(compared(self.scores(arm)) - compared(self.scores(reference)))
         known = changes[np.isfinite(changes)]
@@ -122,14 +123,14 @@ class Tuned(Result):
 
 
 def lower_is_better(metric: Metric, scores: np.ndarray) -> np.ndarray:
-    """Return scores with turned signs where higher ones are better."""
+    """Return scores, negated if higher is better."""
     return -scores if metric.better == "higher" else scores
 
 
 def vertex_key(tuned: Tuned) -> str | None:
-    """Return the key along which parabolas are fitted: the learning rate, or the first of
-    positive numbers that are not all whole; None without any, and of several keys that are no
-    whole grid."""
+    """Return the key along which parabolas are fitted: the learning rate, else the first key
+    whose values are positive and not all integers. None if no key qualifies, or if several
+    keys do not form a full grid."""
     keys = list(tuned.candidates[0])
     sizes = [len({str(candidate[key]) for candidate in tuned.candidates}) for key in keys]
     if len(keys) > 1 and math.prod(sizes) != len(tuned.candidates):
@@ -146,13 +147,13 @@ def vertex_key(tuned: Tuned) -> str | None:
 
 
 def windows(tuned: Tuned, arm: str) -> list[tuple[list[int], list[float]]]:
-    """Return rows of the best candidate of `arm` and its neighbours by value, ascending, and the
-    logarithms of these values: of the chosen values of all other keys, and then of each other
-    combination of these that has such rows.
+    """Return the windows of three candidates to which parabolas are fitted: (rows, log
+    values). Each window is the best row and its neighbours along `vertex_key`, ascending. The
+    first window has the other keys as chosen; one follows for each other combination of them.
 
-    Along `vertex_key`. A best value at the edge has both neighbours on one side; one where a seed
-    diverged is not a neighbour. Empty where there are no three such candidates in a row with the
-    other keys as chosen.
+    If the best value is at the edge, both neighbours are on one side. A candidate that
+    diverged on a seed is not a neighbour. Empty if no three adjacent candidates have the other
+    keys as chosen.
     """
     key, losses, candidates = vertex_key(tuned), tuned.losses(arm), tuned.candidates
     rows_by_others: dict[tuple[tuple[str, Value], ...], list[int]] = {}
@@ -177,19 +178,19 @@ def windows(tuned: Tuned, arm: str) -> list[tuple[list[int], list[float]]]:
 
 
 def tuned_before(table: Table) -> Tuned | None:
-    """Return the tuning behind `table`; None where nothing was chosen."""
+    """Return the tuning results behind `table`; None if nothing was tuned."""
     return None if table.tuning is None else tuned_in(table.results.study, table.tuning)
 
 
 def tuned_in(study: Study, table: Table) -> Tuned:
-    """Return the tuning whose trials are in `table`, which are those that the plan asks for.
+    """Return the tuning results of the trials in `table`, which must be those planned.
 
-    Raises ParibusError if they are of another plan, or if one of them is not finished.
+    Raises ParibusError if they belong to another plan, or if a trial is not finished.
     """
     tuning, results = tuning_of(study), table.results
     if not tuning_study(study).is_same(results.study):
         raise ParibusError(
-            f"{results.path} holds other tuning trials than the plan asks for; restore it, or "
+            f"{results.path} holds tuning trials of another plan; restore it, or "
             "choose another folder with --results"
         )
     if results.unfinished:
@@ -222,7 +223,7 @@ def _chosen(study: Study, tuned: Tuned, arm: str) -> Candidate:
 
 
 def _caveats(tuned: Tuned, arm: str) -> Iterator[str]:
-    """Yield what the choice leaves open."""
+    """Yield warnings about the choice of values for `arm`."""
     best = tuned.best(arm)
     values = tuned.values_of(best)
     if lost := best.n_diverged:
@@ -239,8 +240,8 @@ def _caveats(tuned: Tuned, arm: str) -> Iterator[str]:
 
 
 def tuning_record(study: Study, results: Results) -> dict[str, Any]:
-    """Return what tuning.json holds: every trial, and the choice of each arm. `results` are the
-    tuning trials.
+    """Return the content of tuning.json: every trial, and the choice of each arm. `results`
+    holds the tuning trials.
 
     Raises ParibusError as `tuned_in` does.
     """
@@ -269,13 +270,13 @@ def tuning_record(study: Study, results: Results) -> dict[str, Any]:
 
 
 def values_of(record: Mapping[str, Any]) -> dict[str, Candidate]:
-    """Return what was chosen for each arm, as tuning.json says."""
+    """Return {arm: chosen values} from the record tuning.json."""
     return {arm: choice["values"] for arm, choice in record["chosen"].items()}
 
 
 def why_not_these_values(study: Study, tuned: Tuned | None) -> str:
-    """Why the values of the study's arms are not those that its tuning trials choose; empty where
-    they are, and where nothing was chosen."""
+    """Return how the arms' values differ from those that the tuning trials choose; empty if
+    they agree or nothing was tuned."""
     if study.tuning is None or not study.tuning.chosen:
         return ""
     if tuned is None:
@@ -290,15 +291,16 @@ def why_not_these_values(study: Study, tuned: Tuned | None) -> str:
 
 @dataclass(frozen=True)
 class Choice(Result):
-    """The error that choosing the values of arms adds to a difference between them.
+    """Error that choosing arms' values adds to a difference between them.
 
     Attributes:
-        how: "vertex" or "redrawn" (see `paribus.statistics.choice`); empty where it is not known.
-        error: SD of the difference that comes from it, as the endpoint is compared; 0 where it is
-            not known. With `fit_included` it contains `lack_of_fit`.
+        how: "vertex" or "redrawn" (see `paribus.statistics.choice`); empty if the error is
+            unknown.
+        error: SD of the difference due to the choice, in the endpoint's compared unit; 0 if
+            unknown. With `fit_included` it contains `lack_of_fit`.
         included: whether the test includes `error`.
-        why_not: why it is not known; empty where it is.
-        lack_of_fit: SD of the difference because loss curves are not parabolas; 0 where no
+        why_not: why the error is unknown; empty if it is known.
+        lack_of_fit: SD of the difference because loss curves are not parabolas; 0 if no
             parabola was fitted.
         fit_included: whether `error` contains `lack_of_fit`; not in studies registered without it.
     """
@@ -314,11 +316,11 @@ class Choice(Result):
 def choice_of(
     table: Table, tuned: Tuned | None, weights: Mapping[str, float], metric: str
 ) -> Choice | None:
-    """Return what the choice adds to a weighted sum over arms of `metric`, by arm; None where
-    nothing was chosen.
+    """Return the error that tuning adds to a weighted sum of `metric` over arms; None if
+    nothing was tuned.
 
-    Of a metric that the tuning trials did not measure, such as the loss of a sealed text, it is
-    that of the metric which chose, where both have one unit.
+    For a metric that the tuning trials did not measure, such as the loss on a sealed text, it
+    is the error of the selection metric, if both have the same unit.
     """
     study, tuning = table.results.study, table.tuning
     if study.tuning is None or tuned is None or tuning is None:
@@ -362,8 +364,8 @@ def choice_of(
 
 
 def _fitted(tuned: Tuned, arm: str, chose: np.ndarray, judged: np.ndarray) -> list[TunedArm]:
-    """Return what the parabolas of an arm are fitted to, with the other keys as chosen first; empty
-    where that has none."""
+    """Return the scores to which an arm's parabolas are fitted, first those with the other
+    keys as chosen; empty if these cannot be fitted."""
     tuned_arms = []
     for rows, x in windows(tuned, arm):
         ours = chose[rows]
@@ -380,8 +382,8 @@ def _measured(tuning: Table, metric: str) -> bool:
 
 
 def _judged(tuning: Table, tuned: Tuned, arm: str, declared: Metric, read: str) -> np.ndarray:
-    """[candidates, T] what an endpoint is judged by, read from the metric `read`; NaN where a trial
-    diverged."""
+    """Return an endpoint's tuning scores, [candidates, T], from the metric `read`; NaN if a
+    trial diverged."""
     chose, seeds = tuned.losses(arm), list(tuned.points[0].values)
     names = [candidate_arm(arm, row + 1) for row in range(len(chose))]
     measured = np.array([[tuning.values[own, seed, read] for seed in seeds] for own in names])
