@@ -6,20 +6,27 @@ import math
 from collections.abc import Sequence
 
 NONE = "–"  # noqa: RUF001  (an en dash, where there is no number)
+MOST_DIGITS = 9  # after the point; smaller numbers have an exponent
 
 
 def fixed(value: float | None, digits: int) -> str:
     """Format a number as `3.4567`, never as `-0.0000`; a dash if it is not finite."""
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:z.{digits}f}"
+    return f"{value:z.{_notation(value, digits)}}"
 
 
 def signed(value: float | None, digits: int) -> str:
     """Format a number with its sign as `+3.4567`; a dash if it is not finite."""
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:+z.{digits}f}"
+    return f"{value:+z.{_notation(value, digits)}}"
+
+
+def _notation(value: float, digits: int) -> str:
+    """Return the end of a format: with an exponent for very small and very large numbers."""
+    is_tiny = digits >= MOST_DIGITS and 0 < abs(value) < 1e-3
+    return "3e" if is_tiny or abs(value) >= 1e9 else f"{digits}f"
 
 
 def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:

@@ -95,6 +95,12 @@ def judge(
     options |= {"where": where or [], "best_of": best_of, "at_step": at_step}
     options |= {"crashed": crashed, "stopped_early": stopped_early}
     if bar is not None:
+        unused = {"--page": page, "--results": results, "--margin": margin, "--baseline": baseline}
+        unused |= {"--target": target, "--markdown": answer.markdown}
+        if given := [option for option, value in unused.items() if value]:
+            raise ParibusError(
+                f"{', '.join(given)} has no meaning with --bar, which prints a card; leave it out"
+            )
         return _against_bar(paths, scores, bar, better, alpha, answer, options)
     built, reading, selection = make_study(
         paths,

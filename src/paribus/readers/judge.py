@@ -365,7 +365,7 @@ def describe_bar(score: str, against: Mapping[str, Any]) -> list[str]:
     n, p, bar, lost = against["n"], against["p"], f"{against['bar']:g}", against["diverged"]
     span = f" [{low}, {high}]" if n > 1 else ""
     p_text = "" if p is None else f", p {p_value(p)}"
-    diverged = f"; {lost} diverged" if lost else ""
+    diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
     return [
         f"{score} against {bar}, {against['better']} is better",
         f"  {against['word']}  {mean}{span}  n {n}, SD {sd}{p_text}",
