@@ -1,20 +1,20 @@
-"""The error of a value that was chosen by tuning, which a test includes (`TTest.choice`).
+"""Error from choosing a value by tuning, which a test includes (`TTest.choice`).
 
 Each arm is judged at the value that was best on its tuning seeds. That choice is an estimate: on
-other tuning seeds another value would have been best, and the difference between the arms would
-have been another. Two equal arms, each at its best of seven rates by three tuning seeds, are told
-apart in 7 to 31% of studies by a test that takes the choice as given (`benchmarks/choice.py`).
+other tuning seeds another value might have been best, and the difference between the arms would
+change. A test that ignores this finds a difference between two equal arms in 7 to 31% of
+studies, if each arm uses the best of seven rates on three tuning seeds (`benchmarks/choice.py`).
 
 Along a numeric axis the value is the vertex of the parabola through the best point and its
-neighbours in log value, and what is added to the squared standard error is the variance of the
-fitted difference at vertices that are redrawn with the pooled residual SD of the tuning means
-(`vertex_error`). On a grid of several axes each combination of the others has such a parabola, and
-which of them is best is redrawn too. Where there is no such axis, tuning seeds are redrawn and the
-choice is made again (`redrawn_error`).
+neighbours in log value. `vertex_error` redraws the vertices with the pooled residual SD of the
+tuning means. The variance of the fitted difference at these vertices is added to the squared
+standard error. On a grid of several axes, each combination of the other axes has such a
+parabola, and the best combination is redrawn too. Without a numeric axis, tuning seeds are
+redrawn and the choice is repeated (`redrawn_error`).
 
-A parabola through rates that lie far apart is not the curve of the loss, whatever the number of
-tuning seeds. `lack_of_fit` estimates the error of that approximation by the loss that each parabola
-gains from its middle point to its vertex.
+A parabola through widely spaced rates is only an approximation of the loss curve, however many
+tuning seeds there are. `lack_of_fit` estimates the error of that approximation by the loss that
+each parabola gains from its middle point to its vertex.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ LEAST_TUNING_SEEDS = 3  # with fewer, the spread of tuning means is not known we
 
 @dataclass(frozen=True)
 class Parabola:
-    """Through three points with ascending `x`: middle + slope (x - x[1]) + curvature (x - x[1])^2.
+    """Parabolas through three points: y[1] + slope (x - x[1]) + curvature (x - x[1])^2.
 
-    `slope` and `curvature` have an entry for each such parabola.
+    `x` ascends. `slope` and `curvature` have one entry for each parabola.
     """
 
     x: Sequence[float]
@@ -60,12 +60,13 @@ class Parabola:
         return float(np.clip(self.x[1] + self.offset, self.x[0], self.x[2]))
 
     def rise(self, offset: Floats) -> Floats:
-        """Return its value so far from the middle place minus its value there."""
+        """Return the parabola's value at `offset` from the middle position minus its value
+        there."""
         return self.slope * offset + self.curvature * offset**2
 
 
 def parabola(x: Sequence[float], y: ArrayLike) -> Parabola:
-    """Return the parabolas through values `y` [..., 3] at three places."""
+    """Return the parabolas through values `y` [..., 3] at three positions `x`."""
     y = np.asarray(y, dtype=float)
     a, b = x[1] - x[0], x[2] - x[1]
     left, right = (y[..., 0] - y[..., 1]) / a, (y[..., 2] - y[..., 1]) / b
@@ -78,9 +79,10 @@ class TunedArm:
     """Tuning scores that one arm's vertex was fitted to.
 
     Attributes:
-        x: three places, ascending, on the scale on which the parabola is fitted.
-        chooses: [3, T] tuning scores by which the value was chosen, lower is better.
-        judged: [3, T] scores of the endpoint at the same trials; the same array where it chose.
+        x: three positions, ascending, on the scale on which the parabola is fitted.
+        chooses: [3, T] scores of the selection metric, lower is better.
+        judged: [3, T] endpoint scores of the same trials; the same array if it is the selection
+            metric.
     """
 
     x: Sequence[float]
@@ -95,15 +97,16 @@ def vertex_error(
     seed: int,
     draws: int = RESAMPLES,
 ) -> float:
-    """Return the SD of a weighted sum over arms that comes from choosing their values.
+    """Return the SD that choosing arms' values adds to a weighted sum over arms.
 
-    Tuning means are redrawn with the residual SD, pooled over the arms, over sqrt(tuning seeds).
-    The fitted parabola of each arm is read at the vertex of the parabola that is fitted to them.
+    Tuning means are redrawn with SD s / sqrt(tuning seeds), where s is the residual SD pooled
+    over the arms. Each arm's fitted parabola is evaluated at the vertex of the parabola through
+    its redrawn means.
 
     Args:
-        arms: of each, what was fitted with the other keys as chosen; then with each other
-            combination of these, which may be chosen where the redrawn means are better.
-        weights: part for each arm; by default the second minus the first.
+        arms: for each arm, the scores with the other keys as chosen, then those with each other
+            combination of these keys, which is chosen if its redrawn means are better.
+        weights: one for each arm; by default the second arm minus the first.
     """
     rng = np.random.default_rng([seed, 20_261_124])
     pooled = math.sqrt(np.mean([interaction(slices[0].chooses) for slices in arms]))
@@ -127,12 +130,13 @@ def vertex_error(
 
 
 def lack_of_fit(arms: Sequence[TunedArm], weights: Sequence[float] = (-1.0, 1.0)) -> float:
-    """Return the SD of a weighted sum over arms that comes from fitting parabolas.
+    """Return the SD that fitting parabolas adds to a weighted sum over arms.
 
-    Each arm adds the square of its fitted gain: the endpoint's parabola at the middle place minus
-    the same parabola at the vertex. A vertex at the middle place was tried itself and adds nothing.
+    Each arm adds the square of its fitted gain: the endpoint's parabola at the middle position
+    minus the same parabola at the vertex. A vertex at the middle position was tried itself and
+    adds nothing.
 
-    Args: arms: what each arm's vertex was fitted to. weights: as in `vertex_error`.
+    Args: arms: the scores to which each arm's vertex was fitted. weights: as in `vertex_error`.
     """
     gains = [
         parabola(arm.x, arm.judged.mean(1)).rise(parabola(arm.x, arm.chooses.mean(1)).offset)
@@ -148,10 +152,13 @@ def redrawn_error(
     seed: int,
     draws: int = 2_000,
 ) -> float:
-    """Return the same where no parabola can be fitted: tuning seeds are redrawn, for all arms.
+    """Return the SD that `vertex_error` returns, without a parabola: by redrawing the tuning
+    seeds.
 
-    Args: arms: [candidates, T] what chose, lower is better, NaN where a trial diverged; and the
-        endpoint at the same trials. weights: as those of `vertex_error`.
+    The same seeds are drawn for all arms.
+
+    Args: arms: scores of the selection metric, [candidates, T], lower is better, NaN if a trial
+    diverged; and the endpoint's scores of the same trials. weights: as in `vertex_error`.
     """
     rng = np.random.default_rng([seed, 20_261_124])
     n_seeds = arms[0][0].shape[1]
@@ -169,16 +176,17 @@ def redrawn_error(
 
 
 def best_of(scores: Floats) -> int:
-    """Return the row of [candidates, T] with the least mean, of those that diverged least often.
+    """Return the best row of scores [candidates, T]: the fewest NaN (diverged), then the lowest
+    mean.
 
-    Of equal ones the first.
+    The first of equal rows wins.
     """
     lost, means = np.isnan(scores).sum(1), finite_means(scores)
     return int(np.lexsort((np.where(np.isnan(means), np.inf, means), lost))[0])
 
 
 def finite_means(scores: Floats) -> Floats:
-    """Return the mean of each row over what is finite; NaN where nothing is."""
+    """Return the mean of each row's finite values; NaN for a row without any."""
     finite = np.isfinite(scores)
     total = np.where(finite, scores, 0.0).sum(1)
     return np.where(finite.any(1), total / np.maximum(finite.sum(1), 1), np.nan)

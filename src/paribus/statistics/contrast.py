@@ -1,8 +1,7 @@
 """Contrasts of two arms: the deciding test, its estimates and the other tests.
 
-A sample is tested (`t_test`, `crossed`; a look or stages wrap the test), and the test is asked for
-p, intervals, equivalence and power. These belong together: p and intervals invert the same test,
-and what it could have detected is its own.
+A single test object provides the p-value, intervals, equivalence and detectable effect, so that
+these always agree. `t_test` and `crossed` provide the tests; a look or stages wrap them.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ class Decided(Result):
 
     Attributes:
         test: `paired_t`, WELCH or one of CROSSED.
-        constant: nothing varies; p is the least that the measurement's resolution allows, and the
-            interval a point up to that resolution.
-        interval: of level 1 - alpha; leaves 0 out exactly where p_value <= alpha.
-        equivalence_interval: of level 1 - 2 alpha; lies within the margin exactly where
+        constant: True if nothing varies. Then p is the smallest that the measurement's
+            resolution allows, and the interval is a point up to that resolution.
+        interval: of level 1 - alpha; excludes 0 exactly if p_value <= alpha.
+        equivalence_interval: of level 1 - 2 alpha; lies within the margin exactly if
             equivalence_p, of two one-sided tests, is <= alpha.
-        detectable: the least effect detected at the power, at level alpha / family.
+        detectable: the smallest effect detected at the requested power and level alpha / family.
     """
 
     test: str
@@ -68,12 +67,12 @@ class Decided(Result):
 
     @property
     def descriptive_only(self) -> bool:
-        """Return whether so few pairs, or runs, are described and not tested."""
+        """True if there are too few pairs or runs for a test: they are only described."""
         return self.n < DESCRIPTIVE_BELOW
 
     @property
     def has_interval(self) -> bool:
-        """Return whether intervals are stated: two runs or pairs are too few for an SD."""
+        """True if intervals are reported; two pairs or runs are too few for an SD."""
         return self.n >= INTERVAL_FROM
 
 
@@ -81,7 +80,8 @@ class Asked(TypedDict, total=False):
     """Options of the test of a contrast.
 
     Attributes:
-        margin: half-width of "no effect worth having", in the scores' unit; None for no such test.
+        margin: largest difference too small to matter, in the scores' unit; None for no
+            equivalence test.
         alpha: two-sided level.
         family: hypotheses that are tested together, this one included; the detectable effect is at
             level alpha / family.
@@ -103,9 +103,9 @@ def decided(
     family: int = 1,
     power: float = POWER,
 ) -> Decided:
-    """State what `test` says; others as `Asked` has them.
+    """Return the results of `test`; the options are those of `Asked`.
 
-    Equivalence is by two one-sided tests, both of them `test` (Schuirmann 1987).
+    Equivalence is tested by two one-sided tests, both with `test` (Schuirmann 1987).
     """
     alpha = checked_fraction(alpha, "alpha")
     equivalence_p = None
@@ -129,9 +129,10 @@ def decided(
 
 
 def hedges_g(mean: float, sd: float, df: int) -> float | None:
-    """Return a difference in SDs without its bias (Hedges 1981); None where the SD is 0.
+    """Return Hedges' g, a bias-corrected difference in SDs (Hedges 1981); None if the SD is 0.
 
-    The bias is exact and not 1 - 3/(4 df - 1). With one degree of freedom g is 0: it says nothing.
+    The correction is exact, not the approximation 1 - 3/(4 df - 1). With one degree of freedom g
+    is 0 and carries no information.
     """
     if not sd:
         return None
@@ -143,7 +144,7 @@ def hedges_g(mean: float, sd: float, df: int) -> float | None:
 
 @dataclass(frozen=True)
 class Pair(Result):
-    """One seed: both scores and their difference."""
+    """Scores of both arms at one seed, and their difference."""
 
     baseline: float
     treatment: float
@@ -152,20 +153,22 @@ class Pair(Result):
 
 @dataclass(frozen=True)
 class RunContrast(Result):
-    """Treatment minus baseline over runs: of seeds that both arms have, or that are no pairs.
+    """Treatment minus baseline over seed pairs, or over unpaired runs.
 
-    `decided` is what the registered test says, and what a reader states. All else stands beside it.
+    `decided` has the results of the registered test, which reports show. All else is additional.
 
     Attributes:
         n: pairs, or runs of the arm that has fewer.
-        mean, sd: of the differences; of runs that are no pairs, the SD is pooled over both arms.
-        g: the difference in SDs; None where nothing varies.
-        test: the one that decided, for what else is asked of it.
-        others: p by the tests that did not decide, of pairs that are one sample; and the least p
-            that each could have given with so many pairs.
-        percentile_interval: of the bootstrap of pairs; it undercovers at few, and describes.
-        pairs: empty where runs are no pairs.
-        runs, sds: of the baseline and of the treatment, where runs are no pairs.
+        mean, sd: of the differences; the SD of unpaired runs is pooled over both arms.
+        g: the difference in SDs (Hedges' g); None if nothing varies.
+        test: the deciding test, from which other quantities can be computed.
+        others: {test: (p, smallest possible p at this number of pairs)} of the tests that did
+            not decide; empty for looks, stages and unpaired runs.
+        percentile_interval: of the bootstrap of pairs; descriptive, because it undercovers at
+            few pairs.
+        pairs: the seed pairs; empty if runs are unpaired.
+        runs, sds: number of runs and SD of the baseline and of the treatment, if runs are
+            unpaired.
     """
 
     n: int
@@ -192,16 +195,16 @@ def paired_contrast(
     choice: float = 0.0,
     **asked: Unpack[Asked],
 ) -> RunContrast:
-    """Everything a report states about one contrast of two arms run on the same seeds.
+    """Compute all that a report shows on one contrast of two arms run on the same seeds.
 
     Args:
         baseline, treatment: scores of shape (S,), S >= 2, entry s of both from seed s; same unit.
         seed: of the resampling (above 7 pairs) and of the sign flips (above 20).
-        resolution: smallest difference that the measurement can show, where it is coarser than
-            floating point: a step of 1 / I in a share of I items. It matters where all differences
-            are equal.
-        design: how the pairs were sampled, where not as one sample of a size that was fixed; pairs
-            of a first stage come first. It changes what is decided, and nothing that describes.
+        resolution: smallest difference that the measurement can show, if coarser than floating
+            point: a step of 1 / I in a share of I items. It matters if all differences are
+            equal.
+        design: how the pairs were sampled, if not as one sample of fixed size; pairs of the
+            first stage come first. It affects the deciding test, but no descriptive result.
         choice: SD of the difference that comes from choosing each arm's values (see `choice`).
         asked: margin, alpha, family and power, as `Asked` has them.
     Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
@@ -251,7 +254,7 @@ def unpaired_contrast(
     resolution: float | None = None,
     **asked: Unpack[Asked],
 ) -> RunContrast:
-    """Everything a report states about one contrast of two arms whose runs are no pairs.
+    """Compute all that a report shows on one contrast of two arms with unpaired runs.
 
     Args: baseline, treatment: scores of shapes (A,) and (B,), both of at least 2 runs.
     Others as `paired_contrast` has them.
@@ -275,11 +278,12 @@ def unpaired_contrast(
 
 @dataclass(frozen=True)
 class MacroContrast(Result):
-    """A macro difference over tasks, for new items: with the errors of seeds and items.
+    """Difference of macro means over tasks, for a claim about new items; its error covers seeds
+    and items.
 
     Attributes:
-        crossed: the test of all pairs; `test` is what it becomes under the design.
-        n_items: over all tasks.
+        crossed: the test of all pairs as one sample; `test` is the same test under the design.
+        n_items: number of items over all tasks.
     """
 
     decided: Decided
@@ -300,10 +304,10 @@ def macro_contrast(
     crossed: Literal["components", "bootstrap"] = "components",
     **asked: Unpack[Asked],
 ) -> MacroContrast:
-    """Macro-averaged scores over tasks, paired by item, for a claim about new items.
+    """Compare macro-averaged scores over tasks, paired by item, for a claim about new items.
 
-    `crossed` decides, which is never easier than the t of seed means. A claim about these items
-    alone is a `paired_contrast` of `seed_means`.
+    The crossed test decides; it never rejects more easily than the t of seed means. For a claim
+    about these items alone, use a `paired_contrast` of `seed_means`.
 
     Args:
         baseline, treatment: K tasks of shape (S, I_k), same seeds and items in both arms.

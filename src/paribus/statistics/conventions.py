@@ -1,4 +1,4 @@
-"""Shared by every file of this package: its numbers, its error, its interval, its checks.
+"""Constants, exception, interval and input checks shared by this package.
 
 Axis letters used in docstrings: S seeds (pairs), I items, K tasks, E endpoints, L learning rates,
 T steps, B resamples.
@@ -26,29 +26,30 @@ LARGEST_MAGNITUDE = 1e60  # beyond this (or below its inverse) cubes may leave d
 
 
 def sums(weights: Floats, values: Floats) -> Floats:
-    """Return sums of `values` (n,) with each row of `weights` (..., n): a product without BLAS.
+    """Return the products of each row of `weights` (..., n) with `values` (n,), without BLAS.
 
-    The libraries behind `@` add in an order that differs from processor to processor; this adds in
-    one order on all of them.
+    The libraries behind `@` add in an order that depends on the processor; this function adds in
+    the same order on all of them.
     """
     return np.einsum("...n,n->...", weights, values)
 
 
 class StatisticsError(ValueError):
-    """Scores or parameters for which the asked quantity does not exist."""
+    """Raised if the quantity does not exist for the given scores or parameters."""
 
 
 class Result:
-    """A frozen dataclass of results that can be written as JSON, but for fields without a repr."""
+    """Base of result dataclasses that can be written as JSON, without fields that have
+    `repr=False`."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dict of JSON types; what is not finite (an unbounded interval) becomes None."""
+        """Return a dict of JSON types; numbers that are not finite become None."""
         return _fields(self)
 
 
 @dataclass(frozen=True)
 class Interval(Result):
-    """A closed confidence interval; a bound is infinite where the data give none."""
+    """A closed confidence interval; a bound is infinite if the data give none."""
 
     low: float
     high: float
@@ -68,7 +69,8 @@ class Interval(Result):
 
 
 def checked_scores(scores: ArrayLike, name: str, ndim: int = 1) -> Floats:
-    """Finite float64 scores of at least 2 pairs, of a magnitude that can be cubed."""
+    """Return scores as a finite float64 array of at least 2 rows, of a magnitude that can be
+    cubed."""
     array = finite_array(scores, name, ndim, least=2)
     largest = float(np.abs(array).max())
     if largest != 0 and not 1 / LARGEST_MAGNITUDE <= largest <= LARGEST_MAGNITUDE:
@@ -80,7 +82,8 @@ def checked_scores(scores: ArrayLike, name: str, ndim: int = 1) -> Floats:
 
 
 def finite_array(numbers: ArrayLike, name: str, ndim: int = 1, least: int = 1) -> Floats:
-    """Finite float64 array with `ndim` axes and at least `least` entries along the first."""
+    """Return a finite float64 array with `ndim` axes and at least `least` entries along the
+    first."""
     try:
         array = np.asarray(numbers, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -101,23 +104,23 @@ def finite_array(numbers: ArrayLike, name: str, ndim: int = 1, least: int = 1) -
 
 
 def checked_fraction(value: float, name: str) -> float:
-    """Return a number strictly between 0 and 1 (a level, a power)."""
+    """Return `value` if it is strictly between 0 and 1 (a level, a power), else raise."""
     if not 0 < value < 1:
         raise StatisticsError(f"{name} = {value} is not strictly between 0 and 1: pass e.g. 0.05")
     return float(value)
 
 
 def checked_positive(value: float, name: str) -> float:
-    """Return a finite number above 0 (a margin, an effect)."""
+    """Return `value` if it is finite and above 0 (a margin, an effect), else raise."""
     if not (math.isfinite(value) and value > 0):
         raise StatisticsError(f"{name} = {value} is not finite and above 0: pass a positive number")
     return float(value)
 
 
 def checked_resamples(resamples: int) -> int:
-    """Return a number of resamples that a p-value may rest on."""
+    """Return `resamples` if it is enough for a p-value, else raise."""
     if resamples < RESAMPLES:
-        raise StatisticsError(f"resamples = {resamples} is below the {RESAMPLES} of a p-value")
+        raise StatisticsError(f"resamples = {resamples} is below {RESAMPLES}: use more")
     return resamples
 
 

@@ -1,19 +1,20 @@
 """Scores of seeds x items, for claims about new items.
 
-Seeds and items are both samples, and every seed meets every item. The registered target of a claim
-says which of them vary:
+Seeds and items are both samples, and every seed is scored on every item. The registered target
+of a claim says which of them vary:
 - *this item set*: items are fixed, a seed's macro score is one number, and the pair of seeds is the
   unit: `seed_means`, then a test of paired differences;
 - *new items*: items are resampled too, crossed with seeds and not nested within them (nested
   resampling counts the item noise once per seed): `crossed_components`, or `crossed_bootstrap`.
 
 With variances a of seeds, b of items and e of their interaction, the mean of S seeds and I items
-has the variance a/S + b/I + e/(SI). `crossed_components` estimates that; the bootstrap has three
-times the interaction, and with nothing but that it never errs, and finds little.
+has the variance a/S + b/I + e/(SI). `crossed_components` estimates that. The bootstrap counts
+the interaction three times: if all variance is interaction, it never rejects falsely and has
+little power.
 
-Items that are neighbours in one text are no sample of independent ones: they are joined to a few
-contiguous blocks first (`contiguous_blocks`), which are the items then. Measured error rates of all
-of these are in docs/reference/error-rates.md.
+Neighbouring items of one text are not independent. They are first joined into a few contiguous
+blocks (`contiguous_blocks`), which then are the items. Measured error rates of all these methods
+are in docs/reference/error-rates.md.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ LEAST_IN_BLOCK = 8
 
 
 def seed_means(tasks: Sequence[ArrayLike]) -> Floats:
-    """Macro score per seed, shape (S,): the unweighted mean over tasks of the mean over items.
+    """Return the macro score per seed, (S,): the unweighted mean over tasks of the mean over
+    items.
 
     Args: K tasks, each of shape (S, I_k) with the same seeds in the same order.
     """
@@ -52,14 +54,16 @@ def seed_means(tasks: Sequence[ArrayLike]) -> Floats:
 
 
 def contiguous_blocks(n_items: int) -> int:
-    """Return to how many contiguous blocks neighbouring items of one text are joined; fewer than
-    DESCRIPTIVE_BELOW where the text is too short to say how much such blocks differ."""
+    """Return the number of contiguous blocks into which neighbouring items of one text are
+    joined. It is below DESCRIPTIVE_BELOW if the text is too short to estimate how much blocks
+    differ."""
     return min(MOST_CONTIGUOUS, n_items // LEAST_IN_BLOCK)
 
 
 def joined(values: ArrayLike, n_blocks: int) -> Floats:
-    """Return sums of `values` (..., I) over contiguous blocks, (..., n_blocks): item i is in block
-    i * n_blocks // I, so that blocks have equally many items, but for one.
+    """Return sums of `values` (..., I) over contiguous blocks, (..., n_blocks).
+
+    Item i is in block i * n_blocks // I, so block sizes differ by at most one item.
     """
     values = np.asarray(values, dtype=np.float64)
     n_items = values.shape[-1]
@@ -68,7 +72,8 @@ def joined(values: ArrayLike, n_blocks: int) -> Floats:
 
 
 def item_deltas(baseline: Sequence[ArrayLike], treatment: Sequence[ArrayLike]) -> list[Floats]:
-    """Treatment minus baseline by task, seed and item; both K tasks of shape (S, I_k)."""
+    """Return treatment minus baseline by task, seed and item; both are K tasks of shape (S,
+    I_k)."""
     first, second = checked_tasks(baseline), checked_tasks(treatment)
     if [task.shape for task in first] != [task.shape for task in second]:
         raise StatisticsError(
@@ -80,14 +85,14 @@ def item_deltas(baseline: Sequence[ArrayLike], treatment: Sequence[ArrayLike]) -
 def crossed_components(
     deltas: Sequence[ArrayLike], *, resolution: float | None = None, choice: float = 0.0
 ) -> TTest:
-    """Macro mean over tasks with its standard error from variance components.
+    """Return the t test of the macro mean over tasks, with its error from variance components.
 
-    The squared error is that of the seeds' macro means, which holds a/S + e/(SI), and b/I of every
-    task (Searle, Casella and McCulloch 1992, Variance Components, section 4.3; a component is never
-    below 0), so that it is never below the paired t's. The reference is Student's t on S - 1
-    degrees of freedom, or on sum(I_k - 1) where items are fewer than seeds.
+    The squared error is that of the seeds' macro means, which contains a/S + e/(SI), plus b/I of
+    every task (Searle, Casella and McCulloch 1992, Variance Components, section 4.3; a component
+    is never below 0). So it is never below the paired t's. The reference is Student's t on S - 1
+    degrees of freedom, or on sum(I_k - 1) if items are fewer than seeds.
 
-    Args and errors: as `crossed_bootstrap` has them.
+    Args and errors: as in `crossed_bootstrap`.
     """
     tasks = checked_tasks(deltas)
     means = seed_means(tasks)
@@ -104,24 +109,26 @@ def crossed_bootstrap(
     resolution: float | None = None,
     choice: float = 0.0,
 ) -> TTest:
-    """Pigeonhole bootstrap of the macro mean over tasks (Owen 2007, Annals of Applied Statistics).
+    """Return the t test of the macro mean over tasks, with its error from a pigeonhole
+    bootstrap.
 
-    Seeds are drawn once per resample, for all tasks; items per task, independently. The bootstrap
-    gives the standard error, the reference is Student's t on S - 1 degrees of freedom, or on
-    sum(I_k - 1) where items are fewer than seeds: a bare percentile interval is too short at few
-    seeds, whatever is resampled, and at few items too. The standard error takes
-    the factor sqrt(S / (S - 1)), since a bootstrap divides by S. With row, column and interaction
-    variances a, b, e the resampled variance is a/S + b/I + 3e/(SI) on average (Owen's theorem), so
-    the interaction is counted three times: conservative, and never easier than the paired t.
+    The method is that of Owen (2007, Annals of Applied Statistics). Seeds are drawn once per
+    resample, for all tasks; items are drawn per task, independently. The bootstrap gives the
+    standard error. The reference is Student's t on S - 1 degrees of freedom, or on sum(I_k - 1)
+    if items are fewer than seeds, because a bare percentile interval is too short at few seeds
+    or items. The standard error is multiplied by sqrt(S / (S - 1)), since a bootstrap divides by
+    S. With row, column and interaction variances a, b, e the resampled variance is a/S + b/I +
+    3e/(SI) on average (Owen's theorem). So the interaction is counted three times: the test is
+    conservative, and never rejects more easily than the paired t.
 
     Args:
         deltas: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared.
-        resolution: of the macro score: the least SD of a seed's difference. Only where every item
-            differs by one constant at every seed is it all that is known, and the rule in `t_test`
-            applies; any other spread is real, however small.
-        choice: as `TTest` has it.
-    Raises StatisticsError where every task has a single item: nothing is known of how much items
-    differ.
+        resolution: of the macro score, as the smallest SD of a seed's difference. It decides
+            only if every item differs by the same constant at every seed (see `t_test`); any
+            other spread is real, however small.
+        choice: as in `TTest`.
+        Raises StatisticsError if every task has a single item, because then the variance of
+            items is unknown.
     """
     tasks, resamples = checked_tasks(deltas), checked_resamples(resamples)
     n_seeds = tasks[0].shape[0]
@@ -141,7 +148,7 @@ def _crossed(
     resolution: float | None,
     choice: float,
 ) -> TTest:
-    """Return the t test of a macro mean with so large a standard error."""
+    """Return the t test of a macro mean with standard error `error`."""
     n, constant = tasks[0].shape[0], all(_is_constant(task) for task in tasks)
     smallest_sd = least_sd(resolution, *tasks)
     if constant:
@@ -164,11 +171,11 @@ def _crossed(
 
 
 def _item_df(tasks: Sequence[Floats]) -> int:
-    """Return degrees of freedom of the items. Raises StatisticsError where no task has two."""
+    """Return the items' degrees of freedom. Raises StatisticsError if no task has two items."""
     df = sum(task.shape[1] - 1 for task in tasks)
     if not df:
         raise StatisticsError(
-            "every task has a single item, which says nothing of other items: give at least two, "
+            "every task has a single item, which says nothing about other items: pass two or more, "
             "or test seed means"
         )
     return df
@@ -180,7 +187,7 @@ def _is_constant(task: Floats) -> bool:
 
 
 def _item_error(tasks: list[Floats]) -> float:
-    """Return standard error from the choice of items alone, from the variance components b / I."""
+    """Return the standard error from sampling items alone, by the variance components b / I."""
     total = 0.0
     for task in tasks:
         n_items = task.shape[1]
@@ -191,16 +198,17 @@ def _item_error(tasks: list[Floats]) -> float:
 
 
 def interaction(task: Floats) -> float:
-    """Return the variance of [seeds, items] after the effects of both."""
+    """Return the interaction variance of scores [seeds, items]: what is left after both main
+    effects."""
     rest = task - task.mean(1, keepdims=True) - task.mean(0) + task.mean()
     return float((rest**2).sum()) / ((task.shape[0] - 1) * (task.shape[1] - 1))
 
 
 def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) -> Floats:
-    """[B] the macro mean of every resample of seeds and items, of `tasks` whose mean is zero.
+    """Return the macro mean of every resample of seeds and items, [B]; `tasks` have mean zero.
 
-    Drawing item counts is what costs, so tasks of one size share a pool of B count vectors, and
-    each task meets them in an order of its own: B draws per task, independent between tasks.
+    Drawing item counts is expensive, so tasks of one size share a pool of B count vectors. Each
+    task uses the pool in its own random order: B draws per task, independent between tasks.
     """
     resamples, n_seeds = seed_counts.shape
     total = np.zeros(resamples)
@@ -219,7 +227,7 @@ def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) 
 
 
 def checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:
-    """Return K tasks of shape (S, I_k), finite and of the same seeds. Raises StatisticsError."""
+    """Return K tasks as finite arrays of shape (S, I_k). Raises StatisticsError if seeds differ."""
     if not len(tasks):
         raise StatisticsError("no tasks: pass at least one array of shape (seeds, items)")
     checked = [checked_scores(task, f"task {k}", ndim=2) for k, task in enumerate(tasks)]

@@ -1,29 +1,31 @@
-"""Looks at data that grow: nominal p-values that hold the error over all of them.
+"""Group-sequential tests: nominal p-values that control the error over all interim looks.
 
 A study of n_K pairs is tested after n_1 < ... < n_K of them. The boundary of look k is a nominal
-one-sided p: of a paired t (or whatever test decides) as if that look were the only one. A level is
-spent over the looks by a spending function (Lan and DeMets 1983, Biometrika 70, 659-663) of the
-information fraction t = n_k / n_K, and boundaries follow from it: among studies without an effect
-that crossed no earlier boundary, the share that cross the k-th is what is spent there.
+one-sided p: the p of the deciding test (such as a paired t) as if that look were the only one. A
+level is spent over the looks by a spending function (Lan and DeMets 1983, Biometrika 70,
+659-663) of the information fraction t = n_k / n_K, and boundaries follow from it: among studies
+without an effect that crossed no earlier boundary, the share that cross the k-th is what is
+spent there.
 
-Published boundaries are for normal statistics, and with five pairs a t is far from normal. So they
-are found here from simulated studies, under a fixed seed: of normal differences, of which looks
-need two numbers alone, the running sum and the running sum of squares. What is simulated is only
-how often two looks cross *both*; the rest is exact, for a nominal p is uniform under no effect:
+Published boundaries are for normal statistics, and with five pairs a t is far from normal. So
+they are computed here from studies simulated under a fixed seed. Looks at normal differences
+need only two numbers: the running sum and the running sum of squares. Only the share of studies
+in which two looks *both* cross is simulated. The rest is exact, because a nominal p is uniform
+without an effect:
 
     b_k - P(p_k <= b_k and an earlier look crossed) = spent_k - spent_{k-1}.
 
-So the first boundary is exact, and the others never below the increment that they spend. Levels
+So the first boundary is exact, and no other is below the increment that it spends. Levels
 lie on a grid (`Looks.bound` interpolates it, `Looks.level` inverts the same interpolation); a
 boundary rises with the level, as Holm over several hypotheses needs (Maurer and Bretz 2013).
 
 Two-sided tests are two one-sided ones of half the level, which is conservative by the chance that
 both sides are crossed at different looks.
 
-The level is spent like the boundaries of O'Brien and Fleming: up to t, 2 - 2 Phi(z / sqrt(t)) of a
-one-sided level a, with z its upper a / 2 quantile. That spends almost nothing early, so that the
-last look costs little power. All is on the log scale: at a quarter of the information it spends
-1e-16 of a level of 1e-5.
+The spending function resembles the boundaries of O'Brien and Fleming. Of a one-sided level a, 2
+- 2 Phi(z / sqrt(t)) is spent up to t, with z the upper a / 2 quantile. That spends almost
+nothing early, so the last look loses little power. All values are on the log scale, because at a
+quarter of the information it spends 1e-16 of a level of 1e-5.
 """
 
 from __future__ import annotations
@@ -68,13 +70,13 @@ LEVELS = np.concatenate(
 
 @dataclass(frozen=True)
 class Boundary(Result):
-    """When a two-sided test rejects at one look.
+    """Boundary of a two-sided test at one look.
 
     Attributes:
-        pairs: at the look.
-        spent: of the two-sided level, up to and with this look.
-        nominal_p: the two-sided p, as if there were no other look, that is small enough.
-        t: the |t| of so many pairs that has this p.
+        pairs: number of pairs at the look.
+        spent: part of the two-sided level that is spent up to and including this look.
+        nominal_p: largest two-sided p that rejects, computed as if there were no other look.
+        t: the |t| that has this p at this number of pairs.
     """
 
     pairs: int
@@ -85,11 +87,11 @@ class Boundary(Result):
 
 @dataclass(frozen=True)
 class Looks(Result):
-    """A plan of looks.
+    """A plan of interim looks.
 
     Attributes:
-        pairs: at each look, ascending; the last is the whole study.
-        studies: that are simulated to find the boundaries.
+        pairs: number of pairs at each look, ascending; the last is the whole study.
+        studies: number of studies simulated to compute the boundaries.
     """
 
     pairs: tuple[int, ...]
@@ -97,29 +99,29 @@ class Looks(Result):
 
     @property
     def fractions(self) -> tuple[float, ...]:
-        """Information at each look, as a share of the last one's."""
+        """Information fraction of each look: its pairs over those of the last look."""
         return tuple(pairs / self.pairs[-1] for pairs in self.pairs)
 
     def spent(self, level: float) -> Floats:
-        """Return what is spent of a one-sided `level` up to each look, (K,)."""
+        """Return the part of a one-sided `level` that is spent up to each look, (K,)."""
         levels = np.array([level])
         return np.exp([log_spent(levels, t)[0] for t in self.fractions])
 
     def bound(self, look: int, level: float) -> float:
-        """Return the nominal one-sided p that is small enough at look `look` (from 0), of a
-        one-sided test of so small a level; 0 where none is."""
+        """Return the largest nominal one-sided p that rejects at look `look` (from 0), for a
+        one-sided test of level `level`; 0 if none rejects."""
         levels, bounds = self._table[look]
         if level < LEAST_LEVEL:
             return 0.0
         return float(np.exp(np.interp(math.log(level), levels, bounds)))
 
     def level(self, look: int, p: float | Floats) -> Floats:
-        """Return the least one-sided level at which a nominal one-sided p is small enough at this
+        """Return the smallest one-sided level at which a nominal one-sided `p` rejects at this
         look.
 
-        A p-value by itself, whatever the looks that were taken before and why sampling stopped: a
-        sequential p (Liu and Anderson 2008), at the look that was the last and not the best one.
-        Never below `LEAST_LEVEL`, and 1 where no level would do.
+        The result is itself a p-value, whatever looks were taken before and whatever stopped
+        sampling: a sequential p (Liu and Anderson 2008), at the last look and not at the best
+        one. It is never below `LEAST_LEVEL`, and 1 if no level rejects.
         """
         levels, bounds = self._table[look]
         with np.errstate(divide="ignore"):
@@ -142,11 +144,12 @@ class Looks(Result):
 
 
 def running_sums(looks: Looks, studies: int, seed: int = SEED) -> tuple[Floats, Floats]:
-    """Return sums of standard normal differences up to each look, and squares about their mean, (K,
-    N).
+    """Return simulated running sums of standard normal differences at each look, and the sums of
+    squares about their means; both (K, N).
 
-    A shift by d moves the sums by n_k d and leaves the squares. They are drawn by what is added
-    from look to look: a normal sum of m differences and, independently, their chi-squared spread.
+    A shift by d adds n_k d to the sums and leaves the squares unchanged. The increments from
+    look to look are drawn: a normal sum of m differences and, independently, their chi-squared
+    spread.
     """
     rng = np.random.default_rng([seed, *looks.pairs])
     total, squares = np.zeros(studies), np.zeros(studies)
@@ -165,14 +168,15 @@ def running_sums(looks: Looks, studies: int, seed: int = SEED) -> tuple[Floats, 
 
 
 def t_statistics(looks: Looks, sums: Floats, spreads: Floats) -> Floats:
-    """t at each look, from (K, N) of `running_sums`."""
+    """Return t at each look, (K, N), from the arrays of `running_sums`."""
     n = np.array(looks.pairs, dtype=float)[:, None]
     return sums / np.sqrt(n * np.maximum(spreads, np.finfo(float).tiny) / (n - 1))
 
 
 @lru_cache(maxsize=32)
 def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
-    """Return for each look logs of levels, and of the nominal one-sided p that rejects at each."""
+    """Return for each look the log levels, and the log of the nominal one-sided p that rejects
+    at each."""
     half = max(1, looks.studies // 2)
     statistics = t_statistics(looks, *running_sums(looks, half))
     crossed = np.full(2 * half, np.inf)  # the least log level at which an earlier look crossed
@@ -197,10 +201,12 @@ def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
 
 
 def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Floats) -> Floats:
-    """Return the b at which b - P(p <= b, crossed before) is what is added, for each level; all
-    logs.
+    """Solve b - P(p <= b, crossed before) = added for b, at each level.
 
-    Args: p, crossed: of every simulated study; levels, added, spent: of every level.
+    Args: p, crossed: one entry per simulated study. levels, added, spent: logs, one entry per
+    level.
+
+    Returns: log b, one entry per level.
     """
     order = np.argsort(p)
     p, crossed = p[order], crossed[order]
@@ -222,15 +228,15 @@ LEAST_NOMINAL = 1e-15
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AtLook(TTest):
-    """A test of the pairs that exist at look `look` (from 0) of `looks`: it holds over all looks.
+    """Test of the pairs at look `look` (from 0), which controls the error over all `looks`.
 
-    Boundaries are nominal p-values, so what is said at a look follows from the nominal p. Its p
-    becomes the least level that the plan would have rejected at (`Looks.level`), and its interval
-    the one of the boundary's nominal level: a *repeated confidence interval* (Jennison and Turnbull
-    1989, JRSS B 51, 305-361). Each excludes a null mean exactly where the p against it is below the
-    level. Both hold whatever made sampling stop: an effect, equivalence, a look that was
-    ignored, a lost machine. Intervals by stage-wise ordering are shorter, but hold only where
-    sampling stops by one rule for effects alone.
+    Boundaries are nominal p-values, so all results at a look follow from the nominal p. The
+    p-value is the smallest level at which the plan would have rejected (`Looks.level`). The
+    interval has the boundary's nominal level: a *repeated confidence interval* (Jennison and
+    Turnbull 1989, JRSS B 51, 305-361). It excludes a null mean exactly if the p against it is
+    below the level. Both are valid whatever stopped sampling: an effect, equivalence, an ignored
+    look, a lost machine. Intervals by stage-wise ordering are shorter, but valid only if
+    sampling stops by a single rule for effects.
     """
 
     looks: Looks
@@ -245,8 +251,8 @@ class AtLook(TTest):
         return self._level(super().one_sided_p(null, greater=greater))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Return the null means with p above 1 - level; unbounded where this look can reject
-        none."""
+        """Return the interval of null means with p above 1 - level; unbounded if this look
+        cannot reject."""
         nominal = self._nominal(1 - level)
         if nominal < LEAST_NOMINAL:
             return Interval(-math.inf, math.inf, level)
@@ -260,8 +266,8 @@ class AtLook(TTest):
         return super().detectable(power=power, alpha=nominal)
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the pairs of a last look that would detect `effect` in a plan of the same
-        proportions.
+        """Return the number of pairs at the last look that detects `effect`, in a plan with the
+        same fractions.
 
         Earlier looks can only add to the power.
         """
@@ -269,7 +275,7 @@ class AtLook(TTest):
         return super().pairs_needed(effect, power=power, alpha=nominal)
 
     def _nominal(self, alpha: float) -> float:
-        """Return the two-sided nominal p that is small enough here, of a level `alpha`."""
+        """Return the largest two-sided nominal p that rejects at this look, at level `alpha`."""
         return 2 * self.looks.bound(self.look, alpha / 2)
 
     def _level(self, p: float) -> float:
@@ -278,21 +284,21 @@ class AtLook(TTest):
 
 @dataclass(frozen=True)
 class OneLook(Result):
-    """Pairs up to look `look` (from 0) of a plan."""
+    """Design of pairs sampled up to look `look` (from 0) of a plan."""
 
     looks: Looks
     look: int
 
     def decide(self, test_of: TestOf) -> AtLook:
-        """Return the test of all pairs, over all looks."""
+        """Return the test of all pairs, which controls the error over all looks."""
         return AtLook(**vars(test_of(slice(None))), looks=self.looks, look=self.look)
 
     def other_p(self, p: float) -> float:
-        """Return the p over all looks of a test with a nominal p of `p` at this one."""
+        """Return the p over all looks of another test whose nominal p at this look is `p`."""
         return min(1.0, 2 * float(self.looks.level(self.look, p / 2)))
 
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
-        """McNemar's p over all looks."""
+        """Return McNemar's p over all looks."""
         return self.other_p(event_rates(baseline, treatment).p_value)
 
 

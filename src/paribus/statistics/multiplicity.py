@@ -1,4 +1,4 @@
-"""Families of tests: Holm's adjustment, and LORD++ for tests that arrive one after the other.
+"""Multiple testing: Holm's adjustment for families, and LORD++ for tests that arrive one by one.
 
 LORD++ keeps the false discovery rate (Ramdas, Yang, Wainwright and Jordan 2017, "Online control of
 the false discovery rate with decaying memory", section 3.1). With discoveries at the places
@@ -6,7 +6,7 @@ tau_1 < tau_2 < ..., test t has level
 
     gamma_t w0 + (alpha - w0) gamma_{t - tau_1} + alpha * (sum over j >= 2) gamma_{t - tau_j}
 
-where terms of discoveries at t or later are left out and gamma_j = j^-1.6 / zeta(1.6), as in
+where terms of discoveries at t or later are dropped and gamma_j = j^-1.6 / zeta(1.6), as in
 Ramdas, Zrnic, Wainwright and Jordan (2018), "SAFFRON": 93% of the level is spent by the 50th test.
 
 The bound on the false discovery rate is proven for p-values of true nulls that are independent of
@@ -26,10 +26,10 @@ from .conventions import ALPHA, Floats, StatisticsError, finite_array
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Return Holm-adjusted p-values (Holm 1979), in the order given; reject those <= alpha.
+    """Return Holm-adjusted p-values (Holm 1979) in the given order; reject those <= alpha.
 
-    The i-th smallest of m is multiplied by m - i + 1; a running maximum keeps the order, and 1 is
-    the cap. Controls the family-wise error under any dependence.
+    The i-th smallest of m is multiplied by m - i + 1; a running maximum keeps the order, and
+    values are capped at 1. Controls the family-wise error under any dependence.
 
     Args: p-values within [0, 1] of shape (m,), m >= 1, or (N, m): N families, each by itself.
     """
@@ -48,22 +48,23 @@ ZETA = 2.2857656656801293  # of 1.6
 
 
 def gamma(n: int) -> Floats:
-    """Return the first `n` shares of the level, [n]."""
+    """Return the weights gamma_1 to gamma_n of the level, [n]."""
     return np.arange(1, n + 1, dtype=np.float64) ** -1.6 / ZETA
 
 
 @dataclass(frozen=True)
 class Lord:
-    """The rule LORD++ for a false discovery rate of `alpha`; `wealth` is what the first tests have.
+    """LORD++ for a false discovery rate of `alpha`, with initial `wealth`.
 
-    A larger `wealth` (w0) makes early tests less strict, and pays less for the first discovery.
+    A larger `wealth` (w0) makes early tests less strict, but the first discovery earns less.
     """
 
     alpha: float = ALPHA
     wealth: float = ALPHA / 2
 
     def next_level(self, discoveries: Sequence[bool]) -> float:
-        """Return the level of the test that comes after those that found something, or did not."""
+        """Return the level of the next test, given which earlier tests were discoveries, in
+        order."""
         shares = gamma(len(discoveries) + 1)
         since = [
             len(discoveries) - place

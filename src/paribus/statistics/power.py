@@ -1,4 +1,4 @@
-"""Planning: power, pairs needed and detectable effect of Student's t, by its noncentral law.
+"""Power, required pairs and detectable effect of Student's t, from the noncentral t.
 
 SciPy imports its submodules when they are first used (`scipy.special`). That takes half a second
 of a core and 30 MiB, and a process that only trains needs none of them.
@@ -18,10 +18,10 @@ MOST_PAIRS = 10**7  # a plan that needs more is not a plan
 
 
 def root(function: Callable[[float], float], low: float, high: float, within: float = 0.0) -> float:
-    """Return, by bisection, where a function changes its sign between `low` and `high`.
+    """Return the point between `low` and `high` at which a function changes sign, by bisection.
 
-    To `within`, or the last bit. SciPy has better methods, in a module that takes longer to import
-    than a verdict takes.
+    It is exact to `within`, or to the last bit. SciPy has better methods, but importing them
+    takes longer than computing a verdict.
     """
     is_positive = function(low) > 0
     while high - low > within:
@@ -36,9 +36,9 @@ def root(function: Callable[[float], float], low: float, high: float, within: fl
 
 
 def noncentral_t_cdf(t: float, df: float, ncp: float) -> float:
-    """P(T <= t) of the noncentral t with `df` degrees of freedom; never NaN for finite input.
+    """Return P(T <= t) of the noncentral t on `df` degrees of freedom; never NaN for finite input.
 
-    SciPy's is NaN at negative t, and where the answer is 0 or 1 in double precision.
+    SciPy returns NaN at negative t, and if the answer is 0 or 1 in double precision.
     """
     if t < 0:
         return 1.0 - noncentral_t_cdf(-t, df, -ncp)
@@ -47,13 +47,13 @@ def noncentral_t_cdf(t: float, df: float, ncp: float) -> float:
 
 
 def t_power(df: float, ncp: float, alpha: float) -> float:
-    """Return the probability that a two-sided t rejects, of noncentrality `ncp`: both tails."""
+    """Return the power of a two-sided t test at noncentrality `ncp`, counting both tails."""
     critical = float(scipy.special.stdtrit(df, 1 - alpha / 2))
     return noncentral_t_cdf(-critical, df, ncp) + 1 - noncentral_t_cdf(critical, df, ncp)
 
 
 def noncentrality(df: float, *, power: float, alpha: float) -> float:
-    """Return the effect in standard errors that a two-sided t on `df` detects with that power."""
+    """Return the effect, in standard errors, that a two-sided t on `df` detects with this power."""
     power, alpha = checked_fraction(power, "power"), checked_fraction(alpha, "alpha")
     if power <= alpha:
         raise StatisticsError(f"power = {power} is not above alpha = {alpha}: ask for more power")
@@ -73,7 +73,8 @@ def required_pairs(
     df_each: float = 1.0,
     item_df: float = math.inf,
 ) -> int | None:
-    """Return the fewest pairs with which the paired t detects `effect`; None where none do.
+    """Return the smallest number of pairs with which the paired t detects `effect`; None if
+    there is none.
 
     Args: sd: of the differences. lasting: standard error that more pairs cannot reduce.
         df_each, item_df: degrees of freedom are df_each * (n - 1), and at most item_df.
@@ -90,5 +91,5 @@ def required_pairs(
 
 
 def minimum_detectable_effect(n: int, *, power: float = POWER, alpha: float = ALPHA) -> float:
-    """Return the least effect, in SDs of the differences, that n pairs detect."""
+    """Return the smallest effect, in SDs of the differences, that n pairs detect."""
     return noncentrality(n - 1, power=power, alpha=alpha) / math.sqrt(n)

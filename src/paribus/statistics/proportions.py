@@ -13,16 +13,17 @@ from .conventions import Result, StatisticsError, finite_array
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
-    """Exact two-sided McNemar p (McNemar 1947), binomial on the discordant pairs; 1 without any."""
+    """Return the exact two-sided McNemar p (McNemar 1947); 1 without discordant pairs."""
     both = only_baseline + only_treatment
     least = min(only_baseline, only_treatment)
     return min(1.0, 2 * float(scipy.special.bdtr(least, both, 0.5))) if both else 1.0
 
 
 def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
-    """Two-sided p of Fisher's exact test for `first` of `n_first` against `second` of `n_second`.
+    """Return Fisher's exact two-sided p for `first` of `n_first` against `second` of `n_second`.
 
-    The sum over all tables of these margins that are no likelier than the one seen.
+    It is the probability of all tables with these margins that are no likelier than the observed
+    one.
     """
     struck = first + second
     tables = range(max(0, struck - n_second), min(struck, n_first) + 1)
@@ -33,11 +34,11 @@ def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
 
 @dataclass(frozen=True)
 class EventRates(Result):
-    """Counts of runs that an event struck in two arms, with an exact two-sided p: McNemar's of
-    pairs, Fisher's (1935) where runs are no pairs.
+    """Numbers of runs with an event in two arms, with an exact two-sided p: McNemar's for pairs,
+    Fisher's (1935) for unpaired runs.
 
     Attributes:
-        both: pairs of which it struck both runs; None where runs are no pairs.
+        both: number of pairs in which both runs had the event; None if runs are unpaired.
     """
 
     n_baseline: int
@@ -49,7 +50,7 @@ class EventRates(Result):
 
     @property
     def n(self) -> int:
-        """Pairs, or runs of the arm that has fewer."""
+        """Number of pairs, or of runs in the smaller arm."""
         return min(self.n_baseline, self.n_treatment)
 
     @property
@@ -64,9 +65,10 @@ class EventRates(Result):
 
 
 def event_rates(baseline: ArrayLike, treatment: ArrayLike, *, paired: bool = True) -> EventRates:
-    """Compare how often an event (say, divergence) strikes two arms.
+    """Compare how often an event (such as divergence) occurs in two arms.
 
-    Args: booleans (or 0 and 1) of shapes (A,) and (B,); of pairs, entry s of both is of seed s.
+    Args: booleans (or 0 and 1) of shapes (A,) and (B,); if paired, entry s of both is from seed
+    s.
     """
     arms = [finite_array(baseline, "baseline"), finite_array(treatment, "treatment")]
     if paired and arms[0].size != arms[1].size:

@@ -45,8 +45,8 @@ CANCELS = 1e-3  # of the sample's; a difference of squares this small has lost d
 
 @lru_cache(maxsize=ENUMERATE_BOOTSTRAP_TO)
 def enumerated_plan(n: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Return how often each pair enters each multiset of n pairs, (B, n), and how many resamples
-    each stands for, (B,)."""
+    """Return all multisets of n pairs as counts of each pair, (B, n), and the number of
+    resamples that each multiset represents, (B,)."""
     # Every way to write n as an ordered sum of n counts, grown one pair at a time.
     rows = [[]]
     for _ in range(n - 1):
@@ -58,13 +58,13 @@ def enumerated_plan(n: int) -> tuple[Floats, NDArray[np.int64]]:
 
 @lru_cache(maxsize=16)  # the same seed and n recur across endpoints
 def sampled_plan(n: int, seed: int, resamples: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the same of seeded resamples."""
+    """Return counts of each pair in seeded resamples, (B, n), each with multiplicity 1, (B,)."""
     counts = resample_counts(np.random.default_rng(seed), n, resamples)
     return counts, np.ones(resamples, dtype=np.int64)
 
 
 def resample_counts(rng: np.random.Generator, n: int, resamples: int) -> Floats:
-    """Return counts (resamples, n) of n draws with replacement; each row sums to n."""
+    """Return counts of n draws with replacement, (resamples, n); each row sums to n."""
     drawn = rng.integers(n, size=(resamples, n))
     drawn += np.arange(resamples)[:, None] * n
     counts = np.bincount(drawn.ravel(), minlength=resamples * n)
@@ -80,14 +80,15 @@ def paired_bootstrap(
     choice: float = 0.0,
     level: float = 1 - ALPHA,
 ) -> tuple[float, Interval]:
-    """Bootstrap of the mean of differences of shape (S,), S >= 2; `seed` matters above 7 pairs.
+    """Bootstrap the mean of differences of shape (S,), S >= 2; `seed` matters above 7 pairs.
 
     The pairs are put in a fixed order and orientation (that of the mean) first, so that permuting
     the seeds changes nothing and swapping the arms mirrors the answer, Monte-Carlo error included.
-    Equal differences cannot be resampled: the t at the `resolution` of the measurement stands in.
+    Equal differences cannot be resampled, so the t at the `resolution` of the measurement is
+    used.
 
     Returns: the equal-tailed studentized p of "the mean is 0" (Hall 1992, 3.10), and the percentile
-        interval (Efron 1979), which describes: asked for 95% at n = 5 it covers 84%.
+        interval (Efron 1979), which is descriptive: a 95% interval covers 84% at n = 5.
     """
     deltas, resamples = checked_scores(deltas, "deltas"), checked_resamples(resamples)
     t, n = paired_t(deltas, resolution=resolution, choice=choice), deltas.size
@@ -112,7 +113,7 @@ def paired_bootstrap(
 
 
 def _studentized(counts: Floats, standardized: Floats, shifts: Floats, sign: int) -> Floats:
-    """Return the studentized statistic of each resample, (B,), of resampled means `shifts`."""
+    """Return the studentized statistic of each resample, (B,), from its mean in `shifts`."""
     n = standardized.size
     variances = sums(counts, standardized**2) / n - shifts**2
     lossy = variances < CANCELS  # taken again there, around the resample's own mean
@@ -127,7 +128,7 @@ def _studentized(counts: Floats, standardized: Floats, shifts: Floats, sign: int
 def _percentiles(
     values: Floats, multiplicity: NDArray[np.int64], observed: int, tail: float
 ) -> tuple[float, float]:
-    """Return the outermost values whose own tail has more mass than `tail`."""
+    """Return the outermost values whose tail, themselves included, has more mass than `tail`."""
     order = np.argsort(values)
     # The observed sample, where counted, is as extreme as any: a mass beyond either end.
     ends = np.concatenate([[-np.inf], values[order], [np.inf]])
@@ -139,8 +140,8 @@ def _percentiles(
 
 
 def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Sign-flip test of differences of shape (S,), S >= 2: its two-sided p (1 of identical arms)
-    and the smallest p that this number of pairs can give."""
+    """Return the two-sided p of a sign-flip test of differences (S,), S >= 2, and the smallest p
+    possible at this number of pairs. Identical arms have p = 1."""
     values, resamples = checked_scores(deltas, "deltas"), checked_resamples(resamples)
     # In units of the largest |sum| there is, so that no small endpoint underflows.
     values = values / (np.abs(values).sum() or 1.0)

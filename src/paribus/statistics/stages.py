@@ -1,6 +1,6 @@
 """Two stages, combined by the inverse-normal method (Lehmacher and Wassmer 1999).
 
-Of one-sided p-values p_1 and p_2 of stages that share no pair, against one null mean,
+For one-sided p-values p_1 and p_2 of stages that share no pair, against the same null mean,
 
     z = w_1 z_1 + w_2 z_2,    z_i = Phi^-1(1 - p_i),    w_1^2 + w_2^2 = 1,
 
@@ -30,23 +30,23 @@ NEAREST_TO_ONE = 1 - 1e-15
 
 
 def stage_weights(first: float) -> tuple[float, float]:
-    """Return the weights of two stages, where `first` is the square of the first one's."""
+    """Return the weights of two stages; `first` is the square of the first weight."""
     return math.sqrt(first), math.sqrt(1 - first)
 
 
 def combined_p(p_values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the one-sided p of stages with these one-sided p-values, never 0."""
+    """Return the combined one-sided p of stages with these one-sided p-values; never 0."""
     clipped = [min(max(p, LEAST), NEAREST_TO_ONE) for p in p_values]
     z = sum(w * float(scipy.special.ndtri(p)) for p, w in zip(clipped, weights, strict=True))
     return max(LEAST, float(scipy.special.ndtr(z)))
 
 
 def combined_mcnemar(stages: Sequence[tuple[int, int]], weights: Sequence[float]) -> float:
-    """Return the two-sided p of McNemar's exact tests of the stages, combined.
+    """Return the combined two-sided p of the stages' exact McNemar tests.
 
     Args:
-        stages: of each stage, the pairs with an event in the baseline only and in the treatment
-            only. A stage without either is excluded, and the other weights are rescaled.
+        stages: for each stage, the number of pairs with an event in the baseline only and in the
+            treatment only. A stage without either is excluded, and the other weights are rescaled.
     """
     parts = [(b, c, w) for (b, c), w in zip(stages, weights, strict=True) if b + c]
     if not parts:
@@ -58,7 +58,8 @@ def combined_mcnemar(stages: Sequence[tuple[int, int]], weights: Sequence[float]
 
 
 def error_of_either(weights: tuple[float, float], alpha: float = ALPHA) -> float:
-    """Return the chance of a false claim at the first stage or of both, each tested at `alpha`."""
+    """Return the chance of a false claim at the first stage or for both stages, each tested at
+    `alpha`."""
     z, (first, second) = -float(scipy.special.ndtri(alpha / 2)), weights
 
     def neither(x: float) -> float:
@@ -70,12 +71,12 @@ def error_of_either(weights: tuple[float, float], alpha: float = ALPHA) -> float
 
 @dataclass(frozen=True, eq=False)
 class InverseNormal:
-    """The tests of two stages, combined by the inverse-normal method.
+    """Test of two stages, combined by the inverse-normal method.
 
     Attributes:
-        whole: the test of the pairs of both stages, with the error of a choice of values. Stages
-            share that choice, so that it is added to the error of both together: a null mean is
-            tested like one that lies nearer by the ratio of both errors.
+        whole: the test of all pairs, with the error from choosing values. Both stages share that
+            choice, so it widens their combined error: the distance to a null mean is shrunk by
+            the ratio of the errors without and with it.
     """
 
     tests: tuple[TTest, TTest]
@@ -84,7 +85,7 @@ class InverseNormal:
 
     @property
     def n(self) -> int:
-        """Pairs of both stages."""
+        """Number of pairs in both stages."""
         return self.whole.n
 
     @property
@@ -94,7 +95,7 @@ class InverseNormal:
 
     @cached_property
     def mean(self) -> float:
-        """The null mean against which both one-sided p-values are equal."""
+        """The estimate: the null mean at which both one-sided p-values are equal."""
         means = [test.mean for test in self.tests]
         return self._crossing(0.0, min(means), max(means))
 
@@ -118,7 +119,7 @@ class InverseNormal:
         return combined_p(p_values, self.weights)
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Return the null means with a two-sided p above 1 - level.
+        """Return the interval of null means with a two-sided p above 1 - level.
 
         Each end lies between the estimate and the outermost end of the stages' own intervals,
         because the weights sum to at least 1.
@@ -130,9 +131,10 @@ class InverseNormal:
         return Interval(low, high, level).widened(mean, 1 / self._nearer)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the smallest effect that two such stages detect.
+        """Return the smallest effect that two stages of these sizes and spreads detect.
 
-        The value of each stage is a multiple of its standard error, and precisions add by weight.
+        Each stage's detectable effect is a multiple of its standard error; their inverses add up
+        by weight.
         """
         precisions = [
             weight / test.detectable(power=power, alpha=alpha)
@@ -141,7 +143,7 @@ class InverseNormal:
         return 1 / sum(precisions) / self._nearer
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the pairs that detect `effect` with the spread of both stages."""
+        """Return the number of pairs that detects `effect` with the spread of both stages."""
         return self.whole.pairs_needed(effect, power=power, alpha=alpha)
 
     def _crossing(self, z: float, low: float, high: float) -> float:
@@ -165,10 +167,10 @@ class InverseNormal:
 
 @dataclass(frozen=True)
 class Stages(Result):
-    """The design of a study with a second stage.
+    """Design of a study with a second stage.
 
     Attributes:
-        first: pairs of the first stage that can be compared.
+        first: number of comparable pairs in the first stage.
         weights: of both stages, fixed before the first was seen.
     """
 
@@ -176,13 +178,13 @@ class Stages(Result):
     weights: tuple[float, float]
 
     def decide(self, test_of: TestOf) -> InverseNormal:
-        """Return the combination of a test of each stage."""
+        """Return the combined test of both stages."""
         stages = (test_of(slice(None, self.first)), test_of(slice(self.first, None)))
         alone = replace(stages[0], choice=0.0), replace(stages[1], choice=0.0)
         return InverseNormal(alone, self.weights, test_of(slice(None)))
 
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
-        """Return the p of McNemar's tests of the stages, combined."""
+        """Return the combined p of the stages' McNemar tests."""
         pairs = list(zip(baseline, treatment, strict=True))
         parts = pairs[: self.first], pairs[self.first :]
         counts = [(part.count((True, False)), part.count((False, True))) for part in parts]

@@ -1,16 +1,16 @@
-"""Student's t of a mean difference: of pairs, of independent runs, of seeds crossed with items.
+"""Student's t of a mean difference: paired, unpaired, or of seeds crossed with items.
 
-Equal differences (SD 0) are an effect at the resolution of the measurement: their spread is not 0
-but smaller than what could be measured. Everywhere in this package their SD is then taken as that
-resolution, the rounding of the subtraction unless the caller knows a coarser one (a step of 1 / I
-in a share of I items). So p is the least that such a measurement allows, never 0, and the interval,
-which inverts the same test, is a point up to that resolution. Identical arms have p = 1.
+If all differences are equal (SD 0), their true spread is not 0, but smaller than the
+measurement's resolution. This package then uses that resolution as their SD. It is the rounding
+of the subtraction, unless the caller knows a coarser one (a step of 1 / I in a share of I
+items). So p is the smallest that such a measurement allows, never 0. The interval inverts the
+same test and is a point up to that resolution. Identical arms have p = 1.
 
-Runs that are no pairs are tested by Welch's t (1947, Biometrika 34, 28-35) with the degrees of
+Unpaired runs are tested by Welch's t (1947, Biometrika 34, 28-35) with the degrees of
 freedom of Satterthwaite (1946, Biometrics Bulletin 2, 110-114).
 
-At a nominal 5% and five pairs, the t rejects 5.0% of true nulls under a normal law, 8.5% under a
-lognormal one with sigma 0.5 and 17.8% with sigma 1.
+At a nominal 5% and five pairs, the t rejects 5.0% of true nulls under a normal distribution,
+8.5% under a lognormal one with sigma 0.5, and 17.8% with sigma 1.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ LEAST = float(np.finfo(np.float64).tiny)  # a p-value below it cannot be written
 
 @dataclass(frozen=True)
 class TTest(Result):
-    """Student's t of a mean difference on its error.
+    """Student's t test of a mean difference.
 
     Attributes:
-        n: pairs of seeds, or runs of the arm that has fewer.
-        error: standard error from the seeds, or runs, that were drawn.
-        df_of_seeds: degrees of freedom of that.
-        constant: nothing varies; the error is that of the measurement's resolution.
-        resolution: of the measurement.
-        item_error: standard error from the choice of items, which more seeds cannot reduce.
-        item_df: degrees of freedom of that, where they are fewer.
-        choice: SD of the difference that comes from choosing each arm's values (see `choice`),
-            which more seeds cannot reduce either.
-        spread: n pairs, or n runs of each arm, have the error `spread / sqrt(n)` ...
-        df_each: ... and the degrees of freedom `df_each * (n - 1)`.
+        n: number of seed pairs, or of runs in the smaller arm.
+        error: standard error from sampling seeds or runs.
+        df_of_seeds: degrees of freedom of `error`.
+        constant: True if nothing varies; the error is then that of the measurement's resolution.
+        resolution: smallest difference that the measurement can show.
+        item_error: standard error from sampling items, which more seeds cannot reduce.
+        item_df: degrees of freedom of `item_error`; they apply if fewer than `df_of_seeds`.
+        choice: SD of the difference due to choosing each arm's values (see `choice`), which more
+            seeds cannot reduce either.
+        spread: n pairs, or n runs of each arm, have the error `spread / sqrt(n)`.
+        df_each: n pairs, or n runs of each arm, have `df_each * (n - 1)` degrees of freedom.
     """
 
     n: int
@@ -74,47 +74,50 @@ class TTest(Result):
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean difference without the choice of values; above 0."""
+        """Standard error of the mean difference without that of choosing values; above 0."""
         return math.hypot(self.error, self.item_error)
 
     @property
     def full_error(self) -> float:
-        """Standard error of the mean difference with the choice of values."""
+        """Standard error of the mean difference, including that of choosing values."""
         return math.hypot(self.standard_error, self.choice)
 
     @property
     def df(self) -> float:
-        """Degrees of freedom of t: those of the seeds, or of the items where these are fewer."""
+        """Degrees of freedom of t: those of the seeds, or of the items if fewer."""
         return min(self.df_of_seeds, self.item_df)
 
     def statistic(self, null: float = 0.0) -> float:
-        """t against a null mean."""
+        """Return t against a null mean."""
         return (self.mean - null) / self.full_error
 
     def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p, never 0."""
+        """Return the two-sided p, never 0."""
         tail = scipy.special.stdtr(self.df, -abs(self.statistic(null)))
         return float(min(1.0, max(LEAST, 2 * tail)))
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
-        """p against "the mean is at most null" (greater) or "at least null" (not greater)."""
+        """Return p against "the mean is at most null" if `greater`, else against "at least
+        null"."""
         t = self.statistic(null)
         return float(max(LEAST, scipy.special.stdtr(self.df, -t if greater else t)))
 
     def interval(self, level: float = 1 - ALPHA) -> Interval:
-        """Two-sided interval; excludes a null mean exactly when its p is below 1 - level."""
+        """Return the two-sided interval; it excludes a null mean exactly if its p is below 1 -
+        level."""
         level = checked_fraction(level, "level")
         half = float(scipy.special.stdtrit(self.df, (1 + level) / 2)) * self.full_error
         return Interval(self.mean - half, self.mean + half, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the smallest difference that this number of pairs and this error detect."""
+        """Return the smallest difference that is detected with this number of pairs and this
+        error."""
         if self.constant and math.isinf(self.item_df):
             return self.resolution * self.full_error / self.standard_error
         return noncentrality(self.df, power=power, alpha=alpha) * self.full_error
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the number of pairs (or runs per arm) that detect `effect`. None if no number
+        """Return the number of pairs (or runs per arm) that detects `effect`. None if no number
         suffices or the values do not vary."""
         if self.constant:
             return None
@@ -133,13 +136,13 @@ TestOf = Callable[[slice], TTest]  # the test of some of the pairs
 
 
 def rounding(*scores: Floats) -> float:
-    """Return the spread that subtracting scores of this magnitude can cause; never 0."""
+    """Return the spread that rounding can cause in differences of such scores; never 0."""
     largest = max(float(np.abs(score).max()) for score in scores)
     return max(ROUNDING_UNITS * float(np.finfo(np.float64).eps) * largest, 1 / LARGEST_MAGNITUDE)
 
 
 def mean_and_sd(deltas: Floats) -> tuple[float, float]:
-    """Mean and SD (n - 1). Summation is exact, so neither depends on the order of the seeds."""
+    """Return mean and SD (n - 1). Sums are exact, so neither depends on the order of the seeds."""
     if deltas.min() == deltas.max():
         return float(deltas[0]), 0.0
     mean = math.fsum(deltas) / deltas.size
@@ -147,16 +150,16 @@ def mean_and_sd(deltas: Floats) -> tuple[float, float]:
 
 
 def least_sd(resolution: float | None, *scores: Floats) -> float:
-    """Return the resolution of scores, where known, and at least their own rounding."""
+    """Return the resolution of scores if known, and at least their own rounding."""
     own = rounding(*scores)
     return own if resolution is None else max(own, checked_positive(resolution, "resolution"))
 
 
 def paired_deltas(baseline: ArrayLike, treatment: ArrayLike) -> Floats:
-    """Treatment minus baseline at the same seed.
+    """Return treatment minus baseline at each seed.
 
     Differences that agree up to the rounding of the subtraction are returned exactly equal (and
-    exactly 0 where that is within the rounding), so that identical arms give p = 1 and not noise.
+    exactly 0 if within the rounding), so that identical arms give p = 1 and not noise.
 
     Args: two score vectors of shape (S,), entry s of both from seed s, in the same units.
     Returns: shape (S,). Raises StatisticsError for n = 1, NaN, infinity or unequal lengths.
@@ -181,11 +184,11 @@ def paired_t(
     resolution: float | None = None,
     choice: float = 0.0,
 ) -> TTest:
-    """One-sample t (Student 1908) of differences of shape (S,), S >= 2.
+    """Return the one-sample t test (Student 1908) of differences of shape (S,), S >= 2.
 
     Args:
-        resolution: of the measurement, where known; by default the differences' own rounding.
-        choice: as `TTest` has it.
+        resolution: of the measurement, if known; by default the differences' own rounding.
+        choice: as in `TTest`.
     """
     deltas = checked_scores(deltas, "deltas")
     smallest_sd, (mean, sd) = least_sd(resolution, deltas), mean_and_sd(deltas)
@@ -201,10 +204,9 @@ def welch(
     *,
     resolution: float | None = None,
 ) -> TTest:
-    """Welch's t of scores of shapes (A,) and (B,), A and B >= 2, in one unit.
+    """Return Welch's t test of scores of shapes (A,) and (B,), A and B >= 2, in the same unit.
 
-    An arm whose runs are all equal has the spread that its measurement can hide. The resolution is
-    as `paired_t` has it.
+    If neither arm varies, the resolution is used as the SD of both. It is as in `paired_t`.
     """
     arms = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
     smallest_sd = least_sd(resolution, *arms)
@@ -230,7 +232,7 @@ def welch(
 
 
 def arm_summary(scores: Floats) -> tuple[float, float]:
-    """Mean and SD of one arm; an SD that is within the rounding of its scores is 0."""
+    """Return mean and SD of one arm; an SD within the rounding of its scores is 0."""
     if np.ptp(scores) <= rounding(scores):
         return float(np.median(scores)), 0.0
     return mean_and_sd(scores)

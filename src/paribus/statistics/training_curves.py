@@ -1,6 +1,6 @@
-"""Training: events of one run, contrasts of two arms along it.
+"""Training curves: events of one run, and differences between two arms along training.
 
-Axis P: points of a budget, the same for every pair.
+Axis P: points of the budget, the same for every pair.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .conventions import ALPHA, Result
 
 @dataclass(frozen=True)
 class StabilityEvents(Result):
-    """Events of one run; a diverged run is data, not an error."""
+    """Divergence and spikes of one run; a diverged run is data, not an error."""
 
     diverged: bool
     first_nonfinite_step: int | None
@@ -28,12 +28,12 @@ class StabilityEvents(Result):
 
     @property
     def has_losses(self) -> bool:
-        """False of a run without steps, of which nobody knows whether it was stable."""
+        """False for a run without steps, whose stability is unknown."""
         return self.final_smoothed_loss is not None or self.first_nonfinite_step is not None
 
     @property
     def spiked(self) -> bool:
-        """True if there was any spike."""
+        """True if the run has a spike."""
         return bool(self.spike_starts)
 
 
@@ -45,16 +45,18 @@ def stability_events(
     mad_multiplier: float,
     spike_steps: int,
 ) -> StabilityEvents:
-    """Divergence and spikes of a curve of shape (T,), one loss per step, step 0 first.
+    """Return divergence and spikes of a curve of shape (T,), one loss per step, step 0 first.
 
     Divergence: a loss that is not finite, or a final loss (the mean of `smoothing_steps` last ones)
-    above the loss at step 0. Spike: at least `spike_steps` consecutive steps with loss > median +
-    `mad_multiplier` * MAD (raw, not scaled to the normal SD) of the `median_steps` before, judged
-    from the first step with so many, up to the first non-finite loss. Where these are constant (MAD
-    0) any rise above them counts. There are no defaults: a study registers its own.
+    above the loss at step 0. Spike: at least `spike_steps` consecutive steps with loss > median
+    + `mad_multiplier` * MAD (raw, not scaled to the normal SD) of the `median_steps` previous
+    steps. It is checked from the first step with that many predecessors up to the first
+    non-finite loss. If these losses are constant (MAD 0), any rise above them counts. There are
+    no defaults: a study registers its own values.
 
-    A curve that starts non-finite diverged at step 0, and one without steps has no events. One that
-    is too short for these windows has no spike, and its final loss is the mean of all of it.
+    A curve that starts non-finite diverged at step 0, and a curve without steps has no events. A
+    curve too short for these windows has no spike, and its final loss is the mean of the whole
+    curve.
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not curve.size or not np.isfinite(curve[0]):
@@ -85,12 +87,12 @@ def stability_events(
 
 @dataclass(frozen=True)
 class Crossing(Result):
-    """A change of sign of the mean difference.
+    """A change of sign in the mean difference.
 
     Attributes:
-        at: on the budget, in a straight line between two points.
-        resolved: whether some pointwise interval on either side of it, up to the next crossing,
-            excludes 0. A crossing that is not may be chance.
+        at: position on the budget, interpolated linearly.
+        resolved: whether some pointwise interval excludes 0 on both sides of it, up to the next
+            crossing. An unresolved crossing may be chance.
     """
 
     at: float
@@ -99,8 +101,8 @@ class Crossing(Result):
 
 @dataclass(frozen=True)
 class CurveContrast(Result):
-    """The mean difference at every point with its interval: pointwise, so that of many points
-    1 - alpha of the intervals cover, and not all of them at once."""
+    """Mean difference at every point, with pointwise intervals: on average a share of 1 - alpha
+    of them cover, but they do not all cover at once."""
 
     n: int
     mean: tuple[float, ...]
@@ -111,7 +113,8 @@ class CurveContrast(Result):
 
 
 def curve_contrast(budget: ArrayLike, deltas: ArrayLike, *, alpha: float = ALPHA) -> CurveContrast:
-    """Paired t at every point of shape-(S, P) differences, S >= 2, and where their mean crosses 0.
+    """Compute the paired t at every point of differences (S, P), S >= 2, and the zeros of their
+    mean.
 
     `budget` has shape (P,) and ascends.
     """
