@@ -1,4 +1,4 @@
-"""Studies: arms as overrides, endpoints, seeds and rule; loading and shipped examples."""
+"""Studies: arms as overrides, endpoints, seeds and decision rule; loading, and shipped examples."""
 
 from paribus.explain import explain
 from paribus.study.custom_code import changed_sources, own_digests

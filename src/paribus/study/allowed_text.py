@@ -1,4 +1,4 @@
-"""Texts of a study: names become folders, titles stand on one line."""
+"""Text types of a study: names that can be folders, single-line titles, prose."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _BREAKS = re.compile("[\t\n\r\u2028\u2029]")
 
 
 def drawable(value: Any) -> Any:
-    """Return a JSON value whose strings any figure can show.
+    """Return a JSON value with strings that any figure can render.
 
-    A figure's renderer aborts the process at a character that XML cannot hold: those are U+FFFD. A
-    line break, which Vega's expressions cannot hold, is a space.
+    Characters that XML cannot hold abort the renderer's process, so they become U+FFFD. Line
+    breaks are invalid in Vega's expressions, so they become spaces.
     """
     if isinstance(value, dict):
         return {drawable(key): drawable(inner) for key, inner in value.items()}
@@ -32,12 +32,12 @@ def drawable(value: Any) -> Any:
 
 def _line(value: str) -> str:
     if _BREAKS.search(value):
-        raise ValueError(f"{value!r:.60} has a line break; it is a single line of text")
+        raise ValueError(f"{value!r:.60} has a line break; use a single line of text")
     return value
 
 
 def shortened(name: str, suffix: str = "") -> str:
-    """Return `name` with `suffix`, its end left out where it would be too long."""
+    """Return `name` with `suffix`, with `name` truncated to the allowed length."""
     return name[: MOST_NAME - len(suffix)] + suffix
 
 

@@ -25,7 +25,7 @@ Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class Spec(BaseModel):
-    """Base of every part; nothing mutates or clamps one."""
+    """Base class of every part of a study; values are never mutated or clamped."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
@@ -33,31 +33,32 @@ class Spec(BaseModel):
 
 
 class TrialSetting(Spec):
-    """Base of the settings of a trial."""
+    """Base class of a trial's settings."""
 
     @property
     def own_named(self) -> dict[str, str]:
-        """The import paths of all code of the user's own that a trial is made with, by where they
-        are named: the site of a module, or the key of the study."""
+        """Import paths of all custom code that a trial uses, keyed by the module's position in
+        the model or by the study key that names it."""
         return {}
 
     @property
     def own_parts(self) -> tuple[str, ...]:
-        """Those of them that compute, sorted: all but what gives or sorts text alone."""
+        """Sorted import paths of the custom code that computes, without code that only supplies
+        text."""
         named = self.own_named.items()
         return tuple(sorted({path for key, path in named if not key.startswith("data.")}))
 
 
 class Part(Spec):
-    """Something with tables. Specs are compared, and looked up, by their values."""
+    """A specification with nested tables, hashable by its values."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
 
 
 class Grown(Part):
-    """A part that has got keys since its first records: those are left out where they have their
-    defaults, so that the digests of earlier records stay as they are."""
+    """A part with keys that were added later. Keys in `later` are omitted from dumps while they
+    have their defaults, so that digests of older records do not change."""
 
     later: ClassVar[tuple[str, ...]] = ()
 

@@ -1,7 +1,7 @@
 """Resolve names that a user may choose: a shipped one, or custom code by its import path.
 
-Those that ship are found in their folders (`declared`). The same for optimizers, losses, rules,
-corpora and backends, and so are the words for a name that is none.
+Shipped parts are found in their folders (`declared`). Optimizers, losses, rules, corpora and
+backends are all resolved in this way, with the same errors for unknown names.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from paribus.study.importing import load_own
 
 
 class Options(Spec):
-    """Base of the options that an optimizer, a loss or a backend declares: fields with defaults."""
+    """Base class of the options of an optimizer, a loss or a backend: fields with defaults."""
 
 
 def undecorated(*args: Any) -> Any:
-    """Stand for the function of a declaration until it decorates one."""
+    """Raise TypeError: the placeholder of a declaration that decorates no function yet."""
     raise TypeError("this declaration decorates no function")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decorated:
-    """Declares a function as a part that studies can name: `@schedule("name")`.
+    """Decorator that declares a function as a part that studies can name: `@schedule("name")`.
 
     Attributes:
         name: Its name in studies.
@@ -48,7 +48,9 @@ class Decorated:
     def __post_init__(self) -> None:
         kind = type(self).__name__.lower()
         if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"{kind} {self.name!r}: its name must be a text: @{kind}('my_{kind}')")
+            raise ValueError(
+                f"{kind} {self.name!r}: its name must be a string: @{kind}('my_{kind}')"
+            )
         if not isinstance(self.options, type) or not issubclass(self.options, Options):
             raise ValueError(
                 f"{kind} '{self.name}': options = {self.options!r} must be a class that inherits "
@@ -56,7 +58,7 @@ class Decorated:
             )
 
     def __call__(self, function: Callable[..., Any]) -> Self:
-        """Return the declaration of this function."""
+        """Return the declaration with `function` attached."""
         return replace(self, function=function)
 
 
@@ -66,10 +68,10 @@ Declared = TypeVar("Declared")
 def find_declared(
     name: str, kind: type[Declared], where: str, package: str, folder: Path
 ) -> Declared:
-    """Return the `kind` that `name` means: one of `package`, or the user's own by its import
+    """Return the `kind` named `name`: one that `package` declares, or custom code by its import
     path.
 
-    `where` is the key of the study, for errors. Raises ParibusError.
+    `where` is the study's key, for errors. Raises ParibusError.
     """
     word = kind.__name__.lower()
     known = declared(package, kind)  # type: ignore[type-var]
@@ -78,8 +80,8 @@ def find_declared(
     own = load_own(name, f"{where} = '{name}'", word, kind, folder)
     if known.get(own.name, own) is not own:
         raise ParibusError(
-            f"{where} = '{name}': it is named '{own.name}', as one that ships is, and records "
-            "would tell them apart no more; give it another name"
+            f"{where} = '{name}': its name '{own.name}' is also that of a shipped "
+            "one, so records could not tell them apart; give it another name"
         )
     return own
 
@@ -92,16 +94,16 @@ def load_new(
     folder: Path,
     taken: Iterable[str],
 ) -> Iterator[Declared]:
-    """Yield the user's own at these import paths. Their names must differ from those `taken`.
+    """Yield the custom parts at these import paths. Their names must not be in `taken`.
 
-    `key` of the study and `word` are for errors. Raises ParibusError.
+    `key` (the study's key) and `word` (the kind of part) are for errors. Raises ParibusError.
     """
     names = set(taken)
     for path in paths:
         where = f"{key} = '{path}'"
         own = load_own(path, where, word, kind, folder)
         if own.name in names or "/" in own.name:
-            rule = "a name has no '/'" if "/" in own.name else "it is there already"
+            rule = "a name has no '/'" if "/" in own.name else "the name is taken"
             raise ParibusError(
                 f"{where}: a {word} cannot be named '{own.name}': {rule}; give it another name"
             )
@@ -112,7 +114,7 @@ def load_new(
 def require_declared(
     name: str, known: Mapping[str, Declared], where: str, word: str, package: str
 ) -> Declared:
-    """Return what `name` is among the `known`, which `package` declares. Raises ParibusError."""
+    """Return the part `name` of the `known` ones, which `package` declares. Raises ParibusError."""
     if name not in known:
         raise no_such(name, known, where, word, package)
     return known[name]
@@ -126,8 +128,8 @@ def no_such(
     package: str,
     own: str = "your own is 'file.py:name'",
 ) -> ParibusError:
-    """Return the error for a `name` that nothing in `package` declares; it says how to bring
-    one's own."""
+    """Return the error for a `name` that nothing in `package` declares; it says how to use
+    custom code."""
     meant = nearest(name, known)
     return ParibusError(
         f"{where}: there is no {word} '{name}': {meant}{'' if meant.endswith('?') else '.'} They "
@@ -137,7 +139,8 @@ def no_such(
 
 
 def read_options(model: type[Options], given: Mapping[str, Any], where: str, name: str) -> Options:
-    """`given` as the options that the part `name` declares. Raises ParibusError."""
+    """Return `given` as an instance of the options `model` of the part `name`. Raises
+    ParibusError."""
     try:
         return model.model_validate(dict(given))
     except ValidationError as error:

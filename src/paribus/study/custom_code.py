@@ -1,9 +1,9 @@
-"""The source of the user's own parts: which files it is, and their digests in the records.
+"""Source files of custom code, and their digests in the records.
 
 Files are read and nothing is run. The source of a part is the file that names it and what that
 imports from beside it: every `import` and `from` of a module below the study's folder (of an
-installed package: below that package), and so on. A module that is found by a name made at run time
-is not among them, nor is a file that is read as data.
+installed package: below that package), and so on. Modules imported by a name computed at run
+    time are not included, nor are files read as data.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Sources = dict[str, str]
 
 
 def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
-    """Return the digests of the source of each of `setting.own_named`.
+    """Return the source digests of each entry of `setting.own_named`, by its key.
 
-    Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`. Raises
-    ParibusError where there is no such source.
+    Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`.
+    Raises ParibusError if a source does not exist.
     """
     return {
         key: _sources(path, key if "." in key else f"model.modules.{key}", folder)
@@ -37,7 +37,8 @@ def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
 
 
 def digests_of(names: Iterable[str], key: str, folder: Path) -> dict[str, Sources]:
-    """Do the same for those of `names` that are import paths; `key` of the study names them."""
+    """Return the source digests of each import path among `names`; `key` of the study names
+    them."""
     return {name: _sources(name, key, folder) for name in names if ":" in name}
 
 
@@ -49,7 +50,8 @@ def _sources(path: str, where: str, folder: Path) -> Sources:
 
 
 def source_name(file: Path, folder: Path) -> str:
-    """Return how records call a source: relative to the study's folder, or by its packages."""
+    """Return a source's path in the records: relative to the study's folder, or to its top
+    package."""
     if _is_below(file, folder):
         return file.relative_to(folder.resolve()).as_posix()
     top = file.parent
@@ -59,7 +61,7 @@ def source_name(file: Path, folder: Path) -> str:
 
 
 def _is_below(file: Path, folder: Path) -> bool:
-    """Return whether `file` is in the study's folder. Code of an example that ships is not, even if
+    """Return whether `file` is in the study's folder. Code of shipped examples is not, even if
     the package is installed below that folder."""
     return file.is_relative_to(folder.resolve()) and not file.is_relative_to(EXAMPLES)
 
@@ -71,7 +73,7 @@ def changed_sources(earlier: Mapping[str, Sources], now: Mapping[str, Sources]) 
 
 
 def sources_folder(results: Path) -> Path:
-    """Return where relative paths of a study start that is read from its results folder."""
+    """Return the folder at which relative paths start, for a study read from a results folder."""
     return results / SOURCES if (results / SOURCES).is_dir() else results
 
 
@@ -99,7 +101,8 @@ def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
 
 
 def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
-    """Return the named file, where its absolute imports start, and where they end to be ours."""
+    """Return the named file, the root of its absolute imports, and the folder or file within
+    which imports count as custom code."""
     if name.endswith(".py"):
         file = own_file(name, folder)
         if not is_regular(file):

@@ -1,4 +1,4 @@
-"""The user's own code, by import path: modules, probes and corpora are loaded here and only here.
+"""Import of custom code by import path. All custom modules, probes and corpora are loaded here.
 
 `package.module:name` is imported; `file.py:name` is read from a file, relative to the study.
 """
@@ -26,7 +26,7 @@ OWN_FOLDERS: list[str] = []  # of custom code, which this process added to `sys.
 
 
 def add_own_folder(folder: Path) -> None:
-    """Let modules in `folder` be imported, behind everything that is installed."""
+    """Add `folder` to the end of `sys.path`, so that installed modules take precedence."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.append(path)
@@ -40,7 +40,8 @@ def load_own(
     wanted: type | Callable[[object], bool],
     folder: Path,
 ) -> Any:
-    """Return what `path` names, if it is wanted: of a class, or what a function says so of.
+    """Return the object at import path `path`, if it is an instance of `wanted` or `wanted`
+    accepts it.
 
     `where` and `kind` are for the errors. Raises ParibusError.
     """
@@ -74,7 +75,7 @@ def own_file(name: str, folder: Path) -> Path:
 
 
 def no_file(where: str, file: Path) -> ParibusError:
-    """Return the error for a missing file of the user's own, with the nearest beside it."""
+    """Return the error for a missing custom file, with the nearest file name beside it."""
     known = [sibling.name for sibling in file.parent.glob("*.py") if sibling != file]
     hint = f": {nearest(file.name, known)}" if known else ""
     return ParibusError(

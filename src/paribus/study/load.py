@@ -1,4 +1,4 @@
-"""From TOML to a `Study`: examples that ship by name, any other by path."""
+"""Loading of studies: shipped examples by name, other TOML files by path."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ GROUPS = {
 
 
 def shipped_studies() -> dict[str, Study]:
-    """Load the examples that ship with the package, by name, group by group."""
+    """Load the shipped examples, by name, in the order of their groups."""
     return {name: load_study(name) for names in shipped_groups().values() for name in names}
 
 
 def shipped_groups() -> dict[str, list[str]]:
-    """Return the names of the examples that ship, by the title of their group."""
+    """Return the names of the shipped examples, keyed by their group's title."""
     return {
         title: sorted(file.stem for file in (EXAMPLES / folder).glob("*.toml"))
         for folder, title in GROUPS.items()
@@ -47,11 +47,12 @@ def load_study(
     *,
     trust: bool = False,
 ) -> Study:
-    """Load the study that `source` names: an example that ships, or the path of a TOML file.
+    """Load a study by the name of a shipped example or the path of a TOML file.
 
-    Or what such a file says, as a dict; its relative paths start at the working directory.
+    `source` can also be the content of such a file as a dict; its relative paths start at the
+    working directory.
 
-    The `study.json` of a results folder will do as well; custom code that it names is run only
+    It can also be the `study.json` of a results folder; custom code that it names is run only
     with `trust`.
 
     `overrides` are dotted keys of the shared setting or the study itself, such as
@@ -88,7 +89,7 @@ def parse_study(
     label: str = "study",
     foreign: bool = False,
 ) -> Study:
-    """Return the `Study` of plain tables, as `built` does."""
+    """Return the `Study` in plain tables, as `built` does, and check that it can be tuned."""
     study = built(table, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None:
         require_tunable(study)
@@ -96,13 +97,13 @@ def parse_study(
 
 
 def read_study(text: str, *, folder: Path, foreign: bool) -> Study:
-    """Return the study of a study.json; `folder` is where its relative paths start."""
+    """Return the study in the text of a study.json; its relative paths start at `folder`."""
     table = unstamped(parse_json(text, "study.json"), "study.json")
     return built(table, folder=folder, label="study.json", foreign=foreign)
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Read `key=value` from a command line, the value as TOML, else as text."""
+    """Parse `key=value` from a command line; a value that is not TOML is a string."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ParibusError(f"'{text}' must be key=value, such as training.iterations=20")
@@ -114,14 +115,14 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
-    """Return the text, the folder of relative paths, and how to call it in an error."""
+    """Return the text, the folder at which relative paths start, and its name for errors."""
     name = os.fspath(source)
     if os.sep not in name and not name.endswith((".toml", ".json")):
         known = {file.stem: file for file in EXAMPLES.glob("*/*.toml")}
         if name in known:
             return known[name].read_text("utf-8"), Path.cwd(), name
         raise ParibusError(
-            f"no study '{name}': {nearest(name, known)}; your own is given by its path, such as "
+            f"no study '{name}': {nearest(name, known)}; give your own by its path, such as "
             f"./{name}.toml",
             code="unknown",
         )

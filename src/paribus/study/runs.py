@@ -1,8 +1,8 @@
-"""Studies of runs that other programs made: what the section `[runs]` says, and how it is read.
+"""Studies of finished runs by other programs: the section `[runs]` and how it is read.
 
 Nothing is trained: the trainer `runs` finds the runs of each arm in logs and tables
-(`paribus.readers`). Where they are no pairs (`inference.test = "welch_t"`, the default here) a seed
-numbers the runs of an arm, and two runs of one number have nothing in common.
+(`paribus.readers`). If runs are unpaired (`inference.test = "welch_t"`, the default here), a
+seed only numbers the runs of an arm, and runs with equal seeds have nothing in common.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ TO_TARGET = "_to_target"
 
 
 class Score(Part):
-    """A number of every run, by the name that its files give it."""
+    """A score of every run, by its name in the run's files."""
 
     better: Literal["lower", "higher"]
     """Which direction is an improvement."""
     label: Word = ""
-    """What readers call it; by default its name."""
+    """Display name; by default its name."""
     unit: Word = ""
-    """Of its values."""
+    """Unit of its values."""
     digits: Annotated[int, Field(ge=0, le=12)] = 4
-    """Decimal places that are shown."""
+    """Number of decimal places shown."""
     by_item: bool = False
-    """Whether it is the mean over items that its files give one by one, in equal numbers."""
+    """Whether it is the mean of per-item scores in the files, with equally many items in every
+    run."""
     resolution: Annotated[Number, Field(gt=0)] | None = None
-    """The smallest difference that it can show, where runs may well be equal: 0.01 of a share of
-    100 questions. Without it, runs of an arm that are all equal are asked about, and not tested."""
+    """Smallest difference that it can show, if runs may well be equal: 0.01 for a share of 100
+    questions. Without it, an arm whose runs are all equal is questioned and not tested."""
 
 
 class RunsSection(Part):
@@ -52,49 +53,52 @@ class RunsSection(Part):
         tuple[Annotated[str, Field(max_length=4096)], ...],
         Field(strict=False, max_length=MOST_ENTRIES),
     ] = ()
-    """Files, folders and patterns, from the study file's folder; `new=runs/*.txt` names the arm."""
+    """Files, folders and patterns, relative to the study file; `new=runs/*.txt` names the arm."""
     reader: Word = ""
-    """A reader's name, or the user's own: `file.py:name`; by default each file is recognised."""
+    """A reader's name, or a custom reader `file.py:name`; by default each file's format is
+    recognised."""
     arm: Word = "arm"
-    """The column or fact that names the arm of a run; `folder` or `name`: that of its file, where
-    `seed_3` and `checkpoint-500` are passed over."""
+    """The column or fact that names the arm of a run. `folder` and `name` use the name of the
+    file's folder or of the file, and ignore parts such as `seed_3` and `checkpoint-500`."""
     seed: Word = "seed"
-    """The column or fact that is the seed of a run."""
+    """The column or fact that holds the seed of a run."""
     label: Word = ""
-    """What the files call an arm; by default its name."""
+    """The arm's name in the files; by default its name in the study."""
     metric: Word = ""
-    """The column of the score's name, of a long table, which has a row for each score."""
+    """The column with the score's name, in a long table with a row for each score."""
     value: Word = ""
-    """Its column of the score's value."""
+    """The column with the score's value, in a long table."""
     step: Word = ""
-    """The column of steps, where a run has several rows of a table."""
+    """The column of steps, if a run has several rows in a table."""
     item: Word = ""
-    """The column of items, where a run has a row for each question or document."""
+    """The column of items, if a run has a row for each question or document."""
     at_step: Number | None = None
     """The step at which scores are read; by default the last one."""
     target: Number | None = None
-    """A value of the primary score: what a run needs to come there is compared too, as
-    `steps_to_target`, `tokens_to_target` and `seconds_to_target`, as far as curves tell."""
+    """A value of the primary score. The budget that a run needs to reach it is compared too, as
+    `steps_to_target`, `tokens_to_target` and `seconds_to_target`, as far as curves record it."""
     crashed: Literal["data", "exclude"] = "data"
-    """A run whose primary score is not finite: a result (`data`), so that an arm that loses more
-    runs is never called better; or left out, where the machine was at fault. Counts are told."""
+    """How to treat a run whose primary score is not finite. `data` counts it as a result, so
+    that an arm that loses more runs is never called better. `exclude` drops it, for a fault
+    of the machine. Counts are reported."""
     stopped_early: Literal["ask", "ok"] = "ask"
-    """Whether runs that are called crashed or failed, and have a score, were stopped by a budget
-    that is the design (`ok`)."""
+    """How to treat runs that are marked crashed or failed but have a score. `ok` says that a
+    planned budget stopped them."""
     where: Annotated[tuple[Word, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
-    """Conditions that the runs meet, such as `lr=0.01`; others are left out."""
+    """Conditions that runs must meet, such as `lr=0.01`; other runs are excluded."""
     best_of: Word = ""
-    """A setting of which the best run of each seed is taken, by the score itself."""
+    """A setting that varies among an arm's runs: only the best run of each seed is used, chosen
+    by the primary score itself."""
     scores: Annotated[dict[Word, Score], Field(max_length=MOST_ENTRIES)] = Field(
         default_factory=dict
     )
-    """What is compared, by name."""
+    """The scores to compare, by name."""
     without: Annotated[tuple[Seed, ...], Field(strict=False, max_length=MOST_SEEDS)] = ()
-    """Seeds that an arm has no run of; of a study that was registered, none."""
+    """Seeds for which an arm has no run."""
 
 
 class RunsSetting(TrialSetting, Part):
-    """The resolved `[runs]` section of one arm."""
+    """The resolved `[runs]` section of an arm."""
 
     runs: RunsSection
 
@@ -113,8 +117,8 @@ class RunsFormat(StudyFormat):
     )
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Return the table with every arm named as its files name it, unless it says otherwise; and
-        with Welch's test, unless another is stated."""
+        """Return the table with defaults filled in: each arm's name as `runs.label`, and Welch's
+        test."""
         arms, inference = table.get("arms"), table.get("inference", {})
         if isinstance(inference, dict):
             table = table | {"inference": dict(self.defaults["inference"]) | inference}
@@ -129,7 +133,7 @@ class RunsFormat(StudyFormat):
         return table | {"arms": labelled}
 
     def sections(self, table: dict[str, Any], known: Any) -> dict[str, Any]:
-        """Return the section `[runs]`, defaults left out."""
+        """Return the validated section `[runs]` without defaults."""
         for name in table:
             if name != "runs":
                 raise ParibusError(f"unknown key '{name}': {nearest(name, [*known, 'runs'])}")
@@ -137,7 +141,7 @@ class RunsFormat(StudyFormat):
         return {"runs": section_from(section).model_dump(mode="json", exclude_defaults=True)}
 
     def setting(self, shared: dict[str, Any]) -> RunsSetting:
-        """Return an arm's resolved section `[runs]`, by which its runs are found."""
+        """Return an arm's resolved section `[runs]`."""
         return RunsSetting(runs=section_from(shared.get("runs", {})))
 
     def shared(self, study: Study) -> dict[str, Any]:
@@ -145,13 +149,13 @@ class RunsFormat(StudyFormat):
         return {"runs": dict(study.runs)}
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return the smallest differences that scores can show, as the study states them."""
+        """Return the resolutions of scores that the study sets."""
         scores = section_of(study).scores.items()
         stated = {name: score.resolution for name, score in scores if score.resolution}
         return StudyFacts(resolution=stated)
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return the seeds that `arm` has no run of."""
+        """Return the seeds for which `arm` has no run."""
         return ArmFacts(absent=study.setting(arm).runs.without)
 
     def validate(self, study: Study) -> None:
@@ -160,7 +164,7 @@ class RunsFormat(StudyFormat):
         for endpoint in study.endpoints:
             if endpoint.metric not in known:
                 raise ParibusError(
-                    f"endpoint '{endpoint.metric}' is not a score: state [runs.scores."
+                    f"endpoint '{endpoint.metric}' is not a score: add [runs.scores."
                     f"{endpoint.metric}] with its direction, or {nearest(endpoint.metric, known)}"
                 )
 
@@ -171,7 +175,7 @@ def section_of(study: Study) -> RunsSection:
 
 
 def declared(study: Study) -> dict[str, Metric]:
-    """Return what the study compares its runs by, with what it takes to its target."""
+    """Return the metrics of the study's runs by name, including the budgets to the target."""
     section = section_of(study)
     metrics = {
         name: Metric(
@@ -194,7 +198,7 @@ def declared(study: Study) -> dict[str, Metric]:
 
 
 def section_from(table: Any) -> RunsSection:
-    """Return the section that a table says. Raises ParibusError."""
+    """Return the section in a table. Raises ParibusError if it is invalid."""
     try:
         return RunsSection.model_validate(table)
     except ValidationError as error:

@@ -1,6 +1,6 @@
-"""The tables of a study file besides the setting: arms, endpoints, inference, tasks ...
+"""Tables of a study file besides the trainer's sections: arms, endpoints, inference, and so on.
 
-What each may hold is said here; what they say of each other is checked by `Study`.
+Each table is validated here by itself; `Study` checks that tables agree.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Arm(Spec):
     """One way of training, as a difference from the shared setting."""
 
     title: Title = ""
-    """What readers call it; by default its name."""
+    """Display name; by default its name."""
     description: Prose = ""
-    """What it is, for readers."""
+    """Description for readers."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Dotted overrides of the shared setting."""
     reference: str | None = None
@@ -40,18 +40,16 @@ class Interaction(Spec):
     """
 
     title: Title = ""
-    """What readers call it; by default its name."""
+    """Display name; by default its name."""
     of: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
     """Arms whose effects are averaged."""
     than: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
-    """Arms whose mean effect is taken from it."""
+    """Arms whose mean effect is subtracted."""
 
     @model_validator(mode="after")
     def _compares_two_things(self) -> Self:
         if twice := sorted(set(self.of) & set(self.than)):
-            raise ValueError(
-                f"'{twice[0]}' stands on both sides; an effect cannot differ from itself"
-            )
+            raise ValueError(f"'{twice[0]}' is on both sides; name it on one side only")
         for side in (self.of, self.than):
             if len(set(side)) < len(side):
                 raise ValueError(f"{list(side)} names an arm twice; name each once")
@@ -59,66 +57,67 @@ class Interaction(Spec):
 
 
 class Endpoint(Spec):
-    """A measurement on which arms are compared: whatever something declares (see `Metric`)."""
+    """A metric on which arms are compared (see `Metric`)."""
 
     metric: Annotated[str, Field(min_length=1, max_length=LONGEST)]
-    """A measure or `measure/part`, `probe/part/statistic`, or what the trainer records."""
+    """A measure, `measure/part`, `probe/part/statistic`, or a metric that the trainer records."""
     primary: bool = False
     """Whether every contrast has a verdict on it; it then needs a margin."""
     margin: Annotated[float, Field(gt=0)] | None = None
     """Differences within +- margin, in the metric's unit, are too small to matter."""
     smallest_effect: Annotated[float, Field(gt=0)] | None = None
-    """Of a primary endpoint: the smallest change worth detecting. A design that would miss it is
-    warned about before it runs, and in its verdict."""
+    """The smallest change worth detecting, for a primary endpoint. If the design would miss it,
+    there is a warning before the run and in the verdict."""
 
 
 class Inference(Spec):
     """The tests of contrasts: level, power, and what claims are about."""
 
     test: Literal["paired_t", "welch_t"] = "paired_t"
-    """The test that decides on seed means: the paired t, or Welch's t of runs that are not paired
-    (the default of the trainer `runs`). The others stand beside it as sensitivity analyses."""
+    """The deciding test on seed means: the paired t, or Welch's t for unpaired runs (the default
+    of the trainer `runs`). Other tests are shown as sensitivity analyses."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
-    """Two-sided level, held by Holm over the family of primary endpoints x contrasts."""
+    """Two-sided level, controlled by Holm's method over the family of primary endpoints x
+    contrasts."""
     power: Annotated[float, Field(ge=0.5, lt=1)] = 0.80
-    """Power at which a detectable effect is stated."""
+    """Power at which detectable effects are computed."""
     resamples: Annotated[int, Field(ge=10_000, le=MOST_RESAMPLES)] = 10_000
-    """Of every bootstrap."""
+    """Number of resamples of every bootstrap."""
     seed: Seed = 0
-    """Of the resampling."""
+    """Seed of the resampling."""
     target: Literal["this item set", "new questions", "new items"] = "new questions"
-    """The population of claims, besides new seeds. Of "this item set" (these questions and this
-    held-out text; the default of a trainer of one's own, which asks none) `test` on seed means
-    decides; of "new questions", for accuracy on tasks, a test with the errors of both seeds and
-    questions; of "new items" also, for what is measured on held-out text, of seeds and documents,
-    or of seeds and contiguous blocks of a text that has fewer than five documents."""
+    """The population of claims, besides new seeds. "this item set" (these questions and this
+    held-out text) is decided by `test` on seed means; it is the default of custom trainers,
+    which ask no questions. "new questions" includes the error of sampling questions in the
+    accuracy on tasks. "new items" also includes that of sampling documents in metrics on
+    held-out text, or of contiguous blocks if the text has fewer than five documents."""
     crossed: Literal["components", "bootstrap"] = "components"
-    """How the error of seeds and items is found, where claims are about new items: from variance
+    """How the error of seeds and items is estimated for claims about new items: from variance
     components, or by a bootstrap of both, which counts their interaction three times."""
     windows: Literal["blocks", "independent"] = "blocks"
-    """Of "new items" in a text of fewer than five documents: whether its windows, which are
-    neighbours, are joined to contiguous blocks; or taken as independent, which makes their error
-    too small, in the kept studies up to 4.5 times."""
+    """For "new items" in a text of fewer than five documents: whether its neighbouring windows
+    are joined into contiguous blocks or treated as independent. The latter makes their error too
+    small, by up to 4.5 times in the kept studies."""
     choice: Literal["with_lack_of_fit", "propagated", "fixed"] = "with_lack_of_fit"
-    """Of tuned studies: whether errors include the choice of each arm's values, or take it as
-    given ("fixed"). "with_lack_of_fit" gives each arm the vertex of a parabola through the best
+    """For tuned studies: whether errors include the choice of each arm's values or ignore it
+    ("fixed"). "with_lack_of_fit" gives each arm the vertex of a parabola through the best
     learning rate (or other positive number) of its grid and that rate's neighbours. Its error has
     two parts: other tuning seeds would give another vertex, and the loss curve is not a parabola.
-    "propagated" includes the first part alone, as studies before 2026-11-27 did. Where the best
-    value has no two neighbours, both give the best candidate tried, and find the error by redrawing
-    tuning seeds."""
+    "propagated" includes the first part alone, as studies before 2026-11-27 did. If the best
+    value lacks two neighbours, both use the best candidate tried and estimate the error by
+    redrawing tuning seeds."""
     first_stage_weight: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """If `paribus extend` ever adds a second stage: the square of the first's weight when both are
-    combined. It is fixed here, before anything was seen, so that the second may be of any size."""
+    """Square of the first stage's weight, if `paribus extend` ever adds a second stage. It is
+    fixed before any result is seen, so that the second stage may have any size."""
 
     @property
     def chooses_vertex(self) -> bool:
-        """Return whether tuned arms are judged at the vertex of a fitted parabola."""
+        """True if tuned arms are judged at the vertex of a fitted parabola."""
         return self.choice != "fixed"
 
     @property
     def claims_new_questions(self) -> bool:
-        """Claims from tasks are about new questions."""
+        """True if claims from tasks are about new questions."""
         return self.target != "this item set"
 
     def claims_new_items(self, metric: Metric) -> bool:
@@ -129,56 +128,56 @@ class Inference(Spec):
 
 
 class Stability(Spec):
-    """Events in a training loss curve, and the share of them that makes a baseline unstable."""
+    """Rules for divergence and spikes of a training loss, and for an unstable baseline."""
 
     smoothing_steps: Steps = 10
-    """The final loss is the mean of so many last steps; above the first loss it is divergence."""
+    """Number of last steps whose mean is the final loss; a final loss above the first is
+    divergence."""
     median_steps: Steps = 20
-    """A spike is judged against the median and MAD of so many steps before."""
+    """Number of previous steps whose median and MAD define a spike."""
     mad_multiplier: Annotated[float, Field(gt=0)] = 8.0
-    """How many MADs above the median a spike is."""
+    """Number of MADs above the median that make a spike."""
     spike_steps: Steps = 3
-    """Consecutive steps above median + mad_multiplier x MAD that make a spike."""
+    """Number of consecutive steps above median + mad_multiplier x MAD that make a spike."""
     unstable_above: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """A baseline is unstable where more than this share of its trials had an event."""
+    """A baseline is unstable if more than this share of its trials had an event."""
 
     @property
     def steps_needed(self) -> int:
-        """The shortest run that can be judged."""
+        """Number of steps of the shortest run that can be checked for events."""
         return max(self.smoothing_steps, self.median_steps + self.spike_steps)
 
 
 class Decision(Spec):
-    """The rule by which an arm is adopted, and what it weighs."""
+    """The rule by which an arm is adopted, and its parameters."""
 
     rule: Annotated[str, Field(min_length=1, max_length=MOST_RULE)] = "superiority"
-    """A rule of docs/reference/rules.md, or the user's own: `package.module:name` or
+    """A rule of docs/reference/rules.md, or a custom rule `package.module:name` or
     `file.py:name`."""
     calibration_budget: Annotated[float, Field(ge=0)] | None = None
-    """Largest rise of the expected calibration error; None limits it not."""
+    """Largest allowed increase of the expected calibration error; None for no limit."""
     throughput_budget: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Largest share of training throughput that may be lost; None limits it not."""
+    """Largest allowed loss of training throughput, as a share; None for no limit."""
     benefit: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
-    """Of non_inferiority: the endpoint on which an arm that is no worse must gain."""
+    """For the rule non_inferiority: the endpoint on which a non-inferior arm must gain."""
     least_benefit: Annotated[float, Field(ge=0)] = 0.0
-    """The least that it must gain: in the endpoint's unit, or as a share of what is compared as
-    a ratio (throughput, memory)."""
+    """Smallest gain on `benefit`: in the endpoint's unit, or as a share for endpoints compared
+    as ratios (throughput, memory)."""
     unreachable: Literal["refuse", "accept"] = "refuse"
-    """Whether a study is registered whose rule can adopt nothing, or whose hypotheses name outcomes
-    that cannot occur, with its number of seeds or for want of a limit, benefit or endpoint; or that
-    has one arm, and so nothing to compare."""
+    """Whether to register a study that cannot reach a verdict. Its rule cannot adopt any arm or
+    its hypotheses name impossible outcomes, because seeds are too few or a limit, benefit or
+    endpoint is missing; or it has a single arm."""
 
 
 class Resources(Spec):
-    """Hardware of a trial. It changes speed and last bits, so it is a control and in every
-    trial's record, but not part of the study's digest."""
+    """Hardware of a trial. It affects speed and the last bits of results, so it is a control and
+    is recorded for every trial, but it is not part of the study's digest."""
 
     devices_per_trial: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
-    """Devices of one machine that train a trial together: each has the whole model and its rows of
-    every batch (data parallelism). 1 trains one trial at a time on a device, None several side by
-    side."""
+    """Number of devices of one machine that train a trial together by data parallelism. 1 trains
+    one trial at a time on a device; None trains several trials on it side by side."""
     checkpoint_activations: bool = False
-    """Whether blocks keep their inputs alone and compute the rest again in the backward pass: less
+    """Whether blocks store only their inputs and recompute the rest in the backward pass: less
     memory, and a third more operations (Chen et al. 2016). Needs devices_per_trial."""
 
     @property
@@ -190,7 +189,7 @@ class Resources(Spec):
     def _checkpoints_train_alone(self) -> Self:
         if self.checkpoint_activations and self.devices_per_trial is None:
             raise ValueError(
-                "checkpoint_activations = true needs trials one at a time on a device; set "
+                "checkpoint_activations = true needs one trial at a time per device; set "
                 "devices_per_trial too, such as 1"
             )
         return self
@@ -200,17 +199,17 @@ class Hypothesis(Spec):
     """A statement that the verdicts of a study support or contradict."""
 
     name: Name
-    """What verdicts and pages call it."""
+    """Its name in verdicts and pages."""
     statement: Prose
-    """What is expected, in words."""
+    """The expectation, in words."""
     arms: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
-    """The arms that it is about; none named: every arm that is compared."""
+    """The arms that it is about; by default every compared arm."""
     endpoint: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
-    """The primary endpoint that it is about; None: every one."""
+    """The primary endpoint that it is about; None for all of them."""
     supported_by: Outcomes
     """Outcomes of verdicts, such as "ADOPT", or rows of the study's rule, such as "row 3"."""
     contradicted_by: Outcomes = ()
-    """The same of what would contradict it."""
+    """Outcomes, named in the same way, that contradict it."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:

@@ -1,9 +1,9 @@
-"""Looks at growing data, and stages that were added: in which order seeds are trained and tested.
+"""Interim looks and added stages: the order in which seeds are trained and tested.
 
     seeds = { looks = [5, 8, 12, 20] }
 
-trains seeds 1 to 5 of every arm and tests; what is not resolved goes on to 8, 12 and 20 seeds. The
-level is spent over the looks (`paribus.statistics.Looks`).
+trains seeds 1 to 5 of every arm and tests them; unresolved contrasts continue to 8, 12 and 20
+seeds. The level is spent over the looks (`paribus.statistics.Looks`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ LIST = "list"  # of `seeds` as a table; its other keys are those of `Plan`
 
 
 class Plan(Spec):
-    """When the data are looked at."""
+    """Plan of interim looks at the data."""
 
     looks: Annotated[
         tuple[Annotated[int, Field(gt=0, le=MOST_SEEDS)], ...],
         Field(strict=False, min_length=1, max_length=MOST_LOOKS),
     ]
-    """Seeds of each look, ascending; the last is all of them."""
+    """Number of seeds at each look, ascending; the last look has all seeds."""
 
 
 def split_seeds(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a study's table with `seeds = { looks = ... }` as a list of seeds and a plan of
-    looks."""
+    """Return a study's table with `seeds = { looks = ... }` split into a list of seeds and a
+    plan."""
     seeds = table.get("seeds")
     if not isinstance(seeds, dict):
         return table
@@ -49,10 +49,10 @@ def split_seeds(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def plan_problems(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]) -> Iterator[str]:
-    """Yield what is wrong with a plan or stages of these seeds, a line each."""
+    """Yield a line for each problem of a plan or of stages with these seeds."""
     if stages and (len(stages) < 2 or min(stages) < 2 or sum(stages) != len(seeds)):
         yield (
-            f"stages {list(stages)} are not those of {len(seeds)} seeds; `paribus extend` adds one"
+            f"stages {list(stages)} do not fit {len(seeds)} seeds; `paribus extend` adds a stage"
         )
     if plan is None:
         return
@@ -65,4 +65,4 @@ def plan_problems(plan: Plan | None, stages: Sequence[int], seeds: Sequence[int]
             f"(fewer are described and not tested), the last at all {len(seeds)} seeds"
         )
     if any(after <= before for before, after in pairwise(looks)):
-        yield f"looks {list(looks)} do not ascend; each has more seeds than the one before"
+        yield f"looks {list(looks)} do not ascend; give each look more seeds than the one before"

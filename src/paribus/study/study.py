@@ -1,4 +1,4 @@
-"""A study: one shared setting, and arms that are differences from it.
+"""A study: a shared setting, and arms that differ from it.
 
 An arm is a set of dotted overrides, such as `"model.embedding.norm" = "layernorm"`. What differs
 between two arms is therefore known before anything runs, and can be printed.
@@ -56,7 +56,7 @@ LEARNING_RATE = "training.optimizer.learning_rate"
 
 
 def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
-    """Return the table whose tuning chooses by `loss`, or by the first primary endpoint."""
+    """Fill in the metric that tuning selects by: `loss`, else the first primary endpoint."""
     tuning, endpoints = table.get("tuning"), table.get("endpoints")
     if not isinstance(tuning, dict) or tuning.get("select"):
         return table
@@ -67,46 +67,48 @@ def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
 
 
 class Study(Spec):
-    """A whole study: arms, seeds, endpoints, hypotheses, rule, and its trainer's own sections.
+    """A study: arms, seeds, endpoints, hypotheses, decision rule, and its trainer's sections.
 
-    The sections that only the trainer reads (`data`, `model` and `training` of the one that ships)
-    are attributes too. `setting(arm)` is what the trials of one arm are trained with.
+    The sections that only the trainer reads (`data`, `model` and `training` for the built-in
+    one) are attributes too. `setting(arm)` returns the settings of an arm's trials.
     """
 
     model_config = ConfigDict(extra="allow")
 
     name: Name
-    """What its results folder is called."""
+    """Name of its results folder."""
     trainer: Annotated[str, Field(min_length=1, max_length=LONGEST)] = STACKED
-    """What runs its trials: a name, or the user's own: `package.module:name` or `file.py:name`."""
+    """The trainer of its trials: a name, or a custom trainer `package.module:name` or
+    `file.py:name`."""
     title: Title = ""
-    """What pages are headed with; by default its name."""
+    """Title of its pages; by default its name."""
     question: Prose = ""
-    """What it asks, in a sentence: the first line of card and page."""
+    """Its question in a sentence: the first line of card and page."""
     baseline: Name = "baseline"
-    """The arm that others are compared with."""
+    """The arm with which other arms are compared."""
     arms: Annotated[dict[Name, Arm], Field(min_length=1, max_length=MOST_ARMS)]
-    """By name. `[arms.baseline]` may be empty; every other one sets something."""
+    """Arms by name. `[arms.baseline]` may be empty; every other arm sets something."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False, min_length=1, max_length=MOST_SEEDS)]
-    """A list, such as `[1, 2, 3, 4, 5]`, or `{ looks = [5, 8, 12, 20] }`. Each is one trial of
-    every arm."""
+    """A list, such as `[1, 2, 3, 4, 5]`, or `{ looks = [5, 8, 12, 20] }`. Each seed is one trial
+    of every arm."""
     plan: Plan | None = None
-    """Looks at the data while seeds are added, as `seeds = { looks = [5, 8, 12, 20] }` says; None
-    is one look, at all seeds."""
+    """Interim looks at the data, set by `seeds = { looks = [5, 8, 12, 20] }`; None for a single
+    look at all seeds."""
     stages: Annotated[tuple[int, ...], Field(strict=False)] = ()
-    """How many of the seeds, in their order, each stage has, where `paribus extend` added some."""
+    """Number of seeds in each stage, in order, if `paribus extend` added seeds."""
     endpoints: Annotated[tuple[Endpoint, ...], Field(strict=False, min_length=1)]
-    """What arms are compared on; at least one is primary. Left out, those of the trainer."""
+    """Metrics on which arms are compared; at least one is primary. By default those of the
+    trainer."""
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
     hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
-    """What is expected, and which verdicts would support or contradict it."""
+    """Expectations, and the verdicts that would support or contradict them."""
     interactions: Annotated[dict[Name, Interaction], Field(max_length=MOST_ARMS)] = Field(
         default_factory=dict
     )
-    """Whether an effect depends on something else, by name: tested on every primary endpoint, in a
-    family of their own."""
+    """Interactions by name: whether an effect depends on something else. They are tested on
+    every primary endpoint, as a family of their own."""
     tuning: Tuning | None = None
     resources: Resources = Resources()
 
@@ -123,7 +125,7 @@ class Study(Spec):
     __str__ = __repr__
 
     def is_same(self, other: Study) -> bool:
-        """Return whether both say the same, but for words that only describe, and tuned choices."""
+        """Return whether both studies agree, apart from descriptive texts and tuned values."""
         ours, theirs = (substance(each.model_dump(mode="json")) for each in (self, other))
         return ours == theirs
 
@@ -138,18 +140,18 @@ class Study(Spec):
 
     @property
     def by_name(self) -> Self:
-        """The same study, whose arms are called by their names: it has no titles of them."""
+        """This study without titles of arms, so that arms are shown by their names."""
         arms = {name: arm.model_copy(update={"title": ""}) for name, arm in self.arms.items()}
         return self.model_copy(update={"arms": arms})
 
     @property
     def folder(self) -> Path:
-        """Return where relative paths of the study start: the folder of its file."""
+        """Folder of the study's file, at which its relative paths start."""
         return self._folder
 
     @property
     def is_foreign(self) -> bool:
-        """True for a study from a results folder, whose code may be somebody else's."""
+        """True for a study from a results folder, whose code may come from someone else."""
         return self._is_foreign
 
     @model_validator(mode="before")
@@ -188,11 +190,11 @@ class Study(Spec):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Return the sections of its trainer."""
+            """Return a section of its trainer."""
 
     @property
     def format(self) -> StudyFormat:
-        """The format of the trainer's sections."""
+        """Format of the trainer's sections."""
         return format_of(self.trainer)
 
     @property
@@ -202,23 +204,23 @@ class Study(Spec):
 
     @cached_property
     def _known(self) -> dict[str, Any]:
-        """Settings by arm, and facts of arms: computed once for each."""
+        """Cache: arm -> settings, and "facts <arm>" -> facts."""
         return {}
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, perhaps with other arms: what is known of this one is not of that."""
+        """Return a copy, without this study's cache because arms may differ."""
         copy = super().model_copy(update=update, deep=deep)
         vars(copy).pop("_known", None)
         return copy
 
     def arm_facts(self, arm: str) -> ArmFacts:
-        """Return what its trainer's sections say of an arm."""
+        """Return the facts of an arm from the trainer's sections."""
         if (key := f"facts {arm}") not in self._known:
             self._known[key] = self.format.arm_facts(self, arm)
         return self._known[key]
 
     def setting(self, arm: str) -> Any:
-        """Return the shared setting with the overrides of `arm`, and what was chosen for it."""
+        """Return the shared setting with the overrides and tuned values of `arm`."""
         if arm not in self._known:
             self._known[arm] = self._setting(arm)
         return self._known[arm]
@@ -238,23 +240,23 @@ class Study(Spec):
             raise ParibusError(f"arm '{arm}': {why}") from None
 
     def reference(self, arm: str) -> str | None:
-        """Return the arm that `arm` is compared with; None for one that others are compared
-        with."""
+        """Return the arm with which `arm` is compared; None if `arm` is itself a reference."""
         reference = self.arms[arm].reference or self.baseline
         return None if reference == arm else reference
 
     def differences(self, arm: str) -> dict[str, tuple[Any, Any]]:
-        """Exactly what sets `arm` apart: {dotted key: (its reference's value, its own)}."""
+        """Return all differences of `arm`: {dotted key: (its reference's value, its own)}."""
         reference = self.reference(arm) or arm
         return changes(self.setting(reference).model_dump(), self.setting(arm).model_dump())
 
     def share_tokens(self, arm: str, reference: str) -> bool:
-        """Return True if both arms have the same tokenizer, so that losses per token compare."""
+        """Return whether both arms have the same tokenizer, so that losses per token are
+        comparable."""
         return self.arm_facts(arm).tokenizer == self.arm_facts(reference).tokenizer
 
     @property
     def primary(self) -> Endpoint:
-        """The first endpoint that decides: what pages begin with."""
+        """The first primary endpoint, which pages show first."""
         return self.judged[0]
 
     @property
@@ -264,24 +266,24 @@ class Study(Spec):
 
     @property
     def family(self) -> int:
-        """Hypotheses that the verdicts test together: primary endpoints x contrasts."""
+        """Number of hypotheses tested as one family: primary endpoints x contrasts."""
         return len(self.judged) * max(len(self.contrasts), 1)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of everything that it compares: its endpoints, and what tuning selects by."""
+        """Names of all compared metrics: the endpoints, and the metric that tuning selects by."""
         chosen_by = [self.tuning.select] if self.tuning else []
         return tuple(dict.fromkeys([*(e.metric for e in self.endpoints), *chosen_by]))
 
     @property
     def contrasts(self) -> list[tuple[str, str]]:
-        """Every (arm, reference) that is compared."""
+        """All compared pairs (arm, reference)."""
         pairs = [(arm, self.reference(arm)) for arm in self.arms]
         return [(arm, reference) for arm, reference in pairs if reference is not None]
 
     @property
     def trials(self) -> list[tuple[str, int]]:
-        """Every (arm, seed), seed by seed, so that an interrupted study still has pairs."""
+        """All trials (arm, seed), ordered by seed so that an interrupted study still has pairs."""
         absent = {arm: frozenset(self.arm_facts(arm).absent) for arm in self.arms}
         return [(arm, seed) for seed in self.seeds for arm in self.arms if seed not in absent[arm]]
 
@@ -292,12 +294,13 @@ class Study(Spec):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that makes this study what it is."""
+        """SHA-256 of the study without descriptive texts, hardware and tuned values
+        (`substance`)."""
         return digest(stamped(substance(self.model_dump(mode="json"))))
 
 
 def _problems(study: Study) -> Iterator[str]:
-    """Yield what parts of a study say against each other, a line each."""
+    """Yield a line for each conflict between parts of a study."""
     yield from _unknown_names(study)
     yield from plan_problems(study.plan, study.stages, study.seeds)
     if study.tuning is not None:
@@ -368,14 +371,15 @@ def _endpoint_problems(study: Study) -> Iterator[str]:
 
 
 def first_stage(study: Study) -> Study:
-    """Return the study as it was before a second stage was added."""
+    """Return the study without its second stage."""
     if not study.stages:
         return study
     return study.model_copy(update={"seeds": study.seeds[: study.stages[0]], "stages": ()})
 
 
 def substance(dump: dict[str, Any]) -> dict[str, Any]:
-    """Return a dumped study without texts, hardware, tuned values and accepted warnings."""
+    """Return a dumped study without descriptive texts, hardware, tuned values and accepted
+    warnings."""
 
     def without(table: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
         return {key: value for key, value in table.items() if key not in keys}
@@ -400,8 +404,8 @@ def override(
 ) -> None:
     """Set the dotted `key` of a dumped study or setting, in place; it must exist already.
 
-    In the tables whose keys the user chooses (`FREE`, and those of the trainer's `form`) any key
-    may be set: what is left of the dotted key there is one name.
+    In tables whose keys the user chooses (`FREE`, and those of the trainer's `form`) any key may
+    be set; the rest of the dotted key is then one name.
     """
     form = form or format_of(tree.get("trainer", STACKED))
     node: Any = tree
@@ -410,7 +414,7 @@ def override(
         above, upto = ".".join(path[:depth]), ".".join(path[: depth + 1])
         if not isinstance(node, dict):
             raise ParibusError(
-                f"{where}unknown key '{key}': '{above}' = {node!r} is set as a whole; "
+                f"{where}unknown key '{key}': '{above}' = {node!r} can only be set as a whole; "
                 "set all of it",
                 code="unknown",
             )
@@ -444,9 +448,9 @@ def _is_free(path: list[str], tables: Sequence[tuple[str, ...]]) -> bool:
 
 
 def tuning_of(study: Study) -> Tuning:
-    """Return how a study tunes its arms. Raises ParibusError where it does not."""
+    """Return the tuning of a study. Raises ParibusError if it has none."""
     if study.tuning is None:
-        raise ParibusError(f"study '{study.name}' tunes nothing; it has no [tuning]")
+        raise ParibusError(f"study '{study.name}' tunes nothing; add a table [tuning]")
     return study.tuning
 
 
@@ -457,7 +461,7 @@ def built(
     label: str = "study",
     foreign: bool = False,
 ) -> Study:
-    """Return the `Study` of plain tables; `folder` is where its relative paths start.
+    """Return the `Study` in plain tables; its relative paths start at `folder`.
 
     Custom code that a `foreign` study names is not run (see `paribus.study.trust`). Raises
     ParibusError in one line.
@@ -469,6 +473,6 @@ def built(
     except ParibusError as error:
         raise ParibusError(f"{label}: {error}", code=error.code) from None
     except RecursionError:
-        raise ParibusError(f"{label}: tables too deep inside one another; state a study") from None
+        raise ParibusError(f"{label}: tables are nested too deeply; state a study") from None
     study._folder, study._is_foreign = folder, foreign
     return study

@@ -1,9 +1,9 @@
-"""The trainer protocol: what turns (arm, seed) into records, and what is known of it as data.
+"""The trainer protocol: a trainer turns (arm, seed) into records and declares what it measures.
 
 A study names its trainer (`trainer = "stacked"`, the built-in engine, by default). A trainer
 declares what it measures and holds equal (`Declaration`) and yields a `TrialRecord` for each trial.
-How its sections of a study file are read is a `StudyFormat`; what the judge needs to know of a
-study is data (`StudyFacts`, `ArmFacts`). Reading records runs no code of a user.
+A `StudyFormat` reads its sections of a study file, and gives the analysis the facts that it
+needs as data (`StudyFacts`, `ArmFacts`). Reading records runs no custom code.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Place = Annotated[int, Field(ge=0, lt=2**63)]
 
 @validated(frozen=True, config=ConfigDict(defer_build=True))
 class TestText:
-    """The text that a trainer's scores are of, by digest: what a ledger knows it by.
+    """The test text of a trainer's scores, identified by its digest as in the ledger.
 
     Attributes:
         digest: SHA-256 of the text.
-        corpus: of the text that it is cut from; left out where nobody says.
-        start, stop: its place there, in bytes; a stop of None is the end.
-        reuse: as `data.test_reuse` has it.
+        corpus: SHA-256 of the text that it was cut from; empty if unknown.
+        start, stop: its position in that text, in bytes; a stop of None is the end.
+        reuse: as in `data.test_reuse`.
     """
 
     __test__ = False  # nothing for pytest, whatever its name
@@ -61,13 +61,14 @@ class Declaration:
     """Metrics and controls of a trainer, registered before its first trial.
 
     Attributes:
-        metrics: what its trials have scores of.
-        controls: by name of what must be equal in both trials of a pair, the beginnings of those
-            keys of the study by which an arm declares that it differs there.
-        by_item: those of them that are means over items, which every trial gives one by one.
+        metrics: metrics that its trials score.
+        controls: names of the controls, which must be equal in both trials of a pair; each with
+            the prefixes of study keys by which an arm declares a difference.
+        by_item: metrics that are means over items, for which every trial records each item's
+            score.
         must_be_finite: the metric without which a trial has diverged; empty for none.
-        test: the text that scores are of; None claims nothing of it.
-        about: what else is registered, such as the commit of a program.
+        test: the text on which scores are measured; None if it is not declared.
+        about: further data to register, such as a program's commit.
     """
 
     metrics: tuple[Metric, ...]
@@ -83,17 +84,20 @@ class TrialRecord:
     """Results of one trial.
 
     Attributes:
-        scores: by metric; what is left out was not measured.
-        items: by metric the score of each item, in one order in all trials, of equal weight.
-        losses: training loss of each step: what events are counted in. None, or any number.
-        controls: by control, the evidence: equal values hold. What is left out is not proven.
-        diverged_at: the step, from 0, at which training stopped being finite; None of one that did
-            not.
-        seconds: of training.
-        steps: of each of `losses`, where they are not 1, 2, 3 ...
+        scores: value by metric; a missing metric was not measured.
+        items: by metric, the score of each item, in the same order in all trials and of equal
+            weight.
+        losses: training loss of each step, in which divergence and spikes are detected; may be
+            empty.
+        controls: evidence by control; it holds if values are equal. A missing control is not
+            proven.
+        diverged_at: the first step, from 0, that was not finite; None if all were.
+        seconds: training time.
+        steps: the step of each entry of `losses`, if not 1, 2, 3 and so on.
         curves: by metric, its values along training as (step, value).
-        about: what else trial.json says of it.
-        files: further records that are sealed, by name; those that its format knows.
+        about: further data for trial.json.
+        files: content of further records to seal, by file name; only names that its format
+            knows.
     """
 
     scores: Mapping[str, float]
@@ -112,13 +116,13 @@ class Trainer(Protocol):
     """Protocol of trainers: `declare` is called first, then `run` while trials are missing."""
 
     def declare(self, study: Study) -> Declaration:
-        """Return what its trials measure and hold equal. Raises ParibusError on bad sections."""
+        """Return the metrics and controls of its trials. Raises ParibusError on bad sections."""
         ...
 
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Train `trials`, and yield the record of each when it is finished.
 
-        What a trial is trained with is `study.setting(arm)`.
+        `study.setting(arm)` has the settings of a trial.
         """
         ...
 
@@ -137,9 +141,9 @@ class ArmFacts:
         steps, tokens: the length of training; None if unknown.
         learning_rate: None if unknown.
         tokenizer: losses per token can be compared between arms that have the same one.
-        not_measured: metrics that these trials cannot have.
-        curve_steps, curve_tokens: the steps of the held-out curve, and the tokens seen by then.
-        absent: seeds of the study that the arm has no trial of.
+        not_measured: metrics that these trials cannot measure.
+        curve_steps, curve_tokens: the steps of the held-out curve, and the tokens seen by each.
+        absent: seeds of the study for which the arm has no trial.
     """
 
     steps: int | None = None
@@ -157,7 +161,7 @@ class StudyFacts:
     """Facts of a study for the analysis, from the trainer's sections.
 
     Attributes:
-        target: the loss to which budgets are counted; None without one.
+        target: the loss up to which budgets are counted; None without a target.
         seals_test: whether a part of the text is sealed for the verdict.
         texts: files of text and vocabulary that the study names, as absolute paths.
         downloads: whether its text is downloaded.
@@ -172,14 +176,14 @@ class StudyFacts:
 
 
 class StudyFormat:
-    """Reads the sections of a trainer; this class is for custom trainers."""
+    """Reader of a trainer's sections; this base class is used for custom trainers."""
 
     loss: str = ""
     """The held-out loss of its trials in nats per token; empty if it has no such metric."""
     asks: bool = False
-    """Whether its trials may answer questions, which claims can be about."""
+    """Whether its trials may answer questions of tasks."""
     defaults: Mapping[str, Any] = MappingProxyType({})
-    """Defaults of the judge's sections, by name."""
+    """Defaults of the sections that are not the trainer's, by name."""
     free: Sequence[tuple[str, ...]] = ()
     """Tables whose keys the user chooses, by their path."""
     left_out: Mapping[str, Any] = MappingProxyType({})
@@ -192,8 +196,7 @@ class StudyFormat:
         return table
 
     def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
-        """Return the trainer's sections of a study file, validated; `known` are the judge's
-        keys."""
+        """Return the trainer's sections of a study file, validated; `known` are all other keys."""
         for name, section in table.items():
             if not isinstance(section, dict):
                 raise ParibusError(f"unknown key '{name}': {nearest(name, known)}", code="unknown")
@@ -204,7 +207,8 @@ class StudyFormat:
         return study.model_dump(include=set(study.model_extra or ()))
 
     def setting(self, shared: dict[str, Any]) -> Any:
-        """Return what a trial is trained with: `shared` with an arm's overrides, validated."""
+        """Return a trial's settings: `shared`, with an arm's overrides applied, after
+        validation."""
         return Sections.model_validate(shared)
 
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -215,7 +219,7 @@ class StudyFormat:
         """Raise ParibusError if the arms of a study cannot be compared or tuned."""
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return what is known of a study."""
+        """Return the facts of a study for the analysis; by default none."""
         return StudyFacts()
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
@@ -231,7 +235,7 @@ class StudyFormat:
         return {}
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return what a tuning trial of `arm` sets besides the arm's own overrides."""
+        """Return the overrides of a tuning trial of `arm`, besides the arm's own."""
         return {}
 
 
@@ -239,7 +243,7 @@ OWN_TRAINER = StudyFormat()
 
 
 def require_stacked(study: Study, feature: str) -> None:
-    """Raise ParibusError unless the built-in engine, which alone can do `what`, trains a study."""
+    """Raise ParibusError unless the study uses the built-in engine, which `feature` needs."""
     if study.trainer != STACKED:
         raise ParibusError(
             f"'{study.name}' is run by trainer '{study.trainer}'; {feature} needs the trainer "

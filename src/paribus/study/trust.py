@@ -1,8 +1,8 @@
-"""Code that a study names, and trust in it.
+"""Custom code that a study names, and trust in it.
 
-A study file is the user's own, and so is the code beside it. A results folder may come from anybody
-and is opened to be read: what it names is run only after the user has been told what it is, and has
-said `--trust`.
+A study file is the user's own, and so is the code beside it. A results folder may come from
+anyone and is opened for reading. Code that it names is run only after the user was shown it and
+passed `--trust`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHOWN = 4  # import paths in an error
 
 
 def custom_code(study: Study) -> tuple[str, ...]:
-    """Return every import path of the user's own parts that `study` names, the rule included."""
+    """Return the import paths of all custom code that `study` names, including the rule."""
     trained = [path for arm in study.arms for path in study.setting(arm).own_named.values()]
     measuring = [path for key in MEASURING.values() for path in _own(study, key)]
     import_paths = [name for name in (study.trainer, study.decision.rule) if ":" in name]
@@ -36,12 +36,13 @@ def custom_code(study: Study) -> tuple[str, ...]:
 
 
 def step_code(study: Study, arm: str) -> tuple[str, ...]:
-    """Return those that a training step of `arm` runs: its own parts that compute, and probes."""
+    """Return the import paths of custom code that a training step of `arm` runs, including
+    probes."""
     return (*study.setting(arm).own_parts, *_own(study, "probes.own"))
 
 
 def _own(study: Study, key: str) -> tuple[str, ...]:
-    """Return what a key of the engine's sections names; another trainer has none."""
+    """Return the import paths at a key of the engine's sections; () for other trainers."""
     return attrgetter(key)(study) if study.trainer == STACKED else ()
 
 
@@ -53,13 +54,13 @@ def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
 
 
 def rule_record(study: Study) -> dict[str, Sources]:
-    """Return what a registration holds of the source of the user's own rule, by import path."""
+    """Return the registered source digests of the custom rule, by import path."""
     return digests_of([study.decision.rule], "decision.rule", study.folder)
 
 
 def require_trust(study: Study) -> None:
-    """Raise ParibusError where running `study` would run code that a results folder names, or use
-    kept files that are not the registered ones. Nothing is imported here."""
+    """Raise ParibusError if running `study` would run untrusted code of a results folder, or use
+    kept files that differ from the registered ones. Nothing is imported here."""
     runs = ""
     if study.is_foreign and study.trainer == COMMAND:
         words = study.program.command
@@ -71,7 +72,7 @@ def require_trust(study: Study) -> None:
     if runs:
         raise ParibusError(
             f"{folder} is a results folder, and running its study runs {runs}. Read that; if you "
-            "trust it, say --trust (trust=True)",
+            "trust it, pass --trust (trust=True)",
             code="untrusted",
         )
     if is_kept and (changed := changed_files(folder)):
@@ -79,7 +80,8 @@ def require_trust(study: Study) -> None:
 
 
 def changed_files(results: Path) -> list[str]:
-    """Return what in `sources/` of a results folder is not what was registered, a line each."""
+    """Return a line for each file in `sources/` of a results folder that differs from the
+    registered one."""
     registration, kept = results / "registration.json", results / SOURCES
     if not kept.is_dir() or not is_regular(registration):
         return []

@@ -1,12 +1,12 @@
-"""Tuning: which values each arm is tried with before its verdict, at equal cost for every arm.
+"""Tuning: the values tried for each arm before its verdict, at equal cost for every arm.
 
     [tuning]
     seeds = [101, 102, 103]
     grid = { "training.optimizer.learning_rate" = [3e-4, 1e-3, 3e-3] }
 
-trains every arm with every value on seeds of their own, and gives each arm the value that is best
-there. The verdict is of fresh seeds, each arm at its choice. A candidate is one set of values;
-every arm is tried with the same candidates, so that all have as many trials.
+trains every arm with every value on separate seeds, and chooses the best value for each arm. The
+verdict uses fresh seeds, with each arm at its chosen value. A candidate is one set of values;
+every arm is tried with the same candidates, so that all have equally many trials.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Candidate = dict[str, Value]
 # A dotted key without quotes is tables within tables in TOML, and means the same here.
 Dotted = BeforeValidator(lambda table: flatten(table) if isinstance(table, dict) else table)
 
-NOT_CHOSEN = "tuning.chosen is written when the tuning is done; leave it out of a study file"
+NOT_CHOSEN = "tuning.chosen is written when the tuning is done; remove it from the study file"
 CHOSEN = "chosen"  # what the tuning writes, and not part of its plan
 VERTEX_DIGITS = 4  # significant digits of a value at the vertex of a parabola
 
@@ -48,7 +48,7 @@ class Tuning(Part):
         105,
         106,
     )
-    """Of the tuning trials; the verdict's are others."""
+    """Seeds of the tuning trials; they differ from the verdict's seeds."""
     grid: Annotated[
         dict[
             str,
@@ -63,17 +63,18 @@ class Tuning(Part):
         tuple[Annotated[dict[str, Value], Field(max_length=MOST_ENTRIES), Dotted], ...],
         Field(strict=False, max_length=MOST_ARMS),
     ] = ()
-    """The candidates themselves, in place of a grid: tables of values by dotted key."""
+    """The candidates themselves, instead of a grid: tables of values by dotted key."""
     select: Annotated[str, Field(max_length=LONGEST)] = ""
-    """The metric whose mean over tuning seeds chooses: whatever is measured, and has a better
-    direction. Left out, it is the held-out loss, or the first primary endpoint of a trainer that
+    """The metric whose mean over tuning seeds selects candidates: any measured metric with a
+    better direction. By default the held-out loss, or the first primary endpoint if the trainer
     has none."""
     iterations: Steps | None = None
-    """Of a tuning trial; None is as many as the verdict's."""
+    """Number of iterations of a tuning trial; None for the same number as in the verdict's
+    trials."""
     chosen: Annotated[dict[Name, dict[str, Value]], Field(max_length=MOST_ARMS)] = Field(
         default_factory=dict
     )
-    """By arm what was chosen: written when the tuning is done, and no part of the plan."""
+    """Chosen values by arm: written when the tuning is done, and not part of the plan."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -82,7 +83,7 @@ class Tuning(Part):
 
     @property
     def candidates(self) -> list[Candidate]:
-        """Return what every arm is tried with, in order."""
+        """All candidates, in order."""
         if self.combinations:
             return [dict(candidate) for candidate in self.combinations]
         return [
@@ -97,10 +98,10 @@ def tuning_problems(
     arms: Mapping[str, Iterable[str]],
     why_not_tuned: Callable[[str], str],
 ) -> Iterator[str]:
-    """Yield what is wrong with a plan of tuning, a line each.
+    """Yield a line for each problem of a tuning plan.
 
-    `seeds` are the verdict's; `arms` the keys that each arm sets; `why_not_tuned` says of a key of
-    the trainer's why it cannot be.
+    `seeds` are the verdict's; `arms` has the keys that each arm sets; `why_not_tuned` returns
+    why a key cannot be tuned.
     """
     if len(set(tuning.seeds)) < len(tuning.seeds):
         yield f"tuning.seeds {list(tuning.seeds)} name one twice; each seed is one trial"
@@ -127,20 +128,20 @@ def _search_problems(tuning: Tuning) -> Iterator[str]:
     n_candidates = len(tuning.combinations) or math.prod(map(len, tuning.grid.values()))
     if not tuning.keys or n_candidates < 2:
         yield (
-            "tuning has nothing to choose from; state several values: grid = "
+            "tuning has nothing to choose from; give several values: grid = "
             '{ "training.optimizer.learning_rate" = [3e-4, 1e-3, 3e-3] }'
         )
     if tuning.grid and tuning.combinations:
-        yield "tuning has a grid and combinations; state one of them"
+        yield "tuning has a grid and combinations; keep one of them"
     if any(candidate.keys() != set(tuning.keys) for candidate in tuning.combinations):
         yield f"tuning.combinations have different keys; name {', '.join(tuning.keys)} in each"
     if n_candidates > MOST_ARMS:
-        yield f"tuning.grid has {n_candidates:,} combinations; {MOST_ARMS} are the most"
+        yield f"tuning.grid has {n_candidates:,} combinations; at most {MOST_ARMS} are allowed"
     values = [tuple(candidate[key] for key in tuning.keys) for candidate in tuning.candidates]
     if len({repr(each) for each in values}) < len(values):  # True is not 1
-        yield "tuning tries a candidate twice; state each value once"
+        yield "tuning tries a candidate twice; list each value once"
     if any(isinstance(value, str) and ":" in value for each in values for value in each):
-        yield "tuning has own code among its values; what an arm runs is stated by the arm"
+        yield "tuning has custom code among its values; set custom code in an arm"
 
 
 def _overlap(key: str, second: str) -> bool:
@@ -150,10 +151,10 @@ def _overlap(key: str, second: str) -> bool:
 
 
 def open_edges(tried: Sequence[Candidate], best: Candidate) -> list[tuple[str, int]]:
-    """Return the keys of which `best` has an outermost number of those tried, and where: -1
-    below, or 1. A better value may lie beyond; not below 0.
+    """Return (key, side) for each key at which `best` is the smallest (-1) or largest (1) value
+    tried. A better value may lie beyond it; 0 is not an edge.
 
-    A key with a single value, or with words among its values, has no edge.
+    A key with a single value, or with strings or booleans among its values, has no edge.
     """
     edges = []
     for key, value in best.items():

@@ -1,8 +1,8 @@
-"""The study that tunes another one: every arm with every candidate, on the tuning seeds.
+"""The tuning study of a study: every arm with every candidate, on the tuning seeds.
 
-It is a study like any other: registered, trained, sealed and read in the same way, in a folder of
-its own. A candidate of an arm is compared with the same candidate of its reference, which is the
-contrast at each shared value. Its trials are asked no questions, and not timed in turn.
+It is registered, trained, sealed and read like any other study, in its own folder. An arm's
+candidate is compared with the same candidate of its reference. Its trials answer no questions,
+and they are not timed with arms taking turns.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 
 
 def candidate_arm(arm: str, number: int) -> str:
-    """Return what `arm` with candidate `number` (from 1) is called."""
+    """Return the arm name of `arm` with candidate `number` (from 1) in the tuning study."""
     return f"{arm}-{number}"
 
 
 def arm_of(candidate: str) -> str:
-    """Return the arm of a name that `candidate_arm` gave."""
+    """Return the original arm of a name made by `candidate_arm`."""
     return candidate.rpartition("-")[0]
 
 
 def tuning_study(study: Study) -> Study:
-    """Return the study of every arm of `study` with each candidate of its tuning."""
+    """Return the tuning study: every arm of `study` with each candidate."""
     tuning = tuning_of(study)
     table = study.model_dump(exclude=OWN)
     asks = tuning.select.partition("/")[0] in TASKS
@@ -77,7 +77,7 @@ def tuning_study(study: Study) -> Study:
 
 
 def require_tunable(study: Study) -> None:
-    """Raise ParibusError where some tuning trial of `study` could not be trained, or is unfair."""
+    """Raise ParibusError if a tuning trial of `study` cannot be trained, or if tuning is unfair."""
     tuning = tuning_of(study)
     tuning_study(study)
     for arm, values in tuning.chosen.items():
@@ -86,7 +86,7 @@ def require_tunable(study: Study) -> None:
 
 
 def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
-    """Return `study` with what was chosen for each arm; an empty choice takes it back."""
+    """Return `study` with the values chosen for each arm; {} removes the choice."""
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
     round_study = built(table, folder=study.folder, foreign=study.is_foreign)
@@ -95,7 +95,7 @@ def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
 
 
 def is_untuned(study: Study) -> bool:
-    """Return whether the study's arms are still to be tuned."""
+    """Return whether the study's arms still have to be tuned."""
     return study.tuning is not None and not study.tuning.chosen
 
 
