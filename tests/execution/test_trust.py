@@ -69,7 +69,7 @@ def test_the_guard_stands_where_workers_start(stranger):
         load_study(stranger / "study.json"),
         load_study(stranger / "study.json", {"training.iterations": 9}),
     ):
-        with refused("untrusted", match="say --trust"):
+        with refused("untrusted", match="pass --trust"):
             ask(study, stranger, [])
     trusted = load_study(stranger / "study.json", {"training.iterations": 9}, trust=True)
     require_trust(trusted)

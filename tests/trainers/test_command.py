@@ -490,7 +490,7 @@ def test_a_strangers_command_is_not_run(folder):
     paribus.run(changed(folder, ("[1, 2, 3]", "[1]")), "r")
     before = sorted(folder.rglob("*"))
     code, _, err = verb("run", "r/study.json", "--results", "other")
-    assert code == 2 and "say --trust" in err and "train.py" in err
+    assert code == 2 and "pass --trust" in err and "train.py" in err
     assert verb("report", "--no-page", "r")[0] == 0
     assert not (folder / "other").exists() and len(before) <= len(sorted(folder.rglob("*")))
 
