@@ -1,4 +1,4 @@
-"""The record of a study: folder layout, atomic writes, integrity, controls, tidy tables."""
+"""Records of a study: folder layout, atomic writes, integrity, controls, tidy tables."""
 
 from paribus.results.archive import archive
 from paribus.results.controls import Control, check_controls

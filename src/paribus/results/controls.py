@@ -1,10 +1,10 @@
-"""All else equal: is it? Controls between arms, checked from the records.
+"""Controls between arms: whether everything else was equal, checked from the records.
 
 For every arm, its reference and every seed that both have finished, each check that the trainer
-declares compares two trials. A difference that the arm itself declares is `declared`, what nothing
-is recorded of is `not proven`; any other difference is `broken`, and a contrast with a broken
-control is not analysed. Of an arm with custom code some steps are trained again: that it is
-repeatable is `not proven` until then.
+declares compares the two trials. A difference that the arm declares is `declared`. A control
+without records is `not proven`. Any other difference is `broken`, and a contrast with a broken
+control is not analysed. For an arm with custom code some steps are trained again; until then,
+that it is repeatable is `not proven`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from paribus.study.trainer import STACKED
 
 State = Literal["held", "declared", "broken", "not proven"]
 Finding = tuple[State, str]
-"""Of one pair: the state, and what was seen."""
+"""State of a control for one pair, and the observation as text."""
 Declared = Mapping[str, Any]
-"""What an arm sets apart from its reference, by dotted key."""
+"""Differences of an arm from its reference, by dotted key."""
 
 WORST: tuple[State, ...] = ("broken", "not proven", "declared", "held")
 SIGNS: dict[State, str] = {"held": "✓", "declared": "~", "not proven": "?", "broken": "✗"}
@@ -33,7 +33,7 @@ COUNT = re.compile(r"([\d,]+) of ([\d,]+) ")
 
 @dataclass(frozen=True)
 class Evidence:
-    """Records of one trial that checks compare: its trial.json; a trainer's format may add more."""
+    """Records of one trial that checks compare: trial.json, and what a trainer's format adds."""
 
     arm: str
     seed: int
@@ -41,7 +41,7 @@ class Evidence:
 
     @property
     def label(self) -> str:
-        """`<arm>/seed-<seed>`, as findings call it."""
+        """Label `<arm>/seed-<seed>` in findings."""
         return f"{self.arm}/seed-{self.seed}"
 
 
@@ -50,8 +50,8 @@ class Control:
     """One control between `arm` and `reference`, over all seeds that both have.
 
     Attributes:
-        detail: the evidence, and of how many pairs it is. Where it begins with a count, such as `24
-            of 28 parameters`, it is of so many alone.
+        detail: the evidence, and the number of pairs. If it begins with a count, such as `24 of
+            28 parameters`, the control holds only for that part.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Control:
 
     @property
     def sign(self) -> str:
-        """Mark of the state; `~` also if only a part of a count holds."""
+        """Symbol of the state; `~` also if only part of a count holds."""
         count = COUNT.match(self.detail) if self.state == "held" else None
         return "~" if count and count[1] != count[2] else SIGNS[self.state]
 
@@ -76,11 +76,12 @@ class Checks:
     """The checks of a trainer's records.
 
     Attributes:
-        pairs: of two trials of one seed, by control.
-        across: of any two trials of the study, by control: None where nothing differs. Those in
-            `of_arm` compare only trials of one arm.
-        among: of all trials of an arm, by control.
-        further: of one trial alone, by control; None where the study has no such control.
+        pairs: checks of two trials of one seed, by control.
+        across: checks of any two trials of the study, by control; they return None if nothing
+            differs. Those in `of_arm` compare only trials of one arm.
+        among: checks of all trials of an arm, by control.
+        further: checks of a single trial, by control; they return None if the study has no such
+            control.
     """
 
     pairs: Mapping[str, Check]
@@ -99,8 +100,8 @@ def check_controls(
 ) -> list[Control]:
     """Return every control of every contrast that has at least one finished pair.
 
-    `repeated` is what repeated.json says, by arm; `opened` what test_part.json says of the one time
-    that the test part was read.
+    `repeated` is the content of repeated.json, by arm; `opened` that of test_part.json, about
+    the only time that the test part was read.
     """
     by_trial = {(record.arm, record.seed): record for record in records}
     across = _across_seeds(list(by_trial.values()), checks)
@@ -149,9 +150,10 @@ def _repeatable(arm: str, repeated: Mapping[str, Any] | None) -> Labelled:
 
 
 def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled]]:
-    """Return what breaks a control between any two trials of the study, by control.
+    """Return findings of differences between any two trials of the study, by control.
 
-    Pairs are compared in more: two seeds may be trained on two processors, each pair alike.
+    These checks are weaker than those of pairs: seeds may use different processors, if each pair
+    uses one.
     """
     findings: dict[str, list[Labelled]] = {name: [] for name in checks.across}
     first_of: dict[str, Any] = {}
@@ -166,7 +168,7 @@ def _across_seeds(records: list[Any], checks: Checks) -> dict[str, list[Labelled
 
 
 def _summarise(findings: list[Labelled]) -> Finding:
-    """Return the worst state, what was seen there, and in how many of the seeds."""
+    """Return the worst state, with the findings in that state and the number of seeds."""
     states = {finding[1] for finding in findings}
     state: State = next(state for state in WORST if state in states)
     worst = [(label, text) for label, finding_state, text in findings if finding_state == state]
@@ -189,7 +191,7 @@ def _seeds(labels: Iterable[str]) -> int:
 
 
 def settings(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Compare what two trials were set to: they differ in what the arm declares alone."""
+    """Compare the settings of two trials: they may differ only in what the arm declares."""
     differing = changes(reference.trial["setting"], own.trial["setting"])
     undeclared = sorted(differing.keys() - declared.keys())
     if undeclared:
@@ -201,10 +203,10 @@ def settings(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
 
 
 def evidence(name: str, keys: tuple[str, ...], shown: int = 40) -> Check:
-    """Return the check of a control whose evidence trials state: equal values hold.
+    """Return a check that a control's recorded evidence is equal in both trials.
 
-    An arm that differs in a key that begins with one of `keys` declares a difference. Of an
-    evidence so many characters are `shown`.
+    An arm that differs in a key with one of the prefixes `keys` declares a difference. Only the
+    first `shown` characters of the evidence are displayed.
     """
 
     def check(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
@@ -220,7 +222,7 @@ def evidence(name: str, keys: tuple[str, ...], shown: int = 40) -> Check:
 
 
 def not_recorded(own: Evidence, reference: Evidence, declared: Declared) -> Finding:
-    """Return that nobody recorded whether two trials had this in common."""
+    """Return "not proven": no record shows whether both trials had this in common."""
     return "not proven", "not recorded"
 
 
@@ -235,6 +237,7 @@ def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding
 
 
 def declared_by(declared: Declared, *prefixes: str) -> State:
-    """Return the state of a difference: declared where the arm sets such a key, else broken."""
+    """Return the state of a difference: "declared" if the arm sets a key with such a prefix,
+    else "broken"."""
     is_declared = bool(prefixes) and any(key.startswith(prefixes) for key in declared)
     return "declared" if is_declared else "broken"

@@ -1,15 +1,16 @@
-"""Held-out loss of a trial along its training: against tokens, FLOPs and seconds.
+"""Held-out loss of a trial during training, against tokens, FLOPs and seconds.
 
-Two numbers of each trial are read from its curve. The budget to a registered target
-(`evaluation.target`) is restricted to what was spent: a trial
-that never comes so low counts with its whole budget. So no trial is left out, and what is compared
-is min(budget to the target, budget), as in restricted mean survival times (Royston & Parmar 2013,
-BMC Med Res Methodol 13:152), with one budget for both of a pair: the smaller one of theirs.
+Two numbers of each trial are read from its curve. The first is the budget to a registered target
+(`evaluation.target`). A trial that never reaches the target counts with its whole budget, so no
+trial is excluded. The compared value is min(budget to the target, budget), as in restricted mean
+survival times (Royston & Parmar 2013, BMC Med Res Methodol 13:152), with the same budget for
+both of a pair: the smaller one.
 
-The speed-up at equal loss takes no target: each pair is compared at the loss that both of its
-trials reach, the higher one of their two final losses. Nothing is censored, and exchanging the arms
-turns s into 1 / s. With the reference's final loss as the target, every trial that ends above it
-would be censored and every other one ahead: a difference where there is none.
+The second is the speed-up at equal loss, which needs no target. Each pair is compared at the
+loss that both trials reach: the higher of their final losses. Nothing is censored, and swapping
+the arms turns s into 1 / s. If the reference's final loss were the target, every trial that ends
+above it would be censored and every other one would be ahead, which would show a difference
+without any.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class LossCurve:
 
     Attributes:
         step: [P] steps done.
-        tokens: [P] that were learned from.
-        flops: [P] floating-point operations of matrix products; None where nobody counted them.
-        seconds: [P] of training, by the speed that was measured in turn with the other trials or,
-            before that, by the trial's own clock; None where neither was told.
+        tokens: [P] tokens trained on.
+        flops: [P] floating-point operations of matrix products; None if not counted.
+        seconds: [P] of training, from the speed timed with arms taking turns or, before that,
+            from the trial's own clock; None if neither is recorded.
         loss: [P] nats per token of the first `predicted` held-out tokens; NaN if not finite.
         predicted: held-out tokens of each point.
     """
@@ -56,7 +57,7 @@ class LossCurve:
     predicted: int
 
     def along(self, axis: Axis) -> np.ndarray | None:
-        """[P] the budget spent by each point; None where it is not known."""
+        """Return the budget spent at each point, [P]; None if unknown."""
         return getattr(self, axis)
 
     @property
@@ -67,9 +68,8 @@ class LossCurve:
     def spent_at(self, loss: float, axis: Axis) -> float:
         """Return the budget spent when the curve is first at `loss` or below.
 
-        Between two points the loss is taken to fall in a straight line over the budget. Infinite
-        where no point is so low, NaN where the budget is not known. A point that is not finite is
-        above any loss.
+        The loss is interpolated linearly between points. The result is infinite if no point is
+        that low, and NaN if the budget is unknown. A non-finite point counts as above any loss.
         """
         spent = self.along(axis)
         if spent is None:
@@ -85,8 +85,8 @@ class LossCurve:
         return float(spent[i - 1] + share * (spent[i] - spent[i - 1]))
 
     def loss_at(self, spent: np.ndarray, axis: Axis) -> np.ndarray:
-        """Return the loss at each budget of `spent`, in straight lines between points; NaN
-        beyond the last, and where a neighbour is not finite."""
+        """Return the loss at each budget of `spent`, interpolated linearly; NaN outside the
+        points, and next to a point that is not finite."""
         at = self.along(axis)
         if at is None:
             return np.full(len(spent), np.nan)
@@ -102,11 +102,11 @@ def read_curves(
 ) -> dict[Trial, LossCurve]:
     """Return the curves of all trials that measured one.
 
-    `records` are their trial.json, `timing` their timing.json, and `turns` the speeds of each,
-    measured in turn. Seconds follow from these where all trials have one: on one machine, with
-    nothing else at work. Before that they are by the clock of each trial, whatever else the machine
-    did. Raises ParibusError where steps of a curve are not those of its study, its seconds do not
-    ascend from 0, or its points are of different text.
+    `records` are their trial.json, `timing` their timing.json, and `turns` the speeds timed with
+    arms taking turns on an otherwise idle machine. Seconds are computed from these speeds if all
+    trials have one, else they come from each trial's own clock, under whatever load. Raises
+    ParibusError if a curve's steps are not the study's, its seconds do not ascend from 0, or its
+    points are measured on different texts.
     """
     curves, in_turn = {}, all(turns.get(trial, {}).get(IN_TURN) for trial in records)
     facts = {arm: study.arm_facts(arm) for arm in study.arms}
@@ -122,7 +122,8 @@ def read_curves(
             raise folder.error("curve_seconds of its timing.json do not ascend from 0 onwards")
         if step.tolist() != list(steps) or (predicted != predicted[0]).any():
             raise folder.error(
-                f"{FILE} has not the {len(steps)} points on one text that evaluation.every gives"
+                f"{FILE} does not have the {len(steps)} points on one text that evaluation.every "
+                "sets"
             )
         learned = facts[folder.arm].curve_tokens
         tokens = step * (record["tokens"] / max(record["iterations"], 1))
@@ -170,8 +171,8 @@ ROUNDING = 1e-9  # of a budget: ends that are so near are one
 
 
 def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
-    """Return how many times the budget `theirs` took to the loss that both reach, the higher one of
-    their final losses; NaN where a final loss is not finite or not below the first."""
+    """Return the reference's budget over the arm's, up to the higher of both final losses. NaN
+    if a final loss is not finite or not below the first loss."""
     if not math.isfinite(ours.final + theirs.final):
         return math.nan
     loss = max(ours.final, theirs.final)
@@ -180,10 +181,10 @@ def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
 
 
 class Needed(NamedTuple):
-    """Budgets of two trials to the target; infinite where one did not reach it within `budget`.
+    """Budgets of two trials to the target; infinite if a trial did not reach it within `budget`.
 
-    `budget` is the smaller one of theirs: what a trial needed beyond it cannot be compared with one
-    that was not trained so long.
+    `budget` is the smaller of both trials' budgets, because beyond it only one of them was
+    trained.
     """
 
     ours: float
@@ -192,12 +193,12 @@ class Needed(NamedTuple):
 
     @property
     def restricted(self) -> tuple[float, float]:
-        """min(needed, budget) of both."""
+        """min(needed, budget) of both trials."""
         return min(self.ours, self.budget), min(self.theirs, self.budget)
 
 
 def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Needed | None:
-    """Return what both needed to `target`; None where the budget is not known."""
+    """Return the budgets that both trials needed to reach `target`; None if unknown."""
     spent = ours.along(axis), theirs.along(axis)
     if spent[0] is None or spent[1] is None:
         return None
@@ -209,7 +210,7 @@ def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Nee
 
 
 def target_axis(metric: str) -> Axis | None:
-    """Return the budget to the target that `metric` is; None of any other."""
+    """Return the axis of `metric` if it is a budget to the target, else None."""
     return next((axis for axis, target in TARGETS.items() if target.name == metric), None)
 
 

@@ -44,7 +44,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def write_plain_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
-    """Write canonical JSON without a schema number, for files whose form is not ours."""
+    """Write canonical JSON without a schema number, for files in a foreign format."""
     write_bytes(path, canonical_json(value, sort_keys=sort_keys).encode())
 
 
@@ -60,12 +60,13 @@ def read_json(path: Path) -> Any:
 
 
 def read_as(model: type[Model], path: Path) -> Model:
-    """Return a JSON file as the model of its record. Raises ParibusError."""
+    """Read a JSON record and return it as `model`. Raises ParibusError."""
     return as_model(model, read_json(path), path)
 
 
 def as_model(model: type[Model], value: Any, path: Path) -> Model:
-    """Return a parsed file as its model. Raises ParibusError with the file, the key, the rule."""
+    """Return a parsed JSON file as `model`. Raises ParibusError with the file, the key and the
+    rule."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -77,7 +78,7 @@ def as_model(model: type[Model], value: Any, path: Path) -> Model:
 
 
 def read_seals(path: Path) -> dict[str, str]:
-    """Return what a manifest seals: SHA-256 by the name of a record."""
+    """Return the digests in a manifest: {record name: SHA-256}."""
     return read_as(RootModel[dict[str, str]], path).root
 
 
@@ -92,7 +93,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def changed(path: Path, why: object) -> ParibusError:
-    """Return the error for a record that is not what was written."""
+    """Return the error for a record that was changed or damaged."""
     return ParibusError(
         f"{path} was changed or damaged after it was written: {why}; restore it, or delete it and "
         "run again",
@@ -102,7 +103,7 @@ def changed(path: Path, why: object) -> ParibusError:
 
 @dataclass(frozen=True)
 class Folder:
-    """Tables in a folder at `path`."""
+    """A folder of Parquet tables at `path`."""
 
     path: Path
 
@@ -125,7 +126,8 @@ class Folder:
         write_table(self.path / name, pa.table(list(arrays.values()), schema=pa.schema(fields)))
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Return those of `columns` that the file has; all by default. Raises ParibusError."""
+        """Return the table `name` with those of `columns` that it has; all by default. Raises
+        ParibusError."""
         path = regular_path(self.path / name, TABLE_BYTES)
         try:
             with pq.ParquetFile(path, memory_map=True) as file:
@@ -139,10 +141,10 @@ class Folder:
 
 
 def column(values: np.ndarray) -> pa.Array:
-    """Return [n] numbers, of which NaN is absent (null), or words as a column.
+    """Return [n] numbers (NaN becomes null) or strings as an Arrow column.
 
-    Made of buffers: `pyarrow.array` imports pandas wherever that is installed, which costs every
-    worker its memory.
+    It is built from buffers, because `pyarrow.array` imports pandas if installed, which costs
+    memory in every worker.
     """
     if values.dtype.kind == "U":
         encoded = [word.encode() for word in values.tolist()]

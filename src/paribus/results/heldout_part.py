@@ -1,7 +1,7 @@
-"""Scores of trials on the sealed test part: beside their own records, which it leaves as they are.
+"""Scores of trials on the sealed test part, stored next to their unchanged records.
 
-The text is opened once, when every trial of the verdict is finished (`engine.data.open_test`), and
-each trial is evaluated on it. `test.json` seals what they gave; from then on the verdict is of it.
+The text is opened once, when every trial of the verdict is finished (`engine.data.open_test`),
+and each trial is evaluated on it. `test.json` seals these scores, which the verdict then uses.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ Tested = dict[tuple[str, int], TrialFolder]
 
 
 def purpose(study: str) -> str:
-    """Return what the test part is opened for, by the name of the study: its verdict, and nothing
-    else."""
+    """Return the purpose recorded when the test part of `study` is opened: its verdict."""
     return f"the verdict of '{study}'"
 
 
@@ -33,7 +32,7 @@ def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
 
 
 def is_tested(folder: ResultsFolder, trial: TrialFolder) -> bool:
-    """Return whether the trial's present weights were evaluated; tested.json is written last."""
+    """Return whether the trial's current weights were evaluated; tested.json is written last."""
     home = heldout_folder(folder, trial.arm, trial.seed)
     return is_regular(home.path / FILES[0]) and home.read_json(FILES[0])["trial"] == trial.seal
 
@@ -48,7 +47,8 @@ def seal_heldout(folder: ResultsFolder, trials: Iterable[TrialFolder]) -> None:
 
 
 def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Tested:
-    """Return where these trials' scores of the test part are; empty before the verdict asked."""
+    """Return {(arm, seed): folder} of these trials' test scores; empty before the test part is
+    opened."""
     sealed, tested = folder.read_sealed(TEST).get("trials", {}), {}
     for trial in finished:
         if trial.label not in sealed:
@@ -58,13 +58,13 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
             if not is_regular(home.path / name) or file_digest(home.path / name) != digest:
                 raise home.error(f"on the test part, {name} is missing or was changed")
         if not is_tested(folder, trial):
-            raise home.error("its scores on the test part are of other weights")
+            raise home.error("its scores on the test part belong to other weights")
         tested[trial.arm, trial.seed] = home
     return tested
 
 
 def on_heldout_part(metrics: Mapping[str, Metric], held: Tested) -> dict[str, Metric]:
-    """Return the declarations with labels that say which numbers are of the test part."""
+    """Return `metrics` with labels that mark the numbers measured on the test part."""
     measured = {name for home in held.values() for name in home.read_json(FILES[0])["scores"]}
     renamed = {}
     for name, metric in metrics.items():

@@ -1,6 +1,6 @@
-"""The files that runs of other programs were read from: which bytes they had, and have now.
+"""Digests of the files from which runs of other programs were read, then and now.
 
-A path is kept relative to the results folder, so that both may move together.
+Paths are relative to the results folder, so that both may move together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paribus.untrusted_io import is_regular
 
 
 def digests(paths: Iterable[str], home: Path) -> dict[str, str]:
-    """Return SHA-256 of the files among `paths`, by their path from the results folder `home`."""
+    """Return {path relative to the results folder `home`: SHA-256} of the files among `paths`."""
     files = {
         Path(os.path.relpath(path, home)).as_posix(): Path(path)
         for path in paths
@@ -26,8 +26,8 @@ def digests(paths: Iterable[str], home: Path) -> dict[str, str]:
 
 
 def changed_since(judged: Mapping[str, str], home: Path) -> tuple[list[str], int]:
-    """Return which files of `home` have other bytes than were `judged`, as paths from here, and how
-    many are gone."""
+    """Return the files whose digest differs from that in `judged`, and the number of missing
+    files. Keys of `judged` are relative to `home`; returned paths to the working directory."""
     paths = {name: Path(os.path.normpath(home.absolute() / name)) for name in judged}
     present = {name: path for name, path in paths.items() if is_regular(path)}
     other = [file for name, file in present.items() if file_digest(file) != judged[name]]
@@ -35,7 +35,7 @@ def changed_since(judged: Mapping[str, str], home: Path) -> tuple[list[str], int
 
 
 def changed(folder: ResultsFolder) -> str:
-    """Return which files changed after they were judged, in words; empty where none did."""
+    """Describe the files that changed after they were judged; empty if none did."""
     record = folder.read_runs()
     files, _ = changed_since(record.sha256, folder.path) if record else ([], 0)
     if record is None or not files:

@@ -1,4 +1,4 @@
-"""The text that a verdict's held-out scores are of."""
+"""Which text a verdict's held-out scores are measured on."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from paribus.results.store import ResultsFolder
 
 
 def awaits_heldout_part(results: Results) -> bool:
-    """Return whether a test part is sealed, and trials are not evaluated on it yet."""
+    """Return whether a test part is sealed and trials are not yet evaluated on it."""
     return (results.study.facts.seals_test or _seals_one(results)) and not results.judged.held
 
 
 def chosen_on_judged_text(results: Results) -> bool:
-    """Return whether the text that judges the arms has chosen their values, on other seeds."""
+    """Return whether the arms were tuned on the same text that judges them, with other seeds."""
     tuning = results.study.tuning
     return tuning is not None and bool(tuning.chosen) and not _seals_one(results)
 
 
 def _unusual(results: Results, opened: Mapping[str, str]) -> str:
-    """Return why an opened test part has no scores of all trials."""
+    """Return why scores of some trials are missing although the test part was opened."""
     if opened["purpose"] != purpose(results.study.name):
         return f"the sealed test part was read before its time, for '{opened['purpose']}'"
     return f"not every trial is evaluated on the test part, which was opened on {opened['opened']}"
 
 
 def why_not_tested(results: Results) -> str:
-    """Return why scores of a finished study are not of its sealed test part, which the verdict is
-    of; empty where they are, a trial is missing, or no test part is sealed."""
+    """Return why a finished study has no scores on its sealed test part. Empty if it has them,
+    if a trial is missing, or if no test part is sealed."""
     if results.unfinished or not _seals_one(results) or results.judged.held:
         return ""
     if opened := ResultsFolder(results.path).read_opened():

@@ -86,7 +86,7 @@ def is_dead(record: dict[str, Any]) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process started, in ticks since boot; None if it does not run."""
+    """Return when a process started, in ticks since boot; None if it is not running."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,8 +1,8 @@
-"""The looks that were taken, and the trials that a study still needs after them.
+"""Record of the looks taken, and the trials that a study needs next.
 
-`looks.json` has an entry for each look, in their order; none is ever changed. It is sealed. What
-an entry says can be computed again from the trials (`paribus.analysis.looks`), so that a run which
-was killed before it wrote one writes the same.
+`looks.json` has an entry for each look, in their order; none is ever changed. It is sealed. An
+entry can be computed again from the trials (`paribus.analysis.looks`), so a run that was killed
+before it wrote one writes the same entry.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ Entry = dict[str, Any]
 
 
 def read_looks(folder: ResultsFolder) -> list[Entry]:
-    """Return the looks that were taken. Raises ParibusError where a sealed record was changed."""
+    """Return the entries of the looks taken. Raises ParibusError if the sealed record was
+    changed."""
     return folder.read_sealed(LOOKS).get("looks", [])
 
 
 def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:
-    """Add a look to those that were taken, and seal them."""
+    """Append a look to the record and seal it."""
     looks = read_looks(folder)
     folder.seal(LOOKS, {"looks": [*looks, dict(entry)]})
 
@@ -34,8 +35,8 @@ def append_look(folder: ResultsFolder, entry: Mapping[str, Any]) -> None:
 def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
     """Return the trials that are needed up to the next look after these `looks`.
 
-    Without a plan of looks, all of them. An arm is needed as long as one of its contrasts is; the
-    arm that others are compared with, as long as any of theirs.
+    Without a plan of looks, all trials. An arm is needed as long as its contrast continues, and
+    a reference as long as any contrast with it continues.
     """
     if study.plan is None:
         return study.trials
@@ -54,7 +55,7 @@ def needed_trials(study: Study, looks: Sequence[Entry]) -> list[Trial]:
 
 
 def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
-    """Return the look (from 0) at which the contrast of `arm` stopped, or that it goes on to."""
+    """Return the look (from 0) at which the contrast of `arm` stopped, else its next look."""
     assert study.plan is not None
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm]["decision"] != GOES_ON:
@@ -63,10 +64,10 @@ def look_of(study: Study, looks: Sequence[Entry], arm: str) -> int:
 
 
 def resolved_at(looks: Sequence[Entry], arm: str, metric: str) -> int | None:
-    """Return the look (from 0) that resolved this endpoint of the contrast of `arm`; None where
-    none did.
+    """Return the look (from 0) that resolved an endpoint of the contrast of `arm`; None if none
+    did.
 
-    What is resolved stays what it was, also where the contrast goes on for something else.
+    A resolved endpoint stays resolved, even if the contrast continues for another one.
     """
     for number, entry in enumerate(looks):
         if entry["contrasts"][arm].get("endpoints", {}).get(metric, {}).get("resolved"):

@@ -1,8 +1,8 @@
 """Record a results folder in the ledger, and look up its test text there.
 
-All that is recorded follows from the folder's own records (`events_of`). What the ledger said of a
-test text when it was opened is kept in the folder, sealed: `ledger.json`. A verdict rests on that,
-and is the same wherever it is made again.
+All recorded events follow from the folder's own records (`events_of`). What the ledger said
+about a test text when it was opened is sealed in the folder (`ledger.json`). A verdict uses that
+record, so it is the same wherever it is computed again.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ OF_TEXT = ("evaluation", "parts")  # where metrics of held-out text are read
 
 
 def _first(folder: ResultsFolder) -> Path:
-    """Return the first registration of a folder, whose digest stays as seeds are added."""
+    """Return the file of a folder's first registration, whose digest stays as seeds are added."""
     first = folder.path / "registration-1.json"
     return first if is_regular(first) else folder.path / FILE
 
 
 def parts_of(study: Study, registered: Mapping[str, Any], role: str = "") -> tuple[TextPart, ...]:
-    """Return the texts that a study holds out, each once; of one `role` alone where it is named."""
+    """Return the texts that a study holds out, each once; optionally only those with one `role`."""
     parts: dict[tuple[str, str, str], TextPart] = {}
     for part in records_of(study).held_out_parts(study, registered):
         key = (part.role, part.digest, part.corpus)
@@ -65,11 +65,12 @@ def primary_tests(study: Study, registered: Mapping[str, Any]) -> int:
 
 
 def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -> list[Event]:
-    """Return what the records of a results folder say to a ledger, in the order of time.
+    """Return the ledger events of a results folder, in chronological order.
 
     Args:
         now: when its first trial began; by default the time of its registration.
-        is_begun: its first trial is about to be trained, so that validation scores will be seen.
+        is_begun: whether its first trial is about to be trained, so that validation scores will
+            be seen.
     """
     registered = read_registration(folder)
     if registered is None:
@@ -97,9 +98,9 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
 
 
 def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
-    """Add the missing events of this folder to the ledger; `is_begun` as `events_of` has it.
+    """Add the missing events of this folder to the ledger; `is_begun` is as in `events_of`.
 
-    One that cannot be written is warned of once, and the run goes on.
+    If the ledger cannot be written, warn once and continue.
     """
     path = ledger_path()
     if path is None or not is_recording():
@@ -115,10 +116,10 @@ def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
 
 
 def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder) -> None:
-    """Raise ParibusError where the study forbids what its ledger says: that its test text was
-    opened before, by another study.
+    """Raise ParibusError if another study opened the test text before and the study forbids
+    that.
 
-    `wanted` is what would be registered, as far as it is about text.
+    `wanted` is the part of the registration that concerns text.
     """
     parts, path = parts_of(study, wanted, "test"), ledger_path()
     if not parts or not records_of(study).forbids_reuse(study, wanted):
@@ -146,10 +147,10 @@ def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder
 
 
 def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, Any]:
-    """Record in the ledger that a study is about to read its test part; call it before
+    """Record in the ledger that a study is about to read its test part. Call this before
     reading.
 
-    Returns what `ledger.json` is to say of it: of those that opened it before.
+    Returns the content of `ledger.json`: the studies that opened it before.
     """
     if (campaign := campaign_of(folder)) is not None:
         raise ParibusError(
@@ -187,12 +188,13 @@ def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, 
 
 
 def read_reuse(folder: ResultsFolder) -> Reuse | None:
-    """Return what the ledger said when the test part was opened; None where nobody asked it."""
+    """Return the ledger's record from when the test part was opened; None if no ledger was
+    asked."""
     return read_as(Reuse, folder.path / LEDGER) if folder.has_sealed(LEDGER) else None
 
 
 def campaign_of(folder: ResultsFolder) -> Path | None:
-    """Return the campaign that a results folder belongs to, or None."""
+    """Return the folder of the campaign to which a results folder belongs, or None."""
     ideas = folder.path.resolve().parent.parent
     return ideas.parent if ideas.name == IDEAS and is_regular(ideas.parent / CAMPAIGN) else None
 

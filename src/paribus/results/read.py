@@ -1,4 +1,5 @@
-"""Reading a study back: every record but timing checked against its seal, then as tidy tables."""
+"""Reading of results: records are checked against their seals (except timing) and returned as
+tidy tables."""
 
 from __future__ import annotations
 
@@ -39,13 +40,14 @@ class Results:
 
     Attributes:
         finished: every finished trial.
-        unfinished: trials that are still needed (after the looks that were taken).
+        unfinished: trials that are still needed, given the looks taken so far.
         trials: trial.json of every finished trial, by (arm, seed).
         root: the root digest of the records that were read (`paribus.results.store`).
-        looks: those that were taken, of a study that has some.
-        tested: where what trials gave on the sealed test part is; empty before it was opened.
-        held: where held-out scores are read, if not in a trial's own records (`judged`).
-        edited: keys of words in study.json that are not the registered ones, which `study` has.
+        looks: entries of the looks taken so far; () without a plan of looks.
+        tested: folders of the trials' scores on the sealed test part; empty before it is opened.
+        held: folders of held-out scores, if not in the trials' own records (`judged`).
+        edited: keys of descriptive texts in study.json that differ from the registered ones;
+            `study` has the registered ones.
     """
 
     path: Path
@@ -61,8 +63,8 @@ class Results:
 
     @cached_property
     def judged(self) -> Results:
-        """View with the held-out scores that the verdict is of: those of the sealed test part, once
-        all trials have them (`paribus.results.heldout_part`)."""
+        """These results with the held-out scores that the verdict uses: those on the sealed test
+        part, once all trials have them (`paribus.results.heldout_part`)."""
         if not self.tested or self.tested.keys() != self.trials.keys():
             return self
         blocks = {trial: home.read_json("tested.json") for trial, home in self.tested.items()}
@@ -73,12 +75,12 @@ class Results:
         return replace(self, trials=trials, held=self.tested)
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
-        """Return where the held-out scores of a trial are."""
+        """Return the folder with the held-out scores of a trial."""
         return self.held.get((trial.arm, trial.seed), trial)
 
     @property
     def n_trials(self) -> int:
-        """Trials that are finished, or still needed."""
+        """Number of trials that are finished or still needed."""
         return len(self.finished) + len(self.unfinished)
 
     def __repr__(self) -> str:
@@ -87,11 +89,11 @@ class Results:
 
     @cached_property
     def controls(self) -> list[Control]:
-        """Return what had to be equal between arms, and whether the records show that it was."""
+        """Controls between arms: what had to be equal, and whether the records show that it was."""
         return self.controls_among(self.trials)
 
     def controls_among(self, trials: Collection[Trial]) -> list[Control]:
-        """Return the controls as far as these trials show."""
+        """Return the controls, checked on these trials only."""
         form, folder = records_of(self.study), ResultsFolder(self.path)
         records = [
             form.evidence(trial, self.trials[trial.arm, trial.seed], self.data)
@@ -113,8 +115,8 @@ class Results:
 
     @cached_property
     def tuning_trials(self) -> Results | None:
-        """Return the tuning trials, a study of their own; None if none was begun. Raises as
-        `load_results` does."""
+        """Results of the tuning trials, which are a separate study; None if tuning has not
+        started. Raises as `load_results` does."""
         folder = ResultsFolder(self.path).tuning_trials
         return load_results(folder.path, trust=not self.study.is_foreign) if folder.exists else None
 
@@ -139,19 +141,21 @@ class Results:
 
     @cached_property
     def trial_probes(self) -> dict[Trial, pa.Table]:
-        """Measurements of probes, by (arm, seed): a column each, absent where it was not kept."""
+        """Measurements of probes, by (arm, seed); a column for each, without those that were not
+        recorded."""
         return self._read_each("probes.parquet")
 
     @cached_property
     def trial_curves(self) -> dict[Trial, LossCurve]:
-        """Held-out loss along training, by (arm, seed); of trials that measured it."""
+        """Curves of held-out loss, by (arm, seed), for trials that measured one."""
         if not any("iterations" in trial for trial in self.trials.values()):
             return {}
         return read_curves(self.study, self.finished, self.trials, self.timing, self._turns)
 
     @cached_property
     def curves_in_turn(self) -> bool:
-        """True if the seconds of curves come from the timing of arms: every trial has one."""
+        """True if the seconds of curves come from timing with arms taking turns, for every
+        trial."""
         return all(self._turns.get(trial, {}).get(IN_TURN) for trial in self.trials)
 
     @cached_property
@@ -167,7 +171,7 @@ class Results:
 
     @cached_property
     def timing(self) -> dict[Trial, dict[str, float]]:
-        """timing.json by (arm, seed); a trainer of the user's own may leave it out."""
+        """timing.json by (arm, seed); custom trainers may omit it."""
         is_needed, timing = records_of(self.study).is_timed, {}
         for folder in self.finished:
             path = folder.path / "timing.json"
@@ -178,7 +182,7 @@ class Results:
 
     @cached_property
     def _turns(self) -> dict[Trial, dict[str, float | None]]:
-        """By (arm, seed), what arms took turns for: speeds, and the memory of training."""
+        """Speeds and training memory measured with arms taking turns, by (arm, seed)."""
         by_trial: dict[Trial, dict[str, float | None]] = {}
         for row in self.throughput.to_pylist():
             scores = by_trial.setdefault((row["arm"], row["seed"]), {})
@@ -195,7 +199,7 @@ class Results:
     # Tidy tables: a row for each value, with its arm and seed
 
     def _tidy(self, tables: Iterable[tuple[Trial, pa.Table]], *columns: str) -> pa.Table:
-        """Join tables of trials; `columns` are those of a table without rows."""
+        """Join tables of trials; `columns` are used if there are no rows."""
         rows = [trial_rows(*trial, table) for trial, table in tables]
         if not rows:
             return empty_rows(*columns)
@@ -204,7 +208,7 @@ class Results:
 
     @cached_property
     def steps(self) -> pa.Table:
-        """Every step of every finished trial: arm, seed, step and what was measured."""
+        """Every step of every finished trial: arm, seed, step and the measurements."""
         return self._tidy(self.trial_steps.items(), "step")
 
     @cached_property
@@ -217,7 +221,8 @@ class Results:
     def evaluation(self) -> pa.Table:
         """Held-out measures: arm, seed, measure, part, value, total, count, unit.
 
-        Where a value is a ratio of sums, it is total / count; an absent part has no row.
+        If a value is a ratio of sums, it is total / count. A part that is not measured has no
+        row.
         """
         name = "evaluation.parquet"
         tables = self._each(lambda folder: self.held_out(folder).read_columns(name))
@@ -279,8 +284,7 @@ class Results:
     def metrics(self) -> dict[str, Metric]:
         """Unit, direction, label and digits of every column of `scores`, by name.
 
-        Of what the study compares they are those that were registered; of the rest those that the
-        trials recorded.
+        Compared metrics are as registered; others are as recorded by the trials.
         """
         declared: dict[str, Metric] = {}
         for (arm, seed), metrics in distinct(self.trials, "metrics"):
@@ -307,7 +311,8 @@ class Results:
 
     @cached_property
     def score_rows(self) -> list[dict[str, Any]]:
-        """The rows of `scores`. Arrow imports pandas, which takes as long as a small analysis."""
+        """Rows of `scores` as dicts, without Arrow: it imports pandas, which takes as long as a
+        small analysis."""
         rows, columns = [], set(self.study.metrics)
         for folder in self.finished:
             diverged = self.trials[folder.arm, folder.seed]["diverged_at"] is not None
@@ -361,15 +366,15 @@ class Results:
 
 
 def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Results:
-    """Read and verify the results folder at `path`. Nothing of it is run.
+    """Read and verify the results folder at `path`. No code in it is run.
 
-    What is later called with its study runs the custom code that the study names only with `trust`.
-    A run may be under way in it: trials that it finishes later are no part of what is returned.
+    Functions later called with its study run the custom code that it names only with `trust`. A
+    run may be in progress; trials that finish later are not included.
     """
     folder = ResultsFolder(Path(path))
     if is_regular(folder.path / CAMPAIGN) and not is_regular(folder.path / "registration.json"):
         raise ParibusError(
-            f"{folder.path} is a campaign: `paribus campaign status {folder.path}` tells of it; "
+            f"{folder.path} is a campaign: `paribus campaign status {folder.path}` shows it; "
             f"its results folders are in {folder.path / IDEAS}, and that of its end is final"
         )
     root, written = root_digest(folder.path), folder.read_study(trust=trust)
@@ -404,12 +409,12 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
 
 
 def last_row(table: pa.Table) -> dict[str, Any]:
-    """Return the last row, or {}."""
+    """Return the last row of a table as a dict; {} if it is empty."""
     return table.slice(len(table) - 1).to_pylist()[0] if len(table) else {}
 
 
 def trial_rows(arm: str, seed: int, table: pa.Table) -> pa.Table:
-    """Return the table of one trial with its arm and seed in front."""
+    """Return the table of one trial with columns for arm and seed in front."""
     n = len(table)
     table = table.add_column(0, "seed", pa.repeat(pa.scalar(seed, pa.int64()), n))
     return table.add_column(0, "arm", pa.repeat(pa.scalar(arm, pa.string()), n))
@@ -444,9 +449,9 @@ class Answers:
     """The answers of one trial to one task.
 
     Attributes:
-        right: [I] of each question, in the order in which they were first asked, the share of the
-            numbers of shots at which it was answered right.
-        asked: how many answers there are, every number of shots counted.
+        right: [I] share of shot settings at which each question was answered correctly, in the
+            order in which questions were first asked.
+        asked: number of answers, over all shot settings.
     """
 
     right: np.ndarray
@@ -454,7 +459,7 @@ class Answers:
 
 
 def read_answers(folder: TrialFolder) -> dict[str, Answers]:
-    """Return the answers of a trial by task, in the order of its record. Raises ParibusError."""
+    """Return the answers of a trial by task, in the order of items.parquet. Raises ParibusError."""
     table = folder.read_columns("items.parquet", ["task", "item", "correct"])
     tasks = table["task"].combine_chunks().dictionary_encode()
     codes, words = tasks.indices.to_numpy(), tasks.dictionary.to_pylist()

@@ -1,7 +1,8 @@
-"""JSON records of a results folder, and what differs between the records of trainers.
+"""JSON records of a results folder, and the record formats of different trainers.
 
-A seal says that a record is the one that was written. A model here checks a record that has no
-seal, or that is passed on as an object; readers may then rely on every key that the model states.
+A seal shows that a record is unchanged since it was written. The models here validate records
+without a seal, or records that are passed on as objects. Readers may then rely on every key of
+the model.
 """
 
 # pyright: reportInvalidTypeForm=false
@@ -37,7 +38,8 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Record(BaseModel):
-    """A record: of JSON types as they are, so that true is not a number and "3" neither."""
+    """Base class of JSON records. Types are strict: neither `true` nor "3" is accepted as a
+    number."""
 
     model_config = ConfigDict(
         strict=True, extra="allow", frozen=True, allow_inf_nan=False, defer_build=True
@@ -45,7 +47,7 @@ class Record(BaseModel):
 
 
 def form(**keys: Any) -> Any:
-    """Return the model of a record that has at least these keys, of these types."""
+    """Return a record model that requires these keys with these types."""
     fields: dict[str, Any] = {key: (kind, ...) for key, kind in keys.items()}
     return create_model("table", __base__=Record, **fields)
 
@@ -57,7 +59,7 @@ class Empty(Record):
 
 
 class Registration(Record):
-    """registration.json: what its readers rely on."""
+    """registration.json: the keys on which readers rely."""
 
     study_digest: str
     seeds: list[int]
@@ -85,15 +87,15 @@ class FirstUse(Record):
 
 
 class Reuse(Record):
-    """ledger.json: what the ledger said of the test text when it was opened.
+    """ledger.json: the ledger's record of the test text when it was opened.
 
     Attributes:
-        recorded: whether there was a ledger that could be written; `why` there was none.
-        opened_for: the how-manieth study it is whose test text this is.
-        validated: other studies that had validated on it alone.
-        first: which of all these was the first; None where this one is.
-        studies: how many of them make primary tests on it, this one included.
-        tests: how many tests these are.
+        recorded: whether the use was recorded in a ledger; if not, `why` says why.
+        opened_for: rank of this study among those that opened the text as a test text, from 1.
+        validated: number of other studies that had only validated on it.
+        first: the first study of all these; None if it is this one.
+        studies: number of studies with primary tests on it, including this one.
+        tests: number of their primary tests.
     """
 
     recorded: bool
@@ -106,17 +108,18 @@ class Reuse(Record):
 
 
 class RunsRecord(Record):
-    """runs.json: what became of the files that other programs left of their runs.
+    """runs.json: the files of finished runs by other programs, and how each was used.
 
     Attributes:
-        exploratory: why nothing was registered before the runs were there; empty where it was.
-        files: files that were looked at.
-        excluded: by arm, how many runs crashed and were left out.
-        refused, skipped: files that could not be read, and that are of no known form, and why.
-        copies: runs that were counted once though they are told twice.
-        copy_of: one of them, and what it is a copy of.
-        notes: what else a reader must know: pairs of a code and a sentence.
-        sha256: of the files that were read, by path from the results folder.
+        exploratory: why nothing was registered before the runs existed; empty if it was.
+        files: number of files examined.
+        excluded: {arm: number of crashed runs that were excluded}.
+        refused, skipped: files that could not be read, and files of unknown format, with
+            reasons.
+        copies: number of duplicate runs, which were counted once.
+        copy_of: one duplicate, and the run that it duplicates.
+        notes: further cautions for readers: pairs of a code and a sentence.
+        sha256: digests of the files read, by path relative to the results folder.
     """
 
     exploratory: str = ""
@@ -143,7 +146,7 @@ class TrialJson(Record):
 
 
 class Timing(Record):
-    """timing.json, which is not sealed: a trial that is trained again takes another time."""
+    """timing.json. It is not sealed, because times differ if a trial is trained again."""
 
     training_seconds: Positive
     evaluation_seconds: float
@@ -161,7 +164,7 @@ RECORDS: dict[str, type[BaseModel]] = {
 }
 
 TRAINER = "trainer"
-"""The key of a registration that holds what the trainer declared."""
+"""The key of a registration that holds the trainer's declaration."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +172,12 @@ class RecordFormat:
     """The records of a trainer that declares its controls.
 
     Attributes:
-        required, possible: files that every finished trial has sealed, and that it may have.
-        trial_form: what trial.json must hold.
-        packages: whose versions are registered.
+        required, possible: sealed files that every finished trial has, and sealed files that it
+            may have.
+        trial_form: the model of trial.json.
+        packages: packages whose versions are registered.
         blocks: the file with sums over items, or blocks of them.
-        aligned_by: its column that is equal if two arms have the same items.
+        aligned_by: column of that file that is equal in two arms with the same items.
         is_timed: whether every finished trial has timing.json, which is not sealed.
         finite: the metric without which a trial has diverged; empty if the trainer declares it.
     """
@@ -188,7 +192,7 @@ class RecordFormat:
     finite: str = ""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return what two trials are compared in."""
+        """Return the checks that compare two trials."""
         stated = registered.get(TRAINER, {}).get("controls", {})
         pairs = {name: evidence(name, tuple(keys)) for name, keys in stated.items()}
         return Checks({"setting": settings} | pairs)
@@ -196,7 +200,7 @@ class RecordFormat:
     def evidence(
         self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
     ) -> Evidence:
-        """Return what the checks look at of a trial; `data` is data.json."""
+        """Return the records of a trial that the checks use; `data` is data.json."""
         return Evidence(folder.arm, folder.seed, trial)
 
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:
@@ -204,24 +208,24 @@ class RecordFormat:
         return self.finite or str(registered.get(TRAINER, {}).get("must_be_finite", ""))
 
     def code(self) -> str:
-        """Return the digest of the source that trains; empty if it is not ours."""
+        """Return the digest of the training code; empty if it is not part of paribus."""
         return ""
 
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
-        """Return the texts that are held out, as far as they are declared."""
+        """Return the declared held-out texts."""
         stated = registered.get(TRAINER, {}).get("test")
         return [TextPart(role="test", **stated["text"])] if stated else []
 
     def forbids_reuse(self, study: Study, registered: Mapping[str, Any]) -> bool:
-        """Return whether a test text that another study opened is refused."""
+        """Return whether the study refuses a test text that another study opened."""
         return registered.get(TRAINER, {}).get("test", {}).get("reuse") == "forbid"
 
     def registered(self, study: Study) -> dict[str, Any]:
-        """Return what is registered besides the study's digest."""
+        """Return what the format registers besides the study's digest."""
         return {}
 
     def repeated_steps(self, setting: Any) -> int:
-        """Return how many first steps of a trial are trained again."""
+        """Return the number of first steps of a trial that are trained again as a check."""
         return 0
 
 
@@ -229,7 +233,7 @@ class RunsRecords(RecordFormat):
     """The records of finished runs of other programs."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return what would have to be equal; only the budget can be read from logs."""
+        """Return the checks of what should be equal; only the budget can be read from logs."""
         return Checks({"data": not_recorded, "initial weights": not_recorded, "budget": as_logged})
 
 
@@ -244,7 +248,7 @@ def records_of(study: Study) -> RecordFormat:
 
 
 def parameters(trial: Mapping[str, Any]) -> float | None:
-    """Return how many parameters a trial trained; None if that is not recorded."""
+    """Return the number of parameters that a trial trained; None if not recorded."""
     return trial.get("parameters")
 
 
@@ -255,7 +259,7 @@ def training_flops(trial: Mapping[str, Any]) -> float | None:
 
 
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
-    """Yield the values that trial.json files have of `key`, each once, with its first trial."""
+    """Yield each distinct value of `key` in trial.json files, with the first trial that has it."""
     seen: set[str] = set()
     last: Any = None  # mostly all are equal
     for trial, record in records.items():

@@ -1,8 +1,8 @@
-"""Registration: what would count is fixed before the first run, and kept.
+"""Registration: the analysis is fixed before the first run, and recorded.
 
-`registration.json` is written by `paribus register` or the first `paribus run`. Later runs continue
-under it or refuse, and name what changed. A second stage (`paribus extend`) makes a new one; the
-one before is kept beside it.
+`registration.json` is written by `paribus register` or the first `paribus run`. Later runs
+continue under it, or refuse and name what changed. A second stage (`paribus extend`) writes a
+new registration; the previous one is kept next to it.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ def registration(
     own_rule: dict[str, Any] | None = None,
     looks: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what `study` commits to, the source of the user's own modules included.
+    """Return the registration of `study`, including source digests of custom code.
 
     Args:
-        study: the whole study, as resolved: its precision is settled.
-        data: by arm, what `Dataset.record` says of its corpus and tokenizer.
-        device: the kind of device it is run on.
-        metrics: what it compares, as its code declares it: units and directions are registered.
+        study: the resolved study, with its final precision.
+        data: record of the corpus and tokenizer (`Dataset.record`), by arm.
+        device: the kind of device on which it runs.
+        metrics: the compared metrics as declared in code; units and directions are registered.
         tasks: `suite_sha256`, `names` and `left_out` of its task suite, and the `standard` tasks by
-            version and digest (`paribus.engine.tasks.registered_tasks`); empty where it asks none.
-        own_rule: the table of the user's own rule (`Rule.record`); empty for one that ships.
-        looks: the plan of looks with its boundaries (`paribus.analysis.boundaries`); empty where
-            it has none.
+            version and digest (`paribus.engine.tasks.registered_tasks`); empty without tasks.
+        own_rule: the table of a custom rule (`Rule.record`); empty for a shipped rule.
+        looks: the plan of looks with its boundaries (`paribus.analysis.boundaries`); empty
+            without a plan.
     """
     return {
         **from_study(study, tasks or {}, looks or {}),
@@ -84,14 +84,15 @@ def registration(
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of installed packages; our own is that of the source."""
+    """Return the versions of installed packages; that of paribus is the source's version."""
     return {name: VERSION if name == "paribus" else metadata.version(name) for name in names}
 
 
 def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of it that follows from the study, its task suite and its looks.
+    """Return the part of the registration that follows from the study, its tasks and its looks.
 
-    The digest fixes arms, endpoints, margins, tests, rule and plan of tuning: study.json has them.
+    The study's digest covers arms, endpoints, margins, tests, rule and tuning plan, which are in
+    study.json.
     """
     first = study.inference.first_stage_weight
     weights = [round(math.sqrt(share), 12) for share in (first, 1 - first)]
@@ -157,15 +158,15 @@ def supersede(folder: ResultsFolder, wanted: dict[str, Any], metadata: dict[str,
 
 
 def utc_now() -> str:
-    """Return the time, to the second."""
+    """Return the current UTC time in ISO format, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def repeats(study: Study) -> dict[str, dict[str, int]]:
-    """Return a seed of every arm with custom code, for some per cent of its iterations.
+    """Choose the trials to train again: {arm: {"seed", "steps"}} for arms with custom code.
 
-    It is drawn, and by the study's digest, so that no seed is the one that is never looked at: of
-    those that are trained in any case.
+    `steps` is the number of first steps to train again. The seed is drawn by the study's digest
+    from the seeds that are trained in any case, so that no seed is known to go unchecked.
     """
     repeated, seeds = {}, study.seeds[: study.plan.looks[0] if study.plan else None]
     for arm in study.arms:
@@ -180,7 +181,7 @@ def repeats(study: Study) -> dict[str, dict[str, int]]:
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return the dotted keys that differ between two registrations.
 
-    Seeds that were added do not count, nor does what a study may be continued with.
+    Added seeds, package versions and descriptive texts are ignored, because they may change.
     """
     apart = {"seeds", "study_digest", "stages", *FIRST}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
@@ -235,9 +236,10 @@ MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
 
 
 def keep_sources(study: Study, results: Path) -> dict[str, str]:
-    """Copy what `study` names to `results`; returns {relative path: SHA-256 of the file}.
+    """Copy the code and text files that `study` names to `results`; return {relative path:
+    SHA-256}.
 
-    Code of installed packages is not copied, except that of an example.
+    Code of installed packages is not copied, except code of shipped examples.
     """
     files = [f for path in custom_code(study) for f in own_files(path, study.folder, f"'{path}'")]
     files += [t for t in study.facts.texts if t.is_file() and t.stat().st_size <= MOST_TEXT_BYTES]
@@ -260,12 +262,13 @@ def words_of(study: Study) -> dict[str, Any]:
 
 
 def edited_words(study: Study, registered: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys of words that are not the registered ones, such as `arms.new.title`."""
+    """Return the keys of descriptive texts that differ from the registered ones, such as
+    `arms.new.title`."""
     return tuple(changes(registered.get(WORDS, {}), words_of(study)))
 
 
 def with_words(study: Study, registered: Mapping[str, Any]) -> Study:
-    """Return `study` with its registered words."""
+    """Return `study` with its registered titles, question and descriptions."""
     if not edited_words(study, registered):
         return study
     words, dump = registered[WORDS], study.model_dump()

@@ -1,10 +1,10 @@
-"""Software and machine of trials: what may differ between two of them, and what it may change.
+"""Software and hardware of trials: which differences are allowed, and what they can affect.
 
-A study can be begun on one machine and continued on another. What cannot change a number (a file
-format's library, Python itself) is a declared difference. What can change its last bits (another
-processor, thread count or version of PyTorch) is not proven to be equal: every pair is still
-compared, and says so. Another kind of device, or another source of what trains and measures, is
-broken: the arms did not get the same treatment.
+A study can start on one machine and continue on another. A difference that cannot change a
+number (a file format's library, Python itself) is `declared`. A difference that can change last
+bits (another processor, thread count or version of PyTorch) is `not proven`: pairs are still
+compared, with a caution. Another kind of device, or another version of the training or measuring
+code, is `broken`: the arms were not treated equally.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SAME_BITS = ("packages", "python", "processor", "instructions", "device", "threa
 def differences(
     own: Environment, reference: Environment, *, pair: bool = False
 ) -> dict[str, tuple[Effect, str]]:
-    """Return what differs between the environment.json of two trials, each with its effect and in
-    words.
+    """Return the differences between two trials' environment.json: {name: (effect,
+    description)}.
 
-    `pair` is whether they are an arm and its reference of one seed. Of two seeds, whose scores are
-    never compared with each other, what may change the last bits is a declared difference, and the
-    stacks that they were trained in may have any size.
+    `pair` is True for an arm and its reference at one seed. Scores at different seeds are never
+    compared with each other, so without `pair` a difference that may change last bits is only
+    `declared`, and stack sizes may differ.
     """
     effects: dict[str, tuple[Effect, str]] = {}
 
@@ -65,6 +65,6 @@ def differences(
 
 
 def _kind(environment: Environment) -> str:
-    """Return the kind of device: of a GPU, its name is recorded."""
+    """Return the kind of device: "cpu", "mps" or "cuda"; for a GPU its name is recorded."""
     name = str(environment.get("device"))
     return name if name in ("cpu", "mps") else "cuda"

@@ -79,7 +79,7 @@ class ResultsFolder(Folder):
     """A study's results folder."""
 
     def trial(self, arm: str, seed: int) -> TrialFolder:
-        """Return where the records of one trial are, or will be."""
+        """Return the folder of one trial's records, which may not exist yet."""
         path = self.records / "trials" / arm / f"seed-{seed}"
         return TrialFolder(path, arm, seed, not self.is_archive and not self.is_tuning)
 
@@ -91,8 +91,8 @@ class ResultsFolder(Folder):
 
     @property
     def records(self) -> Path:
-        """Folder of trials/, tuning/, test/, tasks/ and sources/: this one, or a temporary folder
-        with the content of its archive."""
+        """Folder of trials/, tuning/, test/, tasks/ and sources/: this folder, or a temporary
+        one with the extracted archive."""
         if not self.is_archive:
             return self.path
         archive = self.path / ARCHIVE
@@ -105,21 +105,22 @@ class ResultsFolder(Folder):
 
     @property
     def exists(self) -> bool:
-        """True if the folder has a study."""
+        """True if the folder has a study.json."""
         return is_regular(self.path / "study.json")
 
     @property
     def tuning_trials(self) -> ResultsFolder:
-        """The folder of the tuning trials."""
+        """Results folder of the tuning trials."""
         return ResultsFolder(self.records / TUNING_FOLDER)
 
     def _sealed(self) -> dict[str, str]:
-        """Return SHA-256 of the records of the whole study, by name."""
+        """Return the digests of the study-wide records, by name."""
         path = self.path / MANIFEST
         return read_seals(path) if os.path.lexists(path) else {}
 
     def has_sealed(self, name: str) -> bool:
-        """Return whether a record of the whole study was written."""
+        """Return whether the study-wide record `name` is sealed. Raises ParibusError if it was
+        changed."""
         path, digest = self.path / name, self._sealed().get(name)
         if digest is None:
             return False  # it is sealed last: what is there without it is half of a pair
@@ -130,13 +131,13 @@ class ResultsFolder(Folder):
         return True
 
     def seal(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write the record `name` of the whole study, and seal it."""
+        """Write and seal the study-wide record `name`."""
         with self.sealing(name):
             write_json(self.path / name, dict(value))
 
     @contextlib.contextmanager
     def sealing(self, name: str) -> Iterator[None]:
-        """Seal the record `name` once the body has written it; until then it is not sealed."""
+        """Context manager: unseal the record `name`, and seal it after the body has written it."""
         self._reseal(name, None)
         yield
         self._reseal(name, file_digest(self.path / name))
@@ -149,19 +150,20 @@ class ResultsFolder(Folder):
                 write_json(self.path / MANIFEST, kept | ({name: digest} if digest else {}))
 
     def read_sealed(self, name: str) -> dict[str, Any]:
-        """Return the record `name` of the whole study; empty where it was not written yet."""
+        """Return the study-wide record `name`; {} if it is not written yet."""
         return read_json(self.path / name) if self.has_sealed(name) else {}
 
     def read_tuning(self) -> dict[str, Any]:
-        """Return tuning.json; empty where the study is not tuned yet, or not at all."""
+        """Return tuning.json; {} if the study is not tuned, or not yet."""
         return self.read_sealed(TUNING)
 
     def read_runs(self) -> RunsRecord | None:
-        """Return runs.json; None of a study whose trials are trained."""
+        """Return runs.json; None for a study whose trials are trained by paribus."""
         return read_as(RunsRecord, self.path / RUNS) if self.has_sealed(RUNS) else None
 
     def read_repeated(self, arms: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return repeated.json of `arms`, where a trial is still the one that was trained again."""
+        """Return the entries of repeated.json for `arms`, if the trial is still the one that was
+        repeated."""
         return {
             arm: again
             for arm, again in self.read_sealed(REPEATED).items()
@@ -183,19 +185,19 @@ class ResultsFolder(Folder):
             self.write_columns(THROUGHPUT, columns, units)
 
     def read_opened(self) -> dict[str, str] | None:
-        """When the test part was read, for what, and its digest; None where it never was."""
+        """Return when and for what the test part was read, and its digest; None if it never was."""
         if opened := self.read_sealed(TEST_PART):
             return opened
         if os.path.lexists(self.path / TEST_PART):
             raise ParibusError(
                 f"{self.path / TEST_PART} has no seal in {self.path / MANIFEST}; restore both "
-                "(where opening it was interrupted, nothing was read yet: delete the first)",
+                "(if opening it was interrupted, nothing was read yet: delete the first)",
                 code="changed",
             )
         return None
 
     def write_opened(self, opened: Mapping[str, str]) -> None:
-        """Write and seal test_part.json, once, before the text is given to anybody."""
+        """Write and seal test_part.json, once, before the text is read."""
         with self.lock():
             if self.read_opened() is not None:
                 raise ParibusError(
@@ -216,7 +218,7 @@ class ResultsFolder(Folder):
         return read_study(text, folder=sources_folder(self.records), foreign=not trust)
 
     def require_home(self) -> None:
-        """Raise ParibusError where the folder cannot hold any study: it is something else."""
+        """Raise ParibusError if the folder cannot hold a study, because it is something else."""
         # Hidden files are a lock, or what an interrupted first write has left.
         problem = ""
         if self.is_archive:
@@ -231,7 +233,7 @@ class ResultsFolder(Folder):
             )
 
     def require_same(self, study: Study) -> None:
-        """Raise ParibusError where the folder cannot hold `study`: it holds something else."""
+        """Raise ParibusError if the folder cannot hold `study`, because it holds something else."""
         self.require_home()
         if not self.exists:
             return
@@ -253,17 +255,17 @@ class ResultsFolder(Folder):
         )
 
     def create(self, study: Study) -> None:
-        """Make the folder the home of `study`; what only describes a study may have changed."""
+        """Write study.json; only descriptive texts may differ from an existing one."""
         self.require_same(study)
         write_study(self.path / "study.json", study)
 
     @contextlib.contextmanager
     def lock(self, *, swept: bool = True) -> Iterator[None]:
-        """Keep every other run out of this folder; one that stays empty is removed again, with
-        the folders around it that were made for it.
+        """Lock this folder against other runs. A folder that stays empty is removed again, with
+        the parents created for it.
 
-        What killed runs left half-written is removed first, unless `swept` says that others may be
-        writing now.
+        Half-written files of killed runs are removed first, unless `swept` is False because
+        others may be writing now.
         """
         new = [parent for parent in (self.path, *self.path.parents) if not parent.exists()]
         try:
@@ -293,9 +295,7 @@ def _extract(archive: Path, _time_ns: int) -> Path:
         with open_regular(archive, ARCHIVE_BYTES) as file, tarfile.open(fileobj=file) as members:
             members.extractall(folder, filter="data")
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
-        raise ParibusError(
-            f"{archive} is not the archive that was written ({error}); restore it", code="changed"
-        ) from None
+        raise ParibusError(f"{archive} is damaged ({error}); restore it", code="changed") from None
     for name in BESIDE:
         if is_regular(archive.parent / name):
             shutil.copyfile(archive.parent / name, folder / name)

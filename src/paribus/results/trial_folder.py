@@ -30,59 +30,61 @@ MANIFEST = "manifest.json"
 
 
 def is_weights(name: str) -> bool:
-    """Return whether a file holds weights: the trained ones, or those of an earlier step."""
+    """Return whether a file holds weights: the final ones, or those of an earlier step."""
     return name == weights_file() or KEPT.fullmatch(name) is not None
 
 
 def weights_file(step: int | None = None) -> str:
-    """Return where a trial's weights are: the trained ones, or those after an earlier step."""
+    """Return the file name of a trial's weights: the final ones, or those after `step`."""
     return "weights.safetensors" if step is None else f"weights-{step}.safetensors"
 
 
 @dataclass(frozen=True)
 class TrialFolder(Folder):
-    """One trial's records; `arm` and `seed` say which."""
+    """Folder of the records of the trial (`arm`, `seed`)."""
 
     arm: str
     seed: int
     has_weights: bool = True
-    """False in an archive and of tuning trials. The manifest has the digests of the weights."""
+    """False in an archive and for tuning trials; the manifest still has the digests of the
+    weights."""
 
     @property
     def label(self) -> str:
-        """`<arm>/seed-<seed>`, as errors and tables call it."""
+        """Label `<arm>/seed-<seed>` in errors and tables."""
         return f"{self.arm}/seed-{self.seed}"
 
     @property
     def is_finished(self) -> bool:
-        """Return whether its manifest is there, which is written last."""
+        """True if its manifest exists, which is written last."""
         return is_regular(self.path / MANIFEST)
 
     @property
     def seal(self) -> str | None:
-        """The digest of its manifest, which follows from every sealed record; None before."""
+        """Digest of its manifest, which depends on every sealed record; None if not finished."""
         return file_digest(self.path / MANIFEST) if self.is_finished else None
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write the record `name` whole, its keys sorted. Raises ParibusError."""
+        """Write the record `name` atomically, with sorted keys. Raises ParibusError."""
         write_json(self.path / name, value)
 
     def read_json(self, name: str) -> Any:
-        """Return the record `name`. Raises ParibusError where it is missing or damaged."""
+        """Return the record `name`. Raises ParibusError if it is missing or damaged."""
         return read_json(self.path / name)
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Those of `columns` that the table `name` has; all by default. Raises ParibusError."""
+        """Return the table `name` with those of `columns` that it has; all by default. Raises
+        ParibusError."""
         if not is_regular(self.path / name) and not self.has(name):
             return pa.table({column: pa.nulls(0, pa.float64()) for column in COLUMNS[name]})
         return super().read_columns(name, columns)
 
     def holds(self, name: str) -> bool:
-        """Return whether the file is there, sealed or not."""
+        """Return whether the file exists, sealed or not."""
         return is_regular(self.path / name)
 
     def has(self, name: str) -> bool:
-        """Return False if the trial is sealed without the record `name`."""
+        """Return whether the trial may have the record `name`: False if it is sealed without it."""
         return not self.is_finished or name in self.sealed
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
@@ -93,7 +95,7 @@ class TrialFolder(Folder):
         write_bytes(self.path / weights_file(step), content)
 
     def read_weights(self, step: int | None = None) -> dict[str, np.ndarray]:
-        """Return the trained weights by parameter name, or those after `step`, if it was kept
+        """Return the final weights by parameter name, or those after `step` if it was kept
         (`training.keep`, `keep_every`). Raises ParibusError."""
         import safetensors.numpy  # of the engine: what reads a finished study does without
 
@@ -107,8 +109,8 @@ class TrialFolder(Folder):
             ) from None
 
     def require_weights(self, step: int | None) -> int | None:
-        """Return the step whose weights `read_weights` takes, None for the last; raises as it
-        does."""
+        """Return the step whose weights `read_weights` reads, None for the last. Raises
+        ParibusError if there are none."""
         if not self.has_weights:
             raise ParibusError(
                 f"trial {self.label} has no weights, because its folder is an archive or a round "
@@ -141,7 +143,7 @@ class TrialFolder(Folder):
         return not self.has_weights and is_weights(name)
 
     def finish(self, names: Sequence[str] = CANONICAL) -> None:
-        """Seal the records: from here on the trial is kept, and checked whenever it is read."""
+        """Seal the records: the trial is then finished, and checked whenever it is read."""
         names = (*names, *map(weights_file, self.kept_steps))
         digests = {name: file_digest(self.path / name) for name in names}
         write_json(self.path / MANIFEST, digests)
@@ -151,7 +153,7 @@ class TrialFolder(Folder):
     def verify(
         self, required: Sequence[str] = REQUIRED, possible: Sequence[str] = MEASURED
     ) -> None:
-        """Raise ParibusError where a record is missing or differs from what was sealed."""
+        """Raise ParibusError if a record is missing or differs from its seal."""
         sealed = self.sealed
         expected = {*required, *map(weights_file, self.kept_steps)} | (set(possible) & set(sealed))
         present = set(itertools.filterfalse(self._lacks, sealed))
@@ -164,7 +166,7 @@ class TrialFolder(Folder):
                 raise self.error(f"{name} was changed after it was written")
 
     def error(self, why: str) -> ParibusError:
-        """Return the error for a trial whose records are not its own."""
+        """Return the error for a trial with missing, changed or foreign records."""
         return ParibusError(
             f"trial {self.label}: {why}; delete {self.path} and run again", code="changed"
         )
