@@ -30,7 +30,7 @@ from paribus.study import Study
 
 @dataclass(frozen=True)
 class Summary(Result):
-    """One metric of one arm over its finished, finite trials."""
+    """Values of one metric in one arm, over finished trials with a finite value."""
 
     arm: str
     metric: str
@@ -218,7 +218,7 @@ class Tested(Result):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Contrast(Tested):
-    """One metric of an arm against its reference.
+    """Contrast of an arm with its reference on one metric.
 
     Its family is the primary endpoints in every contrast, or the secondary endpoints in every
     contrast.

@@ -1,4 +1,4 @@
-"""Campaigns: many ideas, one after the other, each against the same baseline.
+"""Campaigns: a sequence of ideas, each tested against the same baseline.
 
 `begin` registers the baseline and the rule, `try_idea` screens and confirms an idea, and `end`
 opens the sealed test part once for the ideas that were kept.

@@ -1,4 +1,4 @@
-"""A campaign on disk: what was registered, and every idea in the order of arrival.
+"""Record of a campaign on disk: its registration, and every idea in order of arrival.
 
 <campaign>/
   campaign.json                 baseline, rule and seeds; the ideas, what they measured, the end
@@ -35,9 +35,9 @@ from paribus.untrusted_io import is_regular
 
 
 class Idea(BaseModel):
-    """An idea: its overrides, its state, and what the screen and the confirmation measured.
+    """An idea: its overrides, its state, and the results of the screen and the confirmation.
 
-    `level` is the level of its test, once it has passed the screen.
+    `level` is the significance level of its test, set when it passes the screen.
     """
 
     overrides: dict[str, Any]
@@ -52,13 +52,13 @@ class Campaign(BaseModel):
     """A campaign and its folder. Everything up to `registered_at` is fixed before the first idea.
 
     Attributes:
-        folder: where relative paths of the study start.
+        folder: the folder at which relative paths of the study start.
         baseline: the study of the baseline alone.
         alpha: the false discovery rate.
-        screen_iterations: of the screen's trials; None if they are as long as the study's.
+        screen_iterations: iterations of the screen's trials; None for the study's number.
         ideas: by name, in the order of arrival.
-        tested: the ideas that passed the screen, in the order in which they took a level.
-        verdicts: by idea, of the end; None before it.
+        tested: the ideas that passed the screen, in the order in which they were given a level.
+        verdicts: final verdicts by idea; None before the campaign has ended.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -83,7 +83,7 @@ class Campaign(BaseModel):
 
     @property
     def is_over(self) -> bool:
-        """Whether its end has begun; no idea can follow."""
+        """True once ending has begun; no further idea can be tried."""
         return self.verdicts is not None or self.results_of("final").exists()
 
     @cached_property
@@ -96,7 +96,8 @@ class Campaign(BaseModel):
     def study_of(
         self, name: str, ideas: Mapping[str, Mapping[str, Any]], *, screen: bool = False
     ) -> Study:
-        """Return the study of the baseline and `ideas` (overrides by name) at a stage."""
+        """Return the study that compares `ideas` (overrides by name) with the baseline, for a
+        stage."""
         base, table = self.study, self.study.model_dump()
         table["arms"] |= {idea: {"set": dict(overrides)} for idea, overrides in ideas.items()}
         table["name"] = shortened(f"{self.name}-{name}")
@@ -107,7 +108,7 @@ class Campaign(BaseModel):
         return parse_study(table, folder=base.folder, label=name)
 
     def results_of(self, stage: str, idea: str = "") -> Path:
-        """Return the results folder of an idea's stage, or of the end."""
+        """Return the results folder of an idea's stage, or of the final study."""
         return self.path / IDEAS / idea / stage if idea else self.path / stage
 
     def save(self) -> None:
@@ -116,13 +117,13 @@ class Campaign(BaseModel):
 
     @property
     def next_level(self) -> float:
-        """The level of the next test. An idea that is not finished counts as not kept."""
+        """Significance level of the next test; an unfinished idea counts as not kept."""
         kept = [self.ideas[name].state == "kept" for name in self.tested]
         return Lord(self.alpha, self.alpha / 2).next_level(kept)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep every other process from adding to the campaign; read what others have added."""
+        """Lock the campaign against other processes, and reload what they have added."""
         try:
             with FileLock(self.path / ".lock", timeout=0):
                 vars(self).update(vars(open_campaign(self.path)))
@@ -160,7 +161,7 @@ def begin(
     require_trust(study)
     screen = screen_seeds or (max(study.seeds) + 1, max(study.seeds) + 2)
     if not 0 < alpha < 1:
-        raise ParibusError(f"alpha = {alpha} is no rate of false discoveries; use 0 < alpha < 1")
+        raise ParibusError(f"alpha = {alpha} is not a false discovery rate; use 0 < alpha < 1")
     problems = {
         "tunes its arms; remove [tuning], and let an idea set its own values": study.tuning,
         "has looks; list the seeds": study.plan,
@@ -201,7 +202,7 @@ def open_campaign(path: Path) -> Campaign:
 
 
 def status(campaign: Campaign) -> dict[str, Any]:
-    """Return everything that a campaign has recorded, as JSON types."""
+    """Return the whole record of a campaign, as JSON types."""
     record = campaign.model_dump(mode="json")
     record["states"] = dict(Counter(idea.state for idea in campaign.ideas.values()))
     record["next_level"] = campaign.next_level
@@ -210,7 +211,7 @@ def status(campaign: Campaign) -> dict[str, Any]:
 
 
 def ideas_table(ideas: Mapping[str, Idea]) -> Table:
-    """Return a row for each idea: its state, and what its two stages measured."""
+    """Return a table with a row for each idea: its state, and the results of its two stages."""
     rows = [
         (
             *(name, idea.state, _change(idea.screen), _change(idea.confirm)),
@@ -225,7 +226,7 @@ def ideas_table(ideas: Mapping[str, Idea]) -> Table:
 
 
 def standing(campaign: Campaign) -> str:
-    """Return how many ideas were tested, and the level of the next test or how it ended."""
+    """Summarise a campaign: numbers of ideas and tests, and the next level or how it ended."""
     n_ideas, n_tests = len(campaign.ideas), len(campaign.tested)
     text = (
         f"{numbers.plural(n_ideas, 'idea')}, {numbers.plural(n_tests, 'test')} by LORD++ for a "

@@ -1,6 +1,7 @@
-"""Trying an idea (the screen, then the confirmation on fresh seeds), and ending a campaign.
+"""Steps of a campaign: trying an idea (a screen, then a confirmation on fresh seeds), and the
+end.
 
-Trials of the baseline are trained once for all ideas: a sealed trial of another idea with the same
+Baseline trials are trained once for all ideas: a sealed trial of another idea with the same
 setting, seed and custom code is copied.
 """
 
@@ -44,9 +45,9 @@ def try_idea(
         campaign: from `begin` or `open_campaign`.
         name: the idea's name, which is the name of its arm.
         overrides: dotted keys and values; None continues the idea of that name.
-        run: trains a study, as `paribus.run` does; `register` as `paribus.register`.
+        run, register: functions with the interface of `paribus.run` and `paribus.register`.
 
-    Raises ParibusError on bad input, with nothing recorded, and if a trial fails.
+    Raises ParibusError on bad input, in which case nothing is recorded, and if a trial fails.
     """
     with campaign.lock():
         _require_new(campaign, name, overrides)
@@ -79,7 +80,7 @@ def try_idea(
 
 
 def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None) -> None:
-    """Raise ParibusError where an idea can neither be tried nor continued."""
+    """Raise ParibusError if an idea can neither be tried nor continued."""
     why = ""
     same = [known for known, idea in campaign.ideas.items() if idea.overrides == overrides]
     if campaign.is_over:
@@ -127,16 +128,16 @@ def _analysed(
     *,
     is_final: bool = False,
 ) -> Analysis:
-    """Run a study with copies of the trials that other ideas have, and analyse it.
+    """Run a study, reusing trials of other ideas, and analyse it.
 
-    The final study trains nothing, and opens the sealed test part.
+    The final study trains nothing and opens the sealed test part.
     """
     home = ResultsFolder(folder)
     missing = [trial for trial in study.trials if not home.trial(*trial).is_finished]
     sources = {trial: _same_trial(campaign, study, *trial) for trial in missing}
     if is_final and None in sources.values():
         raise ParibusError(
-            f"a trial of {campaign.path} is not as its arm is now; restore the records and the "
+            f"a trial of {campaign.path} does not match its arm; restore the records and the "
             "code that it was trained with",
             code="changed",
         )
@@ -154,7 +155,8 @@ def _analysed(
 def _measured(
     campaign: Campaign, study: Study, folder: Path, arm: str, run: Run, register: Register
 ) -> tuple[dict[str, Any], str]:
-    """Run a stage; return an arm's change on the primary endpoint, and why it does not pass."""
+    """Run a stage; return the arm's change on the primary endpoint, and why it fails ("" if it
+    passes)."""
     analysis = _analysed(campaign, study, folder, run, register)
     contrast = analysis.contrast(arm)
     decided, n_seeds = contrast.decided, len(study.seeds)

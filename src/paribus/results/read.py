@@ -391,7 +391,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
         expected = {"arm": trial.arm, "seed": trial.seed, "setting": settings[trial.arm]}
         for name, value in expected.items():
             if record[name] != value:
-                raise trial.error(f"its records are of another {name}")
+                raise trial.error(f"its records have another {name}")
         records[trial.arm, trial.seed] = record
     looks = tuple(read_looks(folder))
     needed = [trial for trial in needed_trials(study, looks) if trial not in records]

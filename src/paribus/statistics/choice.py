@@ -152,7 +152,7 @@ def redrawn_error(
     seed: int,
     draws: int = 2_000,
 ) -> float:
-    """Return the SD that `vertex_error` returns, without a parabola: by redrawing the tuning
+    """Return the same SD as `vertex_error`, for grids without a parabola, by redrawing tuning
     seeds.
 
     The same seeds are drawn for all arms.

@@ -89,7 +89,7 @@ def parse_study(
     label: str = "study",
     foreign: bool = False,
 ) -> Study:
-    """Return the `Study` in plain tables, as `built` does, and check that it can be tuned."""
+    """Build a `Study` from plain tables, as `built` does, and check that it can be tuned."""
     study = built(table, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None:
         require_tunable(study)
@@ -97,7 +97,7 @@ def parse_study(
 
 
 def read_study(text: str, *, folder: Path, foreign: bool) -> Study:
-    """Return the study in the text of a study.json; its relative paths start at `folder`."""
+    """Build the study from the text of a study.json; its relative paths start at `folder`."""
     table = unstamped(parse_json(text, "study.json"), "study.json")
     return built(table, folder=folder, label="study.json", foreign=foreign)
 

@@ -20,7 +20,7 @@ HELD_OUT = ("evaluation", "parts")  # records of what is measured on held-out te
 
 
 class Arm(Spec):
-    """One way of training, as a difference from the shared setting."""
+    """An arm: one way of training, as overrides of the shared setting."""
 
     title: Title = ""
     """Display name; by default its name."""

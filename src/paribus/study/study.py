@@ -461,7 +461,7 @@ def built(
     label: str = "study",
     foreign: bool = False,
 ) -> Study:
-    """Return the `Study` in plain tables; its relative paths start at `folder`.
+    """Build a `Study` from plain tables; its relative paths start at `folder`.
 
     Custom code that a `foreign` study names is not run (see `paribus.study.trust`). Raises
     ParibusError in one line.

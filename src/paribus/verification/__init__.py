@@ -1,4 +1,4 @@
-"""Checks that a results folder agrees with itself."""
+"""Checks that a results folder is consistent."""
 
 from paribus.verification.verify import Verification, verify
 

@@ -1,6 +1,7 @@
-"""Scores of a trial, computed again from its blocks, questions and code length.
+"""Recomputation of a trial's scores from its blocks, questions and code length.
 
-Written anew and not called: a mistake in what computed them first would be made here as well.
+This is an independent implementation, so that a mistake in the original code is not repeated
+here.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ ROUNDING = 1e-9
 
 
 def score_findings(trial: TrialFolder) -> Iterator[str]:
-    """Yield what evaluation.json, evaluation.parquet and tasks.parquet say otherwise than their
-    parts."""
+    """Yield differences between scores in evaluation.json and tasks.parquet and their recomputed
+    values."""
     scores: dict[str, Any] = trial.read_json("evaluation.json")
     blocks, tasks = trial.read_columns("blocks.parquet"), trial.read_columns("tasks.parquet")
     for name, value in _expected(trial, blocks, tasks):
@@ -34,8 +35,8 @@ def score_findings(trial: TrialFolder) -> Iterator[str]:
 
 
 def item_findings(trial: TrialFolder) -> Iterator[str]:
-    """Yield the means over items that evaluation.json, of a trainer that declares what it records,
-    says otherwise than the items give."""
+    """Yield means over items in evaluation.json that differ from their items, for trainers that
+    declare their metrics."""
     scores, metrics = trial.read_json("evaluation.json"), trial.read_json("trial.json")["metrics"]
     items = trial.read_columns(DECLARED.blocks)
     for name, metric in metrics.items():
@@ -49,7 +50,7 @@ def item_findings(trial: TrialFolder) -> Iterator[str]:
 
 
 def _expected(trial: TrialFolder, blocks: pa.Table, tasks: pa.Table) -> Iterator[tuple[str, Any]]:
-    """Scores and their names, as far as they follow from other records; some from two of them."""
+    """Yield (name, score) for each score that follows from other records; some names come twice."""
     sums = {name: _sum(blocks[name]) for name in ("loss_sum_nats", "correct", "predicted")}
     loss = _ratio(sums["loss_sum_nats"], sums["predicted"])
     for row in trial.read_columns("evaluation.parquet").to_pylist():
@@ -98,7 +99,7 @@ def _cells(trial: TrialFolder, tasks: pa.Table) -> Iterator[str]:
 
 
 def _sum(column: pa.ChunkedArray) -> float:
-    """Return the sum of a column, exact where it is of whole numbers; NaN where one is absent."""
+    """Return the sum of a column, exact for integers; NaN if a value is missing."""
     values = column.to_pylist()
     exact = sum if pa.types.is_integer(column.type) else math.fsum
     return math.nan if None in values else exact(values)
@@ -109,7 +110,8 @@ def _ratio(total: float, count: float) -> float:
 
 
 def _close(stated: Any, expected: Any) -> bool:
-    """Equal up to rounding; what is not finite is written as null."""
+    """Return whether two scores are equal up to rounding; numbers that are not finite are stored
+    as null."""
     if stated is None:
         return expected is None or not math.isfinite(expected)
     if expected is None:

@@ -1,10 +1,10 @@
-"""`paribus verify`: digests, registration, scores, analysis and verdict, computed again.
+"""`paribus verify`: recompute digests, registration, scores, analysis and verdict.
 
-Everything that can be derived from records is derived once more and compared: scores from blocks
-and questions, the tuning's choice from its trials, analysis and verdict from scores. Each
-disagreement is a finding of one line.
+Everything that can be derived from records is recomputed and compared: scores from blocks and
+questions, tuned values from tuning trials, analysis and verdict from scores. Each difference is
+a finding of one line.
 
-This shows that a folder agrees with itself. A made-up folder can do so too: see
+This shows that a folder is consistent. A fabricated folder can be consistent too: see
 docs/explanation/security.md.
 """
 
@@ -58,12 +58,12 @@ SHOWN = 5  # names in a finding: keys, trials, arms, steps
 
 @dataclass(frozen=True)
 class Verification:
-    """Outcome of `verify`: what was checked, and what does not agree.
+    """Outcome of `verify`: the checks made, and the differences found.
 
     Attributes:
         root: the digest over registrations and manifests (`paribus.results.store`).
         checked: a sentence for each kind of check, with counts.
-        findings: a line for each disagreement; empty if there is none.
+        findings: a line for each difference; empty if there is none.
     """
 
     root: str
@@ -72,7 +72,7 @@ class Verification:
 
 
 def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification:
-    """Check the results folder, or the archive, at `path`; nothing is written.
+    """Check the results folder or archive at `path`; nothing is written.
 
     Args:
         trust: run the custom readers that the folder names.
@@ -92,7 +92,7 @@ def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification
 def _folder_findings(
     folder: ResultsFolder, checked: list[str], *, trust: bool, is_tuning: bool = False
 ) -> Iterator[str]:
-    """Yield what does not agree in one folder. Tuning trials are neither timed nor tested.
+    """Yield the findings of one folder. Tuning trials are neither timed nor tested.
 
     A sentence for each kind of check is added to `checked`.
     """
@@ -126,9 +126,10 @@ def _folder_findings(
 
 
 def registration_findings(results: Results) -> Iterator[str]:
-    """Yield what the registrations say that does not follow from the study, and broken links.
+    """Yield differences between the registrations and the study, and broken links between
+    registrations.
 
-    Each registration that supersedes another one holds the digest of its file.
+    A registration that supersedes another holds the digest of its file.
     """
     registered = read_registration(ResultsFolder(results.path))
     if registered is None:
@@ -151,7 +152,7 @@ def registration_findings(results: Results) -> Iterator[str]:
 
 
 def _scores(results: Results, checked: list[str]) -> Iterator[str]:
-    """Yield where the scores of trials are not those of their parts."""
+    """Yield differences between trials' scores and the values recomputed from their parts."""
     if results.study.trainer == COMMAND:
         from paribus.trainers.command.scores import verified
 
@@ -174,7 +175,7 @@ def _scores(results: Results, checked: list[str]) -> Iterator[str]:
 
 
 def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
-    """Hold the files that runs of other programs were read from against their digests."""
+    """Compare the files from which finished runs were read with their recorded digests."""
     record = ResultsFolder(results.path).read_runs()
     if record is None:
         return
@@ -209,7 +210,7 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
 
 
 def _complete(results: Results, *, is_tuning: bool) -> Iterator[str]:
-    """Yield what a study has once its run has ended: every trial, repeated steps, and speeds."""
+    """Yield what is missing from a finished study: trials, repeated steps, speeds."""
     folder = ResultsFolder(results.path)
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
@@ -232,7 +233,7 @@ def _complete(results: Results, *, is_tuning: bool) -> Iterator[str]:
 
 
 def tuning_findings(results: Results) -> Iterator[str]:
-    """Yield what tuning.json or the study says otherwise than the tuning trials do."""
+    """Yield differences between the tuning trials and tuning.json or the study."""
     study, record = results.study, ResultsFolder(results.path).read_tuning()
     trials, home = results.tuning_trials, ResultsFolder(results.path).tuning_trials
     if study.tuning is None:
@@ -253,8 +254,8 @@ def tuning_findings(results: Results) -> Iterator[str]:
 
 
 def derived(results: Results) -> list[str]:
-    """Compare analysis.json and verdict.json with the ones that the records give now; returns a
-    line for each thing that does not agree."""
+    """Compare analysis.json and verdict.json with those recomputed from the records; return a
+    line for each difference."""
     analysis = analyse(results)
     findings = [analysis.unregistered] if analysis.unregistered else []
     findings += [
@@ -277,7 +278,7 @@ def derived(results: Results) -> list[str]:
 
 
 def _derived(results: Results, checked: list[str]) -> Iterator[str]:
-    """Yield the findings of `derived`; what was compared is added to `checked`."""
+    """Yield the findings of `derived`, and add what was compared to `checked`."""
     yield from derived(results)
     states = Counter(control.state for control in results.controls)
     if states:
