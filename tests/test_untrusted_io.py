@@ -63,7 +63,7 @@ def test_a_file_above_its_limit_or_not_in_utf8_is_not_read(tmp_path):
         read_text(tmp_path / "latin", 100)
     with (tmp_path / "large").open("wb") as file:
         file.truncate(2**40)
-    with refused("unreadable", match=r"has 1,099,511,627,776 bytes, and .* 100;"):
+    with refused("unreadable", match="1,099,511,627,776 bytes.* 100;"):
         read_bytes(tmp_path / "large", 100)
     (tmp_path / "small").write_bytes(b"x" * 100)
     assert read_bytes(tmp_path / "small", 100) == b"x" * 100

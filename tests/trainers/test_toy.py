@@ -110,7 +110,7 @@ def test_a_study_of_another_trainer_goes_the_whole_way(folder):
     [
         (("toy.py:Toy", "stackd"), "'stacked'"),
         (('metric = "hits"', 'metric = "hit"'), "'hits'"),
-        (('select = "loss"', 'select = "size"'), "neither more"),
+        (('select = "loss"', 'select = "size"'), "better direction"),
     ],
 )
 def test_mistakes_are_one_line(folder, change, words):
@@ -127,7 +127,7 @@ def test_mistakes_are_one_line(folder, change, words):
         ('{"hits": hits}', '{"loss": hits}', "by_item"),
         ("for arm, seed in trials:", "for arm, seed in trials[1:]:", "record"),
         ('"rate": toy["rate"]}', '"rats": toy["rate"]}', "'rate'"),
-        ("(arm, seed),\n", "(arm, 77),\n", "not asked"),
+        ("(arm, seed),\n", "(arm, 77),\n", "not requested"),
     ],
 )
 def test_records_that_were_not_declared_are_refused(folder, old, new, words):
@@ -157,7 +157,7 @@ def test_a_trial_that_fails_costs_the_others_nothing(folder):
     assert all(p.read_bytes() == content for p, content in before.items() if "trials" in p.parts)
     (folder / "toy.py").write_text(text.replace("0.002", "0.003"))
     code, _, err = verb("run", "study.toml", "--results", "r", "--no-pdf")
-    assert code == 2 and "toy.py: was edited" in err
+    assert code == 2 and "other toy.py" in err
 
 
 def test_a_strangers_folder_runs_nothing(folder):

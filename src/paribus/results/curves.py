@@ -211,7 +211,7 @@ def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Nee
 
 def target_axis(metric: str) -> Axis | None:
     """Return the axis of `metric` if it is a budget to the target, else None."""
-    return next((axis for axis, target in TARGETS.items() if target.name == metric), None)
+    return next((axis for axis in AXES if TARGETS[axis].name == metric), None)
 
 
 def curve_values(

@@ -200,7 +200,7 @@ class Results:
 
     def _tidy(self, tables: Iterable[tuple[Trial, pa.Table]], *columns: str) -> pa.Table:
         """Join tables of trials; `columns` are used if there are no rows."""
-        rows = [trial_rows(*trial, table) for trial, table in tables]
+        rows = [trial_rows(*trial, table) for trial, table in tables if len(table)]
         if not rows:
             return empty_rows(*columns)
         # Null is what a trial does not measure, such as the loss scale where none is float16.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
@@ -44,6 +45,7 @@ from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 WORDS = "words"  # that only describe the study: the registered ones are shown
 FIRST = ("packages", "code", WORDS)  # stay as first registered; compared on their own
 FILE = "registration.json"
+OWN_FILE = re.compile(r".*[.:]([\w-]+\.py)$")  # the end of a key that names its digest
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
 
@@ -186,7 +188,8 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     apart = {"seeds", "study_digest", "stages", *FIRST}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
     source = ["source of paribus"] if before.get("code") != now.get("code") else []
-    return [*source, *differences(*compared)]
+    names = (OWN_FILE.sub(r"\1", name) for name in differences(*compared))
+    return list(dict.fromkeys([*source, *names]))
 
 
 def why_unregistered(
