@@ -59,8 +59,7 @@ def homes(file: str) -> dict[str, str]:
 
 
 def load_name(name: str, module: str, homes: dict[str, str]) -> Any:
-    """Load the attribute `name` of `module` from its home. Raises AttributeError if there is
-    none."""
+    """Load the attribute `name` of `module` from its home. Raises AttributeError."""
     if name not in homes:
         raise AttributeError(f"module '{module}' has no attribute '{name}'")
     return getattr(importlib.import_module(homes[name]), name)

@@ -86,7 +86,7 @@ class Event(BaseModel):
 
     @property
     def is_test(self) -> bool:
-        """Whether the event opened a test part."""
+        """True if the event opened a test part."""
         return self.text is not None and self.text.role == "test"
 
     @property

@@ -251,8 +251,7 @@ def by_name(declared: Mapping[str, Iterable[Metric]]) -> dict[str, Metric]:
 
 
 def find(name: str, declared: Mapping[str, Metric]) -> Metric | None:
-    """Return the metric called `name` in `declared`, or the part of a metric; None if there is
-    none."""
+    """Return the metric called `name` in `declared`, or the part of a metric; None if unknown."""
     if name in declared:
         return declared[name]
     head, _, part = name.partition("/")

@@ -30,7 +30,7 @@ def _notation(value: float, digits: int) -> str:
 
 
 def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:
-    """Format a mean and its SD as `3.4567 (0.0123)`, or the mean alone if `sd` is None."""
+    """Format a mean and its SD as `3.4567 (0.0123)`, or only the mean if `sd` is None."""
     return fixed(mean, digits) if sd is None else f"{fixed(mean, digits)} ({fixed(sd, digits)})"
 
 

@@ -89,7 +89,7 @@ def trial_bytes(
 
 @dataclass(frozen=True)
 class ArmCost:
-    """Cost of a trial of an arm; `memory` in bytes is None for user-defined parts."""
+    """Cost of a trial of an arm; `memory` (bytes) is None for user-defined parts."""
 
     tokens: int
     parameters: int

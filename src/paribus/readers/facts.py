@@ -246,7 +246,7 @@ def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
 
 
 def _middle(runs: Iterable[Run], *names: str) -> float:
-    """Return the median of the finite values of the named scores, or 0 if there are none."""
+    """Return the median of the finite values of the named scores, or 0 without any."""
     values = [run.scores.get(name, math.nan) for run in runs for name in names]
     finite = [value for value in values if math.isfinite(value)]
     return float(np.median(finite)) if finite else 0.0

@@ -192,7 +192,7 @@ def _read_runs(chosen: Reader, source: Source) -> list[Run]:
 
 
 def _recognise(source: Source, is_named: bool) -> Reader:
-    """Return the reader for a file. Raises ParibusError if there is none, or SkippedError if the
+    """Return the reader for a file. Raises ParibusError if no form fits, or SkippedError if the
     file was found in a folder."""
     known, name = shipped_readers().values(), source.name.lower()
     # Tables lie about everywhere: in a folder they are meant where their columns are named.
@@ -220,8 +220,8 @@ def files_at(paths: Paths) -> list[str]:
 
 
 def split_label(path: str) -> tuple[str, str]:
-    """Split `new=runs/new/*.txt` into `("new", "runs/new/*.txt")`. The label is empty if there is
-    none, or if a file with the whole name exists."""
+    """Split `new=runs/new/*.txt` into `("new", "runs/new/*.txt")`. The label is empty
+    if it is missing, or if a file with the whole name exists."""
     label, equals, rest = path.partition("=")
     is_label = equals and label and rest and os.sep not in label and not os.path.lexists(path)
     return (label, rest) if is_label else ("", path)

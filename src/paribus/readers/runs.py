@@ -137,8 +137,8 @@ class Runs:
         files = [path for path in sorted(self.judged) if os.path.exists(path)]
         early = [path for path in files if os.stat(path).st_mtime < moment]
         was = "was" if len(early) == 1 else "were"
-        there = f"{len(early)} of {plural(len(files), 'file')} {was} there before the study was"
-        return f"{there} registered, such as {early[0]}" if early else ""
+        text = f"{len(early)} of {plural(len(files), 'file')} {was} there before the study was"
+        return f"{text} registered, such as {early[0]}" if early else ""
 
 
 def _missing_runs(
@@ -210,8 +210,8 @@ def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) ->
         n = len(run.curves[name])
         chosen = np.linspace(0, n - 1, min(n, MOST_POINTS)).round().astype(int)
         curves[name] = [tuple(point) for point in run.curves[name][chosen].tolist()]
-    told = {name: v for name, v in run.facts.items() if isinstance(v, str) or math.isfinite(v)}
-    facts: dict[str, Any] = {**told, "source": run.source}
+    known = {name: v for name, v in run.facts.items() if isinstance(v, str) or math.isfinite(v)}
+    facts: dict[str, Any] = {**known, "source": run.source}
     if censored := [name for name, (_, is_above) in needed.items() if is_above]:
         facts["censored"] = censored
     seconds = run.facts.get("train_seconds")

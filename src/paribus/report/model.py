@@ -325,8 +325,7 @@ class _Builder:
         return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
-        """Return a sentence that names the arms whose trials all diverged; empty if there are
-        none."""
+        """Return a sentence naming the arms whose trials all diverged; empty without any."""
         study, analysis = self.analysis.study, self.analysis
         lost = [arm for arm in study.arms if analysis.all_diverged(arm)]
         if not lost:

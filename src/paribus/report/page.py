@@ -126,7 +126,7 @@ def _sections(
 
 
 def _environment(results: Results) -> dict[str, Any]:
-    """Return the first trial's record of software and machine; empty if there is none."""
+    """Return the first trial's record of software and machine; empty without trials."""
     first = next(iter(results.finished), None)
     if first is None or not is_regular(first.path / "environment.json"):
         return {}

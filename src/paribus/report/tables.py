@@ -131,8 +131,7 @@ def secondary(analysis: Analysis) -> Table:
 
 
 def not_measured(analysis: Analysis) -> str:
-    """Return a sentence naming the endpoints without a value in any trial; empty if there are
-    none."""
+    """Return a sentence naming the endpoints without a value in any trial, or ""."""
     labels = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
     return f"Not measured in this study: {labels}." if labels else ""
 
@@ -265,7 +264,7 @@ def _cost(cost: Cost | None, digits: int, scale: float) -> str:
 
 
 def looks_table(analysis: Analysis) -> Table:
-    """Return a table of what each interim analysis decided on each contrast."""
+    """Return a table of the decisions of each interim analysis on each contrast."""
     rows = []
     for entry in analysis.looks:
         for arm, decided in entry["contrasts"].items():

@@ -1,4 +1,4 @@
-"""Which text a verdict's held-out scores are measured on."""
+"""The text that a verdict's held-out scores are measured on."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class RunsRecords(RecordFormat):
     """The records of finished runs of other programs."""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
-        """Return the checks of what should be equal; only the budget can be read from logs."""
+        """Return the checks of equality; only the budget can be read from logs."""
         return Checks({"data": not_recorded, "initial weights": not_recorded, "budget": as_logged})
 
 

@@ -109,8 +109,10 @@ class TrialFolder(Folder):
             ) from None
 
     def require_weights(self, step: int | None) -> int | None:
-        """Return the step whose weights `read_weights` reads, None for the last. Raises
-        ParibusError if there are none."""
+        """Return the step whose weights `read_weights` reads, None for the last.
+
+        Raises ParibusError if they were not kept.
+        """
         if not self.has_weights:
             raise ParibusError(
                 f"trial {self.label} has no weights, because its folder is an archive or a round "

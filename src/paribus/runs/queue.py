@@ -212,7 +212,7 @@ class Queue:
         return {name: self._read_claim(name) for name in self._names("claims")}
 
     def _read_claim(self, name: str) -> dict[str, Any]:
-        """Return the record of the process that claimed a task; {} if there is none yet."""
+        """Return the record of the process that claimed a task; {} before a claim."""
         with contextlib.suppress(ParibusError):
             return self._content(f"claims/{name}") or {}
         return {}

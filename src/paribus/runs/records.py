@@ -156,8 +156,8 @@ def write_record(
     study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
 ) -> None:
     """Write and seal the record of a trial. Raises ParibusError for undeclared content."""
-    with sealed_once(folder) as mine:
-        fill_folder(study, mine, declaration, record)
+    with sealed_once(folder) as draft:
+        fill_folder(study, draft, declaration, record)
 
 
 def fill_folder(

@@ -155,7 +155,7 @@ def register(
 
 
 def try_briefly(study: Study, results: str | os.PathLike[str]) -> dict[str, str]:
-    """Run each arm of a command for some seconds; return a description of what each printed."""
+    """Run each arm of a command for some seconds; return a description of the output of each."""
     trainer: Any = find_trainer(study, results_folder(study, results))
     with ending_children():
         return trainer.try_briefly(study)

@@ -27,8 +27,8 @@ def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
     second record that differs is kept in `repeats/`, with a warning.
     """
     with private_folder(folder.path) as path:
-        mine = replace(folder, path=path)
-        yield mine
+        draft = replace(folder, path=path)
+        yield draft
         try:
             move_folder(path, folder.path)
         except ParibusError:
@@ -36,7 +36,7 @@ def sealed_once(folder: TrialFolder) -> Iterator[TrialFolder]:
                 if any(folder.path.glob("*")):
                     raise folder.error("manifest.json is missing") from None
                 raise
-            _keep_repeat(folder, mine)
+            _keep_repeat(folder, draft)
 
 
 def _keep_repeat(first: TrialFolder, second: TrialFolder) -> None:

@@ -195,7 +195,7 @@ def paired_contrast(
     choice: float = 0.0,
     **asked: Unpack[Asked],
 ) -> RunContrast:
-    """Compute all that a report shows on one contrast of two arms run on the same seeds.
+    """Compute the report of one contrast of two arms run on the same seeds.
 
     Args:
         baseline, treatment: scores of shape (S,), S >= 2, entry s of both from seed s; same unit.
@@ -254,7 +254,7 @@ def unpaired_contrast(
     resolution: float | None = None,
     **asked: Unpack[Asked],
 ) -> RunContrast:
-    """Compute all that a report shows on one contrast of two arms with unpaired runs.
+    """Compute the report of one contrast of two arms with unpaired runs.
 
     Args: baseline, treatment: scores of shapes (A,) and (B,), both of at least 2 runs.
     Others as `paired_contrast` has them.

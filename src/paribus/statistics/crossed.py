@@ -198,8 +198,7 @@ def _item_error(tasks: list[Floats]) -> float:
 
 
 def interaction(task: Floats) -> float:
-    """Return the interaction variance of scores [seeds, items]: what is left after both main
-    effects."""
+    """Return the interaction variance of scores [seeds, items]: the rest after main effects."""
     rest = task - task.mean(1, keepdims=True) - task.mean(0) + task.mean()
     return float((rest**2).sum()) / ((task.shape[0] - 1) * (task.shape[1] - 1))
 

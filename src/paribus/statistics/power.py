@@ -73,8 +73,7 @@ def required_pairs(
     df_each: float = 1.0,
     item_df: float = math.inf,
 ) -> int | None:
-    """Return the smallest number of pairs with which the paired t detects `effect`; None if
-    there is none.
+    """Return the smallest number of pairs with which the paired t detects `effect`, or None.
 
     Args: sd: of the differences. lasting: standard error that more pairs cannot reduce.
         df_each, item_df: degrees of freedom are df_each * (n - 1), and at most item_df.

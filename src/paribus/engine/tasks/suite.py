@@ -357,7 +357,7 @@ def read_standard(folder: Path) -> dict[str, Pinned]:
 
 
 def registered_tasks(folder: Path, asked: Tasks) -> dict[str, Any]:
-    """Return the registered description of the tasks in `folder`; empty if there are none."""
+    """Return the registered description of the tasks in `folder`; empty without tasks."""
     registered: dict[str, Any] = {}
     if asked.names != ():
         suite = read_suite(folder)

@@ -60,16 +60,16 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
         tasks = ask_tasks(study, model, dataset, setting.data.seq_len, suite)
     asked = time.monotonic()
 
-    with sealed_once(folder) as mine:
+    with sealed_once(folder) as draft:
         state = trainer.history(replica)
-        mine.write_json("initial.json", trainer.initial_records[replica])
-        stack.checkpoints.copy_kept(folder, mine)
-        _write_steps(mine, trainer, state)
-        stack.curve.write(mine, replica)
-        write_evaluation(mine, heldout)
-        write_tasks(mine, tasks)
-        mine.write_json("evaluation.json", plain(scores | (tasks.headline if tasks else {})))
-        mine.write_weights(weights)
+        draft.write_json("initial.json", trainer.initial_records[replica])
+        stack.checkpoints.copy_kept(folder, draft)
+        _write_steps(draft, trainer, state)
+        stack.curve.write(draft, replica)
+        write_evaluation(draft, heldout)
+        write_tasks(draft, tasks)
+        draft.write_json("evaluation.json", plain(scores | (tasks.headline if tasks else {})))
+        draft.write_weights(weights)
         first: dict[str, str] = {}
         for column in trainer.probe_columns:
             first.setdefault(column.probe, column.name)
@@ -108,21 +108,21 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
             # Trials that are still missing, or trained again, are trained in the same stack.
             "stack": [list(trial) for trial in stack.trials],
         }
-        mine.write_json("trial.json", trial)
+        draft.write_json("trial.json", trial)
         machine = environment(trainer.device, n_replicas)
         if trainer.ranks is not None:
             machine["ranks"] = trainer.ranks.size
         if stack.earlier_machines:
             machine["resumed_from"] = stack.earlier_machines
-        mine.write_json("environment.json", machine)
+        draft.write_json("environment.json", machine)
         timing = {
             "training_seconds": seconds / n_replicas,  # each replica is charged its share
             "evaluation_seconds": evaluated - began,
             "task_seconds": asked - evaluated,
             "curve_seconds": stack.curve.seconds,
         }
-        mine.write_json("timing.json", timing)
-        mine.finish()
+        draft.write_json("timing.json", timing)
+        draft.finish()
 
 
 def has_diverged(study: Study, trainer: Trainer, replica: int) -> bool:

@@ -15,7 +15,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 @cache
 def loaded() -> CDLL | None:
-    """Return the kernel library of this process; None if there is none."""
+    """Return the kernel library of this process; None if it is not compiled."""
     path = compiling.library()
     return None if path is None else compiling.open_library(path)
 
