@@ -85,7 +85,7 @@ ODD = {
     ),
     "a name that ships": (
         *optimizer('"adamw"', "plain(update)"),
-        "is named 'adamw', as one that ships",
+        "its name 'adamw'",
     ),
     "weights for a slot": (
         *optimizer('"mine", slots=("weights",)', "pass"),

@@ -41,7 +41,7 @@ def listed(*candidates: dict[str, Any]) -> dict[str, Any]:
         ({"grid": {"model.embedding.norm": ["none", "center"]}}, "arm 'layernorm'"),
         ({"grid": {"training.iterations": [4, 8]}}, "the budget"),
         ({"grid": {"training.batch_size": [4, 8]}}, "same budget"),
-        ({"grid": {"training.optimizer.name": ["adamw", "own.py:mine"]}}, "own code"),
+        ({"grid": {"training.optimizer.name": ["adamw", "own.py:mine"]}}, "custom code"),
         ({"grid": {RATE: [1e-3, 1e-2], DECAY: list(range(200))}}, "400 combinations"),
         ({"combinations": [{RATE: 1e-3}, {RATE: 1e-2}]}, "and combinations"),
         (listed({RATE: 1e-3, WARMUP: 0}, {RATE: 1e-2}), f"name {RATE}, {WARMUP} in each"),
