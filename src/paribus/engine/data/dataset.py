@@ -106,7 +106,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     """
     texts = Texts.read(data, folder)
     parts, rates = texts.split()
-    tokenizer, held_out, test = texts.tokenizer, parts[VALIDATION].scan(), None
+    tokenizer, held_out, test = texts.tokenizer, parts[VALIDATION].scan, None
     validation, validation_digest = texts.tokens(parts[VALIDATION], VALIDATION)
     if data.validation_tokens is not None and data.validation_tokens < len(validation):
         validation = validation[: data.validation_tokens]
@@ -129,7 +129,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
     }
     digests |= {f"source {name}": texts.scans[name].digest for name in data.other_sources}
     if TEST in parts:
-        test = SealedPart(parts[TEST].scan(), lambda: texts.tokens(parts[TEST], TEST)[0])
+        test = SealedPart(parts[TEST].scan, lambda: texts.tokens(parts[TEST], TEST)[0])
         _require_text(test.text, data)
         digests["test"] = test.text.digest
     order: Windows | Mixture = next(iter(windows.values()))
@@ -144,7 +144,7 @@ def load_dataset(data: Data, folder: Path) -> Dataset:
         texts.scans[CORPUS].n_documents,
         digests,
         {
-            name: TrainingText(share, len(train[name]), parts[name].scan().n_bytes)
+            name: TrainingText(share, len(train[name]), parts[name].scan.n_bytes)
             for name, share in data.shares.items()
         },
         held_out,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,14 @@ class Text:
 
     identity: dict[str, Any]  # whatever decides the text
     read: Callable[[], Iterable[Piece]]  # reads its pieces
+    known: Scan | None = None  # its scan, if it was read before
 
+    @cached_property
     def scan(self) -> Scan:
-        """Return digest and counts of the text, from the cache or by reading it once."""
-        known = remembered({"scan": 4} | self.identity, lambda: asdict(scan(self.read())))
-        return Scan(**known)
+        """Digest and counts of the text, from the cache or by reading it once."""
+        if self.known is not None:
+            return self.known
+        return Scan(**remembered({"scan": 4} | self.identity, lambda: asdict(scan(self.read()))))
 
     def tokens(self, tokenizer: Tokenizer, ends: bool) -> tuple[Tokens, str]:
         """Return token ids and their digest. With `ends`, each document is closed by its
@@ -83,8 +86,8 @@ def _between(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
         at += len(piece.text) + piece.is_last
 
 
-def read_text(data: Data, folder: Path) -> tuple[Text, Scan]:
-    """Return the text that `data` names, and its scan; relative paths start at `folder`.
+def read_text(data: Data, folder: Path) -> Text:
+    """Return the text that `data` names, scanned; relative paths start at `folder`.
 
     The scan comes from the cache if the files have not changed. Raises ParibusError if the text
     cannot be read.
@@ -96,7 +99,7 @@ def read_text(data: Data, folder: Path) -> tuple[Text, Scan]:
         identity = {name: getattr(data, name) for name in ("corpus", *SOURCE_KEYS)}
         identity |= {"scan": 4, "files": signature(corpus.files(data, folder))}
         result = Scan(**remembered(identity, known))
-    return Text({"corpus": result.digest}, lambda: _unchanged(data, folder, result)), result
+    return Text({"corpus": result.digest}, lambda: _unchanged(data, folder, result), result)
 
 
 def _scanned(data: Data, folder: Path) -> dict[str, Any]:

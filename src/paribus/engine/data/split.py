@@ -135,9 +135,8 @@ class Texts:
                         code="conflict",
                     )
                 sources[name] = data.model_copy(update={"path": path})
-        both = {name: read_text(source, folder) for name, source in sources.items()}
-        texts = {name: text for name, (text, _) in both.items()}
-        scans = {name: scan for name, (_, scan) in both.items()}
+        texts = {name: read_text(source, folder) for name, source in sources.items()}
+        scans = {name: text.scan for name, text in texts.items()}
         known = set().union(*(s.characters for name, s in scans.items() if name != TEST))
         ends = any(scan.n_documents > 1 for scan in scans.values())
         tokenizer = tokenizer_of(data, "".join(sorted(known)), ends, folder)
@@ -174,7 +173,7 @@ class Texts:
         """
         is_whole = self.data.deduplicate == "none"
         parts, rates = (self._in_a_row(), []) if is_whole else self._deduplicated()
-        held_out = {name: parts[name].scan() for name in (VALIDATION, TEST) if name in parts}
+        held_out = {name: parts[name].scan for name in (VALIDATION, TEST) if name in parts}
         require_apart(self.data, self.scans | held_out)
         return parts, rates
 
