@@ -13,7 +13,6 @@ from paribus.engine.model.initialization import initial_parameters as initial_pa
 from paribus.engine.model.initialization import require_initializers as require_initializers
 from paribus.engine.model.layers import Dropout as Dropout
 from paribus.engine.model.parts import ModelConfig as ModelConfig
-from paribus.engine.model.parts import Part as Part
 from paribus.engine.model.parts import find_part as find_part
 from paribus.engine.model.parts import part as part
 from paribus.engine.model.parts import parts as parts

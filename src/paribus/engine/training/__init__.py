@@ -5,7 +5,6 @@ from paribus.engine.training.averages import average as average
 from paribus.engine.training.graphs import GRAPHED_STEPS as GRAPHED_STEPS
 from paribus.engine.training.groups import is_decayed as is_decayed
 from paribus.engine.training.groups import optimizer_slots as optimizer_slots
-from paribus.engine.training.losses import Loss as Loss
 from paribus.engine.training.losses import loss as loss
 from paribus.engine.training.optimizers import Optimizer as Optimizer
 from paribus.engine.training.optimizers import Update as Update
