@@ -17,7 +17,6 @@ import tempfile
 from ctypes import c_bool, c_float, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from paribus.digests import digest
 from paribus.errors import ParibusError
@@ -149,10 +148,15 @@ def _compiler() -> list[str]:
 
 def _run(*command: str, **environment: str) -> str:
     """Run a command and return its output. Raises ParibusError."""
-    options: dict[str, Any] = {"encoding": "utf-8", "errors": "replace", "timeout": LIMIT_SECONDS}
     try:
         process = subprocess.run(
-            command, env=os.environ | environment, capture_output=True, check=False, **options
+            command,
+            env=os.environ | environment,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LIMIT_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _no_library(f"{command[0]} does not run: {error}") from None
