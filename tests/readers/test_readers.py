@@ -191,7 +191,8 @@ def test_trackio_has_nan_as_text(tmp_path):
         for step, loss in ((1, "3.5"), (2, '"NaN"')):
             row = (step, f"t{step}", "base-1", step, f'{{"loss": {loss}}}')
             database.execute("INSERT INTO metrics VALUES (?, ?, ?, ?, ?)", row)
-        database.execute("INSERT INTO configs VALUES ('base-1', '{\"lr\": 0.1}')")
+        for name in ("base-1", "without-metrics"):
+            database.execute("INSERT INTO configs VALUES (?, ?)", (name, '{"lr": 0.1}'))
     (run,) = read(file).runs
     assert run.curves["loss"][0].tolist() == [1, 3.5] and math.isnan(run.scores["loss"])
     assert run.facts["config.lr"] == 0.1 and run.reader == "trackio"

@@ -123,16 +123,18 @@ def trackio(source: Source) -> Iterator[Run]:
     with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
         rows = "SELECT run_name, step, metrics FROM metrics ORDER BY timestamp, id"
         for name, step, text in database.execute(rows):
-            named = _facts(name)
-            run = runs.setdefault(name, Run(facts=named if "seed" in named else {"run": name}))
+            if name not in runs:
+                facts = _facts(name)
+                runs[name] = Run(facts=facts if "seed" in facts else {"run": name})
             for metric, value in _parse(text, source).items():
                 number = NUMBERS.get(value, value) if isinstance(value, str) else value
                 if is_number(number) and is_number(step):
-                    run.log(metric, step, number)
+                    runs[name].log(metric, step, number)
         if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'configs'").fetchone():
             for name, text in database.execute("SELECT run_name, config FROM configs"):
-                config = _parse(text, source) if name in runs else {}
-                runs[name].state(**{f"config.{key}": value for key, value in config.items()})
+                if name in runs:  # a run that failed at once has logged nothing
+                    config = _parse(text, source)
+                    runs[name].state(**{f"config.{key}": value for key, value in config.items()})
     yield from (run for run in runs.values() if run.curves)
 
 
