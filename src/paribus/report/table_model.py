@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from paribus.numbers import NONE
@@ -38,7 +39,7 @@ class Table:
     rows: Sequence[Row]
     title: str = ""
 
-    @property
+    @cached_property
     def text(self) -> frozenset[str]:
         """The labels of text columns, which are left-aligned and may wrap, unlike numbers."""
         begun = {(label, row[i][:1]) for row in self.rows for i, label in enumerate(self.head)}
