@@ -482,6 +482,12 @@ def test_more_scores_and_targets_are_compared_where_curves_tell(tmp_path, capsys
     (block,) = (block for block in build_report(never).blocks if block.is_secondary)
     assert "6 of base" in block.rows[0].note
     assert judge(data, step="step", at_step=50)[0].effect == pytest.approx(-0.5, abs=0.02)
+    # Without a target a score of such a name is one of the files.
+    few = table(base=(9, 8), new=(6, 7))
+    few["steps_to_target"] = few.pop("loss")
+    assert (
+        judge(few, score="steps_to_target").analysis.summary("new", "steps_to_target").mean == 6.5
+    )
 
 
 def test_pairs_take_out_what_a_seed_has_in_common():

@@ -244,6 +244,8 @@ def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[
     """Return each run's budget to reach the target, keyed by endpoint such as `steps_to_target`. A
     run that misses the target gets the budget that all runs had, and the flag True."""
     score, target = study.primary.metric, section_of(study).target
+    if target is None:  # a score of such a name is one of the files
+        return {}
     sign = -1 if declared(study)[score].better == "higher" else 1
     needed: dict[str, list[tuple[float, bool]]] = {}
     for name in (metric for metric in study.metrics if metric.endswith(TO_TARGET)):
@@ -253,7 +255,7 @@ def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[
         for place, own in enumerate(spent):
             if len(own):
                 curve = LossCurve(own, own, None, None, sign * runs[place].curves[score][:, 1], 1)
-                at[place] = curve.spent_at(sign * (target or 0.0), "tokens")
+                at[place] = curve.spent_at(sign * target, "tokens")
         needed[name] = [(min(own, budget), own > budget) for own in at]
     return needed
 
