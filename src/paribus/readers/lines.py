@@ -97,9 +97,12 @@ def load_form(path: Path) -> Form:
 
 
 def make_reader(form: Form) -> Reader:
-    """Return the reader for a form."""
-    recognise = _pattern(form.recognise)
-    excluded = _pattern(form.not_with or r"(?!)")
+    """Return the reader for a form. Raises ParibusError."""
+    try:
+        recognise, excluded = _pattern(form.recognise), _pattern(form.not_with or r"(?!)")
+    except re.error as error:
+        why = f"form '{form.name}': recognise or not_with is no regular expression: {error}"
+        raise ParibusError(why) from None
 
     def detects(source: Source) -> bool:
         return source.has(recognise) and not source.has(excluded)
