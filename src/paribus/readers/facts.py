@@ -94,8 +94,8 @@ def find_seed(runs: Sequence[Run], name: str) -> str:
     names = dict.fromkeys(fact for run in runs for fact in run.facts)
     if name != "seed" or "seed" in names:
         return name
-    others = [fact for fact in names if find_kind(fact) == "seed"]
-    return max(others, key=lambda fact: len(values_of(runs, fact)), default=name)
+    seeds = [fact for fact in names if find_kind(fact) == "seed"]
+    return max(seeds, key=lambda fact: len(values_of(runs, fact)), default=name)
 
 
 def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list[Fact]:
@@ -104,7 +104,8 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
     facts, every = [], list(chain(*arms.values()))
     are_rows = not is_replicated and not any(run.curves for run in every)
     names = dict.fromkeys(name for run in every for name in run.facts)
-    for name in [name for name in names if name not in OWN.union(known)]:
+    excluded = OWN.union(known)
+    for name in [name for name in names if name not in excluded]:
         values = {arm: values_of(runs, name) for arm, runs in arms.items()}
         kind = find_kind(name)
         conclusion = _conclude(kind, values, arms, is_replicated)
