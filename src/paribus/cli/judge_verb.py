@@ -97,9 +97,9 @@ def judge(
     if bar is not None:
         unused = {"--page": page, "--results": results, "--margin": margin, "--baseline": baseline}
         unused |= {"--target": target, "--markdown": answer.markdown}
-        if given := [option for option, value in unused.items() if value]:
+        if stated := [option for option, value in unused.items() if value]:
             raise ParibusError(
-                f"{', '.join(given)} has no meaning with --bar, which prints a card; leave it out"
+                f"{', '.join(stated)} has no meaning with --bar, which prints a card; leave it out"
             )
         return _against_bar(paths, scores, bar, better, alpha, answer, options)
     built, reading, selection = make_study(

@@ -171,7 +171,7 @@ def inspect_ai(source: Source) -> Iterator[Run]:
     if header.get("status") != "success":
         why = f"{source.path}: the evaluation is {header.get('status')}; run it to its end"
         raise ParibusError(why, code="unfinished")
-    run, about = Run(), as_dict(header.get("eval"))
+    run, evaluation = Run(), as_dict(header.get("eval"))
     for scorer in header["results"]["scores"]:
         scored_by = scorer["name"]
         items = _inspect_items(summaries, scored_by)
@@ -182,8 +182,8 @@ def inspect_ai(source: Source) -> Iterator[Run]:
                 run.scores[score] = float(value)
                 if items:
                     run.items[score] = dict(items)
-    config, model = as_dict(about.get("config")), about.get("model")
-    run.state(model=model, eval_set=about.get("task"), seed=seed_in(str(model)))
+    config, model = as_dict(evaluation.get("config")), evaluation.get("model")
+    run.state(model=model, eval_set=evaluation.get("task"), seed=seed_in(str(model)))
     run.state(limit=config.get("limit"), epochs=config.get("epochs"))
     run.decides = next(iter(run.scores), "")
     if run.scores:

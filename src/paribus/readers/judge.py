@@ -351,8 +351,15 @@ def compare_with_bar(
         if p > alpha or (word == "BETTER" and n < len(values)):
             word = "UNRESOLVED"
     return {
-        **{"bar": bar, "better": better, "n": n, "diverged": len(values) - n, "mean": mean},
-        **{"sd": sd if test else None, "p": p, "word": word, "passed": int((gains > 0).sum())},
+        "bar": bar,
+        "better": better,
+        "n": n,
+        "diverged": len(values) - n,
+        "mean": mean,
+        "sd": sd if test else None,
+        "p": p,
+        "word": word,
+        "passed": int((gains > 0).sum()),
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
     }

@@ -337,11 +337,11 @@ def judge_runs(
 
 def _require_same_files(folder: ResultsFolder, before: RunsRecord, reading: Reading | None) -> None:
     """Raise ParibusError if the files are not those that were judged."""
-    why = changed(folder)
-    current = digests(reading.paths, folder.path) if reading else {}
-    for name, sha256 in current.items() if before.sha256 else ():
-        if not why and sha256 not in before.sha256.values():
-            path = os.path.relpath(folder.path / name)
+    why, known = changed(folder), set(before.sha256.values())
+    if reading and known and not why:
+        current = digests(reading.paths, folder.path)
+        if new := [name for name, sha256 in current.items() if sha256 not in known]:
+            path = os.path.relpath(folder.path / new[0])
             why = f"{folder.path} holds a verdict that did not include {path}"
     if why:
         way_out = "restore the judged files, or judge the current ones into another folder"
@@ -356,7 +356,7 @@ def _judge_in_memory(study: Study, folder: ResultsFolder, runner: TrainerRunner)
         trial = MemoryTrial(folder.path, arm, seed)
         fill_folder(study, trial, runner.declaration, record)
         finished.append(trial)
-    about = runner.trainer.about(None, None, is_kept=False)
-    folder.seal(RUNS, about.model_dump(mode="json"))
+    read = runner.trainer.about(None, None, is_kept=False)
+    folder.seal(RUNS, read.model_dump(mode="json"))
     records = {(trial.arm, trial.seed): trial.read_json("trial.json") for trial in finished}
     return Results(folder.path, study, tuple(finished), (), records, root_digest(folder.path))

@@ -109,10 +109,10 @@ def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Ru
     spelt: dict[str, str] = {}
     for label in by_label:
         if (twin := spelt.setdefault(label.strip().casefold(), label)) != label:
-            why = (
-                f"arms '{twin}' and '{label}' differ in case or space alone; give one arm one name"
+            raise ParibusError(
+                f"arms '{twin}' and '{label}' differ in case or space alone; give one arm one name",
+                code="ambiguous",
             )
-            raise ParibusError(why, code="ambiguous")
     return by_label
 
 
@@ -192,8 +192,9 @@ def select_runs(
     if bare:
         text = f"{_count(bare, arms)} have no seed, and the others do: are they rows that sum up"
         findings.append(("no_seed", f"{text} others? each counts."))
-    for name in scores if section.at_step is not None else ():
-        _require_at_step(arms, name, section.at_step or 0.0)
+    if section.at_step is not None:
+        for name in scores:
+            _require_at_step(arms, name, section.at_step)
     kept = _drop_failed(arms, score, section, findings)
     excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
     if section.best_of:
@@ -208,8 +209,8 @@ def select_runs(
     for arm, runs in kept.items():
         seeds = Counter(filter(None, (seed_of(run, section) for run in runs)))
         for seed, n in seeds.most_common(1):
-            twins = {arm: [run for run in runs if seed_of(run, section) == seed]}
             if n > 1:
+                twins = {arm: [run for run in runs if seed_of(run, section) == seed]}
                 why = f"arm '{arm}' has {n} runs with seed {seed} ({_name(twins, 2)}); remove one"
                 ways = "or name what tells the rows apart: --seed, --step (of training) or --item"
                 raise ParibusError(f"{why}, {ways}", code="ambiguous")

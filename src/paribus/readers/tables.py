@@ -94,8 +94,13 @@ def _read(source: Source) -> Iterator[Run]:
     yield from runs
 
 
-says = "CSV, TSV, Parquet, JSON lines and lists, by the names of columns"
-table = Reader("table", _read, says, _is_table, general=True)
+table = Reader(
+    "table",
+    _read,
+    "CSV, TSV, Parquet, JSON lines and lists, by the names of columns",
+    _is_table,
+    general=True,
+)
 LOSSES = ("val_loss", "eval_loss", "valid_loss", "loss", "train_loss")
 lightning = _declare(
     "lightning",

@@ -254,9 +254,10 @@ def _tensor(messages: list[bytes]) -> list[float]:
     """Return the values of a tensor in a version 2 summary, stored as floats, doubles, or the bytes
     of either."""
     tensor = _fields(b"".join(messages))
-    for number, form in ((5, "<f"), (6, "<d"), (4, TENSORS.get(tensor.get(1, [0])[-1], "x"))):
-        if content := b"".join(tensor.get(number, [])):
-            return [value for (value,) in struct.iter_unpack(form, content)] if form != "x" else []
+    for number, form in ((5, "<f"), (6, "<d"), (4, TENSORS.get(tensor.get(1, [0])[-1]))):
+        content = b"".join(tensor.get(number, []))
+        if content and form:
+            return [value for (value,) in struct.iter_unpack(form, content)]
     return []
 
 

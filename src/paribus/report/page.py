@@ -105,7 +105,7 @@ def _sections(
     if not by_task.rows:
         by_task = tables.accuracy_table(study, results.tasks.to_pylist())
     along, trials = tables.along_table(analysis), tables.trials(results, analysis)
-    decision, others = tables.decision(analysis, verdicts), tables.secondary(analysis)
+    decision, secondary = tables.decision(analysis, verdicts), tables.secondary(analysis)
     rule, excluded = study.decision.rule, tables.left_out(analysis)
     n_trials = numbers.plural(results.n_trials, "trial")
     sections = [
@@ -114,7 +114,7 @@ def _sections(
         section("along", along, title="Along training", figures_first=True),
         section("seeds", note=small, title="Every seed"),
         section("controls", tables.controls(analysis), title="All else equal", folded=True),
-        section("endpoints", others, lines=excluded, title="Secondary endpoints", folded=True),
+        section("endpoints", secondary, lines=excluded, title="Secondary endpoints", folded=True),
         section("stability", tables.stability(analysis), folded=True),
         section("diagnostics", folded=True),
         section("evaluation", by_task, tables.costs(analysis), folded=True),

@@ -101,7 +101,7 @@ class Figure:
         name: unique within a report; also the name of its files.
         section: the section of the page: "tuning", "endpoints", "along" (training), "stability",
             "diagnostics" or "evaluation".
-        title: a few words, for a heading, with what was found.
+        title: a few words, for a heading.
         caption: how it is drawn.
         chart: the Altair chart, which reads the dataset called `name`.
         rows: this dataset; `arm` and `seed` are keys if a row belongs to one.
