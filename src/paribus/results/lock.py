@@ -79,10 +79,13 @@ def is_dead(record: dict[str, Any]) -> bool:
         return False
     if Path("/proc/self/stat").exists():
         return _started(pid) != record.get("started")
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    try:
         os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # it runs, as another user
         return False
-    return True
+    return False
 
 
 def _started(pid: int) -> str | None:
