@@ -103,12 +103,12 @@ def read_curves(
     """Return the curves of all trials that measured one.
 
     `records` are their trial.json, `timing` their timing.json, and `turns` the speeds timed with
-    arms taking turns on an otherwise idle machine. Seconds are computed from these speeds if all
-    trials have one, else they come from each trial's own clock, under whatever load. Raises
+    arms taking turns on an otherwise idle machine, from which seconds are computed; empty if some
+    trial has none. Seconds then come from each trial's own clock, under whatever load. Raises
     ParibusError if a curve's steps are not the study's, its seconds do not ascend from 0, or its
     points are measured on different texts.
     """
-    curves, in_turn = {}, all(turns.get(trial, {}).get(IN_TURN) for trial in records)
+    curves = {}
     facts = {arm: study.arm_facts(arm) for arm in study.arms}
     for folder in finished:
         trial = folder.arm, folder.seed
@@ -129,7 +129,7 @@ def read_curves(
         tokens = step * (record["tokens"] / max(record["iterations"], 1))
         if learned and None not in learned:
             tokens = np.array(learned, np.float64)
-        if in_turn:
+        if turns:
             seconds = tokens / (turns[trial][IN_TURN] or 1.0)
         per_token = record.get("flops", {}).get("per_token")
         curves[trial] = LossCurve(

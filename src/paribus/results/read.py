@@ -150,7 +150,8 @@ class Results:
         """Curves of held-out loss, by (arm, seed), for trials that measured one."""
         if not any("iterations" in trial for trial in self.trials.values()):
             return {}
-        return read_curves(self.study, self.finished, self.trials, self.timing, self._turns)
+        turns = self._turns if self.curves_in_turn else {}
+        return read_curves(self.study, self.finished, self.trials, self.timing, turns)
 
     @cached_property
     def curves_in_turn(self) -> bool:
