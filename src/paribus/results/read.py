@@ -176,7 +176,7 @@ class Results:
         is_needed, timing = records_of(self.study).is_timed, {}
         for folder in self.finished:
             path = folder.path / "timing.json"
-            if is_needed or folder.holds("timing.json"):  # it has no seal
+            if is_needed or is_regular(path):  # it has no seal
                 record = as_model(Timing, folder.read_json("timing.json"), path)
                 timing[folder.arm, folder.seed] = record.model_dump()
         return timing

@@ -79,10 +79,6 @@ class TrialFolder(Folder):
             return pa.table({column: pa.nulls(0, pa.float64()) for column in COLUMNS[name]})
         return super().read_columns(name, columns)
 
-    def holds(self, name: str) -> bool:
-        """Return whether the file exists, sealed or not."""
-        return is_regular(self.path / name)
-
     def has(self, name: str) -> bool:
         """Return whether the trial may have the record `name`: False if it is sealed without it."""
         return not self.is_finished or name in self.sealed
