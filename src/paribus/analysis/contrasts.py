@@ -23,7 +23,6 @@ from paribus.analysis.items import (
     question_scores,
     questions_asked,
     share_step,
-    task_accuracy,
 )
 from paribus.analysis.schema import (
     Analysis,
@@ -196,8 +195,9 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
 
     A task that could not be compared stays in the family as p = 1.
     """
-    study, accuracy = table.results.study, task_accuracy(table.results)
-    rows = table.results.tasks.select(["task", "chance"]).to_pylist() if accuracy else []
+    study, accuracy = table.results.study, table.results.trial_accuracy
+    is_asked = any(accuracy.values())
+    rows = table.results.tasks.select(["task", "chance"]).to_pylist() if is_asked else []
     chances = {row["task"]: row["chance"] for row in rows}
     family, contrasts = len(study.contrasts) * len(chances), []
     for arm, reference in study.contrasts if chances else ():
@@ -206,10 +206,10 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
         sampled, arms = table.sampling(arm), (reference, arm)
         usable = [s for s in sampled.seeds if not any(table.why_diverged(a, s) for a in arms)]
         for task, chance in chances.items():
-            seeds = tuple(s for s in usable if all((a, s, task) in accuracy for a in arms))
+            seeds = tuple(s for s in usable if all(task in accuracy[a, s] for a in arms))
             if not seeds:
                 continue
-            values = {a: {s: accuracy[a, s, task] for s in seeds} for a in arms}
+            values = {a: {s: accuracy[a, s][task] for s in seeds} for a in arms}
             baseline, treatment = (fmean(values[a].values()) for a in arms)
             contrast = TaskContrast(
                 arm=arm,

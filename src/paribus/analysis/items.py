@@ -6,7 +6,6 @@ seeds are: documents, questions, or contiguous blocks if the text is a single do
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 from paribus.analysis.table import Table
 from paribus.metric import QUESTIONS, ItemSums, Metric
 from paribus.numbers import plural
-from paribus.results import Results
 from paribus.results.records import records_of
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
@@ -62,16 +60,6 @@ def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
     """Return a column of a trial's block records, [I] float64."""
     blocks = table.results.trial_blocks[arm, seed]
     return blocks[name].to_numpy(zero_copy_only=False).astype(float)
-
-
-def task_accuracy(results: Results) -> dict[tuple[str, int, str], float]:
-    """Return {(arm, seed, task): accuracy}, averaged over numbers of shots."""
-    accuracies: dict[tuple[str, int, str], list[float]] = {}
-    columns = ["arm", "seed", "task", "accuracy"]
-    for row in results.tasks.select(columns).to_pylist() if len(results.tasks) else ():
-        *key, accuracy = row.values()
-        accuracies.setdefault((key[0], key[1], key[2]), []).append(accuracy)
-    return {key: math.fsum(values) / len(values) for key, values in accuracies.items()}
 
 
 def question_scores(

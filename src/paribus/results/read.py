@@ -160,6 +160,22 @@ class Results:
         return all(self._turns.get(trial, {}).get(IN_TURN) for trial in self.trials)
 
     @cached_property
+    def trial_tasks(self) -> dict[Trial, pa.Table]:
+        """Accuracy on tasks by number of shots, by (arm, seed)."""
+        return self._read_each("tasks.parquet")
+
+    @cached_property
+    def trial_accuracy(self) -> dict[Trial, dict[str, float]]:
+        """Accuracy on each task, averaged over numbers of shots, by (arm, seed)."""
+        accuracy: dict[Trial, dict[str, float]] = {}
+        for trial, table in self.trial_tasks.items():
+            by_task: dict[str, list[float]] = {}
+            for row in table.select(["task", "accuracy"]).to_pylist():
+                by_task.setdefault(row["task"], []).append(row["accuracy"])
+            accuracy[trial] = {task: math.fsum(own) / len(own) for task, own in by_task.items()}
+        return accuracy
+
+    @cached_property
     def trial_answers(self) -> dict[Trial, dict[str, Answers]]:
         """Answers to the questions of each task, by (arm, seed)."""
         return self._each(read_answers)
@@ -241,7 +257,7 @@ class Results:
     @cached_property
     def tasks(self) -> pa.Table:
         """Task accuracy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
-        return self._tidy(self._read_each("tasks.parquet").items(), "task", "shots", "accuracy")
+        return self._tidy(self.trial_tasks.items(), "task", "shots", "accuracy")
 
     @cached_property
     def items(self) -> pa.Table:
@@ -353,10 +369,7 @@ class Results:
                 f"{row['measure']}/{row['part']}": row["value"] for row in rows.to_pylist()
             }
         if "tasks" in wanted:
-            accuracies: dict[str, list[float]] = {}
-            for row in folder.read_columns("tasks.parquet", ["task", "accuracy"]).to_pylist():
-                accuracies.setdefault(row["task"], []).append(row["accuracy"])
-            values["tasks"] = {task: math.fsum(a) / len(a) for task, a in accuracies.items()}
+            values["tasks"] = self.trial_accuracy[trial]
         if "probes" in wanted:
             values["probes"] = last_row(folder.read_columns("probes.parquet", wanted["probes"]))
         if "curve" in wanted:
