@@ -99,20 +99,20 @@ def paired_bootstrap(
     # In SDs from the mean, so that nothing below depends on location or unit.
     sd = 0.0 if t.constant else t.spread
     standardized = (np.sort(sign * deltas) - sign * t.mean) / (sd or 1.0)
-    shifts = sign * sums(counts, standardized) / n
-    low, high = _percentiles(shifts, multiplicity, observed, (1 - level) / 2)
+    shifts = sums(counts, standardized) / n
+    low, high = _percentiles(sign * shifts, multiplicity, observed, (1 - level) / 2)
     interval = Interval(t.mean + sd * low, t.mean + sd * high, level)
     if t.constant:
         return t.p_value(), interval
     statistic = t.statistic()
     slack = TIE * max(1.0, abs(statistic))  # ties count in both tails
-    drawn = _studentized(counts, standardized, sign * shifts, sign)
+    drawn = sign * _studentized(counts, standardized, shifts)
     tails = drawn <= statistic + slack, drawn >= statistic - slack
     smaller = min(int(multiplicity[tail].sum()) for tail in tails)
     return float(min(1.0, 2 * (smaller + observed) / total)), interval
 
 
-def _studentized(counts: Floats, standardized: Floats, shifts: Floats, sign: int) -> Floats:
+def _studentized(counts: Floats, standardized: Floats, shifts: Floats) -> Floats:
     """Return the studentized statistic of each resample, (B,), from its mean in `shifts`."""
     n = standardized.size
     variances = sums(counts, standardized**2) / n - shifts**2
@@ -122,7 +122,7 @@ def _studentized(counts: Floats, standardized: Floats, shifts: Floats, sign: int
     varies = variances > TIE
     limits = np.where(np.abs(shifts) > TIE, np.copysign(np.inf, shifts), 0.0)
     errors = np.sqrt(np.where(varies, variances, 1.0) / (n - 1))
-    return sign * np.where(varies, shifts / errors, limits)
+    return np.where(varies, shifts / errors, limits)
 
 
 def _percentiles(
