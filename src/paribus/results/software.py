@@ -56,10 +56,8 @@ def differences(
     note("ranks", rounds, *(each.get("ranks", "one device") for each in (own, reference)))
     for environment in (own, reference):
         for earlier in environment.get("resumed_from", ()):
-            own_version = {**environment, "resumed_from": ()}
-            for name, (effect, words) in differences(
-                own_version, own_version | earlier, pair=pair
-            ).items():
+            last = {**environment, "resumed_from": ()}
+            for name, (effect, words) in differences(last, last | earlier, pair=pair).items():
                 effects[f"resumed: {name}"] = effect, f"training was continued elsewhere: {words}"
     return effects
 

@@ -14,9 +14,9 @@ from .conventions import Result, StatisticsError, finite_array
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
     """Return the exact two-sided McNemar p (McNemar 1947); 1 without discordant pairs."""
-    both = only_baseline + only_treatment
-    least = min(only_baseline, only_treatment)
-    return min(1.0, 2 * float(scipy.special.bdtr(least, both, 0.5))) if both else 1.0
+    discordant = only_baseline + only_treatment
+    fewer = min(only_baseline, only_treatment)
+    return min(1.0, 2 * float(scipy.special.bdtr(fewer, discordant, 0.5))) if discordant else 1.0
 
 
 def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
