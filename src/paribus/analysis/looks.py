@@ -8,7 +8,7 @@ from typing import Any
 from paribus.analysis.contrasts import adjusted, contrast_of
 from paribus.analysis.schema import Contrast, Stabilities
 from paribus.analysis.side_effects import stabilities_of
-from paribus.analysis.table import RESOLVED, Table, plan_of
+from paribus.analysis.table import Table, plan_of
 from paribus.analysis.tuning import tuned_before
 from paribus.comparison import agree
 from paribus.results import looks_left, needed_trials
@@ -16,6 +16,7 @@ from paribus.results.look_record import GOES_ON, OPEN
 from paribus.statistics import Boundary, Looks, minimum_detectable_effect
 from paribus.study import Study
 
+RESOLVED = ("effect", "equivalence")  # what a look says for good of an endpoint
 BROKEN = "broken"  # the decision on a contrast whose controls do not hold
 
 Entry = dict[str, Any]

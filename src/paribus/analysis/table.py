@@ -33,8 +33,6 @@ from paribus.statistics import (
 )
 from paribus.study import Study
 
-RESOLVED = ("effect", "equivalence")  # what a look says for good of an endpoint
-
 
 @dataclass(frozen=True)
 class Sampling(Result):

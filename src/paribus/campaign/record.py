@@ -169,8 +169,9 @@ def begin(
         "has too few seeds to be tested; list five or more": len(study.seeds) < DESCRIPTIVE_BELOW,
         "has a seed of the screen; a confirmation needs fresh seeds": {*screen} & {*study.seeds},
     }
-    for problem in (problem for problem, applies in problems.items() if applies):
-        raise ParibusError(f"'{study.name}' {problem}")
+    for problem, applies in problems.items():
+        if applies:
+            raise ParibusError(f"'{study.name}' {problem}")
     table: dict[str, Any] = study.model_dump() | NOTHING_SAID
     table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
