@@ -40,8 +40,6 @@ from .choice import (
     vertex_error,
 )
 from .contrast import (
-    CROSSED,
-    WELCH,
     Decided,
     DecidingTest,
     Design,
@@ -69,11 +67,9 @@ from .training_curves import (
 )
 
 __all__ = [
-    "CROSSED",
     "DESCRIPTIVE_BELOW",
     "LEAST_IN_BLOCK",
     "LEAST_TUNING_SEEDS",
-    "WELCH",
     "Boundary",
     "CurveContrast",
     "Decided",

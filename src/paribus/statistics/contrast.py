@@ -30,8 +30,6 @@ from .resampling import paired_bootstrap, sign_flip
 from .stages import InverseNormal, Stages
 from .t_test import TTest, arm_summary, mean_and_sd, paired_deltas, paired_t, rounding, welch
 
-CROSSED = ("crossed_components", "crossed_bootstrap")  # of seeds and items
-WELCH = "welch_t"
 INTERVAL_FROM = 3  # pairs, or runs of each arm
 SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
 
@@ -44,7 +42,7 @@ class Decided(Result):
     """Results of the deciding test of one contrast.
 
     Attributes:
-        test: `paired_t`, WELCH or one of CROSSED.
+        test: `paired_t`, `welch_t`, `crossed_components` or `crossed_bootstrap`.
         constant: True if nothing varies. Then p is the smallest that the measurement's
             resolution allows, and the interval is a point up to that resolution.
         interval: of level 1 - alpha; excludes 0 exactly if p_value <= alpha.
@@ -268,7 +266,7 @@ def unpaired_contrast(
         n=test.n,
         mean=test.mean,
         sd=pooled,
-        decided=decided(test, WELCH, **asked),
+        decided=decided(test, "welch_t", **asked),
         g=hedges_g(test.mean, pooled, df),
         test=test,
         runs=(n_a, n_b),
