@@ -48,7 +48,6 @@ from paribus.study.tuning import VERTEX_DIGITS, Value
 from paribus.study.tuning_study import candidate_arm
 
 SIDES = {-1: "smallest", 1: "largest"}
-FINER_GRID, MORE_TUNING_SEEDS = "a finer grid around the optimum", "more tuning seeds"
 
 
 @dataclass(frozen=True)

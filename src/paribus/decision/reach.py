@@ -6,7 +6,6 @@ import math
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
-from paribus.analysis.tuning import FINER_GRID, MORE_TUNING_SEEDS
 from paribus.decision.evidence import Value, events_shown, quality_shown
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
@@ -222,7 +221,10 @@ def _error_parts(contrast: Contrast) -> dict[str, float]:
     if choice is not None and choice.included:
         fit = choice.lack_of_fit**2
         of_seeds = choice.error**2 - (fit if choice.fit_included else 0.0)
-        parts |= {MORE_TUNING_SEEDS: max(of_seeds, 0.0), FINER_GRID: fit}
+        parts |= {
+            "more tuning seeds": max(of_seeds, 0.0),
+            "a finer grid around the optimum": fit,
+        }
     return parts
 
 
