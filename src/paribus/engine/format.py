@@ -49,7 +49,6 @@ class StackedFormat(StudyFormat):
     """Study format of the built-in engine."""
 
     loss = "validation_loss"
-    asks = True
     defaults = MappingProxyType(
         {
             "endpoints": (

@@ -106,7 +106,7 @@ class RunsSetting(TrialSetting, Part):
 class RunsFormat(StudyFormat):
     """The format of studies of finished runs."""
 
-    defaults = MappingProxyType({"inference": {"test": "welch_t"}})
+    defaults = MappingProxyType({"inference": {"target": "this item set", "test": "welch_t"}})
     free = (("runs", "scores"),)
     # A dump leaves defaults out, so that a key that a later version adds changes no digest.
     left_out = MappingProxyType(
@@ -117,11 +117,8 @@ class RunsFormat(StudyFormat):
     )
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Return the table with defaults filled in: each arm's name as `runs.label`, and Welch's
-        test."""
-        arms, inference = table.get("arms"), table.get("inference", {})
-        if isinstance(inference, dict):
-            table = table | {"inference": dict(self.defaults["inference"]) | inference}
+        """Return the table with each arm's name as its `runs.label`, unless the arm sets one."""
+        arms = table.get("arms")
         if not isinstance(arms, dict):
             return table
         labelled = {}

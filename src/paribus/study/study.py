@@ -156,7 +156,7 @@ class Study(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _all_text_is_plain(cls, table: Any) -> Any:
+    def _with_defaults(cls, table: Any) -> Any:
         if not isinstance(table, dict):
             return table
         form = format_of(table.get("trainer", STACKED))
@@ -164,10 +164,10 @@ class Study(Spec):
         known = cls.model_fields
         own = {key: value for key, value in table.items() if key not in known}
         judged = {key: value for key, value in table.items() if key in known}
-        judged = dict(form.defaults) | judged
-        inference = judged.get("inference", {})
-        if not form.asks and isinstance(inference, dict):
-            judged["inference"] = {"target": "this item set"} | inference
+        for name, default in form.defaults.items():
+            section = judged.setdefault(name, default)
+            if isinstance(default, dict) and isinstance(section, dict):
+                judged[name] = default | section
         sections = form.sections(own, sorted(known))
         return _with_selection(judged, form.loss) | sections
 

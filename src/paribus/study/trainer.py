@@ -180,10 +180,8 @@ class StudyFormat:
 
     loss: str = ""
     """The held-out loss of its trials in nats per token; empty if it has no such metric."""
-    asks: bool = False
-    """Whether its trials may answer questions of tasks."""
-    defaults: Mapping[str, Any] = MappingProxyType({})
-    """Defaults of the sections that are not the trainer's, by name."""
+    defaults: Mapping[str, Any] = MappingProxyType({"inference": {"target": "this item set"}})
+    """Defaults of the sections that are not the trainer's, by name; of tables key by key."""
     free: Sequence[tuple[str, ...]] = ()
     """Tables whose keys the user chooses, by their path."""
     left_out: Mapping[str, Any] = MappingProxyType({})
