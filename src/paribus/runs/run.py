@@ -276,14 +276,11 @@ def _wait(
     """Follow a run to its end. Raises ParibusError if it fails."""
     has_stages, tracker, is_interrupted = queue.read_order().stages, Tracker(queue), True
     try:
-        is_over = False
-        while not is_over:
-            is_over = queue.is_over or not (has_stages or queue.names())
-            for event in tracker.update():  # also what came last
+        while not queue.is_over and (has_stages or queue.names()):
+            for event in tracker.update():
                 _tell(event, tracker.progress, watch, trackers)
-            if not is_over:
-                backend.check()
-                time.sleep(POLL_SECONDS)
+            backend.check()
+            time.sleep(POLL_SECONDS)
         if failure := queue.failure():
             error = ParibusError(failure["message"])
             if failure["trace"] and os.environ.get("PARIBUS_TRACEBACK"):
@@ -297,7 +294,7 @@ def _wait(
         raise
     finally:
         backend.leave(is_interrupted=is_interrupted)
-        for event in tracker.update():  # of workers that were still at work
+        for event in tracker.update():  # what came last
             _tell(event, tracker.progress, watch, trackers)
 
 

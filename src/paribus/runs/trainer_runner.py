@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paribus.analysis import boundaries
 from paribus.decision import own_rule, require_comparison, require_reachable
@@ -19,12 +19,9 @@ from paribus.results.registration import registration, settle
 from paribus.results.store import LEDGER
 from paribus.runs import records
 from paribus.runs.advance import Runner, study_of, task_of
-from paribus.runs.queue import Task
+from paribus.runs.queue import Context, Task
 from paribus.study import Study
 from paribus.study.trainer import COMMAND, RUNS, STACKED, Trial
-
-if TYPE_CHECKING:
-    from paribus.runs.queue import Context
 
 
 def runner_of(trainer: str) -> type[Runner]:
