@@ -5,7 +5,7 @@
   records.tar.xz                      all other records (`paribus.results.store`)
 
 Every reader uses such a folder as it is. The manifests are unchanged, so its root digest is that of
-the study. Files that `paribus report` writes again (analysis, page, tables) are not copied.
+the study. Files that `paribus report` writes again (analysis and page) are not copied.
 """
 
 from __future__ import annotations

@@ -284,10 +284,9 @@ class Results:
             for (arm, seed), trial in self.trials.items()
             for source, counts in trial.get("consumed", {}).get("sources", {}).items()
         ]
-        schema = pa.schema({"arm": pa.string(), "seed": pa.int64(), "source": pa.string()})
-        for column in ("windows", "tokens", "bytes"):
-            schema = schema.append(pa.field(column, pa.int64()))
-        return pa.Table.from_pylist(rows, schema=schema)
+        kinds = {"arm": pa.string(), "seed": pa.int64(), "source": pa.string()}
+        totals = dict.fromkeys(("windows", "tokens", "bytes"), pa.int64())
+        return pa.Table.from_pylist(rows, schema=pa.schema(kinds | totals))
 
     @cached_property
     def throughput(self) -> pa.Table:

@@ -143,7 +143,7 @@ class Looks(Result):
         return _boundary_table(self)
 
 
-def running_sums(looks: Looks, studies: int, seed: int = SEED) -> tuple[Floats, Floats]:
+def running_sums(looks: Looks, studies: int) -> tuple[Floats, Floats]:
     """Return simulated running sums of standard normal differences at each look, and the sums of
     squares about their means; both (K, N).
 
@@ -151,7 +151,7 @@ def running_sums(looks: Looks, studies: int, seed: int = SEED) -> tuple[Floats, 
     look to look are drawn: a normal sum of m differences and, independently, their chi-squared
     spread.
     """
-    rng = np.random.default_rng([seed, *looks.pairs])
+    rng = np.random.default_rng([SEED, *looks.pairs])
     total, squares = np.zeros(studies), np.zeros(studies)
     sums, spreads, before = [], [], 0
     for pairs in looks.pairs:
