@@ -27,6 +27,7 @@ COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_HEIGHT = 930  # pixels: a page without the caption
 MOST_ROWS = 40  # of a table
 MOST_SHARE = 60  # characters of the widest column of words
+SHORT = 12  # characters of a column of words that is as wide as they are
 MOST_CAUTIONS = 8
 FIRST = ("forest", "tuning", "loss-curves", "contrast-along-training")  # figures, by their start
 BREAK = "\u200b"  # a place to break a line that shows nothing
@@ -96,14 +97,17 @@ def _rows(block: Block) -> Iterator[list[str]]:
 
 def _table(table: Table) -> dict[str, Any]:
     n, rows = len(table.rows), table.rows[:MOST_ROWS]
+    longest = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    is_text = [label in table.text for label in table.head]
     return {
         "caption": breakable(table.caption + (f" The first of {n} rows." if n > MOST_ROWS else "")),
         "head": [breakable(label) for label in table.head],
-        # The share of the width that a column of words takes; numbers are as wide as they are.
+        # Columns of long texts share the width; all others are as wide as they are.
         "shares": [
-            min(MOST_SHARE, max(len(row[i]) for row in rows)) if label in table.text else 0
-            for i, label in enumerate(table.head)
+            min(MOST_SHARE, length) if words and length > SHORT else 0
+            for words, length in zip(is_text, longest, strict=True)
         ],
+        "is_text": is_text,
         "rows": [[breakable(cell) for cell in row] for row in rows],
     }
 
