@@ -17,6 +17,19 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 README = "\n".join(page.read_text() for page in PAGES)
 
+# What the pages' fragments are put into.
+STUDY = """name = "averages"
+seeds = [1, 2, 3, 4, 5]
+
+[data]
+corpus = "text"
+path = "my-text.txt"
+
+[training]
+iterations = 100
+
+"""
+
 
 def block(language: str, containing: str) -> str:
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
@@ -24,7 +37,7 @@ def block(language: str, containing: str) -> str:
 
 
 def test_the_own_idea_of_the_readme_can_be_run(tmp_path):
-    (tmp_path / "study.toml").write_text(block("toml", "averages"))
+    (tmp_path / "study.toml").write_text(STUDY + block("toml", "ideas.py:CausalAverage"))
     (tmp_path / "ideas.py").write_text(block("python", "class CausalAverage"))
     (tmp_path / "my-text.txt").write_text("all else equal " * 200)
     study = paribus.load_study(tmp_path / "study.toml")
@@ -32,7 +45,6 @@ def test_the_own_idea_of_the_readme_can_be_run(tmp_path):
     parameters = {
         arm: count_parameters(study.setting(arm), vocab_size, study.folder) for arm in study.arms
     }
-    assert parameters["baseline"] == parameters["hot"] == parameters["rotary"] + 128 * 128
     assert parameters["baseline"] == parameters["average"] + 8 * 2 * (128 * 128 + 128)
     assert (
         check_arm(study, "average", load_dataset(study.data, tmp_path), torch.device("cpu"), 1)
@@ -42,10 +54,8 @@ def test_the_own_idea_of_the_readme_can_be_run(tmp_path):
 
 def test_the_own_probe_of_the_readme_measures(tmp_path):
     tables = block("toml", "[probes]")
-    (tmp_path / "study.toml").write_text(block("toml", "averages") + tables)
-    (tmp_path / "ideas.py").write_text(
-        block("python", "class CausalAverage") + block("python", "def quiet")
-    )
+    (tmp_path / "study.toml").write_text(STUDY + "[arms.baseline]\n" + tables)
+    (tmp_path / "ideas.py").write_text(block("python", "def quiet"))
     (tmp_path / "my-text.txt").write_text("all else equal " * 200)
     study = paribus.load_study(tmp_path / "study.toml")
     probes = {probe.name: probe for probe in study_probes(study)}
@@ -63,10 +73,8 @@ def test_the_own_probe_of_the_readme_measures(tmp_path):
 
 def test_the_own_optimizer_and_loss_of_the_readme_train(tmp_path):
     arms = block("toml", "[arms.signum]") + block("toml", "[arms.confident]")
-    (tmp_path / "study.toml").write_text(block("toml", 'name = "averages"') + arms)
-    ideas = "".join(
-        block("python", of) for of in ("class CausalAverage", "def signum", "def confident")
-    )
+    (tmp_path / "study.toml").write_text(STUDY + "[arms.baseline]\n" + arms)
+    ideas = "".join(block("python", of) for of in ("def signum", "def confident"))
     (tmp_path / "ideas.py").write_text(ideas)
     (tmp_path / "my-text.txt").write_text("all else equal " * 200)
     study = paribus.load_study(tmp_path / "study.toml", {"model.n_layer": 1})
