@@ -320,7 +320,7 @@ def parts() -> str:
     from paribus.engine.model.parts import Part
     from paribus.engine.setting.architecture import PRESETS
     from paribus.engine.setting.data import TOKENIZERS
-    from paribus.engine.tasks import Task
+    from paribus.engine.tasks.task import Task
     from paribus.engine.training.averages import Average
     from paribus.engine.training.losses import Loss
     from paribus.engine.training.optimizers import Optimizer

@@ -152,7 +152,7 @@ def test_a_data_set_as_the_hub_has_it_is_streamed(tmp_path):
         read(tmp_path, corpus="huggingface", name="set", split="nothing")
 
 
-def test_named_data_sets_are_asked_for_by_their_names(monkeypatch):
+def test_a_named_data_set_is_asked_for_by_its_name(monkeypatch):
     datasets = pytest.importorskip("datasets")
     asked = []
 
@@ -161,13 +161,10 @@ def test_named_data_sets_are_asked_for_by_their_names(monkeypatch):
         return [{"text": "one"}, {"text": "two"}]
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    for name in ("fineweb-edu", "tinystories", "wikitext-103"):
-        assert "".join(read(HERE, corpus=name, revision="abc")) == "onetwo"
+    assert read(HERE, corpus="fineweb-edu", revision="abc") == ["one", "two"]
     read(HERE, corpus="fineweb-edu", revision="abc", subset="CC-MAIN-2024-10")
     assert asked == [
         ("HuggingFaceFW/fineweb-edu", "sample-10BT", "train", "abc", True),
-        ("roneneldan/TinyStories", None, "train", "abc", True),
-        ("Salesforce/wikitext", "wikitext-103-raw-v1", "train", "abc", True),
         ("HuggingFaceFW/fineweb-edu", "CC-MAIN-2024-10", "train", "abc", True),
     ]
 

@@ -16,9 +16,9 @@ from paribus.engine.data import (
     batch,
     extend_digest,
     load_dataset,
-    token_classes,
 )
 from paribus.engine.data.corpora import published
+from paribus.engine.data.tokenizer import token_classes
 from paribus.engine.setting import Data
 
 from ..tools import refused

@@ -8,15 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from paribus.engine.data import (
-    Mixture,
-    batch,
-    consumption,
-    load_dataset,
-    open_test,
-)
+from paribus.engine.data import batch, consumption, load_dataset, open_test
 from paribus.engine.data.duplicates import count_in_training
-from paribus.engine.data.order import Windows
+from paribus.engine.data.order import Mixture, Windows
 from paribus.engine.setting import Data
 from paribus.engine.setting.data import MIXTURE_PARTS
 from paribus.results import ResultsFolder

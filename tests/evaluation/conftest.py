@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus.engine.evaluation import Evaluation, Measure, Predictions, Row, evaluate_on, predict
+from paribus.engine.evaluation import Evaluation, Predictions, evaluate_on
+from paribus.engine.evaluation.measures import Measure, Row
+from paribus.engine.evaluation.predictions import predict
 
 
 def rows_of(measure: Measure, chunk: Predictions) -> list[Row]:

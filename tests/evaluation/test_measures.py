@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from paribus.engine.data import TOKEN_CLASSES
-from paribus.engine.evaluation import TEMPERATURES, Predictions, all_measures, predict
+from paribus.engine.evaluation import Predictions, all_measures
 from paribus.engine.evaluation.measures import equal_width, gap_sum, tally
+from paribus.engine.evaluation.predictions import TEMPERATURES, predict
 
 from .conftest import rows_of
 

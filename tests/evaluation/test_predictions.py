@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from paribus.engine.evaluation import TEMPERATURES, all_measures, predict, predictions
+from paribus.engine.evaluation import all_measures, predictions
+from paribus.engine.evaluation.predictions import TEMPERATURES, predict
 
 from .conftest import rows_of
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from paribus.engine.export.hugging_face import hugging_face_model
 from paribus.engine.model import GPT, build_model
-from paribus.engine.setting import Data, Model, Setting, Training
+from paribus.engine.setting import Data, Setting, Training
+from paribus.engine.setting.architecture import Model
 
 # n_layer, n_head, d_model, seq_len, vocab_size
 GPT2 = [(1, 1, 8, 5, 11), (3, 2, 24, 33, 104)]

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from paribus.engine.model import build_model, initial_parameters
-from paribus.engine.setting import Data, Embedding, Init, Model, Setting, Training
+from paribus.engine.setting import Data, Setting, Training
+from paribus.engine.setting.architecture import Embedding, Init, Model
 
 D, T, V = 128, 16, 40
 TOKENS = np.arange(2 * T).reshape(2, T) % V

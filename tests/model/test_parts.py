@@ -15,10 +15,11 @@ from paribus.engine.model import (
     build_model,
     initial_parameters,
     load_parameters,
-    parts,
 )
+from paribus.engine.model.parts import parts
 from paribus.engine.probes import shipped_probes
-from paribus.engine.setting import Data, Model, Setting, Training
+from paribus.engine.setting import Data, Setting, Training
+from paribus.engine.setting.architecture import Model
 from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from paribus.engine.model import build_model, initial_parameters, parameter_uses
-from paribus.engine.training import is_decayed
+from paribus.engine.training.groups import is_decayed
 from paribus.study import Study
 
 IDEAS = '''

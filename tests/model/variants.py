@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paribus.engine.model import parts
+from paribus.engine.model.parts import parts
 
 # A norm of embeddings alone.
 OF_EMBEDDINGS = ("fixed_scale",)

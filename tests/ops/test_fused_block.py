@@ -8,7 +8,8 @@ from torch import Tensor
 
 from paribus.engine.model import GPT, build_model
 from paribus.engine.ops import fused_block, library
-from paribus.engine.setting import Data, Model, Setting, Training
+from paribus.engine.setting import Data, Setting, Training
+from paribus.engine.setting.architecture import Model
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="no C++ compiler here: PyTorch's kernels are used"

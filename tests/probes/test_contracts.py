@@ -11,7 +11,8 @@ import torch
 from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
 from paribus.engine.probes import shipped_probes
-from paribus.engine.training import COLUMNS, MEASURED, Trainer
+from paribus.engine.training import MEASURED, Trainer
+from paribus.engine.training.step_metrics import COLUMNS
 
 PROBES = list(shipped_probes().values())
 N_ENGINE = len(COLUMNS)

@@ -7,7 +7,7 @@ import pytest
 
 from paribus.decision import find_rule
 from paribus.engine.data.corpora import find_corpus
-from paribus.engine.model import find_part
+from paribus.engine.model.parts import find_part
 from paribus.engine.setting import Data
 from paribus.engine.tasks.generators import find_tasks
 from paribus.engine.training.losses import find_loss

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from paribus.engine.tasks import HeldOut, all_tasks
+from paribus.engine.tasks import HeldOut
+from paribus.engine.tasks.generators import all_tasks
 from paribus.rng import stream
 
 from .conftest import N_ITEMS

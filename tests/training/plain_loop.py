@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from paribus.engine.data import Dataset, batch
 from paribus.engine.model import build_model, load_parameters, parameter_uses
 from paribus.engine.setting import Setting
-from paribus.engine.training import Trainer, is_decayed
+from paribus.engine.training import Trainer
+from paribus.engine.training.groups import is_decayed
 
 
 def train_plainly(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.engine.data import Mixture, Windows, starts_of_step
+from paribus.engine.data import starts_of_step
+from paribus.engine.data.order import Mixture, Windows
 from paribus.engine.setting import Setting
 from paribus.engine.training import Trainer
 from paribus.engine.training.schedules import Schedules

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from paribus.engine.setting import Setting
-from paribus.engine.training import COLUMNS, Trainer
+from paribus.engine.training import Trainer
 from paribus.engine.training.replicas import ForwardBackward
+from paribus.engine.training.step_metrics import COLUMNS
 
 from .measured import require_resumes
 from .plain_loop import train_plainly

@@ -14,8 +14,10 @@ from paribus.engine.check import check_arm
 from paribus.engine.data import load_dataset
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting.setting import Loss as LossSpec
-from paribus.engine.training import COLUMNS, Optimizer, Trainer
+from paribus.engine.training import Trainer
 from paribus.engine.training.losses import find_loss
+from paribus.engine.training.optimizers import Optimizer
+from paribus.engine.training.step_metrics import COLUMNS
 from paribus.errors import ParibusError
 from paribus.study import Study
 
@@ -32,7 +34,8 @@ from typing import Annotated
 from pydantic import Field
 import torch
 import torch.nn.functional as F
-from paribus.engine.training import Options, loss, optimizer
+from paribus.engine.training import loss, optimizer
+from paribus.study.choices import Options
 
 class Beta(Options):
     beta: Annotated[float, Field(ge=0, lt=1)] = 0.9

@@ -9,10 +9,9 @@ import transformers
 
 from paribus.engine.setting import Setting
 from paribus.engine.setting.setting import Schedule, Training
-from paribus.engine.training import Scheduled
 from paribus.engine.training.groups import ParameterGroup
 from paribus.engine.training.optimizers import find_optimizer
-from paribus.engine.training.schedules import Schedules, scheduled_columns
+from paribus.engine.training.schedules import Scheduled, Schedules, scheduled_columns
 from paribus.engine.training.stacked_optimizer import StackedOptimizer
 from paribus.study.choices import read_options
 

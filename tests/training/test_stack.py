@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from paribus.engine.probes import shipped_probes
-from paribus.engine.training import COLUMNS, Trainer, replicas
+from paribus.engine.training import Trainer, replicas
+from paribus.engine.training.step_metrics import COLUMNS
 
 from .measured import require_resumes, train
 

@@ -42,7 +42,7 @@ class Sections(Setting):
 
 
 # Corpora that are fetched from the network once, where neither PARIBUS_DATA nor the cache has them.
-DOWNLOADED = ("shakespeare", "tinystories", "wikitext-103", "fineweb-edu", "huggingface")
+DOWNLOADED = ("shakespeare", "fineweb-edu", "huggingface")
 
 
 class StackedFormat(StudyFormat):

@@ -1,36 +1,32 @@
-"""Counts of duplicates in a corpus, and of the text that a trial consumes from each source."""
+"""Counts of held-out text that training repeats, and of the text that a trial consumes."""
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from paribus.engine.data.dataset import Dataset
-from paribus.engine.data.duplicates import count_duplicates, count_in_training, passages
+from paribus.engine.data.duplicates import count_in_training, count_near, passages
 from paribus.engine.data.order import Mixture
 from paribus.engine.data.tokens import windows
 from paribus.engine.setting import CORPUS
 
 MOST_TOKENS = 2**21
-"""Duplicates are counted in at most so many tokens of either split, from its beginning."""
+"""Repetitions are counted in at most so many tokens of either split, from its beginning."""
 
 
 def describe_data(dataset: Dataset) -> dict[str, Any]:
-    """Return `duplicates`, counted for documents and for passages (see `count_duplicates`), and
-    `leakage`, the number of validation tokens in runs that the training text also contains."""
+    """Return `duplicates`, the number of held-out passages that nearly repeat a training passage,
+    and `leakage`, the number of validation tokens in runs that the training text also contains."""
     validation = dataset.validation[:MOST_TOKENS]
     edges = np.cumsum([source.n_tokens for source in dataset.sources.values()])[:-1]
-    texts = [(ids, False) for ids in np.split(dataset.train[:MOST_TOKENS], edges)]
-    units = {"document": ([], []), "passage": ([], [])}
-    for ids, is_held_out in [*texts, (validation, True)]:
-        documents = dataset.tokenizer.documents(ids)
-        parts = {"document": documents, "passage": passages("\n\n".join(documents))}
-        for kind, some in parts.items():
-            units[kind][0].extend(some)
-            units[kind][1].extend([is_held_out] * len(some))
+    parts = [*np.split(dataset.train[:MOST_TOKENS], edges), validation]
+    *training, held_out = [passages("\n\n".join(dataset.tokenizer.documents(ids))) for ids in parts]
+    near = count_near(chain.from_iterable(training), held_out)
     return {
-        "duplicates": {kind: count_duplicates(*each) for kind, each in units.items()},
+        "duplicates": {"passage": {"validation_units": len(held_out), "leaked_near": near}},
         "leakage": {
             "validation_tokens": len(validation),
             "in_training": count_in_training(dataset.train, validation),

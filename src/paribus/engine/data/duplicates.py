@@ -73,36 +73,13 @@ class NearIndex:
         self._index.insert(len(self._sketches), sketch)
         self._sketches.append(sketch)
 
-    def is_new(self, sketch: Any) -> bool:
-        """Add `sketch` unless a near duplicate was added before; return whether it was added."""
-        is_new = not self.has(sketch)
-        if is_new:
-            self.add(sketch)
-        return is_new
 
-
-def count_duplicates(units: Sequence[str], in_validation: Sequence[bool]) -> dict[str, int]:
-    """Count duplicate units (documents or passages).
-
-    Returns `units`, their number; `exact` and `near`, units that repeat an earlier one exactly or
-    nearly; `validation_units`; and `leaked_exact` and `leaked_near`, validation units that repeat a
-    training unit. Exact duplicates also count as near ones.
-    """
-    of_unit = dict(zip(units, sketches(units), strict=True))
-    pairs = list(zip(units, in_validation, strict=True))
-    held_out = [unit for unit, is_held_out in pairs if is_held_out]
-    trained = {unit: of_unit[unit] for unit, is_held_out in pairs if not is_held_out}
-    earlier, training = NearIndex(), NearIndex()
-    for sketch in trained.values():
-        training.add(sketch)
-    return {
-        "units": len(units),
-        "exact": len(units) - len(of_unit),
-        "near": sum(not earlier.is_new(of_unit[unit]) for unit in units),
-        "validation_units": len(held_out),
-        "leaked_exact": sum(unit in trained for unit in held_out),
-        "leaked_near": sum(training.has(of_unit[unit]) for unit in held_out),
-    }
+def count_near(training: Iterable[str], validation: Iterable[str]) -> int:
+    """Count the texts of `validation` that nearly repeat one of `training`."""
+    index = NearIndex()
+    for sketch in sketches(dict.fromkeys(training)):
+        index.add(sketch)
+    return sum(map(index.has, sketches(validation)))
 
 
 def run_hashes(ids: np.ndarray) -> np.ndarray:
@@ -160,7 +137,10 @@ def repetitions(documents: Iterable[str], *, is_near: bool) -> tuple[list[bool],
             if len(segment.strip()) >= MIN_PASSAGE_CHARACTERS:
                 flags[i] = not _is_new(segment.strip(), passages_seen)
                 if is_near and not flags[i]:
-                    flags[i] = not index.is_new(sketches([segment])[0])
+                    (sketch,) = sketches([segment])
+                    flags[i] = index.has(sketch)
+                    if not flags[i]:
+                        index.add(sketch)
                 counts["passages"] += 1
                 dropped["passages"] += flags[i]
         if not "".join(drop(segments, flags)).strip():

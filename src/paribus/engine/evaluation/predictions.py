@@ -37,15 +37,7 @@ CHUNK_TOKENS = 2**16  # after so many, measures add up what was predicted
 # Of more tokens, some at even distances are predicted at all temperatures: a share of a percent is
 # no news there.
 SWEEP_TOKENS = 2**14
-
-# A sum of weights at the inverse temperature k / 4 is a product of two of their powers 1, 2 and 4.
-PRODUCTS = {2: (0, 0), 3: (0, 1), 4: (1, 1), 5: (0, 2), 6: (1, 2), 8: (2, 2)}
-TEMPERATURES = tuple(4 / k for k in sorted(PRODUCTS, reverse=True))
-"""0.5, 0.67, 0.8, 1, 1.33 and 2: evenly spaced inverses, but for one."""
-
-# exp(x / 2) of it is lost in float32 beside 1, however many there are, and none of its powers that
-# is summed is a subnormal number, which processors are slow with.
-LOWEST_LOGIT = -80.0
+TEMPERATURES = (0.5, 4 / 6, 0.8, 1.0, 4 / 3, 2.0)
 
 
 @dataclass(frozen=True)
@@ -208,55 +200,23 @@ def _scores(
     with torch.autocast(device.type, enabled=False):
         for logits, targets, swept in zip(*blocks, strict=True):
             logits, chosen = logits.float(), swept.nonzero()[:, 0].to(device)
-            top = logits.amax(dim=-1)
-            target = logits.gather(-1, targets[:, None])[:, 0] - top
-            hits = target == 0
-            tied = hits.nonzero()[:, 0]  # with the highest: right where it is the first of these
-            hits[tied] = logits[tied].argmax(dim=-1) == targets[tied]
-            numbers = _plain(logits, target)
-            losses, confidences, brier = _swept(logits[chosen], top[chosen], target[chosen])
-            at_one = TEMPERATURES.index(1.0)
-            for column, of_chosen in zip(
-                numbers, (losses[at_one], confidences[at_one], brier), strict=True
-            ):
-                column[chosen] = of_chosen
-            parts.append((hits, *numbers, losses, confidences))
+            log_p, loss, confidence = _log_probabilities(logits, targets)
+            hits = (log_p.argmax(dim=-1) == targets) & loss.isfinite()  # NaN is no hit
+            squares = log_p.exp().square_().sum(dim=-1)
+            # Rounding may take a certain and right prediction below zero.
+            brier = (squares - 2 * (-loss).exp() + 1).clamp(min=0)
+            some = logits[chosen], targets[chosen]
+            swept = [_log_probabilities(some[0] / T, some[1])[1:] for T in TEMPERATURES]
+            losses, confidences = (torch.stack(at) for at in zip(*swept, strict=True))
+            parts.append((hits, loss, confidence, brier, losses, confidences))
     names = ("correct", "loss_nats", "confidence", "brier", "losses_at", "confidences_at")
     joined = (torch.cat(part, dim=-1).cpu().numpy() for part in zip(*parts, strict=True))
     columns = dict(zip(names, joined, strict=True))
     return columns | {"token": targets_WT.ravel(), "swept": swept_N}
 
 
-def _plain(logits_NV: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return [N] losses, confidences, Brier scores; `target_N` is relative to the top logit."""
-    p_NV = torch.softmax(logits_NV, dim=-1)
-    confidence_N = p_NV.amax(dim=-1)
-    squares_N = p_NV.square_().sum(dim=-1)
-    loss_N = -confidence_N.log() - target_N
-    return loss_N, confidence_N, _brier(squares_N, confidence_N, target_N)
-
-
-def _swept(logits_NV: Tensor, top_N: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return [K, N] losses and confidences by temperature, and [N] Brier scores.
-
-    One exponential per logit, w = exp((logit - highest) / 4), and its powers 2 and 4. The sum of
-    weights at the inverse temperature k / 4 is the inner product of two powers that multiply to
-    w^k: one small matrix product per token gives them all.
-    """
-    w_NV = torch.sub(logits_NV, top_N[:, None]).clamp_(min=LOWEST_LOGIT).mul_(0.25).exp_()
-    square_NV = w_NV * w_NV
-    powers = torch.stack([w_NV, square_NV, square_NV * square_NV], dim=1)
-    products = torch.bmm(powers, powers.transpose(1, 2))  # [N, 3, 3]
-    sums = {k: products[:, *place] for k, place in PRODUCTS.items()}
-    inverses = sorted(PRODUCTS, reverse=True)
-    losses = torch.stack([sums[k].log() - target_N * (k / 4) for k in inverses])
-    # The most probable token has weight 1, so that the sum is the inverse of its probability.
-    confidences = torch.stack([1 / sums[k] for k in inverses])
-    confidence_N = confidences[TEMPERATURES.index(1.0)]
-    return losses, confidences, _brier(sums[8] * confidence_N.square(), confidence_N, target_N)
-
-
-def _brier(squares_N: Tensor, confidence_N: Tensor, target_N: Tensor) -> Tensor:
-    """Return [N] Brier scores from sums of squared probabilities."""
-    # Rounding may take a certain and right prediction below zero.
-    return (squares_N - 2 * target_N.exp() * confidence_N + 1).clamp(min=0)
+def _log_probabilities(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log-probabilities [N, V], losses of the targets [N], and highest probabilities [N]."""
+    log_p_NV = logits_NV.log_softmax(dim=-1)
+    loss_N = -log_p_NV.gather(-1, targets_N[:, None])[:, 0]
+    return log_p_NV, loss_N, log_p_NV.amax(dim=-1).exp()

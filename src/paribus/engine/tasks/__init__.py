@@ -4,7 +4,7 @@ Tasks are declared in `generators/`, or by the user (`tasks.own`). `write_suite`
 from the validation split and writes them so that any `lm_eval` runs them unchanged.
 """
 
-from paribus.engine.tasks.generators import all_tasks, find_tasks, own_tasks
+from paribus.engine.tasks.generators import find_tasks, own_tasks
 from paribus.engine.tasks.suite import (
     SHOTS,
     STANDARD_FILE,
@@ -16,23 +16,4 @@ from paribus.engine.tasks.suite import (
     registered_tasks,
     write_suite,
 )
-from paribus.engine.tasks.task import HeldOut, Question, Task, task
-
-__all__ = [
-    "SHOTS",
-    "STANDARD_FILE",
-    "HeldOut",
-    "Pinned",
-    "Question",
-    "Suite",
-    "Task",
-    "all_tasks",
-    "configuration",
-    "find_tasks",
-    "own_tasks",
-    "read_standard",
-    "read_suite",
-    "registered_tasks",
-    "task",
-    "write_suite",
-]
+from paribus.engine.tasks.task import HeldOut, Question, task
