@@ -192,7 +192,7 @@ def studies_in(folder: Path) -> Maker:
         study = parse_study(SMALL | tables, folder=folder)
         table = study.model_dump()
         for key, value in study.format.expand(overrides or {}):
-            override(table, key, value)
+            override(table, key, value, study.format)
         return parse_study(table, folder=folder)
 
     return make

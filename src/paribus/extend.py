@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from paribus.readers import reader as reader
     from paribus.study import Study as Study
     from paribus.study.choices import Options as Options
+    from paribus.study.protocol import Trainer as Trainer
     from paribus.study.trainer import Declaration as Declaration
     from paribus.study.trainer import TestText as TestText
-    from paribus.study.trainer import Trainer as Trainer
     from paribus.study.trainer import TrialRecord as TrialRecord
 
 _HOMES = homes(__file__)

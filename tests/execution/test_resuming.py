@@ -113,7 +113,7 @@ def test_a_loss_scale_is_gone_on_from(case, tmp_path):
     scaled = {"training.precision": "float16", "training.loss_scale.initial": 2.0**24}
     table = case.study.model_dump()
     for key, value in (scaled | {"training.loss_scale.growth_interval": 2}).items():
-        override(table, key, value)
+        override(table, key, value, case.study.format)
     study = parse_study(table, folder=case.study.folder)
     whole, parted = (Case(study, case.dataset, tmp_path / name) for name in ("w", "p"))
     assert whole.train()

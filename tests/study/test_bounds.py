@@ -24,6 +24,7 @@ from ..tools import refused
         ("training.optimizer.learning_rate", int("9" * 4000), "training.optimizer.learning_rate"),
         ("name", "x" * 300, "300 characters"),
         ("a." * 50_000, 1, "key 'a.a"),
+        ("training" + 50_000 * ".a", 1, "'training.a'"),
     ],
 )
 def test_a_digit_too_many_is_refused_at_once(key, value, rule):

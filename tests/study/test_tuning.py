@@ -45,7 +45,6 @@ def listed(*candidates: dict[str, Any]) -> dict[str, Any]:
         ({"grid": {RATE: [1e-3, 1e-2], DECAY: list(range(200))}}, "400 combinations"),
         ({"combinations": [{RATE: 1e-3}, {RATE: 1e-2}]}, "and combinations"),
         (listed({RATE: 1e-3, WARMUP: 0}, {RATE: 1e-2}), f"name {RATE}, {WARMUP} in each"),
-        ({"chosen": {"baseline": {RATE: 1e-3, DECAY: 0.1}}}, "is done"),
         ({"seads": [1]}, "'tuning.seads'"),
     ],
 )

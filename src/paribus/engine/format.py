@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from paribus.engine.setting import OF_FLOAT16, Evaluation, LossScale, Probes, Setting, Tasks
+from paribus.engine.setting import OF_FLOAT16, Evaluation, Probes, Setting, Tasks
 from paribus.engine.setting.architecture import PRESET, preset_values
 from paribus.engine.setting.sections import curve_steps
-from paribus.engine.setting.setting import Average, Schedule
 from paribus.errors import ParibusError
 from paribus.study import Study, explain
-from paribus.study.trainer import ArmFacts, StudyFacts, StudyFormat
+from paribus.study.protocol import StudyFormat
+from paribus.study.trainer import ArmFacts, StudyFacts
 
 PRECISION = "training.precision"
 TEST_REUSE = "data.test_reuse"
@@ -30,7 +30,6 @@ FIXED = {
     "model.preset": "several keys; name each",
 }
 TUNABLE = ("training.", "model.")
-WHOLE_SCHEDULE = {key: getattr(Schedule(), key) for key in Schedule.model_fields}
 
 
 class Sections(Setting):
@@ -75,19 +74,6 @@ class StackedFormat(StudyFormat):
         ("training", "loss", "auxiliary"),
         ("training", "schedule", "options"),
         ("training", "average", "options"),
-    )
-    left_out = MappingProxyType(
-        {
-            "training.loss.auxiliary": {},
-            "training.loss_scale": LossScale().model_dump(),
-            "training.average": Average().model_dump(),
-            "training.schedule.initial_fraction": 0.0,
-            "training.schedule.options": {},
-            "training.schedules": {},
-            "training.schedules.momentum": WHOLE_SCHEDULE,
-            "training.schedules.weight_decay": WHOLE_SCHEDULE,
-            TEST_REUSE: "declare",
-        }
     )
     alternatives = MappingProxyType({ITERATIONS: "training.tokens", "training.tokens": ITERATIONS})
 

@@ -22,7 +22,8 @@ from paribus.runs.sealing import sealed_once
 from paribus.study import Study
 from paribus.study.custom_code import digests_of
 from paribus.study.importing import load_own
-from paribus.study.trainer import Declaration, Trainer, Trial, TrialRecord
+from paribus.study.protocol import Trainer
+from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.study.trust import require_trust
 
 OWN_CONTROLS = ("setting", "repeatable")  # every study has them

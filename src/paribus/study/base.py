@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field
 
 # How large a study may be: far more than anybody trains, far less than what hangs it.
 MOST_STEPS = 10**7
@@ -56,20 +50,7 @@ class Part(Spec):
         return hash(self.model_dump_json())
 
 
-class Grown(Part):
-    """A part with keys that were added later. Keys in `later` are omitted from dumps while they
-    have their defaults, so that digests of older records do not change."""
-
-    later: ClassVar[tuple[str, ...]] = ()
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        table: dict[str, Any] = dump(self)
-        for key in self.later:
-            default = type(self).model_fields[key].get_default(call_default_factory=True)
-            if getattr(self, key) == default:
-                table.pop(key, None)
-            elif isinstance(default, Spec) and key in table:
-                usual = default.model_dump()
-                table[key] = {k: v for k, v in table[key].items() if v != usual[k]}
-        return table
+def later(default: Any) -> Any:
+    """Annotate a key that was added later: dumps leave out its default, so that digests of older
+    records do not change."""
+    return Field(exclude_if=lambda value: value == default)

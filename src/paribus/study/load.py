@@ -13,8 +13,8 @@ from paribus.schema import unstamped
 from paribus.study.custom_code import sources_folder
 from paribus.study.importing import EXAMPLES
 from paribus.study.study import Study, built, override
-from paribus.study.tuning import CHOSEN, NOT_CHOSEN
-from paribus.study.tuning_study import require_tunable
+from paribus.study.tuning import CHOSEN
+from paribus.study.tuning_study import tuning_study
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
 # Folders of examples, in the order in which they are listed.
@@ -78,7 +78,10 @@ def load_study(
             override(dump, key, value, study.format)
         study = parse_study(dump, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None and study.tuning.chosen:
-        raise ParibusError(f"{label}: {NOT_CHOSEN}")
+        raise ParibusError(
+            f"{label}: tuning.chosen is written when the tuning is done; remove it from the study "
+            "file"
+        )
     return study
 
 
@@ -92,7 +95,7 @@ def parse_study(
     """Build a `Study` from plain tables, as `built` does, and check that it can be tuned."""
     study = built(table, folder=folder, label=label, foreign=foreign)
     if study.tuning is not None:
-        require_tunable(study)
+        tuning_study(study)
     return study
 
 

@@ -8,7 +8,7 @@ seed only numbers the runs of an arm, and runs with equal seeds have nothing in 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -16,10 +16,9 @@ from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.metric import LONGEST, Metric, readable
 from paribus.study.base import MOST_ENTRIES, MOST_SEEDS, Part, Seed, TrialSetting
-from paribus.study.trainer import ArmFacts, StudyFacts, StudyFormat
-
-if TYPE_CHECKING:
-    from paribus.study.study import Study
+from paribus.study.protocol import StudyFormat
+from paribus.study.study import Study
+from paribus.study.trainer import ArmFacts, StudyFacts
 
 Word = Annotated[str, Field(max_length=LONGEST)]
 Number = Annotated[float, Field(strict=False)]
@@ -108,13 +107,6 @@ class RunsFormat(StudyFormat):
 
     defaults = MappingProxyType({"inference": {"target": "this item set", "test": "welch_t"}})
     free = (("runs", "scores"),)
-    # A dump leaves defaults out, so that a key that a later version adds changes no digest.
-    left_out = MappingProxyType(
-        {
-            f"runs.{name}": field.get_default(call_default_factory=True)
-            for name, field in RunsSection.model_fields.items()
-        }
-    )
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
         """Return the table with each arm's name as its `runs.label`, unless the arm sets one."""

@@ -6,17 +6,17 @@ between two arms is therefore known before anything runs, and can be printed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from paribus.digests import changes, digest, flatten
+from paribus.declared import PROVIDED, provided
+from paribus.digests import changes, digest
 from paribus.errors import ParibusError, nearest
-from paribus.explain import explain, likely
+from paribus.explain import explain
 from paribus.metric import LONGEST
 from paribus.schema import stamped
 from paribus.study.allowed_text import Name, Prose, Title
@@ -38,8 +38,6 @@ from paribus.study.trainer import (
     STACKED,
     ArmFacts,
     StudyFacts,
-    StudyFormat,
-    format_of,
 )
 from paribus.study.tuning import CHOSEN, Tuning, tuning_problems
 
@@ -64,6 +62,22 @@ def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
     primary = [each for each in known if isinstance(each, dict) and each.get("primary")]
     select = loss or (primary[0].get("metric") if primary else None)
     return table | {"tuning": tuning | {"select": select}} if select else table
+
+
+def format_of(trainer: object) -> Any:
+    """Return the format of a trainer's studies. Raises ParibusError if it is unknown."""
+    if isinstance(trainer, dict) and trainer.get("kind") == COMMAND:  # a table of its options
+        trainer = COMMAND
+    if isinstance(trainer, str) and trainer in PROVIDED["format"]:
+        return provided("format", trainer)
+    if isinstance(trainer, str) and ":" in trainer:
+        return provided("function", "own_format")
+    known = nearest(str(trainer), PROVIDED["format"])
+    raise ParibusError(
+        f"trainer = {trainer!r:.80} is unknown: {known}; your own is "
+        f"'package.module:name' or 'file.py:name', and a table [trainer] has kind = '{COMMAND}'",
+        code="unknown",
+    )
 
 
 class Study(Spec):
@@ -193,8 +207,8 @@ class Study(Spec):
             """Return a section of its trainer."""
 
     @property
-    def format(self) -> StudyFormat:
-        """Format of the trainer's sections."""
+    def format(self) -> Any:
+        """Format of the trainer's sections (`paribus.study.protocol.StudyFormat`)."""
         return format_of(self.trainer)
 
     @property
@@ -394,57 +408,36 @@ def substance(dump: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def override(
-    tree: dict[str, Any],
-    key: str,
-    value: Any,
-    form: StudyFormat | None = None,
-    *,
-    where: str = "",
-) -> None:
-    """Set the dotted `key` of a dumped study or setting, in place; it must exist already.
+def override(tree: dict[str, Any], key: str, value: Any, form: Any, *, where: str = "") -> None:
+    """Set the dotted `key` of a dumped study or setting, in place; its validation refuses unknown
+    keys.
 
-    In tables whose keys the user chooses (`FREE`, and those of the trainer's `form`) any key may
-    be set; the rest of the dotted key is then one name.
+    In tables whose keys the user chooses (`FREE`, and those of the trainer's `form`) the rest of
+    the dotted key is one name.
     """
-    form = form or format_of(tree.get("trainer", STACKED))
-    node: Any = tree
-    path = key.split(".")
+    node, path, free = tree, key.split("."), -1
+    for table in (*FREE, *form.free):
+        if len(path) > len(table) and all(a in (b, ANY) for a, b in zip(table, path, strict=False)):
+            free = len(table)
+            path[free:] = [".".join(path[free:])]
     for depth, part in enumerate(path):
-        above, upto = ".".join(path[:depth]), ".".join(path[: depth + 1])
+        is_checked = depth <= (path[0] == "arms") or not form.is_closed
+        if part not in node and depth != free and is_checked:
+            known = nearest(part, node)
+            raise ParibusError(f"{where}unknown key '{key}' at '{part}': {known}", code="unknown")
+        if depth < len(path) - 1:
+            node = node.setdefault(part, {})
         if not isinstance(node, dict):
             raise ParibusError(
-                f"{where}unknown key '{key}': '{above}' = {node!r} can only be set as a whole; "
-                "set all of it",
+                f"{where}unknown key '{key}': '{'.'.join(path[: depth + 1])}' = {node!r} can only "
+                "be set as a whole; set all of it",
                 code="unknown",
             )
-        if _is_free(path[:depth], (*FREE, *form.free)):
-            node[".".join(path[depth:])] = value
-            return
-        if upto in form.left_out:
-            default = deepcopy(form.left_out[upto])  # what is set within is this study's
-            stated = node.get(part, default)
-            node[part] = default | stated if isinstance(default, dict) else stated
-        if part not in node:
-            places = [dotted.rpartition(".") for dotted in form.left_out]
-            known = {*node, *(name for table, _, name in places if table == above)}
-            shared = {k: v for k, v in tree.items() if k not in ("arms", "tuning")}
-            meant = likely(upto, known, flatten(shared) if depth == len(path) - 1 else ())
-            raise ParibusError(f"{where}unknown key '{key}' at '{part}': {meant}", code="unknown")
-        if depth < len(path) - 1:
-            node = node[part]
     node[path[-1]] = value
     if key == "seeds":
         node["plan"], node["stages"] = None, ()  # they are of the seeds that were
     if key in form.alternatives:
         node[form.alternatives[key].split(".")[-1]] = None
-
-
-def _is_free(path: list[str], tables: Sequence[tuple[str, ...]]) -> bool:
-    return any(
-        len(path) == len(free) and all(a in (b, ANY) for a, b in zip(free, path, strict=True))
-        for free in tables
-    )
 
 
 def tuning_of(study: Study) -> Tuning:

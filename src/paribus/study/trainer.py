@@ -1,36 +1,24 @@
-"""The trainer protocol: a trainer turns (arm, seed) into records and declares what it measures.
+"""What a trainer declares and records, and the facts of a study that its analysis needs.
 
-A study names its trainer (`trainer = "stacked"`, the built-in engine, by default). A trainer
-declares what it measures and holds equal (`Declaration`) and yields a `TrialRecord` for each trial.
-A `StudyFormat` reads its sections of a study file, and gives the analysis the facts that it
-needs as data (`StudyFacts`, `ArmFacts`). Reading records runs no custom code.
+A study names its trainer (`trainer = "stacked"`, the built-in engine, by default).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as validated
 
-from paribus.declared import PROVIDED, provided
-from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
-from paribus.study.base import Part, TrialSetting
-
-if TYPE_CHECKING:
-    from paribus.study.study import Study
 
 STACKED, RUNS, COMMAND = "stacked", "runs", "command"
 
-
 Trial = tuple[str, int]
 """(arm, seed)."""
-
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Place = Annotated[int, Field(ge=0, lt=2**63)]
@@ -112,27 +100,6 @@ class TrialRecord:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class Trainer(Protocol):
-    """Protocol of trainers: `declare` is called first, then `run` while trials are missing."""
-
-    def declare(self, study: Study) -> Declaration:
-        """Return the metrics and controls of its trials. Raises ParibusError on bad sections."""
-        ...
-
-    def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
-        """Train `trials`, and yield the record of each when it is finished.
-
-        `study.setting(arm)` has the settings of a trial.
-        """
-        ...
-
-
-class Sections(TrialSetting, Part):
-    """Sections of a study file for a custom trainer, unvalidated."""
-
-    model_config = ConfigDict(extra="allow")
-
-
 @dataclass(frozen=True)
 class ArmFacts:
     """Facts of one arm for the analysis.
@@ -173,94 +140,3 @@ class StudyFacts:
     texts: tuple[Path, ...] = ()
     downloads: bool = False
     resolution: Mapping[str, float] = field(default_factory=dict)
-
-
-class StudyFormat:
-    """Reader of a trainer's sections; this base class is used for custom trainers."""
-
-    loss: str = ""
-    """The held-out loss of its trials in nats per token; empty if it has no such metric."""
-    defaults: Mapping[str, Any] = MappingProxyType({"inference": {"target": "this item set"}})
-    """Defaults of the sections that are not the trainer's, by name; of tables key by key."""
-    free: Sequence[tuple[str, ...]] = ()
-    """Tables whose keys the user chooses, by their path."""
-    left_out: Mapping[str, Any] = MappingProxyType({})
-    """Values that a dump leaves out if they are the default, by dotted key."""
-    alternatives: Mapping[str, str] = MappingProxyType({})
-    """Pairs of keys for the same thing: an override of one replaces the other."""
-
-    def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Return the table of a study file with its short forms written out."""
-        return table
-
-    def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
-        """Return the trainer's sections of a study file, validated; `known` are all other keys."""
-        for name, section in table.items():
-            if not isinstance(section, dict):
-                raise ParibusError(f"unknown key '{name}': {nearest(name, known)}", code="unknown")
-        return table
-
-    def shared(self, study: Study) -> dict[str, Any]:
-        """Return the dumped sections that arms override."""
-        return study.model_dump(include=set(study.model_extra or ()))
-
-    def setting(self, shared: dict[str, Any]) -> Any:
-        """Return a trial's settings: `shared`, with an arm's overrides applied, after
-        validation."""
-        return Sections.model_validate(shared)
-
-    def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return dotted overrides in the order in which they are applied."""
-        return list(overrides.items())
-
-    def validate(self, study: Study) -> None:
-        """Raise ParibusError if the arms of a study cannot be compared or tuned."""
-
-    def facts(self, study: Study) -> StudyFacts:
-        """Return the facts of a study for the analysis; by default none."""
-        return StudyFacts()
-
-    def arm_facts(self, study: Study, arm: str) -> ArmFacts:
-        """Return an arm's facts for the analysis; by default none."""
-        return ArmFacts()
-
-    def tuning_problem(self, key: str) -> str:
-        """Return why a key cannot be tuned; empty if it can."""
-        return ""
-
-    def tuning_sections(self, study: Study, *, asks: bool) -> dict[str, Any]:
-        """Return the sections of the study that tunes `study`."""
-        return {}
-
-    def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return the overrides of a tuning trial of `arm`, besides the arm's own."""
-        return {}
-
-
-OWN_TRAINER = StudyFormat()
-
-
-def require_stacked(study: Study, feature: str) -> None:
-    """Raise ParibusError unless the study uses the built-in engine, which `feature` needs."""
-    if study.trainer != STACKED:
-        raise ParibusError(
-            f"'{study.name}' is run by trainer '{study.trainer}'; {feature} needs the trainer "
-            f"'{STACKED}'",
-            code="unsupported",
-        )
-
-
-def format_of(trainer: object) -> StudyFormat:
-    """Return the format of a trainer's studies. Raises ParibusError if it is unknown."""
-    if isinstance(trainer, dict) and trainer.get("kind") == COMMAND:  # a table of its options
-        trainer = COMMAND
-    if isinstance(trainer, str) and trainer in PROVIDED["format"]:
-        return provided("format", trainer)
-    if isinstance(trainer, str) and ":" in trainer:
-        return OWN_TRAINER
-    known = nearest(str(trainer), PROVIDED["format"])
-    raise ParibusError(
-        f"trainer = {trainer!r:.80} is unknown: {known}; your own is "
-        f"'package.module:name' or 'file.py:name', and a table [trainer] has kind = '{COMMAND}'",
-        code="unknown",
-    )

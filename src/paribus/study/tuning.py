@@ -32,7 +32,6 @@ Candidate = dict[str, Value]
 # A dotted key without quotes is tables within tables in TOML, and means the same here.
 Dotted = BeforeValidator(lambda table: flatten(table) if isinstance(table, dict) else table)
 
-NOT_CHOSEN = "tuning.chosen is written when the tuning is done; remove it from the study file"
 CHOSEN = "chosen"  # what the tuning writes, and not part of its plan
 VERTEX_DIGITS = 4  # significant digits of a value at the vertex of a parabola
 

@@ -13,7 +13,7 @@ from paribus import numbers
 from paribus.errors import ParibusError
 from paribus.study.allowed_text import shortened
 from paribus.study.study import Study, built, tuning_of
-from paribus.study.tuning import NOT_CHOSEN, Candidate
+from paribus.study.tuning import Candidate
 
 # Where the records of tuning are, in the results folder.
 FOLDER = "tuning"
@@ -76,22 +76,11 @@ def tuning_study(study: Study) -> Study:
     return arm_study
 
 
-def require_tunable(study: Study) -> None:
-    """Raise ParibusError if a tuning trial of `study` cannot be trained, or if tuning is unfair."""
-    tuning = tuning_of(study)
-    tuning_study(study)
-    for arm, values in tuning.chosen.items():
-        if arm not in study.arms or values.keys() != set(tuning.keys):
-            raise ParibusError(NOT_CHOSEN)
-
-
 def with_choice(study: Study, chosen: Mapping[str, Candidate]) -> Study:
     """Return `study` with the values chosen for each arm; {} removes the choice."""
     table = study.model_dump()
     table["tuning"]["chosen"] = {arm: dict(values) for arm, values in chosen.items()}
-    round_study = built(table, folder=study.folder, foreign=study.is_foreign)
-    require_tunable(round_study)
-    return round_study
+    return built(table, folder=study.folder, foreign=study.is_foreign)
 
 
 def is_untuned(study: Study) -> bool:

@@ -13,6 +13,7 @@ from torch import nn
 from paribus.engine.data.tokenizer import BpeTokenizer
 from paribus.engine.evaluation.harness.standard import standard
 from paribus.engine.evaluation.harness.task_runs import run_tasks, suite_tasks
+from paribus.engine.format import FORMAT
 from paribus.engine.model import GPT, build_model
 from paribus.engine.setting import Setting
 from paribus.engine.tasks import write_suite
@@ -59,7 +60,7 @@ def make_model():
     def make(vocab_size: int, seed: int = 0, **overrides: Any) -> GPT:
         table = load_study("quickstart").setting("baseline").model_dump()
         for key, value in (SMALL | overrides).items():
-            override(table, key, value)
+            override(table, key, value, FORMAT)
         model = build_model(Setting.model_validate(table), vocab_size)
         rng = stream(seed, "test weights")
         with torch.no_grad():

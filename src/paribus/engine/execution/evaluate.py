@@ -26,7 +26,7 @@ from paribus.runs.executors import Backend, find_backend
 from paribus.runs.queue import Task
 from paribus.runs.run import Device, ask
 from paribus.study import Study, require_trust
-from paribus.study.trainer import require_stacked
+from paribus.study.protocol import require_stacked
 
 Kind = Literal["own", "standard"]
 ANSWERS = ("tasks.parquet", "items.parquet", "about.json")  # of a trial, sealed by its manifest

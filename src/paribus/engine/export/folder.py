@@ -27,7 +27,7 @@ from paribus.numbers import fixed
 from paribus.results import Results, TrialFolder, load_results
 from paribus.results.formats import write_plain_json
 from paribus.study import require_trust
-from paribus.study.trainer import require_stacked
+from paribus.study.protocol import require_stacked
 
 Where = str | os.PathLike[str]
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from paribus.errors import nearest
 from paribus.study.allowed_text import Name
-from paribus.study.base import Grown, Part
+from paribus.study.base import Part, later
 
 # Upper limits, here and in other sections: far more than one machine can train, and far below what
 # hangs it. They catch a number with a digit too many before anything is built.
@@ -50,10 +50,8 @@ Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(max_len
 """Shares of training windows by source."""
 
 
-class Data(SourceText, Grown):
+class Data(SourceText):
     """The text, and how it becomes windows of tokens."""
-
-    later = ("test_reuse", "vocab_size")
 
     corpus: str = "pydoc"
     sources: Annotated[dict[Name, SourceText], Field(max_length=MOST_SOURCES)] = Field(
@@ -66,7 +64,9 @@ class Data(SourceText, Grown):
     tokenizer: Annotated[str, Field(min_length=1)] = "character"
     """`character`, `byte`, `pydoc-512` (byte-pair tokens of the corpus `pydoc`), or the path of a
     byte-level BPE `tokenizer.json`, relative to the study file."""
-    vocab_size: Annotated[int, Field(ge=LEAST_VOCABULARY, le=MOST_VOCABULARY)] | None = None
+    vocab_size: Annotated[
+        Annotated[int, Field(ge=LEAST_VOCABULARY, le=MOST_VOCABULARY)] | None, later(None)
+    ] = None
     """Size of the BPE tokenizer that is trained on `corpus` if the file does not exist."""
     seq_len: SeqLen = 128
     """Tokens in a window, the context of training."""
@@ -86,7 +86,7 @@ class Data(SourceText, Grown):
     """Share of the text after the validation text, sealed until the verdict."""
     test_path: str | None = None
     """A separate file or folder that is sealed until the verdict."""
-    test_reuse: Literal["declare", "forbid"] = "declare"
+    test_reuse: Annotated[Literal["declare", "forbid"], later("declare")] = "declare"
     """If another study in the ledger has opened the test text or a part of it, `declare` reports
     and counts that in the verdict, and `forbid` refuses to run."""
     deduplicate: Literal["none", "held-out", "exact", "near"] = "none"

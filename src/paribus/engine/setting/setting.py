@@ -16,7 +16,7 @@ from paribus.engine.setting.architecture import Init, Model
 from paribus.engine.setting.batches import Batch, BatchSize, Ramp, step_ends
 from paribus.engine.setting.data import Data, Tokens
 from paribus.errors import ParibusError
-from paribus.study.base import MOST_STEPS, Grown, Part, Steps, TrialSetting
+from paribus.study.base import MOST_STEPS, Part, Steps, TrialSetting, later
 
 Option = bool | int | float | str | list[int | float | str]
 Options = dict[str, Option]  # the file of an optimizer or a loss declares its options
@@ -27,28 +27,24 @@ OF_FLOAT16 = ("loss_scale", "skipped_steps")  # columns that only float16 has
 SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**120
 
 
-class Schedule(Grown):
+class Schedule(Part):
     """A quantity over the run, as a fraction of its peak: a linear warmup, then a `kind`."""
-
-    later = ("initial_fraction", "options")
 
     kind: Annotated[str, Field(min_length=1)] = "constant"
     """A file of `paribus/engine/training/schedules/` (constant, cosine, linear, wsd, power,
     inverse_sqrt), or a custom one: `package.module:name` or `file.py:name`."""
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Iterations of linear warmup."""
-    initial_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
+    initial_fraction: Annotated[float, Field(ge=0, le=1), later(0.0)] = 0.0
     """Start of the warmup, as a fraction of the peak; the first step is one step above."""
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
     """End of the run, as a fraction of the peak; a constant has none."""
-    options: Options = Field(default_factory=dict)
+    options: Annotated[Options, later({})] = Field(default_factory=dict)
     """Options of the schedule, such as `decay` of wsd."""
 
 
-class Group(Grown):
+class Group(Part):
     """Parameters with their own optimizer settings; the first group that matches counts."""
-
-    later = ("schedule",)
 
     match: Annotated[str, Field(min_length=1)]
     """Pattern of parameter names: `blocks.*.mlp.*`; `*` matches anything, `?` one character."""
@@ -56,7 +52,7 @@ class Group(Grown):
     """Peak learning rate."""
     learning_rate_factor: Annotated[float, Field(ge=0)] | None = None
     """Peak relative to the study's learning rate; 0 keeps the initial values."""
-    schedule: Schedule | None = None
+    schedule: Annotated[Schedule | None, later(None)] = None
     """Schedule of the learning rate; None is `training.schedule`."""
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     """Weight decay of the parameters that `decay` selects."""
@@ -106,10 +102,8 @@ class Optimizer(Part):
     """Parameters with another learning rate, weight decay or optimizer."""
 
 
-class Loss(Grown):
+class Loss(Part):
     """The training loss; every evaluation is plain cross-entropy."""
-
-    later = ("auxiliary",)
 
     name: str = "cross_entropy"
     """A file of `paribus/engine/training/losses/`, or a custom one: `package.module:name` or
@@ -121,7 +115,9 @@ class Loss(Grown):
     """
     options: Options = Field(default_factory=dict)
     """Options of a custom loss."""
-    auxiliary: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    auxiliary: Annotated[dict[str, Annotated[float, Field(ge=0)]], later({})] = Field(
+        default_factory=dict
+    )
     """Weights of the auxiliary losses of custom modules, by name; by default 1."""
 
 
@@ -129,9 +125,9 @@ class LossScale(Part):
     """Dynamic loss scaling of float16 (Micikevicius et al. 2018), as torch.amp.GradScaler: a step
     whose gradient overflows is skipped and halves the scale."""
 
-    initial: Annotated[float, Field(ge=SMALLEST_SCALE, le=LARGEST_SCALE)] = 2.0**16
+    initial: Annotated[float, Field(ge=SMALLEST_SCALE, le=LARGEST_SCALE), later(2.0**16)] = 2.0**16
     """Scale of the first step."""
-    growth_interval: Steps = 2000
+    growth_interval: Annotated[Steps, later(2000)] = 2000
     """Consecutive steps without an overflow after which the scale is doubled."""
 
 
@@ -139,17 +135,15 @@ class Average(Part):
     """Averaging of weights; averages are evaluated, kept and exported instead of trained
     weights."""
 
-    kind: Annotated[str, Field(min_length=1)] = "none"
+    kind: Annotated[str, Field(min_length=1), later("none")] = "none"
     """A file of `paribus/engine/training/averages/` (ema, last, lawa), or a custom one:
     `package.module:name` or `file.py:name`; `none` uses the weights of the last step."""
-    options: Options = Field(default_factory=dict)
+    options: Annotated[Options, later({})] = Field(default_factory=dict)
     """Options of the average, such as `decay` of ema."""
 
 
-class Training(Grown):
+class Training(Part):
     """Budget and optimization. There is no early stopping: budgets match exactly."""
-
-    later = ("loss_scale", "schedules", "average")
 
     iterations: Steps | None = None
     """Optimizer steps of a trial. With a growing batch, steps of the last size; the trial makes
@@ -170,17 +164,19 @@ class Training(Grown):
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     """Schedule of the learning rate."""
-    schedules: dict[Literal["weight_decay", "momentum"], Schedule] = Field(default_factory=dict)
+    schedules: Annotated[dict[Literal["weight_decay", "momentum"], Schedule], later({})] = Field(
+        default_factory=dict
+    )
     """Schedules of weight decay, and of the momentum of muon or sgd, as fractions of their value.
     """
-    average: Average = Average()
+    average: Annotated[Average, later(Average())] = Average()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest total gradient norm; larger gradients are scaled down to it."""
     precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
     """`bfloat16` and `float16` are mixed precision: float32 weights and optimizer, lower matrix
     products; `float16` uses `loss_scale`. `auto` is bfloat16 if the device has it, else float32,
     settled when the study is registered. Evaluation has its own precision."""
-    loss_scale: LossScale = LossScale()
+    loss_scale: Annotated[LossScale, later(LossScale())] = LossScale()
     """For `precision = "float16"`."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of activations that is dropped in training."""

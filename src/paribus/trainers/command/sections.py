@@ -19,8 +19,9 @@ from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.metric import LONGEST, Better, Metric, Scale, readable
 from paribus.study.base import MOST_ENTRIES, Part, TrialSetting
+from paribus.study.protocol import StudyFormat
 from paribus.study.study import Study
-from paribus.study.trainer import COMMAND, StudyFacts, StudyFormat
+from paribus.study.trainer import COMMAND, StudyFacts
 
 KEY = r"^[A-Za-z_][A-Za-z0-9_-]*$"
 NAME = "[A-Za-z_][A-Za-z0-9_.-]*"
@@ -237,6 +238,7 @@ def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[st
 class CommandFormat(StudyFormat):
     """Reads the sections of studies of commands."""
 
+    is_closed = False  # [set] has the keys that its study states
     free = (("program", "env"), ("program", "declares"))
 
     def as_study(self, table: dict[str, Any]) -> dict[str, Any]:
