@@ -30,6 +30,7 @@ from paribus.study import Endpoint, Study
 
 ROW_PIXELS, BROKEN_ROW_PIXELS = 26, 32  # of a name in one line, and in two
 PADDING = 0.05  # of the axis, at both ends
+LABEL_ROOM = 0.35  # of the axis, from which zero is too far right for a label that begins there
 SHAPES = ("circle", "square", "diamond", "cross")
 
 
@@ -63,8 +64,9 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     if margin:
         look: dict[str, Any] = {"color": TEXT, "opacity": 0.75, "fontSize": 10, "tooltip": None}
         text = f"within {stated}: too small to matter"
-        # The label reaches towards the middle of the axis.
-        at, align = ("from", "left") if min(ends) + max(ends) > 0 else ("to", "right")
+        # The label reaches to where there is room; left of the axis are the names of arms.
+        is_left = -min(ends) < LABEL_ROOM * (max(ends) - min(ends))
+        at, align = ("from", "left") if is_left else ("to", "right")
         label = margins.mark_text(text=text, baseline="bottom", align=align, **look)
         layers.append(label.encode(x=alt.X(f"{at}:Q", **x), y=alt.value(-3)))
     order = [row["arm"] for row in rows]
