@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from paribus.report.page import write_report as write_report
     from paribus.results import extend as extend
     from paribus.results import load_results as load_results
-    from paribus.runs import register as register
-    from paribus.runs import run as run
+    from paribus.runs.run import register as register
+    from paribus.runs.run import run as run
     from paribus.study import Study as Study
     from paribus.study import load_study as load_study
     from paribus.study import shipped_studies as shipped_studies

@@ -20,9 +20,9 @@ from paribus.report.render import card_text
 from paribus.results import ResultsFolder, load_results, settle
 from paribus.results.formats import read_json
 from paribus.results.registration import read_registration
-from paribus.runs import ask
 from paribus.runs.processes import Leaving
 from paribus.runs.queue import Task
+from paribus.runs.run import ask
 from paribus.study import Study
 from paribus.verification import verify
 

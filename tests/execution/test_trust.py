@@ -10,8 +10,8 @@ from paribus.cli import main
 from paribus.engine.execution.start import estimate, read_data
 from paribus.engine.tasks import read_suite, write_suite
 from paribus.results import ResultsFolder
-from paribus.runs import ask
 from paribus.runs.queue import Task
+from paribus.runs.run import ask
 from paribus.study import load_study, require_trust
 
 from ..tools import refused

@@ -21,7 +21,7 @@ from paribus.errors import ParibusError
 from paribus.readers.judge import direction
 from paribus.report.model import build_report
 from paribus.results import extend
-from paribus.runs import register
+from paribus.runs.run import register
 from paribus.study import load_study
 from paribus.verification import verify
 

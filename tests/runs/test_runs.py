@@ -16,10 +16,11 @@ import pytest
 
 import paribus
 from paribus.results import ResultsFolder
+from paribus.results.store import results_folder
 from paribus.runs.executors import find_backend
 from paribus.runs.progress import Progress
 from paribus.runs.queue import Queue
-from paribus.runs.run import Options, _order, results_folder
+from paribus.runs.run import Options, _order
 from paribus.study import Study
 
 from ..tools import eventually, in_one_process, refused, verb

@@ -21,7 +21,7 @@ from paribus.report.model import build_report, verdict_record
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import write_json
 from paribus.results.trial_folder import TrialFolder
-from paribus.runs import register, run
+from paribus.runs.run import register, run
 from paribus.study import Study
 from paribus.study.custom_code import own_digests
 from paribus.study.trainer import STACKED

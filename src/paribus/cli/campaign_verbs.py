@@ -111,7 +111,7 @@ def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None
 def _runners(where: Crew) -> dict[str, Any]:
     require_positive(workers=where.workers)
     from paribus.cli.commands import train
-    from paribus.runs import register as register_study
+    from paribus.runs.run import register as register_study
 
     def run(study: Study, folder: Path, *, open_test: bool = True) -> Results:
         return train(study, folder, where, open_test=open_test)

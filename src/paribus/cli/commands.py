@@ -130,7 +130,7 @@ def _metrics(study: Study) -> dict[str, Metric]:
 
         with ending_children():  # measures and probes may be the user's own code
             return endpoint_metrics(study)
-    from paribus.runs import results_folder
+    from paribus.results.store import results_folder
     from paribus.runs.records import declared_by, find_trainer, metrics_of
 
     trainer = find_trainer(study, results_folder(study, None))
@@ -161,8 +161,8 @@ def check(
     from paribus.cli import tables
     from paribus.decision import unreachable
     from paribus.ledger import unrecorded
-    from paribus.runs import register as register_study
-    from paribus.runs import try_briefly
+    from paribus.runs.run import register as register_study
+    from paribus.runs.run import try_briefly
     from paribus.study.trainer import COMMAND, STACKED
 
     options = where.options(loaded)
@@ -206,7 +206,7 @@ def register(
     """Fix endpoints, margins and the rule; `run` does it as well."""
     loaded = _load(study, set_, trust)
     from paribus.cli import tables
-    from paribus.runs import register as register_study
+    from paribus.runs.run import register as register_study
 
     path = register_study(loaded, results, **where.options(loaded))
     show(tables.design(loaded, only_warnings=True))
@@ -227,7 +227,7 @@ def run(
     loaded = _load(study, set_, trust)
     from paribus.cli import tables
     from paribus.results import extended
-    from paribus.runs import results_folder
+    from paribus.results.store import results_folder
 
     staged = extended(loaded, results_folder(loaded, results))
     warnings = tables.design(staged, only_warnings=True)
@@ -259,8 +259,8 @@ def train(
 ) -> Results:
     """Run a study. With our own engine, `open_test` says whether to go on to the sealed test part.
     `before` is printed once all checks have passed."""
-    from paribus.runs import run as run_study
     from paribus.runs.progress import watching
+    from paribus.runs.run import run as run_study
 
     options = where.options(study)
     log = options.pop("log", None) or ()

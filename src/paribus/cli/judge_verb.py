@@ -170,8 +170,7 @@ def _judge_study(
     yet, print so and return None."""
     from paribus.readers.runs import files_of, judge_runs, scores_of
     from paribus.readers.select import read_runs
-    from paribus.results import ResultsFolder
-    from paribus.runs.run import results_folder
+    from paribus.results.store import ResultsFolder, results_folder
     from paribus.study import load_study
     from paribus.study.runs import section_of
     from paribus.study.trainer import RUNS

@@ -33,10 +33,9 @@ from paribus.results.formats import COLUMNS, column
 from paribus.results.judged_files import changed, digests
 from paribus.results.records import RunsRecord
 from paribus.results.registration import read_registration
-from paribus.results.store import RUNS, root_digest
+from paribus.results.store import RUNS, results_folder, root_digest
 from paribus.runs.queue import Missing
 from paribus.runs.records import fill_folder, find_trainer, trainer_records
-from paribus.runs.run import results_folder
 from paribus.runs.trainer_runner import TrainerRunner
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, declared, section_of

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel, RootModel, ValidationError
 
 from paribus import untrusted_io
@@ -86,9 +85,11 @@ def write_table(path: Path, table: pa.Table) -> None:
     """Write Parquet, with the units that the schema's fields carry."""
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: str(SCHEMA)})
     sink = pa.BufferOutputStream()
+    import pyarrow.parquet
+
     # A dictionary of measured numbers would be as long as the column.
     repeating: Any = [f.name for f in table.schema if not pa.types.is_floating(f.type)]
-    pq.write_table(table, sink, compression="zstd", use_dictionary=repeating)
+    pyarrow.parquet.write_table(table, sink, compression="zstd", use_dictionary=repeating)
     write_bytes(path, sink.getvalue().to_pybytes())
 
 
@@ -128,9 +129,11 @@ class Folder:
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Return the table `name` with those of `columns` that it has; all by default. Raises
         ParibusError."""
+        import pyarrow.parquet
+
         path = regular_path(self.path / name, TABLE_BYTES)
         try:
-            with pq.ParquetFile(path, memory_map=True) as file:
+            with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
                 names = file.schema_arrow.names
                 table = file.read(columns and [name for name in columns if name in names])
         except (pa.ArrowException, OSError, MemoryError) as error:

@@ -321,3 +321,17 @@ def root_digest(path: Path) -> str:
         line = f"{file_digest(files[name])}  {name}\n"
         total.update(line.encode("utf-8", "surrogateescape"))
     return total.hexdigest()
+
+
+def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
+    """Return the results folder of `study`: `results`, or `results/NAME` beside its file.
+
+    For a shipped example, or the study of a results folder, `results/NAME` is in the working
+    directory.
+    """
+    if results:
+        return ResultsFolder(Path(results))
+    home = study.folder
+    if home == Path.cwd() or (home.parent / "study.json").exists():
+        home = Path()
+    return ResultsFolder(home / "results" / study.name)

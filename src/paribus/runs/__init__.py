@@ -11,7 +11,3 @@ The way of a trial from a study file to a sealed record:
   records.py         checks and writes the record
   sealing.py         the first record of a trial counts
 """
-
-from paribus.runs.run import ask, register, results_folder, run, try_briefly
-
-__all__ = ["ask", "register", "results_folder", "run", "try_briefly"]

@@ -24,6 +24,7 @@ from paribus.ledger import is_recording
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.opened_texts import note
 from paribus.results.registration import FILE
+from paribus.results.store import results_folder
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.processes import ending_children
 from paribus.runs.progress import Progress, Tracker, Watch, watching
@@ -52,20 +53,6 @@ class Options:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     open_test: bool = True
     registers_only: bool = False
-
-
-def results_folder(study: Study, results: str | os.PathLike[str] | None) -> ResultsFolder:
-    """Return the results folder of `study`: `results`, or `results/NAME` beside its file.
-
-    For a shipped example, or the study of a results folder, `results/NAME` is in the working
-    directory.
-    """
-    if results:
-        return ResultsFolder(Path(results))
-    home = study.folder
-    if home == Path.cwd() or (home.parent / "study.json").exists():
-        home = Path()
-    return ResultsFolder(home / "results" / study.name)
 
 
 def run(
