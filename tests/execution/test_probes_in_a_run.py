@@ -95,6 +95,6 @@ def test_an_own_probe_is_measured_and_recorded(measured):
 def test_a_probe_that_fails_in_the_middle_costs_its_value_and_no_more(measured):
     results = measured
     assert len(results.finished) == 6
-    of_one = tidy_probes(results.trial_probes["baseline", 1])
+    of_one = tidy_probes(results.read_each("probes.parquet")["baseline", 1])
     of_one = of_one.filter(pc.equal(of_one["probe"], "tires"))
     assert of_one["step"].to_pylist() == [1, 2, 3, 4, 5, 7, 8]

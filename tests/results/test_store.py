@@ -9,7 +9,7 @@ import pytest
 from paribus.files import remove_folder, write_bytes
 from paribus.results import ResultsFolder, TrialFolder, load_results
 from paribus.results.formats import column, write_json, write_table
-from paribus.results.read import read_answers
+from paribus.results.read import answers_in
 from paribus.schema import KEY, SCHEMA
 
 from ..tools import refused
@@ -143,7 +143,7 @@ def test_answers_are_the_share_of_shots_in_the_order_asked(tmp_path):
         "correct": [right for *_, right in asked],
     }
     write_table(trial.path / "items.parquet", pa.table(columns))
-    answers = read_answers(trial)["typo"]
+    answers = answers_in(trial.read_columns("items.parquet"))["typo"]
     np.testing.assert_array_equal(answers.right, [0.5, 0, 1])  # 7, 2 and 9
     assert answers.asked == 5
 

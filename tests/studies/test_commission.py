@@ -95,7 +95,8 @@ def test_checkpoint_has_the_validation_loss_of_its_trial(build, arm):
     with torch.no_grad():
         logits = model.float()(inputs).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
-    records = build.kept("embedding-norm").results.trial_blocks[arm, 1].to_pydict()
+    blocks = build.kept("embedding-norm").results.read_each("blocks.parquet")
+    records = blocks[arm, 1].to_pydict()
     recorded = sum(records["loss_sum_nats"][:100]) / sum(records["predicted"][:100])
     assert loss == pytest.approx(recorded, abs=0.01)
 

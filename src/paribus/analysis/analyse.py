@@ -24,8 +24,6 @@ from paribus.errors import ParibusError
 from paribus.results import (
     Results,
     ResultsFolder,
-    chosen_on_judged_text,
-    why_not_tested,
     why_unregistered,
 )
 from paribus.results.opened_texts import read_reuse
@@ -75,8 +73,8 @@ def analyse(results: Results) -> Analysis:
         left_out=tuple(left_out),
         metrics={name: table.results.metrics[name] for name in study.metrics},
         own_rule=results.registered.get(RULE, {}).get("rule", {}),
-        chosen_on_judged_text=chosen_on_judged_text(results),
-        untested=why_not_tested(results),
+        chosen_on_judged_text=results.chosen_on_judged_text,
+        untested=results.why_not_tested,
         tuned=tuned,
         looks=table.looks,
         along=tuple(along(table)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
@@ -12,7 +11,7 @@ from typing import Any
 from paribus.analysis.contrasts import holm_of
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
 from paribus.analysis.table import Table, registered
-from paribus.results.records import parameters, training_flops
+from paribus.results.records import training_flops
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Interval,
@@ -54,42 +53,28 @@ def stabilities_of(table: Table) -> list[Stabilities]:
 
 def costs(table: Table) -> list[Costs]:
     """Return the costs of every contrast."""
-    trials, speeds = table.results.trials, defaultdict[str, dict[Trial, float]](dict)
-    memory: dict[Trial, int | None] = {}
-    for row in table.results.throughput.to_pylist():
-        trial = row["arm"], row["seed"]
-        if trial in trials:  # one that is gone has left its time in turn behind
-            speeds[row["kind"]][trial] = row["tokens"] / row["seconds"]
-        memory[trial] = row["bytes"] or memory.get(trial)
-    for trial, timing in table.results.timing.items():
-        if trial in trials:
-            tokens = trials[trial].get("tokens", 1)
-            speeds["as trained"][trial] = tokens / timing["training_seconds"]
-    sizes = {
-        "more_parameters": {trial: parameters(record) for trial, record in trials.items()},
-        "more_flops": {trial: training_flops(record) for trial, record in trials.items()},
-        "more_memory": {trial: memory.get(trial) for trial in trials},
-    }
-    return [_costs(table, pair, speeds, sizes) for pair in table.results.study.contrasts]
+    return [_costs(table, pair) for pair in table.results.study.contrasts]
 
 
-def _costs(
-    table: Table,
-    pair: tuple[str, str],
-    speeds: Mapping[str, Values],
-    sizes: Mapping[str, Values],
-) -> Costs:
-    study, trials = table.results.study, table.results.trials
-    in_bytes = not study.share_tokens(*pair)
+def _costs(table: Table, pair: tuple[str, str]) -> Costs:
+    study, trials, turns = table.results.study, table.results.trials, table.results.turns
+    in_bytes, limit, rise = not study.share_tokens(*pair), study.decision.throughput_budget, None
 
-    def lost(kind: str, budget: float | None = None) -> Cost | None:
-        values = speeds.get(kind, {})
+    def lost(speeds: Values, budget: float | None = None) -> Cost | None:
         if in_bytes:
-            values = {t: v * trials[t]["data"]["bytes_per_token"] for t, v in values.items()}
-        return cost_of(table, pair, values, budget, as_ratio=True)
+            speeds = {t: v * trials[t]["data"]["bytes_per_token"] for t, v in speeds.items()}
+        return cost_of(table, pair, speeds, budget, as_ratio=True)
 
-    limit, rise = study.decision.throughput_budget, None
-    in_turn = lost("training", limit)
+    def timed(kind: str, unit: str = "tokens per second") -> Values:
+        # A trial that is gone has left its time in turn behind.
+        own = {trial: turns.get(trial, {}).get(f"{kind}/{unit}") for trial in trials}
+        return {trial: value for trial, value in own.items() if value is not None}
+
+    as_trained = {
+        trial: trials[trial].get("tokens", 1) / timing["training_seconds"]
+        for trial, timing in table.results.timing.items()
+    }
+    in_turn = lost(timed("training"), limit)
     if study.is_paired:
         errors = {
             (arm, seed): value
@@ -100,11 +85,13 @@ def _costs(
     return Costs(
         *pair,
         calibration=rise,
-        throughput=in_turn or lost("as trained", limit),
+        throughput=in_turn or lost(as_trained, limit),
         in_turn=in_turn is not None,
-        prefill=lost("prefill"),
-        decoding=lost("decoding"),
-        **{name: _more(pair, of_trial) for name, of_trial in sizes.items()},
+        prefill=lost(timed("prefill")),
+        decoding=lost(timed("decoding")),
+        more_parameters=_more(pair, {t: record.get("parameters") for t, record in trials.items()}),
+        more_flops=_more(pair, {t: training_flops(record) for t, record in trials.items()}),
+        more_memory=_more(pair, timed("training", "MiB")),
     )
 
 

@@ -283,15 +283,15 @@ def analysed(results: Results) -> Report:
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide
     from paribus.report.model import build_report, verdict_record
-    from paribus.results import ResultsFolder, judged_files
+    from paribus.results import ResultsFolder
     from paribus.results.formats import write_json
 
-    home, log = ResultsFolder(results.path), logging.getLogger("paribus")
+    log = logging.getLogger("paribus")
     if not results.finished:
         raise ParibusError(
             f"no trial in {results.path} is finished; run the study first", code="unfinished"
         )
-    if changed := judged_files.changed(home):
+    if changed := ResultsFolder(results.path).runs_changed():
         log.warning("%s: this is the verdict on what they were", changed)
     analysis = analyse_results(results)
     report = build_report(decide(analysis))
@@ -310,7 +310,6 @@ def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -
     from paribus.runs.progress import doing
 
     with doing(console, "analysing"):
-        _ = results.trial_probes  # whole, because figures and tables need them: read once for all
         report = analysed(results)
     with doing(console, "drawing the page and the PDF" if pdf else "drawing the page"):
         shown = (results.judged, report.verdicts.analysis)

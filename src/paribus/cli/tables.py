@@ -19,7 +19,6 @@ from paribus.report.cells import TESTS
 from paribus.report.render import fill
 from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder
-from paribus.results.judged_text import awaits_heldout_part
 from paribus.statistics import DESCRIPTIVE_BELOW, Boundary
 from paribus.study import Study, is_untuned, tuning_study, values_text
 from paribus.study.trainer import STACKED
@@ -206,7 +205,7 @@ def standing(results: Results, home: ResultsFolder) -> str:
         study=results.study,
         results=results,
         looks=[look_text(results.study, entry) for entry in results.looks],
-        awaits_test=awaits_heldout_part(results),
+        awaits_test=results.awaits_test,
         tuning_trials=[folder.trial(*t) for t in folder.read_study().trials]
         if folder.exists
         else [],

@@ -431,6 +431,5 @@ RECORDS = StackedRecords(
     packages=PACKAGES,
     blocks="blocks.parquet",
     aligned_by="characters",
-    is_timed=True,
     finite="validation_loss",
 )

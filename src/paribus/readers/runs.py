@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.errors import ParibusError
+from paribus.files import file_digest
 from paribus.numbers import plural
 from paribus.readers.facts import check_values
 from paribus.readers.port import Run, is_number
@@ -30,7 +31,6 @@ from paribus.readers.select import (
 from paribus.results import Results, ResultsFolder, TrialFolder, extended, load_results
 from paribus.results.curves import LossCurve
 from paribus.results.formats import COLUMNS, column
-from paribus.results.judged_files import changed, digests
 from paribus.results.records import RunsRecord
 from paribus.results.registration import read_registration
 from paribus.results.store import RUNS, results_folder, root_digest
@@ -40,6 +40,7 @@ from paribus.runs.trainer_runner import TrainerRunner
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
+from paribus.untrusted_io import is_regular
 
 MOST_POINTS = 1_000  # of a curve that is recorded
 # Curves of what was spent, by what is asked for.
@@ -114,7 +115,11 @@ class Runs:
         """
         reading, selection = self.reading, self.selection
         assert reading is not None and selection is not None  # as trials were recorded
-        sha256 = digests(reading.paths, self.home) if is_kept else {}
+        sha256 = {
+            Path(os.path.relpath(path, self.home)).as_posix(): file_digest(Path(path))
+            for path in reading.paths
+            if is_kept and is_regular(path)
+        }
         exploratory = "nothing was registered before these runs were there"
         if registered is not None:
             exploratory = self._find_early(registered)
@@ -336,12 +341,11 @@ def judge_runs(
 
 def _require_same_files(folder: ResultsFolder, before: RunsRecord, reading: Reading | None) -> None:
     """Raise ParibusError if the files are not those that were judged."""
-    why, known = changed(folder), set(before.sha256.values())
+    why, known = folder.runs_changed(), set(before.sha256.values())
     if reading and known and not why:
-        current = digests(reading.paths, folder.path)
-        if new := [name for name, sha256 in current.items() if sha256 not in known]:
-            path = os.path.relpath(folder.path / new[0])
-            why = f"{folder.path} holds a verdict that did not include {path}"
+        files = [path for path in reading.paths if is_regular(path)]
+        if new := [path for path in files if file_digest(Path(path)) not in known]:
+            why = f"{folder.path} holds a verdict that did not include {os.path.relpath(new[0])}"
     if why:
         way_out = "restore the judged files, or judge the current ones into another folder"
         raise ParibusError(f"{why}; {way_out} with --results", code="changed")

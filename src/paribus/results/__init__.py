@@ -3,7 +3,6 @@
 from paribus.results.archive import archive
 from paribus.results.controls import Control, check_controls
 from paribus.results.extension import extend, extended
-from paribus.results.judged_text import chosen_on_judged_text, why_not_tested
 from paribus.results.look_record import append_look, looks_left, needed_trials, read_looks
 from paribus.results.read import Results, load_results
 from paribus.results.registration import (

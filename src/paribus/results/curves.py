@@ -30,7 +30,7 @@ FILE = "curve.parquet"
 IN_TURN = "training/tokens per second"  # what arms took turns for, and seconds follow from
 
 Trial = tuple[str, int]  # (arm, seed)
-Turns = Mapping[Trial, Mapping[str, float | None]]
+Turns = Mapping[Trial, Mapping[str, float]]
 Axis = Literal["tokens", "flops", "seconds"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 
@@ -43,8 +43,7 @@ class LossCurve:
         step: [P] steps done.
         tokens: [P] tokens trained on.
         flops: [P] floating-point operations of matrix products; None if not counted.
-        seconds: [P] of training, from the speed timed with arms taking turns or, before that,
-            from the trial's own clock; None if neither is recorded.
+        seconds: [P] of training, by the speed timed with arms taking turns; None before that.
         loss: [P] nats per token of the first `predicted` held-out tokens; NaN if not finite.
         predicted: held-out tokens of each point.
     """
@@ -97,29 +96,23 @@ def read_curves(
     study: Study,
     finished: Iterable[TrialFolder],
     records: Mapping[Trial, Mapping[str, Any]],
-    timing: Mapping[Trial, Mapping[str, Any]],
     turns: Turns,
 ) -> dict[Trial, LossCurve]:
     """Return the curves of all trials that measured one.
 
-    `records` are their trial.json, `timing` their timing.json, and `turns` the speeds timed with
-    arms taking turns on an otherwise idle machine, from which seconds are computed; empty if some
-    trial has none. Seconds then come from each trial's own clock, under whatever load. Raises
-    ParibusError if a curve's steps are not the study's, its seconds do not ascend from 0, or its
-    points are measured on different texts.
+    `records` are their trial.json, and `turns` what was timed with arms taking turns on an
+    otherwise idle machine, from which seconds follow. Raises ParibusError if a curve's steps are
+    not the study's, or its points are measured on different texts.
     """
     curves = {}
     facts = {arm: study.arm_facts(arm) for arm in study.arms}
     for folder in finished:
         trial = folder.arm, folder.seed
         record, steps = records[trial], facts[folder.arm].curve_steps
-        table = folder.read_columns(FILE)
-        if not len(table) and not steps:
+        if not steps:
             continue
+        table = folder.read_columns(FILE)
         step, predicted = (table[name].to_numpy() for name in ("step", "predicted"))
-        seconds = np.asarray(timing[trial].get("curve_seconds", ()), np.float64)
-        if len(seconds) and (seconds[0] < 0 or (np.diff(seconds) <= 0).any()):
-            raise folder.error("curve_seconds of its timing.json do not ascend from 0 onwards")
         if step.tolist() != list(steps) or (predicted != predicted[0]).any():
             raise folder.error(
                 f"{FILE} does not have the {len(steps)} points on one text that evaluation.every "
@@ -129,14 +122,13 @@ def read_curves(
         tokens = step * (record["tokens"] / max(record["iterations"], 1))
         if learned and None not in learned:
             tokens = np.array(learned, np.float64)
-        if turns:
-            seconds = tokens / (turns[trial][IN_TURN] or 1.0)
         per_token = record.get("flops", {}).get("per_token")
+        speed = turns.get(trial, {}).get(IN_TURN)
         curves[trial] = LossCurve(
             step,
             tokens,
             None if per_token is None else tokens * per_token,
-            seconds if len(seconds) == len(step) else None,
+            None if speed is None else tokens / speed,
             table["loss_sum_nats"].to_numpy().astype(np.float64) / predicted,
             int(predicted[0]),
         )
@@ -215,15 +207,15 @@ def target_axis(metric: str) -> Axis | None:
 
 
 def curve_values(
-    study: Study, curves: Mapping[Trial, LossCurve], arm: str, seed: int, *, in_turn: bool
+    study: Study, curves: Mapping[Trial, LossCurve], arm: str, seed: int
 ) -> dict[str, float]:
-    """Return the values of one trial by `Metric.key`; seconds only for timed arms."""
+    """Return the values of one trial by `Metric.key`."""
     curve, target = curves.get((arm, seed)), study.facts.target
     if curve is None:
         return {}
     reference = curves.get((study.reference(arm) or arm, seed))
     values = {}
-    for axis in AXES if in_turn else AXES[:2]:
+    for axis in AXES:
         spent = curve.along(axis)
         if target is not None and spent is not None:
             values[f"target/{axis}"] = min(curve.spent_at(target, axis), float(spent[-1]))

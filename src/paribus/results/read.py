@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,9 @@ from paribus.drawing import Drawing, drawings_from_records, together
 from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, check_controls
-from paribus.results.curves import AXES, IN_TURN, LossCurve, curve_values, read_curves
-from paribus.results.formats import COLUMNS, as_model
-from paribus.results.heldout_part import Tested, on_heldout_part, read_heldout
+from paribus.results.curves import AXES, LossCurve, curve_values, read_curves
+from paribus.results.formats import COLUMNS, as_model, read_as
+from paribus.results.heldout_part import Tested, on_heldout_part, purpose, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.records import Timing, Trial, distinct, records_of
 from paribus.results.registration import edited_words, read_registration, with_words
@@ -29,9 +29,8 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.untrusted_io import is_regular
 
-SERIES = "series.parquet"
+ITEMS = "items.parquet"
 LABELS = ("probe", "part", "statistic", "unit")  # of a column of probes.parquet
-Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,6 +59,9 @@ class Results:
     tested: Tested = field(default_factory=dict)
     held: Tested = field(default_factory=dict)
     edited: tuple[str, ...] = ()
+    _tables: dict[str, dict[Trial, pa.Table]] = field(
+        default_factory=dict, init=False, compare=False
+    )
 
     @cached_property
     def judged(self) -> Results:
@@ -73,6 +75,37 @@ class Results:
             for trial, record in self.trials.items()
         }
         return replace(self, trials=trials, held=self.tested)
+
+    @property
+    def _seals_test(self) -> bool:
+        digests = (trial.get("data", {}).get("digests", {}) for trial in self.trials.values())
+        return any("test" in of_trial for of_trial in digests)
+
+    @property
+    def awaits_test(self) -> bool:
+        """True if a test part is sealed and trials are not yet evaluated on it."""
+        return (self.study.facts.seals_test or self._seals_test) and not self.judged.held
+
+    @property
+    def chosen_on_judged_text(self) -> bool:
+        """True if the arms were tuned on the same text that judges them, with other seeds."""
+        tuning = self.study.tuning
+        return tuning is not None and bool(tuning.chosen) and not self._seals_test
+
+    @property
+    def why_not_tested(self) -> str:
+        """Why a finished study has no scores on its sealed test part; empty if it has them, if a
+        trial is missing, or if no test part is sealed."""
+        if self.unfinished or not self._seals_test or self.judged.held:
+            return ""
+        opened = ResultsFolder(self.path).read_opened()
+        why = "the trials are not evaluated on the sealed test part yet"
+        if opened and opened["purpose"] != purpose(self.study.name):
+            why = f"the sealed test part was read before its time, for '{opened['purpose']}'"
+        elif opened:
+            when = opened["opened"]
+            why = f"not every trial is evaluated on the test part, which was opened on {when}"
+        return f"{why}; run the study again"
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
         """Return the folder with the held-out scores of a trial."""
@@ -122,53 +155,34 @@ class Results:
 
     # Records by (arm, seed)
 
-    def _each(self, read: Callable[[TrialFolder], Read]) -> dict[Trial, Read]:
-        return {(folder.arm, folder.seed): read(folder) for folder in self.finished}
+    def read_each(self, name: str) -> dict[Trial, pa.Table]:
+        """Return the table `name` of every trial, by (arm, seed); without rows where a trial lacks
+        it. It is read once."""
+        if name not in self._tables:
+            is_held_out = name in ("evaluation.parquet", records_of(self.study).blocks)
+            self._tables[name] = {
+                (folder.arm, folder.seed): (
+                    self.held_out(folder) if is_held_out else folder
+                ).read_columns(name)
+                for folder in self.finished
+            }
+        return self._tables[name]
 
-    def _read_each(self, name: str) -> dict[Trial, pa.Table]:
-        """Read the table `name` of every trial that has it."""
-        return self._each(lambda folder: folder.read_columns(name))
-
-    @cached_property
+    @property
     def trial_steps(self) -> dict[Trial, pa.Table]:
         """Measurements of every step, by (arm, seed)."""
-        return self._read_each("steps.parquet")
-
-    @cached_property
-    def trial_series(self) -> dict[Trial, pa.Table]:
-        """Curves of other programs by (arm, seed): metric, step and value."""
-        return self._read_each(SERIES)
-
-    @cached_property
-    def trial_probes(self) -> dict[Trial, pa.Table]:
-        """Measurements of probes, by (arm, seed); a column for each, without those that were not
-        recorded."""
-        return self._read_each("probes.parquet")
+        return self.read_each("steps.parquet")
 
     @cached_property
     def trial_curves(self) -> dict[Trial, LossCurve]:
         """Curves of held-out loss, by (arm, seed), for trials that measured one."""
-        if not any("iterations" in trial for trial in self.trials.values()):
-            return {}
-        turns = self._turns if self.curves_in_turn else {}
-        return read_curves(self.study, self.finished, self.trials, self.timing, turns)
-
-    @cached_property
-    def curves_in_turn(self) -> bool:
-        """True if the seconds of curves come from timing with arms taking turns, for every
-        trial."""
-        return all(self._turns.get(trial, {}).get(IN_TURN) for trial in self.trials)
-
-    @cached_property
-    def trial_tasks(self) -> dict[Trial, pa.Table]:
-        """Accuracy on tasks by number of shots, by (arm, seed)."""
-        return self._read_each("tasks.parquet")
+        return read_curves(self.study, self.finished, self.trials, self.turns)
 
     @cached_property
     def trial_accuracy(self) -> dict[Trial, dict[str, float]]:
         """Accuracy on each task, averaged over numbers of shots, by (arm, seed)."""
         accuracy: dict[Trial, dict[str, float]] = {}
-        for trial, table in self.trial_tasks.items():
+        for trial, table in self.read_each("tasks.parquet").items():
             by_task: dict[str, list[float]] = {}
             for row in table.select(["task", "accuracy"]).to_pylist():
                 by_task.setdefault(row["task"], []).append(row["accuracy"])
@@ -178,34 +192,28 @@ class Results:
     @cached_property
     def trial_answers(self) -> dict[Trial, dict[str, Answers]]:
         """Answers to the questions of each task, by (arm, seed)."""
-        return self._each(read_answers)
-
-    @cached_property
-    def trial_blocks(self) -> dict[Trial, pa.Table]:
-        """Sums of every block of the validation split, by (arm, seed)."""
-        name = records_of(self.study).blocks
-        return self._each(lambda folder: self.held_out(folder).read_columns(name))
+        return {trial: answers_in(table) for trial, table in self.read_each(ITEMS).items()}
 
     @cached_property
     def timing(self) -> dict[Trial, dict[str, float]]:
-        """timing.json by (arm, seed); custom trainers may omit it."""
-        is_needed, timing = records_of(self.study).is_timed, {}
-        for folder in self.finished:
-            path = folder.path / "timing.json"
-            if is_needed or is_regular(path):  # it has no seal
-                record = as_model(Timing, folder.read_json("timing.json"), path)
-                timing[folder.arm, folder.seed] = record.model_dump()
-        return timing
+        """timing.json by (arm, seed), of trials that have it; it has no seal."""
+        paths = {(f.arm, f.seed): f.path / "timing.json" for f in self.finished}
+        return {
+            trial: read_as(Timing, path).model_dump()
+            for trial, path in paths.items()
+            if os.path.lexists(path)
+        }
 
     @cached_property
-    def _turns(self) -> dict[Trial, dict[str, float | None]]:
-        """Speeds and training memory measured with arms taking turns, by (arm, seed)."""
-        by_trial: dict[Trial, dict[str, float | None]] = {}
+    def turns(self) -> dict[Trial, dict[str, float]]:
+        """What was measured with arms taking turns, by (arm, seed): tokens per second, and the MiB
+        that training holds."""
+        by_trial: dict[Trial, dict[str, float]] = {}
         for row in self.throughput.to_pylist():
             scores = by_trial.setdefault((row["arm"], row["seed"]), {})
             scores[f"{row['kind']}/tokens per second"] = row["tokens"] / row["seconds"]
-            n_bytes = row.get("bytes")
-            scores[f"{row['kind']}/MiB"] = n_bytes / 2**20 if n_bytes else None
+            if n_bytes := row.get("bytes"):
+                scores[f"{row['kind']}/MiB"] = n_bytes / 2**20
         return by_trial
 
     @cached_property
@@ -215,24 +223,16 @@ class Results:
 
     # Tidy tables: a row for each value, with its arm and seed
 
-    def _tidy(self, tables: Iterable[tuple[Trial, pa.Table]], *columns: str) -> pa.Table:
-        """Join tables of trials; `columns` are used if there are no rows."""
-        rows = [trial_rows(*trial, table) for trial, table in tables if len(table)]
-        if not rows:
-            return empty_rows(*columns)
-        # Null is what a trial does not measure, such as the loss scale where none is float16.
-        return pa.concat_tables(rows, promote_options="default").unify_dictionaries()
-
     @cached_property
     def steps(self) -> pa.Table:
         """Every step of every finished trial: arm, seed, step and the measurements."""
-        return self._tidy(self.trial_steps.items(), "step")
+        return joined(self.trial_steps, "step")
 
     @cached_property
     def probes(self) -> pa.Table:
         """Measurements of probes: arm, seed, step, probe, part, statistic, value, unit."""
-        tables = ((trial, tidy_probes(table)) for trial, table in self.trial_probes.items())
-        return self._tidy(tables, "step", "probe", "part", "statistic", "value", "unit")
+        tables = {t: tidy_probes(table) for t, table in self.read_each("probes.parquet").items()}
+        return joined(tables, "step", "probe", "part", "statistic", "value", "unit")
 
     @cached_property
     def evaluation(self) -> pa.Table:
@@ -242,39 +242,29 @@ class Results:
         row.
         """
         name = "evaluation.parquet"
-        tables = self._each(lambda folder: self.held_out(folder).read_columns(name))
-        return self._tidy(tables.items(), *COLUMNS[name])
-
-    @cached_property
-    def blocks(self) -> pa.Table:
-        """Blocks of the validation split: arm, seed, block, loss_sum_nats, correct ..."""
-        tables = (
-            (trial, table.add_column(0, "block", pa.array(range(len(table)), pa.int32())))
-            for trial, table in self.trial_blocks.items()
-        )
-        return self._tidy(tables, "block", *COLUMNS[records_of(self.study).blocks])
+        return joined(self.read_each(name), *COLUMNS[name])
 
     @cached_property
     def tasks(self) -> pa.Table:
         """Task accuracy: arm, seed, task, shots, chance, items, correct, accuracy ..."""
-        return self._tidy(self.trial_tasks.items(), "task", "shots", "accuracy")
+        return joined(self.read_each("tasks.parquet"), "task", "shots", "accuracy")
 
     @cached_property
     def items(self) -> pa.Table:
         """Every question's answer: arm, seed, task, shots, item, answer, predicted ..."""
-        return self._tidy(self._read_each("items.parquet").items(), "task", "shots", "item")
+        return joined(self.read_each(ITEMS), "task", "shots", "item")
 
     @cached_property
     def curve(self) -> pa.Table:
         """Held-out loss along training: arm, seed, step, tokens, flops, seconds, loss."""
         columns = ("step", *AXES, "loss")
-        tables = []
+        tables = {}
         for trial, curve in self.trial_curves.items():
             values = {name: vars(curve)[name] for name in columns}
             empty = pa.nulls(len(curve.step), pa.float64())
             table = {name: empty if each is None else each for name, each in values.items()}
-            tables.append((trial, pa.table(table)))
-        return self._tidy(tables, *columns)
+            tables[trial] = pa.table(table)
+        return joined(tables, *columns)
 
     @cached_property
     def sampling(self) -> pa.Table:
@@ -293,7 +283,7 @@ class Results:
         """Timed speeds: arm, seed, kind, tokens, seconds, bytes."""
         folder = ResultsFolder(self.path)
         if not folder.has_timed(self.trials):
-            return empty_rows("kind", "tokens", "seconds")
+            return joined({}, "kind", "tokens", "seconds")
         return folder.read_columns(THROUGHPUT)
 
     @cached_property
@@ -360,21 +350,17 @@ class Results:
         values: dict[str, dict[str, Any]] = {
             "evaluation": home.read_json("evaluation.json"),
             "steps": last_row(self.trial_steps[trial]),
-            "turns": self._turns.get(trial, {}),
+            "turns": self.turns.get(trial, {}),
         }
         if "parts" in wanted:
-            rows = home.read_columns("evaluation.parquet", ["measure", "part", "value"])
-            values["parts"] = {
-                f"{row['measure']}/{row['part']}": row["value"] for row in rows.to_pylist()
-            }
+            rows = self.read_each("evaluation.parquet")[trial].to_pylist()
+            values["parts"] = {f"{row['measure']}/{row['part']}": row["value"] for row in rows}
         if "tasks" in wanted:
             values["tasks"] = self.trial_accuracy[trial]
         if "probes" in wanted:
             values["probes"] = last_row(folder.read_columns("probes.parquet", wanted["probes"]))
         if "curve" in wanted:
-            values["curve"] = curve_values(
-                self.study, self.trial_curves, *trial, in_turn=self.curves_in_turn
-            )
+            values["curve"] = curve_values(self.study, self.trial_curves, *trial)
         return values
 
 
@@ -433,9 +419,13 @@ def trial_rows(arm: str, seed: int, table: pa.Table) -> pa.Table:
     return table.add_column(0, "arm", pa.repeat(pa.scalar(arm, pa.string()), n))
 
 
-def empty_rows(*columns: str) -> pa.Table:
-    """Return an empty table with arm, seed and these columns."""
-    return pa.table({name: pa.nulls(0) for name in ("arm", "seed", *columns)})
+def joined(tables: Mapping[Trial, pa.Table], *columns: str) -> pa.Table:
+    """Join tables of trials, with arm and seed in front. Without rows, it has these `columns`."""
+    rows = [trial_rows(*trial, table) for trial, table in tables.items() if len(table)]
+    if not rows:
+        return pa.table({name: pa.nulls(0) for name in ("arm", "seed", *columns)})
+    # Null is what a trial does not measure, such as the loss scale where none is float16.
+    return pa.concat_tables(rows, promote_options="default").unify_dictionaries()
 
 
 def tidy_probes(table: pa.Table) -> pa.Table:
@@ -471,9 +461,8 @@ class Answers:
     asked: int
 
 
-def read_answers(folder: TrialFolder) -> dict[str, Answers]:
-    """Return the answers of a trial by task, in the order of items.parquet. Raises ParibusError."""
-    table = folder.read_columns("items.parquet", ["task", "item", "correct"])
+def answers_in(table: pa.Table) -> dict[str, Answers]:
+    """Return the answers of a trial by task, in the order of items.parquet."""
     tasks = table["task"].combine_chunks().dictionary_encode()
     codes, words = tasks.indices.to_numpy(), tasks.dictionary.to_pylist()
     items = table["item"].to_numpy()

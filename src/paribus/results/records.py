@@ -150,7 +150,6 @@ class Timing(Record):
 
     training_seconds: Positive
     evaluation_seconds: float
-    curve_seconds: list[float] = []
 
 
 # By file, the models that docs/reference/records.md is written from.
@@ -178,7 +177,6 @@ class RecordFormat:
         packages: packages whose versions are registered.
         blocks: the file with sums over items, or blocks of them.
         aligned_by: column of that file that is equal in two arms with the same items.
-        is_timed: whether every finished trial has timing.json, which is not sealed.
         finite: the metric without which a trial has diverged; empty if the trainer declares it.
     """
 
@@ -188,7 +186,6 @@ class RecordFormat:
     packages: tuple[str, ...] = ("paribus", "numpy", "scipy", "pyarrow")
     blocks: str = "item_scores.parquet"
     aligned_by: str = "item"
-    is_timed: bool = False
     finite: str = ""
 
     def checks(self, registered: Mapping[str, Any]) -> Checks:
@@ -245,11 +242,6 @@ def records_of(study: Study) -> RecordFormat:
     """Return the format of the records of a study's trainer."""
     is_built_in = study.trainer in PROVIDED["records"]
     return provided("records", study.trainer) if is_built_in else DECLARED
-
-
-def parameters(trial: Mapping[str, Any]) -> float | None:
-    """Return the number of parameters that a trial trained; None if not recorded."""
-    return trial.get("parameters")
 
 
 def training_flops(trial: Mapping[str, Any]) -> float | None:

@@ -29,10 +29,8 @@ from paribus.report.model import build_report, verdict_record
 from paribus.results import (
     Results,
     ResultsFolder,
-    judged_files,
     load_results,
     read_registration,
-    why_not_tested,
 )
 from paribus.results.formats import read_json
 from paribus.results.records import records_of
@@ -176,13 +174,14 @@ def _scores(results: Results, checked: list[str]) -> Iterator[str]:
 
 def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
     """Compare the files from which finished runs were read with their recorded digests."""
-    record = ResultsFolder(results.path).read_runs()
+    folder = ResultsFolder(results.path)
+    record = folder.read_runs()
     if record is None:
         return
     if not record.sha256:
         checked.append("no files of runs: their digests were not recorded")
         return
-    changed, gone = judged_files.changed_since(record.sha256, results.path)
+    changed, gone = folder.changed_files()
     n_same = len(record.sha256) - len(changed) - gone
     checked.append(
         f"{n_same} of {plural(len(record.sha256), 'file')} of runs as they were judged"
@@ -217,7 +216,7 @@ def _complete(results: Results, *, is_tuning: bool) -> Iterator[str]:
         yield f"incomplete: {some(missing, SHOWN)} missing, of {results.n_trials} trials"
         return
     untested = sorted(results.trials.keys() - results.tested.keys())
-    if untested and not is_tuning and why_not_tested(results):
+    if untested and not is_tuning and results.why_not_tested:
         named = some([f"{arm}/seed-{seed}" for arm, seed in untested], SHOWN)
         yield f"incomplete: {named} not evaluated on the sealed test part; run the study again"
     is_timed = results.study.trainer == STACKED and not is_tuning

@@ -74,7 +74,7 @@ BUDGETS: dict[Axis, str] = {
 def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
     """Yield the series of each column in each trial that has it."""
     for (arm, seed), table in results.trial_steps.items():
-        probes = results.trial_probes[arm, seed]
+        probes = results.read_each("probes.parquet")[arm, seed]
         for column in columns:
             source = table if column in table.column_names else probes
             if column in source.column_names:
@@ -150,7 +150,7 @@ def logged(results: Results) -> list[Figure]:
     """Return figures of the metrics that other programs logged during training. They include the
     training loss if no drawing declares it."""
     by_metric: dict[str, dict[tuple[str, int], Series]] = {}
-    for trial, table in results.trial_series.items():
+    for trial, table in results.read_each("series.parquet").items():
         for name in table["metric"].unique().to_pylist():
             own = table.filter(pc.field("metric") == name)
             if line := finite_series(*trial, name, own["step"], own["value"]):
@@ -211,8 +211,7 @@ def loss_curves(results: Results) -> Figure | None:
     if not rows:
         return None
     read = next(iter(curves.values())).predicted
-    seconds = "speeds measured in turn" if results.curves_in_turn else "the clock of each trial"
-    caption = f"Loss of {read:,} held-out tokens. Seconds are by {seconds}."
+    caption = f"Loss of {read:,} held-out tokens. Seconds are by speeds measured in turn."
     drawn = lines(results.study, rows, _spent(), LOSS, across="spent")
     return _by_budget("loss-curves", "Held-out loss", caption, rows, drawn)
 

@@ -32,9 +32,8 @@ class HeldOutCurve:
     """The curve of a stack.
 
     Attributes:
-        points: the points so far, in the form of a checkpoint: `step`, training `seconds` of the
-            whole stack, summed loss of each replica in `nats` (None if not finite), and number of
-            `tokens`.
+        points: the points so far, in the form of a checkpoint: `step`, summed loss of each replica
+            in `nats` (None if not finite), and number of `tokens`.
     """
 
     def __init__(
@@ -51,11 +50,8 @@ class HeldOutCurve:
         """Return whether a point after t steps is due and not yet measured."""
         return t in self._steps and (not self.points or self.points[-1]["step"] < t)
 
-    def measure(self, trainer: Trainer, seconds: float) -> float:
-        """Measure and add the point of the trainer's step, after `seconds` of training.
-
-        Returns the duration of the measurement in seconds.
-        """
+    def measure(self, trainer: Trainer) -> float:
+        """Measure and add the point of the trainer's step; return how many seconds that took."""
         began, sums = time.monotonic(), list[float]()
         seq_len = trainer.setting.data.seq_len
         for replica, arm in enumerate(self._arms):
@@ -66,8 +62,8 @@ class HeldOutCurve:
             model = self._models[arm]
             load_parameters(model, trainer.parameters(replica))
             sums.append(heldout_loss(model, self._tokens, seq_len, self._dataset.vocab_size))
-        point = {"step": trainer.t, "seconds": seconds, "nats": plain(sums)}
-        self.points.append(point | {"tokens": len(self._tokens) - 1})
+        tokens = len(self._tokens) - 1
+        self.points.append({"step": trainer.t, "nats": plain(sums), "tokens": tokens})
         return time.monotonic() - began
 
     def write(self, folder: TrialFolder, replica: int) -> None:
@@ -79,8 +75,3 @@ class HeldOutCurve:
             "predicted": np.array([point["tokens"] for point in self.points], dtype=np.int64),
         }
         folder.write_columns(FILE, columns, UNITS)
-
-    @property
-    def seconds(self) -> list[float]:
-        """Training seconds per replica at each point: those of the stack over its replicas."""
-        return [point["seconds"] / len(self._arms) for point in self.points]

@@ -119,7 +119,6 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
             "training_seconds": seconds / n_replicas,  # each replica is charged its share
             "evaluation_seconds": evaluated - began,
             "task_seconds": asked - evaluated,
-            "curve_seconds": stack.curve.seconds,
         }
         draft.write_json("timing.json", timing)
         draft.finish()

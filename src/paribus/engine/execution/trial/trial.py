@@ -227,7 +227,7 @@ class Stack:
         """Add a point to the held-out curve if one is due."""
         if self.writes and self.curve.is_due(self.trainer.t):
             wait(self._device)
-            self._curve_seconds += self.curve.measure(self.trainer, self.seconds)
+            self._curve_seconds += self.curve.measure(self.trainer)
 
 
 def machine(device: torch.device, ranks: Ranks | None = None) -> dict[str, Any]:
