@@ -61,7 +61,7 @@ def test_points_are_what_a_whole_evaluation_says(small_study):
     curve = HeldOutCurve(study, list(study.arms), dataset, CPU)
     for t in range(5):
         if curve.is_due(t):
-            curve.measure(stack, 0.0)
+            curve.measure(stack)
         assert not curve.is_due(t)
         stack.step()
         bare.step()
@@ -74,7 +74,7 @@ def test_points_are_what_a_whole_evaluation_says(small_study):
     assert [point["step"] for point in curve.points] == [0, 2, 4]
     stack.step()
     stack.step()
-    curve.measure(stack, 1.0)
+    curve.measure(stack)
     part = dataset.validation[:101]
     for r, setting in enumerate(settings):
         model = build_model(setting, dataset.vocab_size)

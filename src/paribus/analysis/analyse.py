@@ -4,9 +4,9 @@ The unit is the seed pair: treatment minus baseline at the same seed. Families o
 are fixed at registration, and each is adjusted by Holm's method: differences on primary
 endpoints, their equivalence, their non-inferiority, and differences on secondary endpoints.
 
-How a p-value is computed: `Table.of` reads scores, `contrast_of` chooses the seeds,
-`compare_arms` runs the test, `adjusted` applies Holm's method, and `paribus.decision.decide`
-turns it into a verdict.
+How a p-value gets from a record to the card: `Table.of` reads the scores, `contrasts_of` chooses
+their seeds and applies Holm's method to what `compare_arms` tests, `paribus.decision.decide` turns
+it into a verdict, and `paribus.report.model.build_report` into a row of the card.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections import Counter
 
 from paribus.analysis.along import along
-from paribus.analysis.contrasts import adjusted, contrast_of, interactions_of, task_contrasts
+from paribus.analysis.contrasts import contrasts_of, interactions_of, task_contrasts
 from paribus.analysis.looks import why_not_these_looks
 from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import tuned_before, why_not_these_values
-from paribus.errors import ParibusError
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -28,7 +27,6 @@ from paribus.results import (
 )
 from paribus.results.opened_texts import read_reuse
 from paribus.results.registration import RULE
-from paribus.statistics import StatisticsError
 
 
 def analyse(results: Results) -> Analysis:
@@ -43,17 +41,9 @@ def analyse(results: Results) -> Analysis:
     if results.looks:  # taken at the validation text, and the verdict may be of the test part
         taken = table if results.judged is results else Table.of(results)
         unregistered = unregistered or why_not_these_looks(taken)
-    contrasts, left_out = [], []
-    for endpoint in study.endpoints:
-        for arm, reference in study.contrasts:
-            try:
-                contrast, out = contrast_of(table, arm, reference, endpoint, tuned)
-            except StatisticsError as error:  # scores of a magnitude that nothing is known of
-                raise ParibusError(f"{endpoint.metric} of {arm}: {error}") from None
-            contrasts.append(contrast)
-            left_out += out
-    contrasts = adjusted(contrasts, study.inference.alpha)
+    contrasts, left_out = contrasts_of(table, study.endpoints, tuned)
     runs = folder.read_runs()
+    failed = Counter(arm for (arm, _), trial in results.trials.items() if trial.get("failed"))
     return Analysis(
         study=study,
         missing=tuple(trial.label for trial in table.results.unfinished),
@@ -80,6 +70,6 @@ def analyse(results: Results) -> Analysis:
         along=tuple(along(table)),
         reuse=read_reuse(folder),
         runs=runs,
-        excluded=dict(runs.excluded if runs else Counter(arm for arm, _ in table.failed)),
+        excluded=dict(runs.excluded if runs else failed),
         edited=results.edited,
     )

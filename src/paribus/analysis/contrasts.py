@@ -35,10 +35,13 @@ from paribus.analysis.schema import (
 )
 from paribus.analysis.table import Sampling, Table, registered
 from paribus.analysis.tuning import Tuned, choice_of
+from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.numbers import plural
-from paribus.results.curves import needed, target_axis
+from paribus.results.curves import spent_to, target_axis
 from paribus.statistics import (
+    RunContrast,
+    StatisticsError,
     TTest,
     decided,
     holm,
@@ -57,21 +60,19 @@ T = TypeVar("T", bound=Tested)
 BySeed = Mapping[int, float]
 
 
-def holm_of(p_values: Iterable[float | None]) -> list[float]:
-    """Return Holm-adjusted p-values; None (a test that could not be made) counts as p = 1."""
-    values = [1.0 if p is None else p for p in p_values]
-    return holm(values).tolist() if values else []
+def holm_of(p_values: Sequence[float | None], size: int = 0) -> list[float]:
+    """Return Holm-adjusted p-values of a family of at least `size` hypotheses; None (a test that
+    could not be made) counts as p = 1."""
+    family = [1.0 if p is None else p for p in p_values] + [1.0] * (size - len(p_values))
+    return holm(family).tolist()[: len(p_values)] if family else []
 
 
-def _by_name(rows: Sequence[Mapping[str, float | None]], least: int) -> list[dict[str, float]]:
-    """Return {test name: adjusted p} for each row. Each name is a family of its own, of at
-    least `least` hypotheses."""
+def _by_name(rows: Sequence[Mapping[str, float | None]], size: int) -> list[dict[str, float]]:
+    """Return {test name: adjusted p} for each row; each name is a family of its own."""
     adjusted_p = [dict[str, float]() for _ in rows]
     for name in dict.fromkeys(name for row in rows for name in row):
         places = [place for place, row in enumerate(rows) if name in row]
-        p_values = [rows[place][name] for place in places]
-        p_values += [None] * (least - len(places))
-        for place, p in zip(places, holm_of(p_values), strict=False):
+        for place, p in zip(places, holm_of([rows[k][name] for k in places], size), strict=True):
             adjusted_p[place][name] = p
     return adjusted_p
 
@@ -88,6 +89,23 @@ def with_holm(family: Sequence[T], size: int = 0) -> list[T]:
         d if d.decided is None or d.decided.descriptive_only else replace(d, **p)
         for d, p in zip(family, _by_name([d.p_values for d in family], size), strict=True)
     ]
+
+
+def contrasts_of(
+    table: Table, endpoints: Iterable[Endpoint], tuned: Tuned | None
+) -> tuple[list[Contrast], list[LeftOut]]:
+    """Return every contrast on these endpoints, adjusted within its family, and the seeds that
+    each left out. `tuned` are the tuning trials behind the table (`tuned_before`)."""
+    study, contrasts, left_out = table.results.study, list[Contrast](), list[LeftOut]()
+    for endpoint in endpoints:
+        for arm, reference in study.contrasts:
+            try:
+                contrast, seeds = _contrast(table, arm, reference, endpoint, tuned)
+            except StatisticsError as error:  # scores of a magnitude that nothing is known of
+                raise ParibusError(f"{endpoint.metric} of {arm}: {error}") from None
+            contrasts.append(contrast)
+            left_out += seeds
+    return adjusted(contrasts, study.inference.alpha), left_out
 
 
 def adjusted(contrasts: Sequence[Contrast], alpha: float) -> list[Contrast]:
@@ -151,28 +169,55 @@ def compare_arms(
         resolution: of a value, if known and different from the metric's.
     """
     study, choice = table.results.study, difference.choice
-    is_paired, resolution = study.is_paired, resolution or share_step(table, metric.name)
+    resolution = resolution or share_step(table, metric.name)
     compared = {
-        arm: [metric.compared(own[seed]) for seed in (difference.seeds if is_paired else own)]
+        arm: {s: metric.compared(own[s]) for s in (difference.seeds if study.is_paired else own)}
         for arm, own in values.items()
     }
     if resolution is None and study.trainer == RUNS and metric.scale == "linear":
         # Scores of other programs are as they were printed.
-        resolution = last_decimal([score for own in compared.values() for score in own])
-    asked = registered(study) | {"margin": difference.margin, "family": family}
-    asked["resolution"] = resolution
-    if is_paired:
-        asked["design"] = sampled.design(difference.seeds)
-        asked["choice"] = choice.error if choice and choice.included else 0.0
-    contrast = paired_contrast if is_paired else unpaired_contrast
-    by_run = contrast(*_sides(weights, compared), **asked)
+        resolution = last_decimal([score for own in compared.values() for score in own.values()])
+    asked = {"margin": difference.margin, "family": family, "resolution": resolution}
+    if choice and choice.included:
+        asked["choice"] = choice.error
+    by_run = test_of_runs(study, weights, compared, sampled, **asked)
     items = None
     if scores:
         tasks = zip(*scores.values(), strict=True)
         sides = [_sides(weights, dict(zip(scores, task, strict=True))) for task in tasks]
-        baseline, treatment = zip(*sides, strict=True)
-        items = macro_contrast(baseline, treatment, crossed=study.inference.crossed, **asked)
+        asked |= registered(study) | {"design": sampled.design(difference.seeds)}
+        items = macro_contrast(*zip(*sides, strict=True), crossed=study.inference.crossed, **asked)
     return replace(difference, by_run=by_run, items=items)
+
+
+def test_of_runs(
+    study: Study,
+    weights: Mapping[str, float],
+    compared: Mapping[str, BySeed],
+    sampled: Sampling,
+    **asked: Any,
+) -> RunContrast:
+    """Return the registered test of a weighted sum of scores over arms: over the seeds, which all
+    arms share, or over unpaired runs. The options are those of `paribus.statistics`."""
+    asked |= registered(study)
+    sides = _sides(weights, {arm: list(own.values()) for arm, own in compared.items()})
+    if not study.is_paired:
+        return unpaired_contrast(*sides, **asked)
+    return paired_contrast(*sides, design=sampled.design([*next(iter(compared.values()))]), **asked)
+
+
+def why_too_few(
+    study: Study, sampled: Sampling, values: Mapping[str, BySeed], seeds: Sequence[int]
+) -> str:
+    """Return why pairs at these seeds, or the runs of each arm, cannot be tested; empty if they
+    can."""
+    if study.is_paired:
+        return sampled.why_not(seeds)
+    for arm, own in values.items():
+        if len(own) < 2:
+            runs = plural(len(own), "comparable run")
+            return f"{arm} has {runs}; inference needs two of each arm"
+    return ""
 
 
 def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.ndarray]:
@@ -240,51 +285,37 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
     return with_holm(contrasts, family)
 
 
-def contrast_of(
+def _contrast(
     table: Table, arm: str, reference: str, endpoint: Endpoint, tuned: Tuned | None
 ) -> tuple[Contrast, list[LeftOut]]:
-    """Return one contrast on one endpoint, not yet adjusted, and the seeds that it left out.
-
-    `tuned` are the tuning trials behind the table (`tuned_before`).
-    """
+    """Return one contrast on one endpoint, not yet adjusted, and the seeds that it left out."""
     study, metric, arms = table.results.study, endpoint.metric, (reference, arm)
     declared, sampled = table.results.metrics[metric], table.sampling(arm, metric)
-    values = {name: table.usable(name, metric, sampled.seeds) for name in arms}
+    values = {name: table.usable(name, metric, sampled.seeds) for name in (arm, reference)}
     if declared.of_pair:
         values[reference] = dict.fromkeys(values[reference], 1.0)
     both = set.intersection if study.is_paired else set.union
     compared = both(*map(set, values.values()))
     seeds = tuple(seed for seed in sampled.seeds if seed in compared)
-    left_out = [
-        LeftOut(arm, reference, metric, seed, "; ".join(why))
-        for seed in sampled.seeds
-        if (why := _why_left_out(table, arms, seed, metric))
-    ]
-    incomparable = _why_incomparable(table, arm, reference, metric)
+    uncounted = _why_uncounted(table, arm, reference, metric)
     if broken := table.broken(arm):
         why_not = f"controls broken: {', '.join(control.name for control in broken)}"
-    elif incomparable:
-        why_not, left_out = incomparable, []
-    elif not table.is_measured(metric):
-        why_not, left_out = f"{metric} was not measured in this study", []
-    elif study.is_paired:
-        why_not = sampled.why_not(seeds)
     else:
-        few = [name for name in (arm, reference) if len(values[name]) < 2]
-        runs = [plural(len(values[name]), "comparable run") for name in few]
-        why_not = f"{few[0]} has {runs[0]}; inference needs two of each arm" if few else ""
+        why_not = uncounted or why_too_few(study, sampled, values, seeds)
+    left_out = [
+        LeftOut(arm, reference, metric, seed, "; ".join(why))
+        for seed in (() if uncounted and not broken else sampled.seeds)
+        if (why := _why_left_out(table, arms, seed, metric))
+    ]
     why_not = why_not or _equal_runs(table, metric, values)
-    censored = _never(table, arm, metric), _never(table, reference, metric)
-    crossings, axis, target = {}, target_axis(metric), study.facts.target
-    if axis is not None and target is not None:
-        curves = table.results.trial_curves
-        pairs = {s: (curves[arm, s], curves[reference, s]) for s in seeds}
-        crossings = {s: c for s, pair in pairs.items() if (c := needed(*pair, target, axis))}
-    if crossings:
-        for seed, crossing in crossings.items():
-            values[arm][seed], values[reference][seed] = crossing.restricted
-        never = [(math.isinf(c.ours), math.isinf(c.theirs)) for c in crossings.values()]
-        censored = sum(our for our, _ in never), sum(their for _, their in never)
+    never = [_never(table, name, metric) for name in values]
+    if (axis := target_axis(metric)) is not None and study.facts.target is not None:
+        never = [0, 0]
+        for seed in seeds:
+            curves = [table.results.trial_curves[name, seed] for name in values]
+            for k, name in enumerate(values):
+                values[name][seed], is_censored = spent_to(study.facts.target, axis, curves, k)
+                never[k] += is_censored
     smallest, margin = endpoint.smallest_effect, endpoint.margin
     contrast = Contrast(
         arm=arm,
@@ -296,9 +327,9 @@ def contrast_of(
         declared=declared,
         margin=None if margin is None else declared.change(margin),
         smallest_effect=None if smallest is None else declared.change(smallest),
-        counted=table.is_measured(metric) and not incomparable,
+        counted=not uncounted,
         sampling=sampled,
-        censored=censored,
+        censored=(never[0], never[1]),
     )
     if why_not:
         return contrast, left_out
@@ -402,22 +433,24 @@ def _family_size(table: Table, endpoint: Endpoint) -> int:
     study = table.results.study
     if endpoint.primary:
         return study.family
-    secondary = [e for e in study.endpoints if not e.primary and table.is_measured(e.metric)]
+    secondary = [e.metric for e in study.endpoints if not e.primary]
     return sum(
-        not _why_incomparable(table, *contrast, e.metric)
-        for e in secondary
-        for contrast in study.contrasts
+        not _why_uncounted(table, *pair, metric) for metric in secondary for pair in study.contrasts
     )
 
 
-def _why_incomparable(table: Table, arm: str, reference: str, metric: str) -> str:
-    """Return why the metric has a different meaning in each arm; empty if it has not."""
+def _why_uncounted(table: Table, arm: str, reference: str, metric: str) -> str:
+    """Return why a contrast on this metric is no hypothesis: it has a different meaning in each
+    arm, or was not measured; empty if it is one."""
     study, declared = table.results.study, table.results.metrics[metric]
     if declared.of_tokens and not study.share_tokens(arm, reference):
         return "of single tokens, and the arms have other tokenizers"
     if any(metric in study.arm_facts(name).not_measured for name in (arm, reference)):
         return f"{metric} is measured in float16 only"
-    return ""
+    is_judged = metric in [endpoint.metric for endpoint in study.judged]
+    if is_judged or any(math.isfinite(table.values[*trial, metric]) for trial in table.events):
+        return ""
+    return f"{metric} was not measured in this study"
 
 
 def interactions_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from paribus.analysis.contrasts import adjusted, contrast_of
+from paribus.analysis.contrasts import contrasts_of
 from paribus.analysis.schema import Contrast, Stabilities
 from paribus.analysis.side_effects import stabilities_of
 from paribus.analysis.table import Table, plan_of
@@ -58,13 +58,7 @@ def next_look(table: Table) -> Entry | None:
     # Those that stopped before stay what they were; all others are seen at this look.
     controls = tuple(results.controls_among(needed))
     table = replace(table, controls=controls, looks=(*looks, {"contrasts": opened}))
-    alpha, tuned = study.inference.alpha, tuned_before(table)
-    contrasts = [
-        contrast_of(table, arm, reference, endpoint, tuned)[0]
-        for endpoint in study.judged
-        for arm, reference in study.contrasts
-    ]
-    contrasts = adjusted(contrasts, alpha)
+    contrasts, _ = contrasts_of(table, study.judged, tuned_before(table))
     events = {rates.arm: rates for rates in stabilities_of(table)}
     return {
         "look": len(looks) + 1,

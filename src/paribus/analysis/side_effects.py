@@ -8,16 +8,14 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from paribus.analysis.contrasts import holm_of
+from paribus.analysis.contrasts import holm_of, test_of_runs, why_too_few
 from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
-from paribus.analysis.table import Table, registered
+from paribus.analysis.table import Table
 from paribus.results.records import training_flops
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
     Interval,
     event_rates,
-    paired_contrast,
-    unpaired_contrast,
 )
 
 Trial = tuple[str, int]  # (arm, seed)
@@ -116,21 +114,19 @@ def cost_of(
     None for fewer than two pairs, or two runs of an arm. `pair` is (arm, reference).
     """
     study, sampled = table.results.study, table.sampling(pair[0])
-    keywords = registered(study)
-    by_arm = [[seed for seed in study.seeds if (name, seed) in values] for name in pair]
-    if study.is_paired:
-        seeds = [seed for seed in sampled.seeds if all(seed in own for own in by_arm)]
-        if sampled.why_not(seeds):
-            return None
-        by_arm, keywords["design"] = [seeds, seeds], sampled.design(seeds)
-    elif min(map(len, by_arm)) < 2:
-        return None
     scale = math.log if as_ratio else float
     ours, theirs = (
-        [scale(values[name, seed]) for seed in own] for name, own in zip(pair, by_arm, strict=True)
+        {seed: scale(values[arm, seed]) for seed in study.seeds if (arm, seed) in values}
+        for arm in pair
     )
-    contrast = paired_contrast if study.is_paired else unpaired_contrast
-    says = contrast(theirs, ours, **keywords).decided
+    if study.is_paired:
+        seeds = [seed for seed in sampled.seeds if seed in ours and seed in theirs]
+        ours, theirs = ({seed: own[seed] for seed in seeds} for own in (ours, theirs))
+    by_arm = dict(zip(pair, (ours, theirs), strict=True))
+    if why_too_few(study, sampled, by_arm, list(ours)):
+        return None
+    weights = dict(zip(pair, (1.0, -1.0), strict=True))
+    says = test_of_runs(study, weights, by_arm, sampled).decided
     mean, interval, bounds = says.mean, says.interval, says.equivalence_interval
     if as_ratio:
         mean = _lost(mean)

@@ -133,10 +133,10 @@ class Table:
     Attributes:
         values: {(arm, seed, metric): value}, NaN where a trial has none.
         events: divergence and spikes by (arm, seed), of every finished trial that did not fail.
-        failed: {(arm, seed): reason} of failed trials that the study excludes.
         looks: records of the looks taken so far; () without a plan of looks.
         controls: controls between arms, checked on these trials.
         tuning: the table of the tuning trials; None if nothing was tuned.
+        lost: why a trial cannot be compared, by (arm, seed): it diverged or failed.
     """
 
     results: Results
@@ -145,7 +145,7 @@ class Table:
     looks: tuple[dict[str, Any], ...] = ()
     controls: tuple[Control, ...] = ()
     tuning: Table | None = None
-    failed: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    lost: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, results: Results) -> Table:
@@ -154,24 +154,31 @@ class Table:
         for row in results.score_rows:
             for metric in results.metrics.keys() & row.keys():
                 values[row["arm"], row["seed"], metric] = row[metric]
-        events = {}
-        failed = {
-            key: why for key, record in results.trials.items() if (why := record.get("failed"))
-        }
-        for key, steps in results.trial_steps.items():
-            if key in failed:  # nobody knows whether it would have diverged
+        events, lost = {}, {}
+        for (arm, seed), steps in results.trial_steps.items():
+            record = results.trials[arm, seed]
+            if failed := record.get("failed"):  # nobody knows whether it would have diverged
+                lost[arm, seed] = f"{arm} failed: {failed}"
                 continue
             losses = steps["train_loss"].to_numpy() if len(steps) else np.empty(0)
-            seen = events_in(losses, results.study)
+            seen, needed = events_in(losses, results.study), results.must_be_finite
+            why = ""
             # The last step's gradient or update can be the one that diverges: no loss shows it.
-            broken = results.trials[key]["diverged_at"] is not None
-            needed = results.must_be_finite
-            broken = broken or bool(needed and not math.isfinite(values[*key, needed]))
-            events[key] = replace(seen, diverged=seen.diverged or broken)
+            if record["diverged_at"] is not None:
+                why = f"not finite at step {record['diverged_at'] + 1}"
+            elif needed and not math.isfinite(values[arm, seed, needed]):
+                why = f"its {results.metrics[needed].label} is not finite"
+            elif seen.diverged and seen.final_smoothed_loss is None:
+                why = "a training loss is not finite"
+            elif seen.diverged:
+                why = f"final loss {seen.final_smoothed_loss:.3f} above the first"
+            events[arm, seed] = replace(seen, diverged=bool(why))
+            if why:
+                lost[arm, seed] = f"{arm} diverged: {why}"
         is_tuned = results.study.tuning is not None and results.study.tuning.chosen
         trials = results.tuning_trials if is_tuned else None
         tuning = cls.of(trials) if trials is not None else None
-        return cls(results, values, events, results.looks, tuple(results.controls), tuning, failed)
+        return cls(results, values, events, results.looks, tuple(results.controls), tuning, lost)
 
     def sampling(self, arm: str, metric: str | None = None) -> Sampling:
         """Return the seeds that count for the contrast of `arm`, or for one endpoint of it."""
@@ -194,31 +201,10 @@ class Table:
 
     def why_diverged(self, arm: str, seed: int) -> str:
         """Return why a trial failed, is not finished or diverged; empty if none applies."""
-        if why := self.failed.get((arm, seed)):
-            return f"{arm} failed: {why}"
-        if (arm, seed) not in self.events:
-            study = self.results.study
-            absent = seed in study.arm_facts(arm).absent
-            return f"{arm} has no run of it" if absent else f"{arm} is not finished"
-        events = self.events[arm, seed]
-        frozen_at = self.results.trials[arm, seed]["diverged_at"]
-        if frozen_at is not None:
-            return f"{arm} diverged: not finite at step {frozen_at + 1}"
-        needed = self.results.must_be_finite
-        if needed and not math.isfinite(self.values[arm, seed, needed]):
-            label = self.results.metrics[needed].label
-            return f"{arm} diverged: its {label} is not finite"
-        if events.diverged and events.final_smoothed_loss is None:
-            return f"{arm} diverged: a training loss is not finite"
-        if events.diverged:
-            return f"{arm} diverged: final loss {events.final_smoothed_loss:.3f} above the first"
-        return ""
-
-    def is_measured(self, metric: str) -> bool:
-        """Return True if some trial has a finite value of `metric`."""
-        if metric in [endpoint.metric for endpoint in self.results.study.judged]:
-            return True
-        return any(math.isfinite(self.values[*trial, metric]) for trial in self.events)
+        if (arm, seed) in self.lost or (arm, seed) in self.events:
+            return self.lost.get((arm, seed), "")
+        is_absent = seed in self.results.study.arm_facts(arm).absent
+        return f"{arm} has no run of it" if is_absent else f"{arm} is not finished"
 
     def usable(self, arm: str, metric: str, seeds: Sequence[int] | None = None) -> dict[int, float]:
         """Return {seed: value} of an arm's comparable trials, at `seeds` or all the study's

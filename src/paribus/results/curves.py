@@ -16,9 +16,9 @@ without any.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -172,33 +172,17 @@ def speedup(ours: LossCurve, theirs: LossCurve, axis: Axis) -> float:
     return reference / budget if budget > 0 and reference > 0 else math.nan
 
 
-class Needed(NamedTuple):
-    """Budgets of two trials to the target; infinite if a trial did not reach it within `budget`.
+def spent_to(
+    target: float, axis: Axis, curves: Sequence[LossCurve], place: int
+) -> tuple[float, bool]:
+    """Return the budget that a trial of a pair needs to `target`, and whether it never reaches it.
 
-    `budget` is the smaller of both trials' budgets, because beyond it only one of them was
-    trained.
+    It is at most the smaller of both budgets, because beyond that only one of them was trained.
     """
-
-    ours: float
-    theirs: float
-    budget: float
-
-    @property
-    def restricted(self) -> tuple[float, float]:
-        """min(needed, budget) of both trials."""
-        return min(self.ours, self.budget), min(self.theirs, self.budget)
-
-
-def needed(ours: LossCurve, theirs: LossCurve, target: float, axis: Axis) -> Needed | None:
-    """Return the budgets that both trials needed to reach `target`; None if unknown."""
-    spent = ours.along(axis), theirs.along(axis)
-    if spent[0] is None or spent[1] is None:
-        return None
-    budget = float(min(spent[0][-1], spent[1][-1]))
+    budget = min(float(curve.along(axis)[-1]) for curve in curves)
+    spent = curves[place].spent_at(target, axis)
     # Ends of one budget are equal but for rounding.
-    budgets = [curve.spent_at(target, axis) for curve in (ours, theirs)]
-    treatment, reference = (at if at <= budget * (1 + ROUNDING) else math.inf for at in budgets)
-    return Needed(treatment, reference, budget)
+    return min(spent, budget), spent > budget * (1 + ROUNDING)
 
 
 def target_axis(metric: str) -> Axis | None:
