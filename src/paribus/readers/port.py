@@ -21,7 +21,7 @@ from paribus.errors import ParibusError
 from paribus.study.runs import RunsSection
 from paribus.untrusted_io import LOG_BYTES, MIB, RECORD_BYTES, open_regular, parse_json
 
-PIECE_BYTES = 1 * MIB
+PIECE_BYTES = 2 * MIB
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
 NOT_FINISHED = "unfinished"
@@ -84,15 +84,16 @@ class Run:
         `zeroed`: the NaN filter of the Hugging Face Trainer logs the mean of the finite losses
         since the last log, which is 0 if there are none (`logging_nan_inf_filter`).
         """
-        curves = {name: np.array(curve, np.float64) for name, curve in self.curves.items()}
-        norms = [name for name in curves if GRADIENT_NORM.fullmatch(name)]
-        norm = curves.pop(norms[0]) if len(norms) == 1 < len(curves) else np.empty((0, 2))
+        self.curves = {name: np.asarray(own, np.float64) for name, own in self.curves.items()}
+        norms = [name for name in self.curves if GRADIENT_NORM.fullmatch(name)]
+        norm = self.curves.pop(norms[0]) if len(norms) == 1 < len(self.curves) else np.empty((0, 2))
         bad = norm[~np.isfinite(norm[:, 1]), 0]
-        for name, curve in curves.items():
-            is_lost = (curve[:, 1] == 0) & np.isin(curve[:, 0], bad)
-            curve[is_lost, 1] = math.nan
-            if is_lost[-1]:
-                self.facts["zeroed"] = name
+        for name, curve in self.curves.items():
+            if len(bad):
+                is_lost = (curve[:, 1] == 0) & np.isin(curve[:, 0], bad)
+                curve[is_lost, 1] = math.nan
+                if is_lost[-1]:
+                    self.facts["zeroed"] = name
             self.scores[name] = float(curve[-1, 1])
             steps = self.facts.get("steps", -math.inf)
             self.facts["steps"] = max(float(steps), float(curve[:, 0].max()))
@@ -100,7 +101,6 @@ class Run:
             value = math.fsum(items.values()) / len(items)
             if abs(self.scores.setdefault(name, value) - value) > 1e-9:
                 del self.items[name]  # the score is not their mean
-        self.curves = curves
         if "train_seconds" in self.curves:
             self.facts.setdefault("train_seconds", self.scores.pop("train_seconds"))
 
@@ -125,6 +125,7 @@ class Source:
                 self.tail = file.read(HEAD_BYTES)
         first = self.head.partition(b"\n")[0]
         self.header = first.decode("utf-8-sig", "replace").rstrip("\r")
+        self.ends = [b"\n" + end for end in {self.head: 0, self.tail: 0}]
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
@@ -137,24 +138,25 @@ class Source:
                 raise ParibusError(why, code="unreadable") from None
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
-        """Return whether a pattern occurs in the file's first or last bytes."""
-        return any(re.search(pattern, end) for end in (self.head, self.tail))
+        """Return whether a pattern occurs in the file's first or last bytes, with a line end before
+        them."""
+        return any(re.search(pattern, end) for end in self.ends)
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the content in pieces of complete lines; only the last line may lack its end.
-        Raises ParibusError for a line longer than LINE_BYTES."""
-        rest = b""
+    def pieces(self, start: int = 0, stop: int = LOG_BYTES) -> Iterator[bytes]:
+        """Yield the lines that begin from byte `start` to `stop`, in pieces; only the last line of
+        the file may lack its end. Raises ParibusError for a line longer than LINE_BYTES."""
         with self.open() as file:
-            while piece := file.read(PIECE_BYTES):
-                whole, newline, rest = (rest + piece).rpartition(b"\n")
-                if newline:
-                    yield whole + newline
-                if len(rest) > LINE_BYTES:
+            if start:
+                file.seek(start - 1)
+                start += len(file.readline(LINE_BYTES)) - 1
+            while start < stop and (piece := file.read(min(PIECE_BYTES, stop - start))):
+                rest = b"" if piece.endswith(b"\n") else file.readline(LINE_BYTES)
+                if len(rest) == LINE_BYTES:
                     why = f"{self.path} has a line of more than {LINE_BYTES:,} bytes; is it a log?"
                     raise ParibusError(why)
-        self.is_cut = bool(rest)
-        if rest:
-            yield rest
+                start += len(piece) + len(rest)
+                self.is_cut = not (rest or piece).endswith(b"\n")
+                yield piece + rest
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines with their line ends; the last may have none. Raises ParibusError."""
