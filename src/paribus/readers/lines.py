@@ -126,13 +126,13 @@ def load_form(path: Path) -> Form:
 def make_reader(form: Form) -> Reader:
     """Return the reader for a form. Raises ParibusError."""
     try:
-        recognise, excluded = map(_pattern_of_ends, (form.recognise, form.not_with or r"(?!)"))
+        recognise, excluded = map(_pattern_of_ends, (form.recognise, form.not_with))
     except re.error as error:
         why = f"form '{form.name}': recognise or not_with is no regular expression: {error}"
         raise ParibusError(why) from None
 
     def detects(source: Source) -> bool:
-        return source.has(recognise) and not source.has(excluded)
+        return source.has(recognise) and not (form.not_with and source.has(excluded))
 
     return Reader(form.name, partial(read_lines, form), form.about, detects, form.score)
 
@@ -189,9 +189,9 @@ def _pairs(
     line: Line, at: np.ndarray, texts: Sequence[bytes]
 ) -> dict[str, tuple[np.ndarray, list[bytes]]]:
     """Return the metrics in lines of pairs: the matches that have it, and its values as text."""
-    pattern, default = _pattern(line.pairs), dict.fromkeys(line.nan_if_missing, b"nan")
-    columns: dict[str, tuple[list[int], list[bytes]]] = {}
-    default = {name.encode(): value for name, value in default.items()}
+    pattern = _pattern(line.pairs)
+    default = {name.encode(): b"nan" for name in line.nan_if_missing}
+    columns: dict[bytes, tuple[list[int], list[bytes]]] = {}
     for place, text in zip(at.tolist(), texts, strict=True):
         for name, value in (default | dict(pattern.findall(text))).items():
             places, values = columns.setdefault(name, ([], []))

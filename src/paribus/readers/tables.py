@@ -12,12 +12,12 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow._compute
 import pyarrow.csv
 
 from paribus.digests import flatten
@@ -31,22 +31,22 @@ from paribus.readers.port import (
     Run,
     SkippedError,
     Source,
+    Value,
     as_dict,
     as_number,
     cell_text,
+    is_number,
 )
 from paribus.study.base import MOST_SEEDS
 from paribus.study.runs import RunsSection
-from paribus.untrusted_io import TABLE_BYTES, TABLE_COLUMNS, regular_path
+from paribus.untrusted_io import MIB, TABLE_BYTES, TABLE_COLUMNS, regular_path
 
-# `pyarrow.compute` without the wrappers that it makes of 286 functions, which takes 60 ms.
-pc: Any = pyarrow._compute
+BLOCK_BYTES = 4 * MIB
+KINDS = {"double": np.float64, "int64": np.int64, "int32": np.int32}  # of a column's buffer
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
-# Cells of text. What makes Arrow of Python's values, or NumPy of Arrow, is not used for them: it
-# imports pandas, which takes as long as all else together.
-DIVERGED = r"(?i)^(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$"
-MISSING = re.compile(r"^(?:NA|N/A|n/a|null|NULL|None|-)?$")
+DIVERGED = re.compile(r"(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$", re.IGNORECASE)
+EMPTY = ["", "NA", "N/A", "n/a", "null", "NULL", "None", "-"]
 STEPS = re.compile(r"(?:.*/)?_?(?:global_|train_)?(?:step|iter|iteration)s?", re.IGNORECASE)
 # As wandb, MLflow, Optuna and schedulers say of a run, in a column of such a name, that it has not
 # come to its end. A run that was stopped may have been meant to.
@@ -132,6 +132,86 @@ levanter = _declare(
 )
 
 
+@dataclass
+class Column:
+    """A column of a table: numbers, or codes of its distinct texts."""
+
+    values: np.ndarray
+    """a number or a code by row; the number is NaN where a cell is empty"""
+    missing: np.ndarray
+    texts: list[str] | None = None
+
+    @property
+    def keys(self) -> np.ndarray:
+        """An integer by row, which is equal where cells are."""
+        return self.values.view(np.int64) if self.texts is None else self.values
+
+    def cell(self, row: int) -> Value:
+        """Return the cell in a row; an empty one is an empty text."""
+        if self.texts is not None:
+            return self.texts[self.values[row]]
+        return "" if self.missing[row] else float(self.values[row])
+
+
+def _column(data: pa.Table, name: str) -> Column:
+    """Return a column of an Arrow table, from its buffers: Arrow's own conversions to NumPy import
+    pandas, which takes as long as all else together."""
+    cells = data.column(data.column_names.index(name)).combine_chunks()
+    if pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
+        cells = cells.dictionary_encode("encode")
+    is_coded = pa.types.is_dictionary(cells.type)
+    coded = cells.indices if is_coded else cells
+    if str(coded.type) not in KINDS:
+        try:
+            coded = coded.cast(pa.int64() if is_coded else pa.float64())
+        except pa.ArrowException:  # such as dates
+            texts = pa.array(map(cell_text, cells.to_pylist()), pa.string())
+            return _column(pa.table({name: texts}), name)
+    validity, content = coded.buffers()
+    part = slice(coded.offset, coded.offset + len(coded))
+    values = np.frombuffer(content or b"", KINDS[str(coded.type)])[part]
+    missing = np.zeros(len(values), bool)
+    if validity is not None:
+        missing = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[part] == 0
+    if not is_coded:
+        return Column(np.where(missing, math.nan, values), missing)
+    places: dict[str, int] = {}  # cells such as 1 and 1.0 are one text
+    distinct = [*map(cell_text, cells.dictionary.to_pylist()), ""]
+    codes = np.array([places.setdefault(text, len(places)) for text in distinct])
+    return Column(codes[np.where(missing, -1, values)], missing, [*places])
+
+
+def columns_of(data: pa.Table) -> dict[str, Column]:
+    """Return the columns of an Arrow table by name; of equal names, the first."""
+    return {name: _column(data, name) for name in dict.fromkeys(data.column_names)}
+
+
+def numbers_of(column: Column, name: str, where: str) -> Column:
+    """Return a column as numbers. A logged NaN is not empty.
+
+    Raises ParibusError for a cell that is not a number.
+    """
+    if column.texts is None:
+        return column
+    texts = list(map(str.strip, column.texts))
+    numbers = [math.nan if DIVERGED.match(text) else as_number(text) for text in texts]
+    missing = np.array([text in EMPTY for text in texts])
+    for code, number in enumerate(numbers):
+        if number is None and not missing[code] and code in column.values:
+            row = np.flatnonzero(column.values == code)[0] + 1
+            why = f"{where}, row {row}: {column.texts[code]!r:.80} in column '{name}'"
+            raise ParibusError(f"{why} must be a number")
+    values = np.array([math.nan if number is None else number for number in numbers])
+    return Column(values[column.values], missing[column.values])
+
+
+def _numbers_or_none(column: Column) -> Column | None:
+    try:
+        return numbers_of(column, "", "")
+    except ParibusError:
+        return None
+
+
 def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: str) -> list[Run]:
     """Return the runs of an Arrow table; `where` names it in errors.
 
@@ -144,51 +224,62 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     keys = {section.arm: "arm", seeds[0] if is_clear else section.seed: "seed"}
     keys = {name: key for name, key in keys.items() if name in names and name not in FROM_PATH}
     _require_columns(names, section, scores, where)
+    columns = columns_of(data)
     meant = {section.step, section.item, section.metric, section.value, *scores}
     if not scores and not section.metric:
-        scores = [name for name in names if name not in {*keys, *meant} and _is_score(data, name)]
+        others = [name for name in names if name not in {*keys, *meant} and names.count(name) == 1]
+        scores = [name for name in others if _is_score(name, columns[name])]
         meant |= {*scores}
-    codes = np.zeros(data.num_rows, int)
-    for name in keys:
-        values, coded = _coded(data, name)
-        codes = codes * len(values) + coded
-    step, has_groups = section.step, bool(section.step or section.item or section.metric)
-    if not has_groups and len(keys) != 1:
-        step = _find_step(data, codes)
-    if not (has_groups or step):  # each row is a run
-        codes = np.arange(data.num_rows)
-    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    order = np.argsort(first[codes], kind="stable")
-    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    groups = np.split(order, starts)[1:]
-    if len(groups) > MOST_SEEDS:
+    order, starts = _group([columns[name].keys for name in keys], data.num_rows)
+    step, is_grouped = section.step, bool(section.step or section.item or section.metric)
+    if not is_grouped and len(keys) != 1:
+        step = _find_step(columns, order, starts)
+    if not (is_grouped or step):  # each row is a run
+        order = starts = np.arange(data.num_rows)
+    if len(starts) > MOST_SEEDS:
         raise ParibusError(f"{where} has more than {MOST_SEEDS:,} runs; pass --step or --item")
-    runs = [Run(is_row=True) for _ in groups]
+    runs = [Run(is_row=True) for _ in starts]
     facts = keys | {
-        name: name for name in names if name not in {*keys, *meant, step, "arm", "seed"}
+        name: name for name in columns if name not in {*keys, *meant, step, "arm", "seed"}
     }
     for name, fact in facts.items() if runs else ():
-        values, coded = _coded(data, name)
-        highest, lowest = (f.reduceat(coded[order], starts) for f in (np.maximum, np.minimum))
-        for place in np.flatnonzero(lowest == highest).tolist():
-            if text := values[lowest[place]]:
-                number = None if fact == "arm" else as_number(text)
-                runs[place].facts[fact] = text if number is None else number
-    every = np.ones(len(order), bool)
-    metrics = dict.fromkeys(scores, every)
+        own = columns[name].keys[order]
+        is_constant = np.maximum.reduceat(own, starts) == np.minimum.reduceat(own, starts)
+        for place in np.flatnonzero(is_constant).tolist():
+            if (cell := columns[name].cell(int(order[starts[place]]))) != "":
+                number = None if fact == "arm" else as_number(cell)
+                runs[place].facts[fact] = cell_text(cell) if number is None else number
+    metrics: dict[str, Any] = dict.fromkeys(scores, True)
     if section.metric:
-        named, coded = _coded(data, section.metric)
-        metrics = {name: coded == code for code, name in enumerate(named)}
+        named = columns[section.metric]
+        _, rows, codes = np.unique(named.keys, return_index=True, return_inverse=True)
+        cells = [cell_text(named.cell(row)) for row in rows]
+        metrics = {name: codes == code for code, name in enumerate(cells)}
     if step:
-        metrics |= dict.fromkeys(filter(GRADIENT_NORM.fullmatch, facts), every)
-    along = numbers_of(data, step, where)[0] if step else None
-    items = data.column(section.item).to_pylist() if section.item else None
+        metrics |= dict.fromkeys(filter(GRADIENT_NORM.fullmatch, facts), True)
+    along = numbers_of(columns[step], step, where).values if step else None
     for name, chosen in metrics.items():
-        values, missing = numbers_of(data, section.value or name, where)
-        present = chosen & ~missing
-        for run, group in zip(runs, groups, strict=True):
-            if len(rows := group[present[group]]):
-                _add_values(run, name, rows, values, along, items, where)
+        of = section.value or name
+        score = numbers_of(columns[of], of, where)
+        present = (chosen & ~score.missing)[order]
+        is_whole = bool(present.all())
+        for run, start, stop in zip(runs, starts, [*starts[1:], len(order)], strict=True):
+            rows = order[start:stop] if is_whole else order[start:stop][present[start:stop]]
+            if not len(rows):
+                continue
+            values = score.values[rows]
+            if along is not None:
+                _add_curve(run, name, along[rows], values, where)
+            elif section.item:
+                cells = [cell_text(columns[section.item].cell(row)) for row in rows.tolist()]
+                _add_items(run, name, cells, values, where)
+            elif len(rows) > 1:
+                stated = ", ".join(f"{fact} {cell_text(own)}" for fact, own in run.facts.items())
+                why = f"{where}: two rows are one run ({stated}); name the column of steps (--step)"
+                ways = "or of items (--item), or what tells runs apart, such as a seed in every row"
+                raise ParibusError(f"{why} {ways}", code="ambiguous")
+            else:
+                run.scores[name] = float(values[0])
     for run in runs:
         _add_its_end(run)
         run.finish()
@@ -214,71 +305,77 @@ def _require_columns(
             raise ParibusError(f"{where}: two columns are called '{name}'; rename one")
 
 
-def _is_score(data: pa.Table, name: str) -> bool:
+def _is_score(name: str, column: Column) -> bool:
     """Return whether a column is a score: it is numeric, and its name says nothing else."""
     says_more = find_kind(name) != "other" or split_words(name) & WORDS["along"]
-    if says_more or name.casefold() in ENDED or data.column_names.count(name) > 1:
-        return False
-    numbers = _numbers_or_none(data, name)
-    return numbers is not None and not numbers[1].all()
+    numbers = None if says_more or name.casefold() in ENDED else _numbers_or_none(column)
+    return numbers is not None and not numbers.missing.all()
 
 
-def _find_step(data: pa.Table, codes: np.ndarray) -> str:
+def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Group `n` rows whose cells in all columns are equal. Returns the rows group by group, in the
+    order of their first rows, and where each group begins among them."""
+    is_new = np.zeros(n, bool)
+    is_new[:1] = True
+    for keys in columns:
+        is_new[1:] |= keys[1:] != keys[:-1]
+    starts = np.flatnonzero(is_new)
+    codes = np.zeros(len(starts), int)
+    for keys in columns:
+        distinct, own = np.unique(keys[starts], return_inverse=True)
+        codes = codes * len(distinct) + own
+    _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    if len(first) == len(codes):  # the rows of a group follow each other
+        return np.arange(n), starts
+    groups = np.repeat(np.argsort(np.argsort(first))[codes], np.diff(starts, append=n))
+    order = np.argsort(groups, kind="stable")
+    return order, np.searchsorted(groups[order], np.arange(len(first)))
+
+
+def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndarray) -> str:
     """Return the name of the column of steps, or an empty text. Its values increase within each
     run, and start at the same step in all runs."""
-    for name in data.column_names:
+    begins = np.zeros(len(order), bool)
+    begins[starts] = True
+    if (np.diff(starts, append=len(order)) < 2).any():
+        return ""
+    for name, column in columns.items():
         if STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs"):
-            numbers = _numbers_or_none(data, name)
-            if numbers is None or not np.isfinite(numbers[0]).all():
+            numbers = _numbers_or_none(column)
+            if numbers is None or not np.isfinite(numbers.values).all():
                 continue
-            order = np.lexsort([numbers[0], codes])
-            steps, begins = numbers[0][order], np.diff(codes[order], prepend=-1) > 0
-            is_alone = begins & np.append(begins[1:], True)
+            steps = numbers.values[order]
+            if not (begins[1:] | (np.diff(steps) > 0)).all():
+                steps = steps[np.lexsort([steps, np.cumsum(begins)])]
             is_up = begins[1:] | (np.diff(steps) > 0)
-            if is_up.all() and not is_alone.any() and (steps[begins] == steps[0]).all():
+            if is_up.all() and (steps[starts] == steps[0]).all():
                 return name
     return ""
 
 
-def _add_values(
-    run: Run,
-    name: str,
-    rows: np.ndarray,
-    values: np.ndarray,
-    along: np.ndarray | None,
-    items: list[Any] | None,
-    where: str,
-) -> None:
-    """Add a score to a run: a curve sorted by step, the values of items, or a single value. Rows of
-    the same step keep their order. Raises ParibusError."""
-    why = ""
-    if along is not None:
-        steps = along[rows]
-        if not np.isfinite(steps).all():
-            why = "a row has no step; remove the row"
-        elif "seed" not in run.facts and 2 * len(np.unique(steps)) <= len(steps) > 1:
-            why = (
-                "most steps are there several times, as of several runs or of one that began "
-                "again; name the column that tells them apart with --seed"
-            )
+def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where: str) -> None:
+    """Add the curve of a score, sorted by step; points of one step keep their order. Raises
+    ParibusError."""
+    if not np.isfinite(steps).all():
+        raise ParibusError(f"{where}: a row has no step; remove the row", code="ambiguous")
+    if (np.diff(steps) < 0).any():
         order = np.argsort(steps, kind="stable")
-        run.curves[name] = np.stack([steps[order], values[rows][order]], axis=1)
-    elif items is not None:
-        own = [cell_text(items[row]) for row in rows]
-        run.items[name] = dict(zip(own, values[rows].tolist(), strict=True))
-        if len(run.items[name]) < len(own):
-            twice = next(item for item in own if own.count(item) > 1)
-            why = f"item '{twice}' is twice in one run; name what tells runs apart"
-    elif len(rows) > 1:
-        facts = ", ".join(f"{fact} {cell_text(value)}" for fact, value in run.facts.items())
-        why = (
-            f"two rows are one run ({facts}); name the column of steps (--step) or of items "
-            "(--item), or what tells runs apart, such as a seed in every row"
-        )
-    else:
-        run.scores[name] = float(values[rows[0]])
-    if why:
-        raise ParibusError(f"{where}: {why}", code="ambiguous")
+        steps, values = steps[order], values[order]
+    n_steps = 1 + np.count_nonzero(np.diff(steps))
+    if "seed" not in run.facts and 2 * n_steps <= len(steps):
+        why = "most steps are there several times, as of several runs or of one that began again"
+        way_out = "name the column that tells them apart with --seed"
+        raise ParibusError(f"{where}: {why}; {way_out}", code="ambiguous")
+    run.curves[name] = np.stack([steps, values], axis=1)
+
+
+def _add_items(run: Run, name: str, items: list[str], values: np.ndarray, where: str) -> None:
+    """Add the values of items. Raises ParibusError for an item that is there twice."""
+    run.items[name] = dict(zip(items, values.tolist(), strict=True))
+    if len(run.items[name]) < len(items):
+        twice = next(item for item in items if items.count(item) > 1)
+        why = f"{where}: item '{twice}' is twice in one run; name what tells runs apart"
+        raise ParibusError(why, code="ambiguous")
 
 
 def _add_its_end(run: Run) -> None:
@@ -291,65 +388,6 @@ def _add_its_end(run: Run) -> None:
             run.facts[NOT_FINISHED] = "not finished"
         elif STEPS.fullmatch(name) and isinstance(value, float):
             run.facts.setdefault("steps", value)
-
-
-def _apply(name: str, *columns: Any, options: Any = None) -> Any:
-    return pc.call_function(name, list(columns), options)
-
-
-def _column(data: pa.Table, name: str) -> Any:
-    column = data.column(data.column_names.index(name)).combine_chunks()
-    is_coded = pa.types.is_dictionary(column.type)
-    return _cast(column, column.type.value_type) if is_coded else column
-
-
-def _cast(column: Any, to: pa.DataType) -> Any:
-    return _apply("cast", column, options=pc.CastOptions.safe(to))
-
-
-def _coded(data: pa.Table, name: str) -> tuple[list[str], np.ndarray]:
-    """Return the distinct cells of a column as texts, and each row's index into them."""
-    options = pc.DictionaryEncodeOptions("encode")
-    encoded = _apply("dictionary_encode", _column(data, name), options=options)
-    places: dict[str, int] = {}  # cells such as 1 and 1.0 are one text
-    cells = map(cell_text, encoded.dictionary.to_pylist())
-    codes = np.array([places.setdefault(cell, len(places)) for cell in cells])
-    return [*places], codes[np.from_dlpack(encoded.indices).astype(int)]
-
-
-def numbers_of(data: pa.Table, name: str, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return a column as numbers, and a mask of its empty cells. A logged NaN is not empty.
-
-    Raises ParibusError for a value that is not a number.
-    """
-    column = _column(data, name)
-    missing = _apply("is_null", column)
-    try:
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            column = _apply("utf8_trim_whitespace", column)
-            options = pc.MatchSubstringOptions(MISSING.pattern)
-            is_empty = _apply("match_substring_regex", column, options=options)
-            missing = _apply("or_kleene", missing, is_empty)
-            for words in (MISSING.pattern, DIVERGED):
-                options = pc.ReplaceSubstringOptions(words, "nan")
-                column = _apply("replace_substring_regex", column, options=options)
-        numbers = _cast(column, pa.float64())
-    except pa.ArrowException:
-        cells = enumerate(column.to_pylist(), start=1)
-        bad = ((n, c) for n, c in cells if as_number(c) is None and not MISSING.fullmatch(str(c)))
-        row, cell = next(bad, (1, column.type))
-        why = f"{where}, row {row}: {cell!r:.80} in column '{name}' must be a number"
-        raise ParibusError(why) from None
-    values = np.frombuffer(numbers.buffers()[1], float)[numbers.offset :][: len(numbers)]
-    is_missing = np.from_dlpack(_cast(missing, pa.uint8())) > 0
-    return np.where(is_missing, math.nan, values), is_missing
-
-
-def _numbers_or_none(data: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    try:
-        return numbers_of(data, name, "")
-    except ParibusError:
-        return None
 
 
 def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
@@ -387,12 +425,15 @@ def _read_parquet(source: Source) -> pa.Table:
 
 def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
     rows = [flatten(row) for row in objects]  # values within values have names such as eval.loss
-    names = dict.fromkeys(name for row in rows for name in row)
-    cells = {
-        name: [None if (cell := row.get(name)) is None else cell_text(cell) for row in rows]
-        for name in names
-    }
-    return pa.table({name: pa.array(cells[name], pa.string()) for name in names})
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        cells = [row.get(name) for row in rows]
+        if all(cell is None or is_number(cell) for cell in cells):
+            columns[name] = pa.array(cells, pa.float64())
+        else:
+            texts = [None if cell is None else cell_text(cell) for cell in cells]
+            columns[name] = pa.array(texts, pa.string())
+    return pa.table(columns)
 
 
 def _names(source: Source) -> list[str]:
@@ -407,11 +448,21 @@ def _delimiter(source: Source) -> str:
 
 def _read_csv(source: Source, *, whole_lines: bool) -> pa.Table:
     names, last = _names(source), source.tail.rpartition(b"\n")[2]
-    parse = pyarrow.csv.ParseOptions(delimiter=_delimiter(source), newlines_in_values=True)
-    # Texts, whatever the first rows look like: what is a number is said by the caller.
+    # A cell with line ends is quoted; without any, blocks are parsed in parallel.
+    is_quoted = any(b'"' in end for end in source.ends)
+    parse = pyarrow.csv.ParseOptions(delimiter=_delimiter(source), newlines_in_values=is_quoted)
+    # Arms, items and names of scores are texts as written, such as 007; true is no number.
+    meant = (source.section.arm, source.section.item, source.section.metric)
     convert = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+        column_types=dict.fromkeys(meant, pa.dictionary(pa.int32(), pa.string())),
+        null_values=EMPTY,
+        true_values=[],
+        false_values=[],
+        timestamp_parsers=["-"],  # pandas would be imported for a timestamp
+        auto_dict_encode=True,
+        auto_dict_max_cardinality=2**31 - 1,
     )
+    options = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES)
     is_cut = last and (whole_lines or last.count(_delimiter(source).encode()) < len(names) - 1)
     text: Any = regular_path(source.path, TABLE_BYTES)
     if source.unpack or is_cut:
@@ -420,6 +471,8 @@ def _read_csv(source: Source, *, whole_lines: bool) -> pa.Table:
         text = io.BytesIO(content[: len(content) - len(last)] if is_cut else content)
     if is_cut:
         source.notes.append(f"The last line of {source.path} is cut, and was left out.")
-    data = pyarrow.csv.read_csv(text, parse_options=parse, convert_options=convert)
+    data = pyarrow.csv.read_csv(
+        text, read_options=options, parse_options=parse, convert_options=convert
+    )
     _ = data.column_names  # raises UnicodeDecodeError where they are no UTF-8
     return data

@@ -27,7 +27,7 @@ from paribus.readers.port import (
     reader,
     split_seed,
 )
-from paribus.readers.tables import numbers_of, read_table
+from paribus.readers.tables import Column, columns_of, numbers_of, read_table
 from paribus.untrusted_io import (
     LOG_BYTES,
     MIB,
@@ -158,29 +158,31 @@ def wandb_chart(source: Source) -> Iterator[Run]:
     same name.
     """
     data = read_table(source, whole_lines=True)
-    names = data.column_names
+    columns = columns_of(data)
     runs: dict[str, Run] = {}
-    for column in dict.fromkeys(names):
-        if BETWEEN not in column or not {column + LEAST, column + LARGEST} <= {*names}:
+    for column in columns:
+        ends = [columns[name] for name in (column + LEAST, column + LARGEST) if name in columns]
+        if BETWEEN not in column or len(ends) < 2:
             continue
-        if names.count(column) > 1:
+        if data.column_names.count(column) > 1:
             raise ParibusError(f"two runs are called '{column}'; export the table of runs")
         name, _, metric = column.rpartition(BETWEEN)
-        curve, rows = _curve(data, names[0], column)
+        curve, rows = _curve(columns, data.column_names[0], column)
         if not len(rows):
             continue
-        if data.column(column + LEAST)[rows[-1]] != data.column(column + LARGEST)[rows[-1]]:
+        if len({end.cell(rows[-1]) for end in ends}) > 1:
             why = f"'{column}' ends with a mean over runs or steps; export the table of runs"
             raise ParibusError(why, code="incomparable")
         runs.setdefault(name, Run(facts=_facts(name))).curves[metric] = curve
     yield from runs.values()
 
 
-def _curve(data: Any, step: str, column: str) -> tuple[np.ndarray, list[int]]:
-    """Return a column's steps and values [points, 2], and the rows that have a value."""
-    (steps, _), (values, missing) = (numbers_of(data, name, name) for name in (step, column))
-    rows = np.flatnonzero(~missing & np.isfinite(steps))
-    return np.stack([steps[rows], values[rows]], axis=1), rows.tolist()
+def _curve(columns: dict[str, Column], *names: str) -> tuple[np.ndarray, list[int]]:
+    """Return the curve [points, 2] of a column of steps and a column of values, and the rows that
+    have a value."""
+    steps, values = (numbers_of(columns[name], name, name) for name in names)
+    rows = np.flatnonzero(~values.missing & np.isfinite(steps.values))
+    return np.stack([steps.values[rows], values.values[rows]], axis=1), rows.tolist()
 
 
 def _facts(name: str) -> dict[str, str | float]:
@@ -197,7 +199,7 @@ def tensorboard_csv(source: Source) -> Iterator[Run]:
     """Yield the run RUN of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
     match = TAGGED.fullmatch(source.name)
     tag = "Value" if match is None or "Value" in source.scores else match["tag"]
-    curve, rows = _curve(read_table(source, whole_lines=True), "Step", "Value")
+    curve, rows = _curve(columns_of(read_table(source, whole_lines=True)), "Step", "Value")
     if rows:
         yield Run(curves={tag: curve}, facts=_facts(match["run"]) if match else {})
 
