@@ -11,6 +11,8 @@ from paribus.engine.data import FIRST_DIGEST, batch, extend_digest, load_dataset
 from paribus.engine.execution.trial.trial import identity
 from paribus.engine.machine.steps import build_stack
 
+from ..tools import in_one_process
+
 OWN = """
 from helper import rate
 
@@ -94,6 +96,7 @@ def test_a_trial_with_own_code_has_a_process_of_its_own(small_study, tmp_path):
     both = small_study(changed, seeds=[1, 2], arms=small)
     alone = small_study(changed, seeds=[2], arms=small)
     first = paribus.run(both, tmp_path / "both", workers=1)
-    second = paribus.run(alone, tmp_path / "alone", workers=1)
+    with in_one_process():
+        second = paribus.run(alone, tmp_path / "alone", workers=1)
     name = "trials/baseline/seed-2/weights.safetensors"
     assert (first.path / name).read_bytes() == (second.path / name).read_bytes()

@@ -1,6 +1,6 @@
 """A fault of the disk at any write of a run: one clear line, and a folder to go on from.
 
-Every fifth write of a stack of two fails, in this process.
+Every eighth write of a stack of two fails, in this process.
 """
 
 import errno
@@ -63,8 +63,8 @@ def test_writes_of_a_stack(small_study, small_dataset, tmp_path, monkeypatch):
     whole = train(tmp_path / "whole")
     n_writes = faulty.count
     assert n_writes > 30
-    for k in range(1, n_writes + 1, 5):
-        path, code = tmp_path / f"r-{k}", (errno.ENOSPC, errno.EIO)[k % 2]
+    for k in range(1, n_writes + 1, 8):
+        path, code = tmp_path / f"r-{k}", (errno.ENOSPC, errno.EIO)[k // 8 % 2]
         faulty.at(k, code)
         with refused("system", match=os.strerror(code)):
             train(path)
