@@ -18,7 +18,7 @@ from paribus.engine.evaluation.predictions import predict
 
 def rows_of(measure: Measure, chunk: Predictions) -> list[Row]:
     """The rows of a text of a single chunk."""
-    return measure.rows(np.asarray(measure.sum(chunk), np.float64), chunk.seq_len)
+    return measure.rows(np.asarray(measure.function(chunk), np.float64), chunk.seq_len)
 
 
 class Bigram(nn.Module):

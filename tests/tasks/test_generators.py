@@ -78,7 +78,7 @@ def test_solved_examples_come_from_text_that_no_item_touches():
 
 @pytest.mark.parametrize("name", sorted(RICH_TEXT_ONLY))
 def test_tasks_of_richer_texts_are_real_text_of_either_kind_half_and_half(name):
-    questions = list(all_tasks()[name].generate(RICH, stream(0, name), 31))
+    questions = list(all_tasks()[name].function(RICH, stream(0, name), 31))
     assert len(questions) >= 40
     for question in questions:
         (wrong,) = question.wrong
@@ -98,7 +98,7 @@ def test_tasks_of_richer_texts_are_real_text_of_either_kind_half_and_half(name):
 @pytest.mark.parametrize("name", ["continuation", "line_start"])
 def test_every_choice_of_a_group_is_right_once(dataset, name):
     task = all_tasks()[name]
-    questions = list(task.generate(HeldOut.of(dataset), stream(0, name), task.length))
+    questions = list(task.function(HeldOut.of(dataset), stream(0, name), task.length))
     assert len(questions) % 4 == 0
     for at in range(0, len(questions), 4):
         group = questions[at : at + 4]
@@ -131,6 +131,6 @@ def test_a_non_word_is_no_word_of_the_corpus(suite, dataset):
 def test_a_text_of_another_kind_gives_fewer_items_and_no_crash(text):
     held_out = HeldOut((text,) if text else (), frozenset(text.lower().split()))
     for name, task in all_tasks().items():
-        for question in task.generate(held_out, stream(0, name), task.length):
+        for question in task.function(held_out, stream(0, name), task.length):
             assert len({len(question.right), *map(len, question.wrong)}) == 1
             assert len(question.wrong) == task.n_choices - 1

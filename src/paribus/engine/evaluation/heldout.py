@@ -104,7 +104,7 @@ def evaluate_on(
             sums = {
                 measure: total + np.asarray(of_chunk, np.float64)
                 for measure, total in sums.items()
-                if (of_chunk := tried(measure, measure.sum, chunk)) is not None
+                if (of_chunk := tried(measure, measure.function, chunk)) is not None
             }
     columns = {
         name: total.astype(kind)

@@ -154,7 +154,7 @@ def adamw_step(
 
     rows_RN: weights, gradients, first and second moments; t: the step from 0, int64 [] or [R, 1].
     """
-    if rowwise.supports_adamw(*rows_RN):
+    if t.ndim == 0 and rowwise.supports_adamw(*rows_RN):
         rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)
         return
     weights, *state = rows_RN

@@ -64,14 +64,7 @@ def can_fuse(block: Any, T: int) -> bool:
         and all(vars(type(part)).get("fuses", False) for part in parts)
         and not (block.mlp_dropout.training and block.mlp_dropout.p > 0)
         and block.attention.is_plain(T)
-        and not any(
-            module._forward_hooks
-            or module._forward_pre_hooks
-            or module._backward_hooks
-            or module._backward_pre_hooks
-            for module in block.modules()
-            if module is not block
-        )
+        and not any(module._forward_hooks for module in block.modules() if module is not block)
     )
 
 

@@ -96,11 +96,14 @@ BatchSize = Annotated[
 
 
 @lru_cache(maxsize=64)
-def step_ends(ramp: Ramp, windows: int, unit: int) -> np.ndarray:
+def step_ends(ramp: int | Ramp, windows: int, unit: int) -> np.ndarray:
     """Return the windows trained on after each step, [steps].
 
-    Steps are sorted by size. The remainder is a step of its own, so that the total is `windows`.
+    The steps of a ramp are sorted by size. The remainder is a step of its own, so that the total is
+    `windows`.
     """
+    if isinstance(ramp, int):
+        return np.arange(ramp, windows + 1, ramp)
     limit, done = round(ramp.until * windows), 0
     sizes: list[int] = []
     while done < limit:

@@ -320,7 +320,7 @@ class Setting(TrialSetting):
     @property
     def iterations(self) -> int:
         """Number of steps of a trial."""
-        return self.budget_iterations if self._ends is None else len(self._ends)
+        return len(self._ends)
 
     @property
     def tokens(self) -> int:
@@ -328,10 +328,9 @@ class Setting(TrialSetting):
         return self.windows * self.data.seq_len
 
     @property
-    def _ends(self) -> np.ndarray | None:
-        """Cumulative number of windows after each step, if the batch grows."""
-        size, unit = self.training.batch_size, self.training.micro_batch or 1
-        return step_ends(size, self.windows, unit) if isinstance(size, Ramp) else None
+    def _ends(self) -> np.ndarray:
+        """Cumulative number of windows after each step."""
+        return step_ends(self.training.batch_size, self.windows, self.training.micro_batch or 1)
 
     def windows_in(self, t: int) -> int:
         """Return the number of windows in step t."""
@@ -339,11 +338,9 @@ class Setting(TrialSetting):
 
     def windows_before(self, t: int) -> int:
         """Return the number of windows before step t; steps beyond the run have the last size."""
-        ends, largest = self._ends, self.training.largest_batch
-        if ends is None or not t:
-            return t * largest
-        beyond = max(t - len(ends), 0)
-        return int(ends[t - beyond - 1]) + beyond * largest
+        beyond = max(t - self.iterations, 0)
+        before = self._ends[t - beyond - 1] if t else 0
+        return int(before) + beyond * self.training.largest_batch
 
     def tokens_before(self, t: int) -> int:
         """Return the number of tokens before step t."""
@@ -351,9 +348,7 @@ class Setting(TrialSetting):
 
     def step_with(self, windows: int) -> int:
         """Return the number of steps needed to train on at least this many windows."""
-        if (ends := self._ends) is None:
-            return -(-windows // self.training.largest_batch)
-        return int(np.searchsorted(ends, windows)) + 1 if windows else 0
+        return int(np.searchsorted(self._ends, windows)) + 1 if windows else 0
 
     def place(self, t: int) -> float:
         """Return the position of step t in schedules, which count tokens.
@@ -361,7 +356,7 @@ class Setting(TrialSetting):
         This is t, or with a growing batch the tokens trained on including step t, in steps of the
         last size, minus one.
         """
-        if self._ends is None:
+        if not isinstance(self.training.batch_size, Ramp):
             return t
         return self.windows_before(t + 1) / self.training.largest_batch - 1
 

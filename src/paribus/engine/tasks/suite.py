@@ -45,6 +45,11 @@ SHOTS = (0, 1, 3)
 # An item shorter than this says too little to be worth asking.
 LEAST_LENGTH = 24
 
+# Of every task with choices, as the harness's configurations say it.
+METRICS = [
+    {"metric": metric, "aggregation": "mean", "higher_is_better": True}
+    for metric in ("acc", "acc_norm")
+]
 # text -> token ids
 Encode = Callable[[str], Sequence[int] | np.ndarray]
 Row = dict[str, Any]  # an item: its context, its choices in the order shown, the answer's place
@@ -233,7 +238,7 @@ def _draw(
     """
     kept: dict[tuple[str, str], Question] = {}
     with blamed(f"task '{task.name}' fails"):
-        for question in task.generate(text, stream(seed, "tasks", task.name, purpose), length):
+        for question in task.function(text, stream(seed, "tasks", task.name, purpose), length):
             if len(kept) == wanted:
                 break
             choices = (question.right, *question.wrong)
@@ -325,10 +330,7 @@ def configuration(name: str, version: int, delimiter: str) -> dict[str, Any]:
         "doc_to_target": "answer",
         "target_delimiter": "",
         "fewshot_delimiter": delimiter,
-        "metric_list": [
-            {"metric": metric, "aggregation": "mean", "higher_is_better": True}
-            for metric in ("acc", "acc_norm")
-        ],
+        "metric_list": METRICS,
         "metadata": {"version": version},
     }
 

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from paribus.engine.data import Dataset
+from paribus.study.choices import Decorated
 
 T = TypeVar("T")
 
@@ -164,30 +165,25 @@ class Question:
     wrong: tuple[str, ...]
 
 
-# (text, random stream, characters of context and choice together) -> questions, in random order
-Generate = Callable[[HeldOut, np.random.Generator, int], Iterator[Question]]
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Task(Decorated):
+    """Declares a function as a task: `@task("name", n_choices=2)`; its files have its name.
 
-
-@dataclass(frozen=True)
-class Task:
-    """A registered task.
+    (text, random stream, characters of context and choice together) -> questions, in random order.
+    It uses no other randomness, and all choices of a question have equal length.
 
     Attributes:
-        name: unique name, used for its files too.
-        generate: yields its questions; it uses no randomness except the given stream, and all
-            choices of a question have equal length.
         n_choices: number of choices of each item.
         length: maximum of characters in context and choice together.
         version: increase it whenever the questions change.
     """
 
-    name: str
-    generate: Generate
     n_choices: int
     length: int = SHORT
     version: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not re.fullmatch(NAME, self.name):
             raise ValueError(
                 f"a task cannot be named {self.name!r}; use up to 64 letters, digits, '_' and '-'"
@@ -199,6 +195,4 @@ class Task:
         return 1 / self.n_choices
 
 
-def task(name: str, **declared: Any) -> Callable[[Generate], Task]:
-    """Declare a function `(held_out, rng, length) -> questions` as the task `name`; see `Task`."""
-    return lambda generate: Task(name, generate, **declared)
+task = Task

@@ -17,47 +17,35 @@ from paribus.declared import declared
 from paribus.engine.data.pieces import Document, Piece, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, blamed
-from paribus.study.choices import require_declared
+from paribus.study.choices import Decorated, require_declared
 from paribus.study.importing import load_own
 
-# (the `data` table of the study, the folder where its relative paths start) -> documents
-Read = Callable[[Data, Path], Iterable[Document]]
-# The same -> the files that decide what is read
+# (the `data` table, the folder where its relative paths start) -> the files that decide the text
 Files = Callable[[Data, Path], list[Path]]
 
 # Keys of `data` that say where the text is; a corpus declares which of them it reads.
 SOURCE_KEYS = ("path", "column", "name", "subset", "split", "revision")
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """A corpus: how to read it, and which keys of a study it uses.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Corpus(Decorated):
+    """Declares a function as a corpus: `@corpus("name", reads=("path",))`.
+
+    (the `data` table, the folder where its relative paths start) -> documents, each a string or, if
+    long, an iterable of its parts.
 
     Attributes:
-        name: the value of `data.corpus`.
         reads: the SOURCE_KEYS that it uses; setting any other key is an error.
-        read: returns the documents, each a string or, if long, an iterable of its parts.
         files: returns the files that determine the text together with the keys, an empty list if
             the keys alone do. The text is read again only if a file has changed. None if only
             reading the text can show a change.
     """
 
-    name: str
-    reads: frozenset[str]
-    read: Read
+    reads: tuple[str, ...] = ()
     files: Files | None = None
 
 
-def corpus(
-    name: str, *, reads: Iterable[str] = (), files: Files | None = None
-) -> Callable[[Read], Corpus]:
-    """Declare the decorated function as the corpus `name`; see `Corpus` for the arguments."""
-    keys = frozenset(reads)
-    if unknown := keys - set(SOURCE_KEYS):
-        raise ValueError(
-            f"corpus '{name}' reads unknown keys {sorted(unknown)}; choose from {SOURCE_KEYS}"
-        )
-    return lambda read: Corpus(name, keys, read, files)
+corpus = Corpus
 
 
 @cache
@@ -94,13 +82,13 @@ def _own(path: str, folder: Path) -> Corpus:
 
     own = load_own(path, f"data.corpus = '{path}'", "corpus", is_corpus, folder)
     if not isinstance(own, Corpus):
-        own = Corpus(path, frozenset(SOURCE_KEYS), own)
+        own = Corpus(path, reads=SOURCE_KEYS, function=own)
 
     def read(data: Data, folder: Path) -> Iterator[Document]:
         with blamed(f"data.corpus = '{path}' fails"):
-            yield from own.read(data, folder)
+            yield from own.function(data, folder)
 
-    return replace(own, read=read, files=None)
+    return replace(own, function=read, files=None)
 
 
 def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
@@ -110,7 +98,7 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
     """
     corpus = find_corpus(data, folder)
     is_empty = True
-    for piece in pieces(_texts(corpus.read(data, folder), data.corpus)):
+    for piece in pieces(_texts(corpus.function(data, folder), data.corpus)):
         try:
             piece.text.encode()
         except UnicodeEncodeError as error:

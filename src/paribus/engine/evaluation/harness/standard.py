@@ -19,6 +19,7 @@ from jinja2 import BaseLoader, Environment
 
 from paribus.digests import digest
 from paribus.engine.evaluation.harness.task_runs import Asked, find_offered, undisturbed
+from paribus.engine.tasks.suite import METRICS
 from paribus.errors import ParibusError, nearest
 
 SEPARATOR = "|||"
@@ -60,10 +61,7 @@ def _worded(template: dict[str, str], has_choices: bool) -> dict[str, Any]:
         "doc_to_text": lambda document: parts(document)[0],
         "doc_to_choice": choices,
         "doc_to_target": lambda document: choices(document).index(parts(document)[1]),
-        "metric_list": [
-            {"metric": metric, "aggregation": "mean", "higher_is_better": True}
-            for metric in ("acc", "acc_norm")
-        ],
+        "metric_list": METRICS,
     }
 
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from paribus.declared import declared
 from paribus.drawing import Drawing
-from paribus.engine.evaluation.predictions import Predictions
 from paribus.metric import Better, ItemSums, Metric, readable
-from paribus.study.choices import load_new
+from paribus.study.choices import Decorated, load_new
 
 BINS = 15  # of confidence, as Guo et al. 2017
-# From `seq_len` to the names of a family of parts, in the order of their rows. A part that no token
-# belongs to has no row, so that nothing is ever divided by zero.
-Parts = Callable[[int], tuple[str, ...]]
+# Names of a family of parts in the order of their rows, or a function of `seq_len` that returns
+# them. A part that no token belongs to has no row, so that nothing is ever divided by zero.
+Parts = tuple[str, ...] | Callable[[int], tuple[str, ...]]
+ALL = ("all",)  # the single part with all tokens
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,6 @@ class Row:
     def ratio(cls, part: str, total: float, count: int) -> Row:
         """Return the row of total / count, for a part with tokens (count > 0)."""
         return cls(part, float(total) / int(count), float(total), int(count))
-
-
-def whole(seq_len: int) -> tuple[str, ...]:
-    """Return the name of the single part with all tokens."""
-    return ("all",)
 
 
 def equal_width(confidence: np.ndarray) -> np.ndarray:
@@ -77,22 +72,20 @@ def gap_sum(tally: np.ndarray) -> float:
     return float(np.abs(hits - confidence).sum())
 
 
-# What a chunk gives: an array of one shape for every chunk of a text, or what NumPy makes one of.
-Sum = Callable[[Predictions], Any]
 # (the sums of a text, seq_len) -> its rows
 Finish = Callable[[np.ndarray, int], list[Row]]
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A measure: its function and its declarations.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measure(Decorated):
+    """Declares a function of a chunk of `Predictions` as a measure: `@measure("name", unit="")`.
+
+    It returns sums, an array of one shape for every chunk of a text, which are added over all
+    chunks. Unless there is a `finish`, they are [parts, 2], the total and the count of every part.
+    Its name is that of its rows, and of the trial's score (its part "all").
 
     Attributes:
-        name: name of its rows, and of the trial's score (its part "all").
-        sum: chunk -> its sums, which are added over all chunks of a text. Unless there is a
-            `finish`, they are [parts, 2], the total and the count of every part.
         unit: unit of its values; empty if there is none.
-        source: reference of its definition.
         parts: families of parts in its rows, in order.
         better: direction of an improvement, if any.
         label, digits: name and decimals for readers.
@@ -105,11 +98,8 @@ class Measure:
         drawings: its figures, with columns relative to its name.
     """
 
-    name: str
-    sum: Sum
     unit: str
-    source: str = ""
-    parts: tuple[Parts, ...] = (whole,)
+    parts: tuple[Parts, ...] = (ALL,)
     better: Better = "neither"
     label: str = ""
     digits: int = 4
@@ -120,6 +110,7 @@ class Measure:
     drawings: tuple[Drawing, ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _ = self.metric  # raises where it cannot be one
 
     @property
@@ -136,7 +127,8 @@ class Measure:
 
     def part_names(self, seq_len: int) -> tuple[str, ...]:
         """Return all possible parts, in the order of the rows."""
-        return tuple(name for family in self.parts for name in family(seq_len))
+        families = (f(seq_len) if callable(f) else f for f in self.parts)
+        return tuple(chain.from_iterable(families))
 
     def rows(self, sums: np.ndarray, seq_len: int) -> list[Row]:
         """Return the rows of a text, computed from its `sums`."""
@@ -151,9 +143,7 @@ class Measure:
         return [Row.ratio(name, total, int(count)) for name, (total, count) in pairs if count > 0]
 
 
-def measure(name: str, **declared: Any) -> Callable[[Sum], Measure]:
-    """Declare the decorated function as the measure `name`; see `Measure` for the arguments."""
-    return lambda function: Measure(name, function, **declared)
+measure = Measure
 
 
 @cache

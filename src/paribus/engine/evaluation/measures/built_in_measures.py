@@ -10,13 +10,13 @@ import numpy as np
 from paribus.drawing import Drawing
 from paribus.engine.data import TOKEN_CLASSES
 from paribus.engine.evaluation.measures import (
+    ALL,
     BINS,
     Row,
     equal_width,
     gap_sum,
     measure,
     tally,
-    whole,
 )
 from paribus.engine.evaluation.predictions import TEMPERATURES, Predictions
 from paribus.metric import ItemSums
@@ -37,11 +37,6 @@ by_temperature = partial(
 # The families of parts.
 
 
-def token_classes(seq_len: int) -> tuple[str, ...]:
-    """Return the classes of predicted tokens."""
-    return TOKEN_CLASSES
-
-
 def positions(seq_len: int) -> tuple[str, ...]:
     """Return the positions in a window: "position 5" is predicted from 5 tokens."""
     return tuple(f"position {p}" for p in range(1, seq_len + 1))
@@ -53,17 +48,9 @@ def contexts(seq_len: int) -> tuple[str, ...]:
     return tuple(f"context {end}" for end in ends)
 
 
-def confidence_bins(seq_len: int) -> tuple[str, ...]:
-    """Return the bins of confidence, of equal width, from the least confident."""
-    return tuple(f"bin {b}" for b in range(1, BINS + 1))
-
-
-def temperatures(seq_len: int) -> tuple[str, ...]:
-    """Return the softmax temperatures."""
-    return tuple(f"T={temperature:.3g}" for temperature in TEMPERATURES)
-
-
-BREAKDOWN = (whole, token_classes, positions)
+CONFIDENCE_BINS = tuple(f"bin {b}" for b in range(1, BINS + 1))
+AT = tuple(f"T={temperature:.3g}" for temperature in TEMPERATURES)  # softmax temperatures
+BREAKDOWN = (ALL, TOKEN_CLASSES, positions)
 
 
 def breakdown(
@@ -231,11 +218,10 @@ RELIABILITY = "reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 
 
 
 def _by_bin(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
-    n = len(confidence_bins(predictions.seq_len))
-    return grouped(n, equal_width(predictions.confidence), totals)
+    return grouped(BINS, equal_width(predictions.confidence), totals)
 
 
-@measure("reliability_confidence", unit="share", source=RELIABILITY, parts=(confidence_bins,))
+@measure("reliability_confidence", unit="share", source=RELIABILITY, parts=(CONFIDENCE_BINS,))
 def reliability_confidence(predictions: Predictions) -> np.ndarray:
     """Return the mean of the highest probabilities in the bin."""
     return _by_bin(predictions, predictions.confidence)
@@ -245,7 +231,7 @@ def reliability_confidence(predictions: Predictions) -> np.ndarray:
     "reliability_accuracy",
     unit="share",
     source=RELIABILITY,
-    parts=(confidence_bins,),
+    parts=(CONFIDENCE_BINS,),
     drawings=(
         drawing(
             *("bin {}", "against", "Reliability", "accuracy (share)"),
@@ -271,7 +257,7 @@ SCALING = "temperature scaling, Guo et al. 2017 (arXiv 1706.04599), section 4.2"
     label="loss by temperature",
     unit="nats/token",
     source=SCALING,
-    parts=(temperatures,),
+    parts=(AT,),
     drawings=(by_temperature("Loss by temperature", LOSS),),
 )
 def temperature_loss(predictions: Predictions) -> np.ndarray:
@@ -281,7 +267,7 @@ def temperature_loss(predictions: Predictions) -> np.ndarray:
 
 
 def _calibration_errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
-    of_each = zip(temperatures(seq_len), tallies, strict=True)
+    of_each = zip(AT, tallies, strict=True)
     return [Row.ratio(name, gap_sum(at), int(at[0].sum())) for name, at in of_each]
 
 
@@ -291,7 +277,7 @@ def _calibration_errors(tallies: np.ndarray, seq_len: int) -> list[Row]:
     label="calibration error by temperature",
     unit="share",
     source=SCALING,
-    parts=(temperatures,),
+    parts=(AT,),
     drawings=(
         by_temperature("Calibration error by temperature", "expected calibration error (share)"),
     ),

@@ -10,6 +10,7 @@ import ctypes
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -114,7 +115,7 @@ def _compiled() -> Path:
     # Of several users, nobody loads another's code.
     folder = cache_folder() / f"kernels-{os.getuid() if hasattr(os, 'getuid') else ''}"
     path = folder / f"{digest(key)[:16]}.so"
-    if path.is_file() and _loads(path):
+    if path.is_file():
         return path
     logging.getLogger("paribus").warning(
         f"compiling kernels for this processor, once: about 15 seconds ({SWITCH}=off skips it)"
@@ -125,8 +126,6 @@ def _compiled() -> Path:
         with tempfile.TemporaryDirectory(prefix="compiling-", dir=folder) as temporary:
             output = Path(temporary) / path.name
             _run(compiler[0], *flags, *map(str, sources), "-o", str(output))
-            if not output.is_file() or not _loads(output):
-                raise _no_library(f"{compiler[0]} made no library that loads from {folder}")
             # In a process of its own, which a faulty library may end.
             check = str(Path(__file__).with_name("self_check.py"))
             _run(sys.executable, check, str(output), PYTHONPATH=os.pathsep.join(sys.path))
@@ -140,7 +139,7 @@ def _compiled() -> Path:
 def _compiler() -> list[str]:
     """Return the command of the compiler: `CXX`, as make reads it, or the first on the path."""
     if command := os.environ.get("CXX", "").strip():
-        return [command] if shutil.which(command) else command.split()
+        return shlex.split(command)
     if path := next(filter(None, map(shutil.which, COMPILERS)), None):
         return [path]
     raise _no_library("there is no C++ compiler")
@@ -162,8 +161,8 @@ def _run(*command: str, **environment: str) -> str:
         raise _no_library(f"{command[0]} does not run: {error}") from None
     if process.returncode:
         lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
-        errors = [line for line in lines if "error" in line.lower()]
-        raise _no_library(f"{command[0]} failed: {(errors or lines)[0]}")
+        problem = next((line for line in lines if "error" in line.lower()), lines[-1])
+        raise _no_library(f"{command[0]} failed: {problem}")
     return process.stdout
 
 
@@ -171,11 +170,3 @@ def _no_library(problem: str) -> ParibusError:
     return ParibusError(
         f"{problem}; install g++ or clang++, or set {SWITCH}=off", code="not_installed"
     )
-
-
-def _loads(path: Path) -> bool:
-    try:
-        open_library(path)
-    except (OSError, AttributeError):
-        return False
-    return True

@@ -51,11 +51,6 @@ def adamw_step(
     eps: float,
 ) -> None:
     """Make a step in place; see `functional.adamw_step`."""
-    if t.ndim:
-        for r, rate_1 in enumerate(rates_R1.expand(len(t), 1)):
-            row = tuple(x[r : r + 1] for x in rows_RN)
-            adamw_step(row, rate_1[None], t[r, 0], betas, eps)
-        return
     pointers = int64s(*(x.data_ptr() for x in rows_RN))
     strides = int64s(*(x.stride(0) for x in rows_RN))
     rates_R = rates_R1.expand(len(rows_RN[0]), 1).contiguous()
