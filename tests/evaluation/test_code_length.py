@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from paribus.engine.data import Dataset, load_dataset
 from paribus.engine.data.tokenizer import train_tokenizer
 from paribus.engine.evaluation import evaluate_on
-from paribus.engine.evaluation.code_length import CodeLength, code_length
+from paribus.engine.evaluation.code_length import code_length
 from paribus.engine.setting import Data
 
 
@@ -70,13 +70,13 @@ def test_a_unigram_model_takes_its_own_bits(tokenizer, path, seq_len, folder):
     bits = -np.log2(p)[data.validation[:]]
     if path != "all":  # nothing tells of the first token
         bits[0] = math.log2(data.vocab_size)
-    found = code_length(Fixed(np.log(p)), data, seq_len, 0.5)
-    assert found.bits == pytest.approx(bits.sum(), rel=1e-5)
-    assert found.overlapped_bits == pytest.approx(bits.sum(), rel=1e-5)
-    assert found.n_tokens == len(data.validation)
-    assert found.n_bytes == data.held_out.n_bytes
-    assert found.n_documents == data.held_out.n_documents
-    assert (found.n_documents > 1) == (path == "all")
+    found, _ = code_length(Fixed(np.log(p)), data, seq_len, 0.5)
+    assert found["bits"] == pytest.approx(bits.sum(), rel=1e-5)
+    assert found["overlapped_bits"] == pytest.approx(bits.sum(), rel=1e-5)
+    assert found["n_tokens"] == len(data.validation)
+    assert found["n_bytes"] == data.held_out.n_bytes
+    assert found["n_documents"] == data.held_out.n_documents
+    assert (found["n_documents"] > 1) == (path == "all")
 
 
 def test_characters_and_bytes_agree_where_they_are_the_same(folder):
@@ -87,17 +87,18 @@ def test_characters_and_bytes_agree_where_they_are_the_same(folder):
     for text, one in zip(character.tokenizer.vocabulary, p, strict=True):
         spread[256 if len(text) > 1 else ord(text)] = np.log(one)
     spread = np.maximum(spread, -1e9)
-    found = [code_length(Fixed(logits), data, 8, 0.5)
-             for logits, data in ((np.log(p), character), (spread, byte))]  # fmt: skip
-    assert found[0].bits == pytest.approx(found[1].bits, rel=1e-6)
-    first, second = (one.about for one in found)
+    first, second = (
+        code_length(Fixed(logits), data, 8, 0.5)[0]
+        for logits, data in ((np.log(p), character), (spread, byte))
+    )
+    assert first["bits"] == pytest.approx(second["bits"], rel=1e-6)
     for key in ("n_bytes", "n_tokens", "n_documents"):
         assert first[key] == second[key]
     # Of other characters they need not: three bytes are told of one.
     wide = [dataset(folder, "utf8", name) for name in ("character", "byte")]
-    lengths = [code_length(Fixed(np.zeros(one.vocab_size)), one, 8) for one in wide]
-    assert lengths[0].n_bytes == lengths[1].n_bytes
-    assert lengths[0].n_tokens < lengths[1].n_tokens
+    lengths = [code_length(Fixed(np.zeros(one.vocab_size)), one, 8)[0] for one in wide]
+    assert lengths[0]["n_bytes"] == lengths[1]["n_bytes"]
+    assert lengths[0]["n_tokens"] < lengths[1]["n_tokens"]
 
 
 def by_hand(data: Dataset, model: nn.Module, seq_len: int, stride: int) -> float:
@@ -121,12 +122,12 @@ def by_hand(data: Dataset, model: nn.Module, seq_len: int, stride: int) -> float
 def test_windows_begin_with_documents(seq_len, overlap, folder):
     data = dataset(folder, "all", "bpe.json")
     model = ByContext(data.vocab_size, min(seq_len, 6))
-    found = code_length(model, data, seq_len, overlap)
+    found, _ = code_length(model, data, seq_len, overlap)
     bits = by_hand(data, model, seq_len, seq_len)
-    assert found.bits == pytest.approx(bits, rel=1e-5)
+    assert found["bits"] == pytest.approx(bits, rel=1e-5)
     if overlap:
         stride = seq_len - round(seq_len * overlap)
-        assert found.overlapped_bits == pytest.approx(
+        assert found["overlapped_bits"] == pytest.approx(
             by_hand(data, model, seq_len, stride), rel=1e-5
         )
 
@@ -134,9 +135,9 @@ def test_windows_begin_with_documents(seq_len, overlap, folder):
 def test_a_single_held_out_text_has_no_end_to_tell(folder):
     many, one = (dataset(folder, path, "byte", validation_path="utf8") for path in ("all", "one"))
     assert many.has_ends and not one.has_ends
-    found: list[CodeLength] = [code_length(Fixed(np.zeros(257)), d, 8) for d in (many, one)]
-    assert found[0].n_tokens == found[1].n_tokens == found[0].n_bytes
-    assert found[0].bits == pytest.approx(found[1].bits)
+    found = [code_length(Fixed(np.zeros(257)), d, 8)[0] for d in (many, one)]
+    assert found[0]["n_tokens"] == found[1]["n_tokens"] == found[0]["n_bytes"]
+    assert found[0]["bits"] == pytest.approx(found[1]["bits"])
     # Nor is it in what losses are of: both arms are scored on the same tokens.
     assert many.validation.tolist() == one.validation.tolist()
     assert many.digests["validation"] == one.digests["validation"]
@@ -147,12 +148,12 @@ def test_a_single_held_out_text_has_no_end_to_tell(folder):
 def test_blocks_of_losses_hold_bits_and_bytes(tokenizer, path, folder):
     data = dataset(folder, path, tokenizer, validation_fraction=0.6)
     p = np.random.default_rng(3).dirichlet(np.ones(data.vocab_size))
-    found = code_length(Fixed(np.log(p)), data, 8)
+    found, blocks = code_length(Fixed(np.log(p)), data, 8)
     losses = evaluate_on(Fixed(np.log(p)), data, data.validation, 8)
-    bits, sizes = (found.blocks[name] for name in ("bits", "bytes"))
+    bits, sizes = (blocks[name] for name in ("bits", "bytes"))
     assert losses.division.kind == ("document" if path == "all" else "window")
     assert len(bits) == len(sizes) == len(losses.blocks["predicted"])
-    assert bits.sum() == pytest.approx(found.bits) and sizes.sum() == found.n_bytes
+    assert bits.sum() == pytest.approx(found["bits"]) and sizes.sum() == found["n_bytes"]
     # A model of single tokens gives both the same, but for the first token, which only one counts.
     apart = bits - losses.blocks["loss_sum_nats"] / math.log(2)
     first = -np.log2(p)[int(data.validation[0])] if path == "all" else math.log2(data.vocab_size)

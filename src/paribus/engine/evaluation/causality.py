@@ -150,26 +150,19 @@ def require_no_leak(
 
 @torch.no_grad()
 def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT: Tensor) -> None:
-    """Raise NotCausalError if reading piece by piece gives other logits than reading at once.
-
-    The pieces are those of task questions: a shared beginning, which the rows continue in another
-    order.
-    """
-    order = torch.tensor([1, 0, 1], device=tokens_BT.device)
-    tokens, begun = tokens_BT[order], tokens_BT.shape[1] - CACHED
+    """Raise NotCausalError if reading piece by piece gives other logits than reading at once."""
+    T = tokens_BT.shape[1]
     where = f"{where}{_named_modules(setting)}"
     advice = (
         "a part that declares cached = True is called with what it remembers "
         "(paribus.engine.model.parts)"
     )
     with blamed(f"{where} fails when a text is read in pieces", advice):
-        cache = KeyValueCache(len(model.blocks), room=begun)
-        hidden = [model.hidden(tokens_BT[:, :begun], cache)[order]]
-        cache = cache.rows(order, room=CACHED)
-        pieces = tokens[:, begun:].split([CACHED - 2, 1, 1], dim=1)
-        hidden += [model.hidden(piece, cache) for piece in pieces]
+        cache = KeyValueCache(len(model.blocks), room=T)
+        pieces = tokens_BT.split([T - CACHED, CACHED - 2, 1, 1], dim=1)
+        hidden = [model.hidden(piece, cache) for piece in pieces]
         apart = model.logits(torch.cat(hidden, dim=1).flatten(0, 1))
-    largest = float(differences(model(tokens).flatten(0, 1), apart).max())
+    largest = float(differences(model(tokens_BT).flatten(0, 1), apart).max())
     if largest > tolerance(setting):
         raise NotCausalError(
             f"{where}: read in pieces with a cache, a log-probability differs by {largest:.3g} "

@@ -21,8 +21,7 @@ Axes: W windows of a batch, T time, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -48,49 +47,20 @@ BITS_PER_BYTE = Metric(
 )
 
 
-@dataclass(frozen=True)
-class CodeLength:
-    """The code length of a text.
-
-    Attributes:
-        bits: bits of all tokens.
-        n_bytes, n_tokens, n_documents: counts of the text; tokens include the ends that add bits.
-        blocks: `bits` and `bytes` of each block of the text, [blocks].
-        overlap: share of a window that the second measurement reads only as context; 0 without it.
-        overlapped_bits: bits of the second measurement, or None.
-    """
-
-    bits: float
-    n_bytes: int
-    n_tokens: int
-    n_documents: int
-    blocks: Mapping[str, np.ndarray]
-    overlap: float = 0.0
-    overlapped_bits: float | None = None
-
-    @property
-    def bits_per_byte(self) -> float:
-        """Bits per UTF-8 byte, the endpoint."""
-        return self.bits / self.n_bytes
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """All values except the blocks, for the records."""
-        return {name: value for name, value in vars(self).items() if name != "blocks"}
-
-
 def code_length(
     model: nn.Module,
     dataset: Dataset,
     seq_len: int,
     overlap: float = 0.0,
     precision: Precision = "float32",
-) -> CodeLength:
-    """Return the code length of the validation text under `model`.
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the code length of the validation text under `model`, and its blocks.
 
-    Losses are in float32, summed in float64. `overlap` is the share of a window that a second
-    measurement reads only as context. The training modes of the model's modules are restored.
-    Memory does not grow with the text.
+    The former has `bits`; `n_bytes`, `n_tokens` (with the ends that add bits) and `n_documents` of
+    the text; `overlap`, the share of a window that a second measurement reads only as context, and
+    `overlapped_bits`, its result or None. The latter has `bits` and `bytes` of each block.
+    Losses are in float32, summed in float64. The training modes of the model's modules are
+    restored. Memory does not grow with the text.
     """
     tokens, end = dataset.validation, dataset.tokenizer.end_of_document
     division, n_documents = Division.of(tokens, seq_len, end), 1
@@ -125,15 +95,15 @@ def code_length(
     bits, overlapped_bits = measure(seq_len), None
     if overlap:
         overlapped_bits = float(measure(max(seq_len - round(seq_len * overlap), 1)).sum())
-    return CodeLength(
-        float(bits.sum()),
-        int(n_bytes.sum()),
-        len(tokens),
-        n_documents,
-        {"bits": bits, "bytes": n_bytes.astype(np.int64)},
-        overlap,
-        overlapped_bits,
-    )
+    record = {
+        "bits": float(bits.sum()),
+        "n_bytes": int(n_bytes.sum()),
+        "n_tokens": len(tokens),
+        "n_documents": n_documents,
+        "overlap": overlap,
+        "overlapped_bits": overlapped_bits,
+    }
+    return record, {"bits": bits, "bytes": n_bytes.astype(np.int64)}
 
 
 class _Window(NamedTuple):

@@ -230,17 +230,10 @@ def study_positions(model: ModelConfig, place: str, folder: Path | None = None) 
     custom = custom_part(model, "positions", folder or Path.cwd())
     shipped = find_part("positions", model.positions.kind, "model.positions.kind").module
     positions: Any = custom or shipped(model)
-    label = f"model.modules.positions = '{model.modules.positions}'"
     if getattr(positions, "stands", None) not in PLACES:
         raise ParibusError(
-            f"{label} does not declare its place: set stands = one of {', '.join(PLACES)} in its "
-            "class",
-            code="own_code",
-        )
-    if takes_shared(type(positions).forward):
-        raise ParibusError(
-            f"{label} has an argument `shared`, which positions do not receive; use it in the "
-            "embedding or attention around them",
+            f"model.modules.positions = '{model.modules.positions}' does not declare its place: "
+            f"set stands = one of {', '.join(PLACES)} in its class",
             code="own_code",
         )
     return positions if positions.stands == place else None

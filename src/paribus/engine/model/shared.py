@@ -37,14 +37,6 @@ class Seen(NamedTuple):
     outputs: dict[str, Tensor]
     auxiliary: dict[str, Tensor]
 
-    def stacked(self) -> Seen:
-        """Return a copy with an added axis R = 1."""
-        outputs, auxiliary = (
-            {name: x[None] for name, x in tensors.items()}
-            for tensors in (self.outputs, self.auxiliary)
-        )
-        return Seen(self.hidden[None], outputs, auxiliary)
-
 
 class Shared(dict[str, Tensor]):
     """Tensors of one forward pass: `shared["name"] = tensor` leaves one for later parts.
@@ -78,12 +70,7 @@ class Shared(dict[str, Tensor]):
         self._auxiliary[name] = self._auxiliary.get(name, 0.0) + value.float()
 
     def output(self, name: str, value: Tensor) -> None:
-        """Give a tensor [B, T, ...] to a training loss. Raises ParibusError for another shape."""
-        if self.tokens is not None and value.shape[:2] != self.tokens.shape:
-            raise ParibusError(
-                f"shared.output('{name}', ...) needs a tensor [B, T, ...], one row per token",
-                code="own_code",
-            )
+        """Give a tensor [B, T, ...] to a training loss."""
         self.outputs[name] = value
 
     def seen(self) -> Seen:
@@ -111,17 +98,5 @@ def call(part: nn.Module, *args: Any, shared: Shared | None) -> Any:
 
 
 def auxiliary_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the auxiliary losses that parts declare, sorted. Raises ParibusError."""
-    names: set[str] = set()
-    for module in model.modules():
-        declared = getattr(module, AUXILIARIES, ())
-        if not isinstance(declared, tuple) or not all(
-            isinstance(name, str) and name.isidentifier() for name in declared
-        ):
-            raise ParibusError(
-                f"{type(module).__name__}.{AUXILIARIES} = {declared!r} must be a tuple of names, "
-                "such as ('balance',)",
-                code="own_code",
-            )
-        names |= set(declared)
-    return tuple(sorted(names))
+    """Return the auxiliary losses that parts declare, sorted."""
+    return tuple(sorted({n for part in model.modules() for n in getattr(part, AUXILIARIES, ())}))

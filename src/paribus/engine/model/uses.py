@@ -60,12 +60,6 @@ def _declared(model: nn.Module, attribute: str) -> set[str]:
         names = getattr(part, attribute, ())
         if not names:
             continue
-        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-            raise ParibusError(
-                f"{type(part).__name__}.{attribute} = {names!r} must be a tuple of names, such as "
-                "('out',)",
-                code="own_code",
-            )
         parameters, modules = dict(part.named_parameters()), dict(part.named_modules())
         for name in names:
             matches = [n for n in parameters if n == name or n.startswith(f"{name}.")]

@@ -6,7 +6,7 @@ Axes: R replicas, N parameters of one replica, B batch, T time, V vocabulary, A 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from paribus.engine.model import Dropout, build_model, initial_parameters
@@ -42,12 +43,11 @@ LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}  # autocast dtype
 class ForwardBackward(NamedTuple):
     """Results of a forward and backward pass over a batch."""
 
-    losses: Tensor  # [R] mean cross-entropy in nats per token
-    # [R] mean of the training loss, with auxiliary losses; the gradient is its own
-    objectives: Tensor
+    # [2 + A, R] means over the batch: cross-entropy in nats per token, the objective whose gradient
+    # is returned, and auxiliary losses before they are weighted
+    means: Tensor
     gradients: Rows  # {parameter name: [R, ...]} before clipping
     outputs: dict[str, Tensor]  # outputs of the tapped modules, [R, B, ...] each
-    auxiliaries: Tensor | tuple[()] = ()  # [A, R] auxiliary losses before they are weighted
 
 
 class Replicas:
@@ -192,7 +192,7 @@ class Replicas:
         """
         rows = self._own_rows(inputs.windows.shape[1])
         parts = inputs.windows[:, rows].long().split(self._micro_batch, dim=1)
-        losses, objectives, auxiliaries = [], [], []
+        means: list[Tensor] = []
         outputs: dict[str, list[Tensor]] = {path: [] for path in tapped}
         grads_RN = None
         for number, windows in enumerate(parts):
@@ -207,15 +207,14 @@ class Replicas:
                     weights = self._auxiliary_weights
                     terms = [weights.get(n, 1.0) * x for n, x in seen.auxiliary.items()]
                     objectives_R = objectives_R + torch.stack(terms).sum(0)
-                    auxiliaries.append(torch.stack(list(seen.auxiliary.values())).detach())
                 scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
                 grads = torch.autograd.grad(
                     scaled_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
                 )
             part_RN = torch.cat([grad.reshape(self._R, -1) for grad in grads], dim=1)
             grads_RN = part_RN if grads_RN is None else grads_RN.add_(part_RN)
-            losses.append(losses_R.detach())
-            objectives.append(objectives_R.detach())
+            columns = (losses_R, objectives_R, *seen.auxiliary.values())
+            means.append(torch.stack(columns).detach())
             for path, output in tapped_outputs.items():
                 outputs[path].append(output)
         assert grads_RN is not None
@@ -223,21 +222,15 @@ class Replicas:
             grads_RN.div_(len(parts))
         if scales_R is not None:
             grads_RN.mul_(scales_R.double().reciprocal().float()[:, None])
-        losses_R, objectives_R = _mean(losses), _mean(objectives)
+        mean = torch.stack(means).mean(dim=0)
         if self._ranks is not None:
-            losses_R, objectives_R = losses_R.clone(), objectives_R.clone()
-            self._ranks.average(grads_RN, losses_R, objectives_R)
-        return ForwardBackward(
-            losses_R,
-            objectives_R,
-            self.weights.like(grads_RN),
-            {
-                path: tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=1)
-                for path, tensors in outputs.items()
-                if tensors
-            },
-            _mean(auxiliaries) if auxiliaries else (),
-        )
+            self._ranks.average(grads_RN, mean)
+        kept = {  # a single part is not copied
+            path: tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=1)
+            for path, tensors in outputs.items()
+            if tensors
+        }
+        return ForwardBackward(mean, self.weights.like(grads_RN), kept)
 
     def _forward(
         self, dropout_keys: Tensor, tokens_RBT: Tensor, tapped: Sequence[str]
@@ -247,31 +240,26 @@ class Replicas:
         keys = dict(zip(self._dropouts, dropout_keys.unbind(), strict=True))
 
         def forward(
-            model: Callable[..., Tensor], tokens_BT: Tensor
-        ) -> tuple[Tensor, dict[str, Tensor], Seen]:
-            shared = Shared(self.auxiliaries)
-            with capture(self.model, tapped) as outputs:
-                logits_BTV = model(tokens_BT, shared=shared)
-            return logits_BTV, outputs, shared.seen()
-
-        def mapped(
             state: dict[str, Tensor], tokens_BT: Tensor
         ) -> tuple[Tensor, dict[str, Tensor], Seen]:
-            def model(*args: Any, **kwargs: Any) -> Tensor:
-                return torch.func.functional_call(self.model, state, args, kwargs)
-
-            return forward(model, tokens_BT)
+            shared, model = Shared(self.auxiliaries), self.model
+            with capture(model, tapped) as outputs:
+                if state:
+                    arguments = ((tokens_BT,), {"shared": shared})
+                    logits_BTV = torch.func.functional_call(model, state, *arguments)
+                else:
+                    logits_BTV = model(tokens_BT, shared=shared)
+            return logits_BTV, outputs, shared.seen()
 
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
             if self._R == 1:
                 for name, key_R in keys.items():
                     self._dropouts[name].key = key_R[0]
-                logits_BTV, outputs, seen = forward(self.model, tokens_RBT[0])
-                return logits_BTV[None], {p: x[None] for p, x in outputs.items()}, seen.stacked()
+                return tree_map(lambda x: x[None], forward({}, tokens_RBT[0]))
             state = dict(zip(self._shapes, self._leaves, strict=True)) | self._buffers
             state |= {f"{name}.key": key_R for name, key_R in keys.items()}
             with SideBySide(lower):
-                return torch.func.vmap(mapped)(state, tokens_RBT)
+                return torch.func.vmap(forward)(state, tokens_RBT)
 
     def _own_rows(self, n: int) -> slice:
         """Return the rows of a batch of `n` that this process computes."""
@@ -348,8 +336,3 @@ def losses_of(
     if loss.is_plain:
         return objectives_R, objectives_R
     return PLAIN(logits_RBTV.detach(), targets_RBT).flatten(1).mean(dim=1), objectives_R
-
-
-def _mean(parts_R: Sequence[Tensor]) -> Tensor:
-    """Return the mean over equal parts of a batch, [R]."""
-    return torch.stack(tuple(parts_R)).mean(dim=0)

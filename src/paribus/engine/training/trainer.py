@@ -31,7 +31,7 @@ from paribus.engine.setting import Setting
 from paribus.engine.training.graphs import Graphs, cuda_recorder
 from paribus.engine.training.prefetch import Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
-from paribus.engine.training.replicas import ForwardBackward, Replicas
+from paribus.engine.training.replicas import Replicas
 from paribus.engine.training.safeguards import Divergence, LossScaling, clip_factors
 from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import MEASURED, Measured, ReplicaState
@@ -134,20 +134,15 @@ class Trainer:
         norms_R = torch.linalg.vector_norm(passed.gradients.flat, dim=1)
         # A skipped step does not count for Adam's bias correction, as in torch.optim.
         t = inputs.t - scaling.skipped if scaling else inputs.t
-        was_alive_R, moves_R = self._judge(passed, norms_R, inputs.t)
+        was_alive_R, moves_R = self._judge(passed.means[0], norms_R, inputs.t)
         factors_R = clip_factors(norms_R, self.setting.training.grad_clip)
         replicas.update(passed.gradients, factors_R, moves_R, inputs.rates, inputs.scheduled, t)
-        columns = {
-            "train_loss": passed.losses,
-            "grad_norm": norms_R,
-            "learning_rate": inputs.rates,
-            "train_objective": passed.objectives,
-        }
+        names = ("train_loss", "train_objective", *(AUXILIARY + n for n in replicas.auxiliaries))
+        columns = dict(zip(names, passed.means, strict=True))
+        columns |= {"grad_norm": norms_R, "learning_rate": inputs.rates}
         columns |= zip(scheduled_columns(self.setting.training), inputs.scheduled, strict=True)
         if BATCH_SIZE in self.columns:
             columns[BATCH_SIZE] = torch.full_like(inputs.rates, inputs.windows.shape[1])
-        for number, name in enumerate(replicas.auxiliaries):
-            columns[f"{AUXILIARY}{name}"] = passed.auxiliaries[number]
         if scaling and scales_R is not None:
             columns |= {"loss_scale": scales_R, "skipped_steps": scaling.skipped.float()}
         return Done(
@@ -159,14 +154,13 @@ class Trainer:
             gradients=passed.gradients,
         )
 
-    def _judge(self, passed: ForwardBackward, norms_R: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    def _judge(self, losses_R: Tensor, norms_R: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return ([R] alive before step t, [R] whose weights move in it)."""
         divergence, finite_R = self._divergence, norms_R.isfinite()
+        may_go_on_R = finite_R | self._scaling.can_halve if self._scaling else finite_R
+        was_alive_R = divergence.judge(losses_R.isfinite() & may_go_on_R, t)
         if self._scaling is None:
-            was_alive_R = divergence.judge(passed.losses.isfinite() & finite_R, t)
             return was_alive_R, divergence.alive
-        continues_R = passed.losses.isfinite() & (finite_R | self._scaling.can_halve)
-        was_alive_R = divergence.judge(continues_R, t)
         moves_R = divergence.alive & finite_R
         self._scaling.settle(moves_R, divergence.alive & ~finite_R)
         return was_alive_R, moves_R

@@ -58,10 +58,10 @@ def evaluate_text(
     scores: Scores = dict(heldout.scores)
     if BITS_PER_BYTE.name not in study.metrics:
         return heldout, scores, {}
-    code = code_length(model, dataset, seq_len, study.evaluation.overlap, precision)
-    scores[BITS_PER_BYTE.name] = code.bits_per_byte
-    heldout.blocks.update(code.blocks)
-    return heldout, scores, plain(code.about)
+    code, blocks = code_length(model, dataset, seq_len, study.evaluation.overlap, precision)
+    scores[BITS_PER_BYTE.name] = code["bits"] / code["n_bytes"]
+    heldout.blocks.update(blocks)
+    return heldout, scores, plain(code)
 
 
 def evaluate_heldout_part(
