@@ -27,17 +27,17 @@ HERE = Path()
 
 
 def test_tokens_by_hand():
-    tokenizer = CharacterTokenizer.of(["ba", "c"])
+    tokenizer = CharacterTokenizer.of("bac", ends=True)
     assert tokenizer.vocabulary == ["a", "b", "c", "<|endofdocument|>"]
     assert tokenizer.encode("bac").tolist() == [1, 0, 2]
     assert tokenizer.decode([1, 0, 3]) == "ba<|endofdocument|>"
-    assert CharacterTokenizer.of(["ba"]).end_of_document is None
+    assert CharacterTokenizer.of("ba").end_of_document is None
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.text(min_size=1))
 def test_decoding_undoes_encoding_in_any_script(text):
-    tokenizer = CharacterTokenizer.of([text])
+    tokenizer = CharacterTokenizer.of(text)
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.vocab_size == len(set(text))
 
@@ -71,16 +71,16 @@ def test_a_download_is_cached_and_checked(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(published, "SHAKESPEARE_URL", "http://127.0.0.1:9/none")  # nobody listens
     with refused("value", match="PARIBUS_DATA=<folder>"):
-        published.shakespeare.read(Data(), HERE)
+        published.shakespeare.function(Data(), HERE)
     monkeypatch.setattr(published, "SHAKESPEARE_URL", source.as_uri())
     with refused("value", match="SHA-256"):
-        published.shakespeare.read(Data(), HERE)
+        published.shakespeare.function(Data(), HERE)
     assert not (tmp_path / "cache").exists()
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     monkeypatch.setattr(published, "SHAKESPEARE_SHA256", digest)
-    assert published.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
+    assert published.shakespeare.function(Data(), HERE) == ["To be, or not to be"]
     source.unlink()
-    assert published.shakespeare.read(Data(), HERE) == ["To be, or not to be"]
+    assert published.shakespeare.function(Data(), HERE) == ["To be, or not to be"]
 
 
 def test_text_reads_a_file_or_a_folder_in_order(tmp_path):

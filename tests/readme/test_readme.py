@@ -41,7 +41,7 @@ def test_the_own_idea_of_the_readme_can_be_run(tmp_path):
     (tmp_path / "ideas.py").write_text(block("python", "class CausalAverage"))
     (tmp_path / "my-text.txt").write_text("all else equal " * 200)
     study = paribus.load_study(tmp_path / "study.toml")
-    vocab_size = CharacterTokenizer.of(["all else equal "]).vocab_size
+    vocab_size = CharacterTokenizer.of("all else equal ").vocab_size
     parameters = {
         arm: count_parameters(study.setting(arm), vocab_size, study.folder) for arm in study.arms
     }

@@ -183,7 +183,7 @@ def test_solved_examples(prompts, shortest, bpe, hub):
 
 
 def test_a_short_window_of_characters_says_what_it_could_not_read(hub):
-    tokenizer = CharacterTokenizer.of(["abcdefghijklmnopqrstuvwxyz .?,:\n", "T"])
+    tokenizer = CharacterTokenizer.of("abcdefghijklmnopqrstuvwxyz .?,:\nT", ends=True)
     model = Uniform(tokenizer.vocab_size)
     results = evaluate_standard(model, tokenizer, 16, data_folder=hub)
     n = len(results.items)

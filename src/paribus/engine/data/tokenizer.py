@@ -141,7 +141,7 @@ def tokenizer_of(data: Data, characters: str, ends: bool, folder: Path) -> Token
     required end-of-document token.
     """
     if data.tokenizer == "character":
-        return CharacterTokenizer.of([characters], ends)
+        return CharacterTokenizer.of(characters, ends)
     built_in = BUILT_IN / f"{data.tokenizer}.json"
     tokenizer = BpeTokenizer.read(
         built_in if data.tokenizer_file is None else folder / data.tokenizer
@@ -188,12 +188,11 @@ class CharacterTokenizer(Tokenizer):
     characters: str
 
     @classmethod
-    def of(cls, documents: Sequence[str], ends: bool | None = None) -> CharacterTokenizer:
-        """Build the tokenizer of `documents`; by default, several documents need an end token."""
-        known = sorted(set().union(*documents))
-        ends = len(documents) > 1 if ends is None else ends
+    def of(cls, text: str, ends: bool = False) -> CharacterTokenizer:
+        """Build the tokenizer of a text; with `ends`, documents end with a token."""
+        known = sorted(set(text))
         vocabulary = [*known, END_OF_DOCUMENT] if ends else known
-        pieces = tuple(text.encode() for text in vocabulary)
+        pieces = tuple(character.encode() for character in vocabulary)
         special = (False,) * len(known) + (True,) * ends
         end = len(known) if ends else None
         return cls(digest(vocabulary), pieces, special, end, "".join(known))

@@ -176,23 +176,25 @@ def _readme(results: Results, trial: TrialFolder, step: int | None, *, is_plain:
             for key, (theirs, ours) in study.differences(trial.arm).items()
         ),
         "weights": f"after step {step or record['iterations']}",
-        "training tokens": f"{record['tokens']:,}",
-        "validation loss after the last step": ""
-        if loss is None
-        else f"{fixed(loss, 4)} nats/token",
+        "validation loss after the last step": loss and f"{fixed(loss, 4)} nats/token",
         "SHA-256 of the study": study.digest,
-        "SHA-256 of the text": record["data"]["digests"]["corpus"],
         "SHA-256 of the trial's weights": trial.read_json("manifest.json")["weights.safetensors"],
     }
-    lines = [f"- {name}: {value}" for name, value in facts.items() if value]
-    arguments = '"THIS_FOLDER"' + ("" if is_plain else ", trust_remote_code=True")
-    code = [
-        "```python",
-        "from transformers import AutoModelForCausalLM, AutoTokenizer",
-        "",
-        f"model = AutoModelForCausalLM.from_pretrained({arguments})",
-        f"tokenizer = AutoTokenizer.from_pretrained({arguments})",
-        "```",
-    ]
-    head = ["---", "library_name: transformers", "tags: [paribus]", "---", ""]
-    return "\n".join([*head, f"# {trial.label}", "", *lines, "", *code, ""])
+    lines = "\n".join(f"- {name}: {value}" for name, value in facts.items() if value)
+    trusted = "" if is_plain else ", trust_remote_code=True"
+    return f"""---
+library_name: transformers
+tags: [paribus]
+---
+
+# {trial.label}
+
+{lines}
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER"{trusted})
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER"{trusted})
+```
+"""

@@ -1,7 +1,7 @@
 """A decoder-only Transformer as paribus trains it, for transformers (4.57 or 5).
 
 This file is copied into exported folders and depends only on the custom parts beside it.
-`config.architecture` is the model section of the study.
+`config.architecture` is the model section of the study. Training drops nothing.
 
 Axes: B batch, T new positions, S all positions so far, D d_model, H heads of queries, G heads of
 keys and values, K channels of a head.
@@ -126,7 +126,6 @@ class Attention(nn.Module):
         self.q_norm = norm(model, kind, K, eps, model.bias)
         self.k_norm = norm(model, kind, K, eps, model.bias)
         self.turn = own_positions(model, "attention")
-        self.dropout = nn.Dropout(model.dropout)
 
     def forward(self, x: Tensor, hidden: Tensor, positions: Tensor, cache: Any) -> Tensor:
         """hidden: [B, 1, T, S] which positions are not to be seen; positions: [B, T]."""
@@ -146,7 +145,7 @@ class Attention(nn.Module):
         scores = (q @ k.transpose(-1, -2)).float() / math.sqrt(K)
         scores = capped(scores, model.attention.softcap)
         weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(dim=-1)
-        mixed = self.dropout(weights).to(v.dtype) @ v
+        mixed = weights.to(v.dtype) @ v
         return self.out(mixed.transpose(1, 2).reshape(B, T, D))
 
 
@@ -177,15 +176,14 @@ class Embedding(nn.Module):
         stage = model.embedding
         self.norm = norm(model, stage.norm, model.d_model, stage.eps, True)
         self.on_tokens = stage.norm_at == "tokens"
-        self.dropout = nn.Dropout(model.dropout)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """tokens [B, T] and their positions [B, T] -> [B, T, D]."""
         x = self.tokens(tokens)
         if self.positions is None:
-            return self.dropout(self.norm(x))
+            return self.norm(x)
         added = self.positions(positions[0] if "positions" in OWN else positions)
-        return self.dropout(self.norm(x) + added if self.on_tokens else self.norm(x + added))
+        return self.norm(x) + added if self.on_tokens else self.norm(x + added)
 
 
 def block_norm(model: Any, site: str) -> nn.Module:
@@ -235,16 +233,15 @@ class Block(nn.Module):
         self.attention = OWN.get("attention", Attention)(model)
         self.mlp_norm = block_norm(model, "block_norm")
         self.mlp = OWN.get("mlp", MLP)(model)
-        self.dropout = nn.Dropout(model.dropout)
 
     def forward(self, x: Tensor, shared: Shared, *seen: Any) -> Tensor:
         """x [B, T, D] -> [B, T, D]; `seen` are the further arguments of `Attention.forward`."""
         seen = () if self.is_own else seen
         y = called(self.attention_norm, shared, x) if self.is_pre else x
-        x = x + self.dropout(called(self.attention, shared, y, *seen))
+        x = x + called(self.attention, shared, y, *seen)
         x = x if self.is_pre else called(self.attention_norm, shared, x)
         y = called(self.mlp_norm, shared, x) if self.is_pre else x
-        x = x + self.dropout(called(self.mlp, shared, y))
+        x = x + called(self.mlp, shared, y)
         return x if self.is_pre else called(self.mlp_norm, shared, x)
 
 
@@ -285,10 +282,6 @@ class ParibusModel(ParibusPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         """Return the token matrix's module."""
         return self.embedding.tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token matrix's module."""
-        self.embedding.tokens = value
 
     def forward(
         self,
@@ -354,10 +347,6 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         else:
             self.head = None
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        """Return the token matrix's module."""
-        return self.model.embedding.tokens
 
     def forward(
         self,
