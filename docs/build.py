@@ -466,7 +466,12 @@ def python() -> str:
         found += [_of_python(one, getattr(home, one)) for one, home in homes.items()]
     found.append("## `from paribus.statistics import ...`")
     statistics = import_module("paribus.statistics")
-    rows = [(f"`{name}`", _summary(getattr(statistics, name))) for name in statistics.__all__]
+    public = {
+        name: thing
+        for name, thing in sorted(vars(statistics).items())
+        if getattr(thing, "__module__", "").startswith(statistics.__name__)
+    }
+    rows = [(f"`{name}`", _summary(thing)) for name, thing in public.items()]
     found.append(table(("name", "is"), [row for row in rows if row[1]]))
     return "\n\n".join(found)
 

@@ -13,7 +13,6 @@ import pytest
 
 import paribus.statistics as st
 
-ARMS = ([3.1, 3.2, 3.3, 3.15, 3.25], [3.0, 3.15, 3.2, 3.1, 3.2])
 DELTA_FUNCTIONS = {
     "paired_t": st.paired_t,
     "paired_bootstrap": lambda d: st.paired_bootstrap(d, seed=0),
@@ -40,27 +39,15 @@ def test_bad_scores_raise_one_line_that_names_them(name, bad, says):
     assert "\n" not in str(caught.value)
 
 
-TASK = np.zeros((3, 4))
-
-
 @pytest.mark.parametrize(
     "call",
     [
         lambda: st.paired_contrast([1, 2], [1, 2, 3], seed=0),
-        lambda: st.paired_contrast(*ARMS, seed=0, resamples=999),
-        lambda: st.paired_contrast(*ARMS, seed=0, alpha=0),
-        lambda: st.paired_contrast(*ARMS, seed=0, margin=-1),
-        lambda: st.paired_t([1, 2]).interval(1.0),
-        lambda: st.holm([0.5, 1.5]),
         lambda: st.holm([0.5, math.nan]),
-        lambda: st.event_rates([0, 2], [0, 1]),
-        lambda: st.required_pairs(0),
-        lambda: st.minimum_detectable_effect(5, power=0.04),
-        lambda: st.crossed_components([TASK, np.zeros((2, 4))]),
-        lambda: st.macro_contrast([TASK], [np.zeros((3, 5))], seed=0),
+        lambda: st.crossed_components([np.zeros((3, 4)), np.zeros((2, 4))]),
     ],
 )
-def test_bad_parameters_raise_one_line(call):
+def test_unequal_or_unknown_scores_raise_one_line(call):
     with pytest.raises(st.StatisticsError) as caught:
         call()
     assert "\n" not in str(caught.value)

@@ -12,26 +12,3 @@ from paribus.analysis.looks import (
 from paribus.analysis.schema import Analysis, Contrast, Cost, Costs, Interacting
 from paribus.analysis.table import Table, events_in, extension_text, plan_of
 from paribus.analysis.tuning import Point, Tuned, tuning_record
-
-__all__ = [
-    "Analysis",
-    "Contrast",
-    "Cost",
-    "Costs",
-    "Detectable",
-    "Interacting",
-    "Point",
-    "Table",
-    "Tuned",
-    "analyse",
-    "boundaries",
-    "detectable",
-    "events_in",
-    "extension_text",
-    "least_effect",
-    "look_text",
-    "next_look",
-    "plan_of",
-    "planned_looks",
-    "tuning_record",
-]

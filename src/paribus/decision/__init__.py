@@ -8,32 +8,3 @@ from paribus.decision.rules import SHIPPED, find_rule, own_rule, rule_of, shippe
 from paribus.decision.schema import Depends, Verdict
 from paribus.decision.verdict import Verdicts, decide
 from paribus.decision.word import STYLE_OF, TRUTH, WORDS, Word, exit_code, word_of
-
-__all__ = [
-    "OUTCOMES",
-    "SHIPPED",
-    "STYLE_OF",
-    "TRUTH",
-    "UNJUDGED",
-    "WORDS",
-    "Depends",
-    "Evidence",
-    "Judgement",
-    "Row",
-    "Rule",
-    "State",
-    "Verdict",
-    "Verdicts",
-    "Word",
-    "decide",
-    "exit_code",
-    "find_rule",
-    "judge",
-    "own_rule",
-    "require_comparison",
-    "require_reachable",
-    "rule_of",
-    "shipped_rule",
-    "unreachable",
-    "word_of",
-]

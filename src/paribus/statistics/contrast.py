@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict, Unpack
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from .conventions import (
@@ -20,15 +21,13 @@ from .conventions import (
     RESAMPLES,
     Interval,
     Result,
-    checked_fraction,
-    checked_positive,
     checked_scores,
 )
-from .crossed import crossed_bootstrap, crossed_components, item_deltas
+from .crossed import checked_tasks, crossed_bootstrap, crossed_components
 from .looks import OneLook
 from .resampling import paired_bootstrap, sign_flip
 from .stages import InverseNormal, Stages
-from .t_test import TTest, arm_summary, mean_and_sd, paired_deltas, paired_t, rounding, welch
+from .t_test import TTest, arm_summary, least_sd, mean_and_sd, paired_deltas, paired_t, welch
 
 INTERVAL_FROM = 3  # pairs, or runs of each arm
 SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
@@ -105,10 +104,8 @@ def decided(
 
     Equivalence is tested by two one-sided tests, both with `test` (Schuirmann 1987).
     """
-    alpha = checked_fraction(alpha, "alpha")
     equivalence_p = None
     if margin is not None:
-        margin = checked_positive(margin, "margin")
         ends = ((-margin, True), (margin, False))
         equivalence_p = max(test.one_sided_p(end, greater=greater) for end, greater in ends)
     return Decided(
@@ -208,8 +205,8 @@ def paired_contrast(
     Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
     """
     deltas = paired_deltas(baseline, treatment)
-    first, second = checked_scores(baseline, "baseline"), checked_scores(treatment, "treatment")
-    floor = max(rounding(first, second), resolution or 0.0)
+    first, second = np.asarray(baseline, float), np.asarray(treatment, float)
+    floor = least_sd(resolution, first, second)
 
     def test_of(part: slice) -> TTest:
         return paired_t(deltas[part], resolution=floor, choice=choice)
@@ -230,14 +227,14 @@ def paired_contrast(
         others["studentized bootstrap"] = p_of_bootstrap, 0.0
         if overall.n >= SIGN_FLIP_FROM and not choice:  # signs know nothing of a choice
             others["exact sign flip"] = sign_flip(deltas, seed=seed, resamples=resamples)
-    n, mean, sd = overall.n, overall.mean, mean_and_sd(deltas)[1]
+    n, sd = overall.n, mean_and_sd(deltas)[1]
     pairs = zip(first.tolist(), second.tolist(), deltas.tolist(), strict=True)
     return RunContrast(
         n=n,
-        mean=mean,
+        mean=overall.mean,
         sd=sd,
         decided=says,
-        g=hedges_g(mean, sd, n - 1),
+        g=hedges_g(overall.mean, sd, n - 1),
         others=others,
         test=test,
         percentile_interval=percentiles,
@@ -311,8 +308,8 @@ def macro_contrast(
         baseline, treatment: K tasks of shape (S, I_k), same seeds and items in both arms.
     Others as `paired_contrast` has them.
     """
-
-    deltas = item_deltas(baseline, treatment)
+    arms = zip(checked_tasks(baseline), checked_tasks(treatment), strict=True)
+    deltas = [second - first for first, second in arms]
 
     def test_of(part: slice) -> TTest:
         tasks = [task[part] for task in deltas]

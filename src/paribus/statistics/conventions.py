@@ -58,11 +58,6 @@ class Interval(Result):
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
 
-    def widened(self, centre: float, by: float) -> Interval:
-        """Return the interval with both ends `by` times as far from `centre`."""
-        low, high = (centre + (end - centre) * by for end in (self.low, self.high))
-        return Interval(low, high, self.level)
-
     def inside(self, margin: float) -> bool:
         """Return whether the whole interval lies within [-margin, margin]."""
         return -margin <= self.low and self.high <= margin
@@ -101,27 +96,6 @@ def finite_array(numbers: ArrayLike, name: str, ndim: int = 1, least: int = 1) -
             "drop or cap that pair and report it"
         )
     return array
-
-
-def checked_fraction(value: float, name: str) -> float:
-    """Return `value` if it is strictly between 0 and 1 (a level, a power), else raise."""
-    if not 0 < value < 1:
-        raise StatisticsError(f"{name} = {value} is not strictly between 0 and 1: pass e.g. 0.05")
-    return float(value)
-
-
-def checked_positive(value: float, name: str) -> float:
-    """Return `value` if it is finite and above 0 (a margin, an effect), else raise."""
-    if not (math.isfinite(value) and value > 0):
-        raise StatisticsError(f"{name} = {value} is not finite and above 0: pass a positive number")
-    return float(value)
-
-
-def checked_resamples(resamples: int) -> int:
-    """Return `resamples` if it is enough for a p-value, else raise."""
-    if resamples < RESAMPLES:
-        raise StatisticsError(f"resamples = {resamples} is below {RESAMPLES}: use more")
-    return resamples
 
 
 def _fields(value: Any) -> dict[str, Any]:

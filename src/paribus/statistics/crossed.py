@@ -30,7 +30,6 @@ from .conventions import (
     TIE,
     Floats,
     StatisticsError,
-    checked_resamples,
     checked_scores,
 )
 from .resampling import resample_counts
@@ -44,13 +43,10 @@ MOST_CONTIGUOUS = 10
 LEAST_IN_BLOCK = 8
 
 
-def seed_means(tasks: Sequence[ArrayLike]) -> Floats:
+def seed_means(tasks: Sequence[Floats]) -> Floats:
     """Return the macro score per seed, (S,): the unweighted mean over tasks of the mean over
-    items.
-
-    Args: K tasks, each of shape (S, I_k) with the same seeds in the same order.
-    """
-    return np.mean([task.mean(axis=1) for task in checked_tasks(tasks)], axis=0)
+    items."""
+    return np.mean([task.mean(axis=1) for task in tasks], axis=0)
 
 
 def contiguous_blocks(n_items: int) -> int:
@@ -69,17 +65,6 @@ def joined(values: ArrayLike, n_blocks: int) -> Floats:
     n_items = values.shape[-1]
     starts = -(-np.arange(n_blocks) * n_items // n_blocks)
     return np.add.reduceat(values, starts, axis=-1)
-
-
-def item_deltas(baseline: Sequence[ArrayLike], treatment: Sequence[ArrayLike]) -> list[Floats]:
-    """Return treatment minus baseline by task, seed and item; both are K tasks of shape (S,
-    I_k)."""
-    first, second = checked_tasks(baseline), checked_tasks(treatment)
-    if [task.shape for task in first] != [task.shape for task in second]:
-        raise StatisticsError(
-            "arms differ in the shapes of their tasks, pairs need the same seeds and items in both"
-        )
-    return [b - a for a, b in zip(first, second, strict=True)]
 
 
 def crossed_components(
@@ -130,7 +115,7 @@ def crossed_bootstrap(
         Raises StatisticsError if every task has a single item, because then the variance of
             items is unknown.
     """
-    tasks, resamples = checked_tasks(deltas), checked_resamples(resamples)
+    tasks = checked_tasks(deltas)
     n_seeds = tasks[0].shape[0]
     mean = float(seed_means(tasks).mean())
     rng = np.random.default_rng(seed)
@@ -227,8 +212,6 @@ def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) 
 
 def checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:
     """Return K tasks as finite arrays of shape (S, I_k). Raises StatisticsError if seeds differ."""
-    if not len(tasks):
-        raise StatisticsError("no tasks: pass at least one array of shape (seeds, items)")
     checked = [checked_scores(task, f"task {k}", ndim=2) for k, task in enumerate(tasks)]
     if len({task.shape[0] for task in checked}) > 1:
         seeds = [task.shape[0] for task in checked]

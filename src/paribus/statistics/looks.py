@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import scipy
@@ -110,7 +110,7 @@ class Looks(Result):
     def bound(self, look: int, level: float) -> float:
         """Return the largest nominal one-sided p that rejects at look `look` (from 0), for a
         one-sided test of level `level`; 0 if none rejects."""
-        levels, bounds = self._table[look]
+        levels, bounds = _boundary_table(self)[look]
         if level < LEAST_LEVEL:
             return 0.0
         return float(np.exp(np.interp(math.log(level), levels, bounds)))
@@ -123,7 +123,7 @@ class Looks(Result):
         sampling: a sequential p (Liu and Anderson 2008), at the last look and not at the best
         one. It is never below `LEAST_LEVEL`, and 1 if no level rejects.
         """
-        levels, bounds = self._table[look]
+        levels, bounds = _boundary_table(self)[look]
         with np.errstate(divide="ignore"):
             levels_at_p = np.interp(np.log(p), bounds, levels, right=0.0)
         return np.exp(levels_at_p)
@@ -137,10 +137,6 @@ class Looks(Result):
             t = float(-scipy.special.stdtrit(pairs - 1, p)) if p > 0 else math.inf
             boundaries.append(Boundary(pairs, float(spent[k]), 2 * p, t))
         return tuple(boundaries)
-
-    @cached_property
-    def _table(self) -> list[tuple[Floats, Floats]]:
-        return _boundary_table(self)
 
 
 def running_sums(looks: Looks, studies: int) -> tuple[Floats, Floats]:

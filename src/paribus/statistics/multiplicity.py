@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import ALPHA, Floats, StatisticsError, finite_array
+from .conventions import ALPHA, Floats, finite_array
 
 
 def holm(p_values: ArrayLike) -> Floats:
@@ -34,8 +34,6 @@ def holm(p_values: ArrayLike) -> Floats:
     Args: p-values within [0, 1] of shape (m,), m >= 1, or (N, m): N families, each by itself.
     """
     p = finite_array(p_values, "p_values", max(1, np.ndim(p_values)))
-    if p.min() < 0 or p.max() > 1:
-        raise StatisticsError("p_values has values outside [0, 1]: pass p-values")
     ascending = np.argsort(p, axis=-1, kind="stable")
     stepped = np.take_along_axis(p, ascending, axis=-1) * np.arange(p.shape[-1], 0, -1)
     adjusted = np.empty_like(p)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from .conventions import Result, StatisticsError, finite_array
+from .conventions import Result, finite_array
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
@@ -71,12 +70,6 @@ def event_rates(baseline: ArrayLike, treatment: ArrayLike, *, paired: bool = Tru
     s.
     """
     arms = [finite_array(baseline, "baseline"), finite_array(treatment, "treatment")]
-    if paired and arms[0].size != arms[1].size:
-        raise StatisticsError(
-            f"arms have {arms[0].size} and {arms[1].size} events, pairs need one each per seed"
-        )
-    if not all(np.isin(arm, (0, 1)).all() for arm in arms):
-        raise StatisticsError("events are not all 0 or 1: pass booleans, one per run")
     (a, n_a), (b, n_b) = ((int(arm.sum()), arm.size) for arm in arms)
     if not paired:
         return EventRates(n_a, n_b, a, b, fisher_exact(a, b, n_a, n_b))

@@ -33,7 +33,6 @@ from .conventions import (
     TIE,
     Floats,
     Interval,
-    checked_resamples,
     checked_scores,
     sums,
 )
@@ -90,7 +89,7 @@ def paired_bootstrap(
     Returns: the equal-tailed studentized p of "the mean is 0" (Hall 1992, 3.10), and the percentile
         interval (Efron 1979), which is descriptive: a 95% interval covers 84% at n = 5.
     """
-    deltas, resamples = checked_scores(deltas, "deltas"), checked_resamples(resamples)
+    deltas = checked_scores(deltas, "deltas")
     t, n = paired_t(deltas, resolution=resolution, choice=choice), deltas.size
     is_small, sign = n <= ENUMERATE_BOOTSTRAP_TO, -1 if t.mean < 0 else 1
     counts, multiplicity = enumerated_plan(n) if is_small else sampled_plan(n, seed, resamples)
@@ -142,7 +141,7 @@ def _percentiles(
 def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> tuple[float, float]:
     """Return the two-sided p of a sign-flip test of differences (S,), S >= 2, and the smallest p
     possible at this number of pairs. Identical arms have p = 1."""
-    values, resamples = checked_scores(deltas, "deltas"), checked_resamples(resamples)
+    values = checked_scores(deltas, "deltas")
     # In units of the largest |sum| there is, so that no small endpoint underflows.
     values = values / (np.abs(values).sum() or 1.0)
     n, drawn = values.size, values.size > ENUMERATE_FLIPS_TO

@@ -128,7 +128,8 @@ class InverseNormal:
         stages = [test.interval(level) for test in self.tests]
         low = self._crossing(-z, min(stage.low for stage in stages), mean)
         high = self._crossing(z, mean, max(stage.high for stage in stages))
-        return Interval(low, high, level).widened(mean, 1 / self._nearer)
+        low, high = (mean + (end - mean) / self._nearer for end in (low, high))
+        return Interval(low, high, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
         """Return the smallest effect that two stages of these sizes and spreads detect.

@@ -30,8 +30,6 @@ from .conventions import (
     Interval,
     Result,
     StatisticsError,
-    checked_fraction,
-    checked_positive,
     checked_scores,
 )
 from .power import noncentrality, required_pairs
@@ -105,7 +103,6 @@ class TTest(Result):
     def interval(self, level: float = 1 - ALPHA) -> Interval:
         """Return the two-sided interval; it excludes a null mean exactly if its p is below 1 -
         level."""
-        level = checked_fraction(level, "level")
         half = float(scipy.special.stdtrit(self.df, (1 + level) / 2)) * self.full_error
         return Interval(self.mean - half, self.mean + half, level)
 
@@ -152,7 +149,7 @@ def mean_and_sd(deltas: Floats) -> tuple[float, float]:
 def least_sd(resolution: float | None, *scores: Floats) -> float:
     """Return the resolution of scores if known, and at least their own rounding."""
     own = rounding(*scores)
-    return own if resolution is None else max(own, checked_positive(resolution, "resolution"))
+    return max(own, resolution or 0.0)
 
 
 def paired_deltas(baseline: ArrayLike, treatment: ArrayLike) -> Floats:
