@@ -29,6 +29,7 @@ MOST_ROWS = 40  # of a table
 MOST_SHARE = 60  # characters of the widest column of words
 SHORT = 12  # characters of a column of words that is as wide as they are
 MOST_CAUTIONS = 8
+TABLES = ("arms", "tuning", "primary", "secondary", "stability", "costs", "controls")
 FIRST = ("forest", "tuning", "loss-curves", "contrast-along-training")  # figures, by their start
 BREAK = "\u200b"  # a place to break a line that shows nothing
 LONG_WORD = 22  # characters; longer ones may be broken
@@ -64,15 +65,7 @@ def _document(
     blocks = [
         {"title": breakable(block.heading), "rows": list(_rows(block))} for block in report.blocks
     ]
-    shown = [
-        tables.arms(study),
-        tables.tuning_table(analysis),
-        *tables.primary(analysis, verdicts),
-        tables.secondary(analysis),
-        tables.stability(analysis),
-        tables.costs(analysis),
-        tables.controls(analysis),
-    ]
+    every = tables.filled_tables(results, analysis, verdicts)
     lines = (report.lead, report.overruled, report.reading, report.action, report.missing)
     return {
         "title": breakable(study.title or study.name),
@@ -82,7 +75,7 @@ def _document(
         "lines": [breakable(line) for line in (*report.bar, *lines) if line],
         "cautions": [breakable(c.text) for c in report.cautions[:MOST_CAUTIONS]],
         "facts": "; ".join(report.facts),
-        "tables": [_table(tables.drop_shared_reference(t)) for t in shown if t.rows],
+        "tables": [_table(table) for table in every if table.name.startswith(TABLES)],
         "figures": list(sizes),
     }
 

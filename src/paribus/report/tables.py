@@ -468,13 +468,13 @@ def task_contrast_table(analysis: Analysis) -> Table:
 def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
     """Return every table of a study."""
     return [
+        arms(results.study),
         tuning_table(analysis),
         *primary(analysis, verdicts),
         decision(analysis, verdicts),
         secondary(analysis),
         stability(analysis),
         costs(analysis),
-        arms(results.study),
         controls(analysis),
         trials(results, analysis),
         contrasts(analysis),
@@ -483,3 +483,9 @@ def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]
         task_contrast_table(analysis),
         accuracy_table(results.study, results.tasks.to_pylist()),
     ]
+
+
+def filled_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
+    """Return every table with rows, for readers: without empty columns or a shared reference."""
+    every = all_tables(results, analysis, verdicts)
+    return [drop_shared_reference(table) for table in every if table.rows]

@@ -73,11 +73,13 @@ BUDGETS: dict[Axis, str] = {
 
 def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
     """Yield the series of each column in each trial that has it."""
+    probes = results.read_each("probes.parquet")
     for (arm, seed), table in results.trial_steps.items():
-        probes = results.read_each("probes.parquet")[arm, seed]
+        sources = dict.fromkeys(probes[arm, seed].column_names, probes[arm, seed])
+        sources |= dict.fromkeys(table.column_names, table)
         for column in columns:
-            source = table if column in table.column_names else probes
-            if column in source.column_names:
+            if column in sources:
+                source = sources[column]
                 line = finite_series(arm, seed, column, source["step"], source[column])
                 if line is not None:
                     yield line

@@ -25,16 +25,13 @@ from paribus.report.figures.style import (
     rounded,
     value_axis,
 )
-from paribus.study import LEARNING_RATE, Candidate, open_edges, values_text
+from paribus.study import LEARNING_RATE, Candidate, values_text
 from paribus.study.tuning import Value
 
 PANEL, PANEL_HEIGHT = 250, 220
 SIZE = {"columns": 2, "width": PANEL, "height": PANEL_HEIGHT}
 MOST_TICKS = 12  # values that are all named on the axis
 CROSS = "M-0.7,-0.7L0.7,0.7M-0.7,0.7L0.7,-0.7"
-# The mark of a choice, by where it stands among the values tried: inside, or at which edge.
-STATES = {0: "chosen", -1: "chosen: lower edge", 1: "chosen: upper edge"}
-SHAPES = dict(zip(STATES.values(), ("diamond", "triangle-left", "triangle-right"), strict=True))
 
 
 def _axis_key(candidate: Candidate) -> str:
@@ -66,24 +63,16 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
     value = alt.Tooltip("value:Q", format=f".{tuned.metric.shown_digits}f")
     tooltips = [alt.Tooltip("arm:N"), alt.Tooltip("values:N", title="candidate"), value]
     seed = alt.Tooltip("seed:N", title="tuning seed")
-    shown = [row["state"] for row in rows if row["kind"] == "chosen"]
-    states = alt.Shape(
-        "state:N",
-        title=None,
-        scale=alt.Scale(domain=list(SHAPES), range=list(SHAPES.values())),
-        legend=alt.Legend(values=[state for state in SHAPES if state in shown], labelLimit=0),
-    )
     dots = placed.mark_circle(size=26, opacity=0.55).encode(tooltip=[*tooltips, seed])
     lines = placed.mark_line(strokeWidth=2.2).encode(strokeDash=arm_dash(study), tooltip=tooltips)
-    marks = placed.mark_point(size=170, strokeWidth=2.4, opacity=1)
+    marks = placed.mark_point(shape="diamond", size=170, strokeWidth=2.4, opacity=1)
     crosses = base.mark_point(shape=CROSS, size=50, strokeWidth=1.8, opacity=1)
     layers = [
         _only(dots, "seed"),
         _only(lines, "mean"),
-        _only(marks.encode(shape=states, tooltip=tooltips), "chosen"),
+        _only(marks.encode(tooltip=tooltips), "chosen"),
     ]
-    caption = "Lines are means over tuning seeds, which are dots. Large marks are the best tried, "
-    caption += "triangles at an edge."
+    caption = "Lines are means over tuning seeds, which are dots. Diamonds are the best tried."
     if any(row["kind"] == "diverged" for row in rows):
         crosses = crosses.encode(y=alt.value(6), tooltip=[*tooltips[:2], alt.Tooltip("lost:N")])
         layers.append(_only(crosses, "diverged"))
@@ -103,16 +92,13 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Ro
     for point in tuned.of(arm):
         values = dict(tuned.values_of(point))
         head = {"arm": analysis.study.called[arm], "values": values_text(values)}
-        edges = dict(open_edges(tuned.candidates, values))
         head |= {"at": values.pop(key), "part": values_text(values) if values else ""}
         kinds: list[Row] = [
             {"kind": "seed", "seed": seed, "value": value} for seed, value in point.values.items()
         ]
         kinds.append({"kind": "mean", "value": point.mean})
         if point.chosen:
-            kinds.append(
-                {"kind": "chosen", "value": point.mean, "state": STATES[edges.get(key, 0)]}
-            )
+            kinds.append({"kind": "chosen", "value": point.mean})
         rows += [
             head | row | {"value": rounded(tuned.metric.displayed(row["value"]))}
             for row in kinds
