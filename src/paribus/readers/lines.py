@@ -17,23 +17,21 @@ The files in `forms/` are shipped; your own is named by its path (`--form my_for
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.readers.port import Reader, Run, Source, Value, as_number
-from paribus.untrusted_io import MIB, STUDY_BYTES, parse_toml, read_text
+from paribus.readers.port import Reader, Run, Source, Value, as_number, shared
+from paribus.untrusted_io import LOG_BYTES, MIB, STUDY_BYTES, parse_toml, read_text
 
 FORMS = Path(__file__).parent / "forms"
 NUMBER = r"[-+.\w]+(?=[\s|;\]})'\x22]|,(?!\d))"
@@ -41,8 +39,9 @@ FACTS = {"planned_steps", "seed"}
 UNITS = {"ms": 1e-3, "min": 60.0}
 COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 MOST_SOURCE = 16 * MIB
-SPAN_BYTES = 32 * MIB  # of a large log, which one of two processes scans at a time
+SPAN_BYTES = 8 * MIB  # of a large log, which one of two processes scans at a time
 DIGEST = 12  # characters of it that name an arm
+Series = tuple[str, np.ndarray, np.ndarray]  # a metric, the matches that have it, and its values
 
 
 class Line(BaseModel):
@@ -114,6 +113,9 @@ class Form(BaseModel):
         return pattern, {n: (self.line[int(place)], own) for n, (place, own) in names.items()}
 
 
+Stated = tuple[int, Line, str, Value]  # a fact, with its match and its kind of line
+
+
 def load_form(path: Path) -> Form:
     """Load a form from a TOML file. Raises ParibusError."""
     table = parse_toml(read_text(path, STUDY_BYTES), str(path))
@@ -147,42 +149,40 @@ def _pattern_of_ends(text: str) -> re.Pattern[bytes]:
     return _pattern(re.sub(r"(?<![\[\\])\^", r"\\n", text))
 
 
-Series = tuple[np.ndarray, np.ndarray]  # the matches that have it, in order, and its values
-
-
-class Scan(NamedTuple):
-    """What a piece of a log says, by the numbers of its matches."""
-
-    n: int
-    metrics: dict[str, Series]
-    """by name; the steps are called `step`"""
-    facts: list[tuple[int, Line, str, Value]]
-
-
-def _scan(form: Form, text: bytes) -> Scan:
-    """Match all lines of a piece at once, and return the values by column."""
+def _scan(form: Form, text: bytes) -> tuple[int, list[Series], list[Stated]]:
+    """Match all lines of a piece at once. Returns the number of matches, the metrics (the steps are
+    called `step`), and the facts."""
     pattern, groups = form.compiled
     matches = pattern.findall(COLOURS.sub(b"", text) if b"\x1b" in text else text)
-    metrics, facts = defaultdict[str, list[Series]](list), []
-    columns = list(zip(*matches, strict=True))
+    columns, metrics, facts = list(zip(*matches, strict=True)), list[Series](), list[Stated]()
     for number, (line, name) in groups.items() if matches else ():
         column = columns[number - 1]
-        at = np.flatnonzero(np.fromiter(map(len, column), int, len(column)))
-        cells = list(filter(None, column))
-        if line.fact:
-            for place, cell in zip(at.tolist(), cells, strict=True):
-                spelt, scale = _unit(name)
-                value = as_number(cell.replace(b",", b""))
-                facts.append((place, line, spelt, _text(cell) if value is None else value * scale))
+        if not (cells := list(filter(None, column))):
             continue
-        named = {name: (at, cells)} if name else _pairs(line, at, cells)
-        for own, (places, texts) in named.items():
-            spelt, scale = _unit(own)
-            is_number, values = _numbers(texts)
-            series = (places[is_number], values * scale)
-            metrics[form.rename.get(spelt, spelt)].append(series)
-    facts.sort(key=lambda fact: fact[0])
-    return Scan(len(matches), {name: _joined(own) for name, own in metrics.items()}, facts)
+        at = np.arange(len(cells))
+        if len(cells) < len(column):
+            at = np.flatnonzero(np.fromiter(map(len, column), int, len(column)))
+        for own, (places, texts) in (
+            {name: (at, cells)} if name else _pairs(line, at, cells)
+        ).items():
+            spelt, _, unit = own.partition("__")
+            scale, spelt = UNITS.get(unit, 1.0), form.rename.get(spelt, spelt)
+            try:
+                values = list(map(float, texts))
+            except ValueError:
+                values = [as_number(cell.replace(b",", b"")) for cell in texts]
+            if line.fact:
+                stated = zip(places.tolist(), texts, values, strict=True)
+                facts += [
+                    (at, line, spelt, _text(cell) if value is None else value * scale)
+                    for at, cell, value in stated
+                ]
+            else:
+                is_number = [value is not None for value in values]
+                metrics.append(
+                    (spelt, places[is_number], np.array(values, float)[is_number] * scale)
+                )
+    return len(matches), metrics, facts
 
 
 def _pairs(
@@ -200,97 +200,64 @@ def _pairs(
     return {_text(name): (np.array(own[0]), own[1]) for name, own in columns.items()}
 
 
-def _joined(series: Sequence[Series]) -> Series:
-    """Join series of one metric, in the order of the matches."""
-    if len(series) == 1:
-        return series[0]
-    at, values = map(np.concatenate, zip(*series, strict=True))
-    order = np.argsort(at, kind="stable")
-    return at[order], values[order]
-
-
-def _unit(name: str) -> tuple[str, float]:
-    """Split a metric's name into the name without its unit, and the factor to seconds."""
-    spelt, _, unit = name.rpartition("__") if "__" in name else (name, "", "")
-    return spelt, UNITS.get(unit, 1.0)
-
-
-def _numbers(cells: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Return which cells are numbers, and their values."""
-    try:
-        return np.ones(len(cells), bool), np.array(list(map(float, cells)))
-    except ValueError:
-        values = [as_number(cell.replace(b",", b"")) for cell in cells]
-        numbers = [value for value in values if value is not None]
-        return np.array([value is not None for value in values]), np.array(numbers)
-
-
 def _text(content: bytes) -> str:
     return content.decode("utf-8", "replace").strip()
 
 
-def _scan_span(form: Form, path: str, start: int) -> tuple[list[Scan], bool]:
+def _scan_span(form: Form, path: str, size: int, start: int) -> tuple[list[Any], bool]:
+    """Scan the pieces of a part of a file. Returns the scans, and whether its last line is cut."""
     source = Source(path)
-    scans = [_scan(form, piece) for piece in source.pieces(start, start + SPAN_BYTES)]
-    return scans, source.is_cut
-
-
-def _scan_all(form: Form, source: Source) -> Iterator[Scan]:
-    """Yield the scans of a log's pieces; two processes scan a large one."""
-    size = os.path.getsize(source.path)
-    if source.unpack or size < 2 * SPAN_BYTES or multiprocessing.parent_process():
-        yield from (_scan(form, piece) for piece in source.pieces())
-        return
-    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
-        spans = partial(_scan_span, form, source.path)
-        for scans, source.is_cut in pool.map(spans, range(0, size, SPAN_BYTES)):
-            yield from scans
+    return [_scan(form, piece) for piece in source.pieces(start, start + size)], source.is_cut
 
 
 def read_lines(form: Form, source: Source) -> Iterator[Run]:
     """Yield the runs of a log. A step that goes back to the first one begins a new run."""
-    n, pieces, facts = 0, defaultdict[str, list[Series]](list), []
-    for scan in _scan_all(form, source):
-        for name, (at, values) in scan.metrics.items():
-            pieces[name].append((at + n, values))
-        facts += [(n + at, *fact) for at, *fact in scan.facts]
-        n += scan.n
-    none = (np.array([], int), np.array([]))
-    metrics = {
-        name: tuple(map(np.concatenate, zip(*own, strict=True))) for name, own in pieces.items()
-    }
-    step_at, steps = metrics.pop("step", none)
+    n, parts, facts = 0, defaultdict[str, list[Any]](list), list[Stated]()
+    span, size = LOG_BYTES if source.unpack else SPAN_BYTES, os.path.getsize(source.path)
+    task = partial(_scan_span, form, source.path, span)
+    for scans, is_cut in shared(task, range(0, size, span), size):
+        source.is_cut = is_cut
+        for n_matches, metrics, stated in scans:
+            for name, at, values in metrics:
+                parts[name].append((at + n, values))
+            facts += [(n + at, *fact) for at, *fact in stated]
+            n += n_matches
+    series = {name: _join(own) for name, own in parts.items()}
+    step_at, steps = series.pop("step", (np.array([], int), np.array([])))
     starts = _starts(steps)
-    runs = [Run(facts=_read_program(form, source)) for _ in starts or [0]]
     begins = step_at[starts]
-    for at, line, name, value in facts:
+    runs = [Run(facts=_read_program(form, source)) for _ in starts or [0]]
+    for at, line, name, value in sorted(facts, key=lambda fact: fact[0]):
+        place = np.searchsorted(begins, at)  # of the next run
         if line.fact == "last":
-            runs[max(np.searchsorted(begins, at) - 1, 0)].facts[name] = value
-        else:
-            following = runs[np.searchsorted(begins, at) :]
-            for run in following:
-                run.facts[name] = value
-            if not following:
-                runs[-1].facts.setdefault(name, value)
-    for number, run in enumerate(runs, start=1):
-        run.facts |= {"stage": float(number)} if form.stages and starts else {}
-    for name, (at, values) in metrics.items():
+            runs[max(place - 1, 0)].facts[name] = value
+        elif place == len(runs):
+            runs[-1].facts.setdefault(name, value)
+        for run in runs[place:] if line.fact == "next" else ():
+            run.facts[name] = value
+    for number, run in enumerate(runs if form.stages and starts else (), start=1):
+        run.facts["stage"] = float(number)
+    for name, (at, values) in series.items():
         place = np.searchsorted(step_at, at, side="right") - 1
         bounds = [0, *np.searchsorted(at, begins[1:]), len(at)]
         for run, first, last in zip(runs, bounds, bounds[1:], strict=False):
-            if first == last:
-                continue
-            early = first + np.searchsorted(place[first:last], 0)  # before any step
-            if name in FACTS:
+            points = slice(first + np.searchsorted(place[first:last], 0), last)  # at a step
+            if first < last and name in FACTS:
                 run.facts[name] = float(values[last - 1])
-            elif early < last:
-                points = slice(early, last)
+            elif points.start < last:
                 run.curves[name] = np.stack([steps[place[points]], values[points]], axis=1)
-            else:
+            elif first < last:
                 run.scores[name] = float(values[last - 1])
     if source.is_cut:
         runs[-1].facts["cut"] = "the last line has no end"
     yield from (run for run in runs if run.curves or run.scores)
+
+
+def _join(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Join the parts of a series, in the order of the matches."""
+    at, values = map(np.concatenate, zip(*parts, strict=True))
+    order = np.argsort(at, kind="stable")
+    return at[order], values[order]
 
 
 def _starts(steps: np.ndarray) -> list[int]:

@@ -22,6 +22,7 @@ from paribus.study.runs import RunsSection
 from paribus.untrusted_io import LOG_BYTES, MIB, RECORD_BYTES, open_regular, parse_json
 
 PIECE_BYTES = 2 * MIB
+LARGE_BYTES = 16 * MIB  # which two processes share
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
 NOT_FINISHED = "unfinished"
@@ -188,6 +189,21 @@ class Source:
         if len(content) > RECORD_BYTES:
             raise ParibusError(f"{self.path} must have at most {RECORD_BYTES:,} bytes")
         return read_json(content, self.path)
+
+
+def shared(task: Callable[[Any], Any], parts: Iterable[Any], size: int) -> Iterator[Any]:
+    """Yield what the task returns for each part of an input of `size` bytes, in order. Two
+    processes share a large input."""
+    if size > LARGE_BYTES:
+        # Imported here, as a card of small files does without.
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
+        if not multiprocessing.parent_process():
+            with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+                yield from pool.map(task, parts)
+            return
+    yield from map(task, parts)
 
 
 def read_json(content: bytes, where: str) -> Any:

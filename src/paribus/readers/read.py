@@ -7,14 +7,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from paribus.errors import ParibusError, nearest
 from paribus.readers import evaluations, lines, tables, trackers
-from paribus.readers.port import Reader, Run, SkippedError, Source, seed_in
+from paribus.readers.port import Reader, Run, SkippedError, Source, seed_in, shared
 from paribus.study.choices import find_declared
 from paribus.study.runs import RunsSection
 from paribus.untrusted_io import files_below
@@ -134,26 +134,45 @@ def read(
     Raises ParibusError for an unknown reader and, if files are `needed`, for a path without files.
     """
     forced = _find_reader(reader) if isinstance(reader, str) else reader
-    reading = Reading()
-    for path, label, is_named in _files(paths, needed=needed):
-        reading.files += 1
-        try:
-            source = Source(path, section, scores)
-            chosen = forced or _recognise(source, is_named)
-            reading.paths.append(path)
-            runs = _read_runs(chosen, source)
-            if not runs:
-                why = f"reader '{chosen.name}' finds no run in it"
-                raise ParibusError(f"{path}: {why}") if is_named else SkippedError(why)
-            for run in runs if label else ():
-                run.facts["arm"] = label
-            reading.runs += runs
-            reading.notes += source.notes
-        except SkippedError as error:
-            reading.skipped.append((path, str(error)))
-        except ParibusError as error:
-            reading.refused.append((path, str(error)))
+    files = list(_files(paths, needed=needed))
+    # A shipped reader is sent to another process by its name, and no other is sent.
+    is_shipped = forced is None or shipped_readers().get(forced.name) is forced
+    size = sum(os.path.getsize(path) for path, *_ in files if os.path.exists(path))
+    size, sent = (size, forced and forced.name) if is_shipped else (0, forced)
+    task = partial(_read_file, sent, section, scores)
+    reading = Reading(files=len(files))
+    for (_, label, _), part in zip(files, shared(task, files, size), strict=True):
+        for run in part.runs if label else ():
+            run.facts["arm"] = label
+        for name in ("runs", "refused", "skipped", "paths", "notes"):
+            getattr(reading, name).extend(getattr(part, name))
     reading.count_once(arm)
+    return reading
+
+
+def _read_file(
+    reader: str | Reader | None,
+    section: RunsSection | None,
+    scores: Sequence[str],
+    file: tuple[str, str, bool],
+) -> Reading:
+    """Read the runs of one file, if it is not refused or skipped."""
+    path, _, is_named = file
+    reading = Reading()
+    try:
+        source = Source(path, section, scores)
+        forced = shipped_readers()[reader] if isinstance(reader, str) else reader
+        chosen = forced or _recognise(source, is_named)
+        reading.paths.append(path)
+        reading.runs = _read_runs(chosen, source)
+        reading.notes = source.notes
+        if not reading.runs:
+            why = f"reader '{chosen.name}' finds no run in it"
+            raise ParibusError(f"{path}: {why}") if is_named else SkippedError(why)
+    except SkippedError as error:
+        reading.skipped.append((path, str(error)))
+    except ParibusError as error:
+        reading.refused.append((path, str(error)))
     return reading
 
 
