@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from paribus.analysis import boundaries, tuning_record
 from paribus.decision import own_rule
+from paribus.digests import canonical_json
 from paribus.engine.data import load_dataset
 from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS
 from paribus.engine.evaluation.measures import all_measures
@@ -30,7 +31,7 @@ from paribus.results import (
     registration,
     settle,
 )
-from paribus.results.formats import write_table
+from paribus.results.formats import stamped, write_table
 from paribus.rng import stream
 from paribus.runs.queue import Missing
 from paribus.runs.trainer_runner import TrainerRunner
@@ -68,7 +69,8 @@ def write_results(
     declared = {name: metric.about for name, metric in possible(study).items()}
     shipped = [drawing for probe in shipped_probes().values() for drawing in probe.drawn]
     shipped += [one for measure in all_measures() for one in measure.drawn]
-    drawn: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    metrics = _nested(declared)
+    drawn: dict[tuple[str, ...], str] = {}
     for arm, seed in study.trials:
         if (arm, seed) in skip:
             continue
@@ -107,7 +109,7 @@ def write_results(
         recorded = ("train_loss", "grad_norm", *columns, *_write_measures(trial, value))
         if recorded not in drawn:  # those of all trials, as a rule
             there = (drawing.recorded(recorded) for drawing in (*DRAWINGS, *shipped))
-            drawn[recorded] = [drawing.about for drawing in there if drawing]
+            drawn[recorded] = _nested([drawing.about for drawing in there if drawing])
         for name, table in (("tasks.parquet", CELLS), ("items.parquet", ITEMS)):
             empty = table.empty_table()
             _once(trial, name, (), partial(write_table, trial.path / name, empty))
@@ -125,8 +127,7 @@ def write_results(
         )
         shared = {"shape": [2], "rule": "normal(std=0.02)", "sha256": f"values of {seed}"}
         trial.write_json("initial.json", {"embedding.tokens.weight": shared})
-        trial.write_json(
-            "trial.json",
+        record = stamped(
             {
                 "arm": arm,
                 "seed": seed,
@@ -143,11 +144,15 @@ def write_results(
                 "iterations": steps,
                 "own_modules": own_digests(setting, study.folder),
                 **measuring_record(study),
-                "metrics": declared,
-                "drawings": drawn[recorded],
+                "metrics": "@",
+                "drawings": "@",
                 "diverged_at": steps // 2 if (arm, seed) in diverged else None,
-            },
+            }
         )
+        text = canonical_json(record)
+        for key, large in (("metrics", metrics), ("drawings", drawn[recorded])):
+            text = text.replace(f'"{key}": "@"', f'"{key}": {large}')
+        write_bytes(trial.path / "trial.json", text.encode())
         environment = {"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1}
         environment["kernels"] = "torch"
         trial.write_json("environment.json", environment)
@@ -197,6 +202,12 @@ def _once(
             _BYTES[name, *of] = (trial.path / name).read_bytes()
     else:
         write_bytes(trial.path / name, _BYTES[name, *of])
+
+
+def _nested(value: Any) -> str:
+    """The text of a value within a record. To write what all trials share anew for each took half
+    of the time of tests."""
+    return canonical_json(value).rstrip().replace("\n", "\n  ")
 
 
 def _write_steps(trial: TrialFolder, losses: np.ndarray) -> None:

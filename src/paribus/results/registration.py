@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,12 @@ def registration(
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of installed packages; that of paribus is the source's version."""
-    return {name: VERSION if name == "paribus" else metadata.version(name) for name in names}
+    return {name: _version_of(name) for name in names}
+
+
+@cache
+def _version_of(name: str) -> str:
+    return VERSION if name == "paribus" else metadata.version(name)
 
 
 def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
