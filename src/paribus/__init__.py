@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 _HOMES = homes(__file__)  # nothing is loaded before it is asked for
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(_HOMES)
 # What lower layers ask higher ones for, by name: so none of them imports a layer above it.
 PROVIDED.update(
     format={

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from paribus.study.trainer import TrialRecord as TrialRecord
 
 _HOMES = homes(__file__)
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(_HOMES)
 
 
 def __dir__() -> list[str]:

@@ -268,7 +268,7 @@ def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
         try:
             items = record.get("items", "")
             ratio = {"items": ItemSums(**items)} if isinstance(items, dict) else {}
-            metrics[name] = Metric(**{**record, **ratio, "name": name})
+            metrics[name] = Metric(**{**record, **ratio, "name": name})  # type: ignore
         except ValidationError as error:
             raise ParibusError(f"{where}: metric {name!r:.80}: {explain(error)}") from None
     return metrics

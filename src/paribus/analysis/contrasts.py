@@ -186,7 +186,7 @@ def compare_arms(
         tasks = zip(*scores.values(), strict=True)
         sides = [_sides(weights, dict(zip(scores, task, strict=True))) for task in tasks]
         asked |= registered(study) | {"design": sampled.design(difference.seeds)}
-        items = macro_contrast(*zip(*sides, strict=True), crossed=study.inference.crossed, **asked)
+        items = macro_contrast(*zip(*sides, strict=True), crossed=study.inference.crossed, **asked)  # type: ignore
     return replace(difference, by_run=by_run, items=items)
 
 

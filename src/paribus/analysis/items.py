@@ -121,7 +121,7 @@ class Items:
     @property
     def _recorded(self) -> int:
         """The number of blocks with recorded sums; the text may have more."""
-        return len(_column(self.table, *self._trials[-1], self.metric.items.count))
+        return len(_column(self.table, *self._trials[-1], self.metric.items.count))  # type: ignore
 
     @property
     def n_blocks(self) -> int | None:

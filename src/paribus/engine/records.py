@@ -6,7 +6,6 @@ decide is `not proven`, for example if the training text contains much of the he
 arms with custom code must match in FLOPs. CHECKS at the end is the table of all controls.
 """
 
-# pyright: reportInvalidTypeForm=false
 from __future__ import annotations
 
 import math
@@ -404,12 +403,12 @@ def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
             stop = None if start is None or n_bytes is None else start + n_bytes
             place = cut | {"start": start, "stop": stop}
             start = stop
-        parts.append(TextPart(role="validation", digest=text, **place))
+        parts.append(TextPart(role="validation", digest=text, **place))  # type: ignore
     if text := digests.get("test"):
         place = cut | {"start": start}
         if data.test_path is not None:
             place = {"corpus": text, "start": 0}
-        parts.append(TextPart(role="test", digest=text, **place))
+        parts.append(TextPart(role="test", digest=text, **place))  # type: ignore
     return parts
 
 

@@ -179,7 +179,7 @@ def spent_to(
 
     It is at most the smaller of both budgets, because beyond that only one of them was trained.
     """
-    budget = min(float(curve.along(axis)[-1]) for curve in curves)
+    budget = min(float(curve.along(axis)[-1]) for curve in curves)  # type: ignore
     spent = curves[place].spent_at(target, axis)
     # Ends of one budget are equal but for rounding.
     return min(spent, budget), spent > budget * (1 + ROUNDING)

@@ -326,7 +326,7 @@ class Results:
             values = self._values(folder)
             for metric in self.metrics.values():
                 value = values[metric.record].get(metric.key)
-                row[metric.name] = math.nan if value is None else float(value)
+                row[metric.name] = math.nan if value is None else float(value)  # type: ignore
                 columns |= {metric.name} if metric.key in values[metric.record] else set()
             rows.append(row)
         # A measure may have parts alone, and no value of the whole text.

@@ -5,7 +5,6 @@ without a seal, or records that are passed on as objects. Readers may then rely 
 the model.
 """
 
-# pyright: reportInvalidTypeForm=false
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

@@ -42,7 +42,7 @@ def passages(document: str) -> list[str]:
 def sketches(texts: Iterable[str]) -> list[Any]:
     """Return a MinHash sketch of each text, ignoring case and kinds of white space."""
     # Imported here, since reading a finished study does not need it.
-    from rensa import RMinHash  # pyright: ignore[reportAttributeAccessIssue]
+    from rensa import RMinHash  # type: ignore
 
     return RMinHash.from_token_sets(map(_shingles, texts), HASHES, HASH_SEED)
 
@@ -58,7 +58,7 @@ class NearIndex:
     """Index of sketches that finds near duplicates of a sketch."""
 
     def __init__(self) -> None:
-        from rensa import RMinHashLSH  # pyright: ignore[reportAttributeAccessIssue]
+        from rensa import RMinHashLSH  # type: ignore
 
         self._index = RMinHashLSH(NEAR_DUPLICATE_JACCARD, HASHES, BANDS)
         self._sketches: list[Any] = []

@@ -53,7 +53,7 @@ class Evaluation:
             "correct": int(self.blocks["correct"].sum()),
             "predicted": int(self.blocks["predicted"].sum()),
         }
-        return sums | {name: row.value for name, row in totals.items()}
+        return sums | {name: row.value for name, row in totals.items()}  # type: ignore
 
 
 def evaluate_on(

@@ -10,9 +10,6 @@ keys and values, K channels of a head.
 from __future__ import annotations
 
 # The types of transformers differ between 4.57 and 5, and from the actual behavior.
-# pyright: reportArgumentType=false, reportReturnType=false, reportAttributeAccessIssue=false
-# pyright: reportOptionalCall=false, reportPrivateImportUsage=false
-# pyright: reportIncompatibleMethodOverride=false
 import dataclasses
 import inspect
 import math
@@ -256,7 +253,7 @@ class ParibusPreTrainedModel(PreTrainedModel):
         if type(module) in OWN.values():
             layer = getattr(module, "layer", None)
             with torch.device("cpu"):
-                fresh = type(module)(spec(self.config, layer if isinstance(layer, int) else 0))
+                fresh = type(module)(spec(self.config, layer if isinstance(layer, int) else 0))  # type: ignore
             for name, buffer in fresh.named_buffers():
                 owner, _, leaf = name.rpartition(".")
                 setattr(module.get_submodule(owner), leaf, buffer)
@@ -281,7 +278,7 @@ class ParibusModel(ParibusPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the token matrix's module."""
-        return self.embedding.tokens
+        return self.embedding.tokens  # type: ignore
 
     def forward(
         self,

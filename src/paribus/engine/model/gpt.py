@@ -139,7 +139,7 @@ class GPT(nn.Module):
         self.final_norm: Any = _norm(model, "final_norm", folder) if is_pre else nn.Identity()
         self.head: Any = custom_part(model, "head", folder) or Head(model)
         if is_pre and modules.final_norm is None:
-            self.final_norm.cast_output = modules.head is None
+            self.final_norm.cast_output = modules.head is None  # type: ignore
         _require_trainable(self)
         custom = {
             site: module_class(path, f"model.modules.{site}", folder)

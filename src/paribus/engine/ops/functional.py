@@ -138,7 +138,7 @@ class _SetDeterministic(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         torch.use_deterministic_algorithms(True, warn_only=ctx.warn_only)
         return grad, None
 

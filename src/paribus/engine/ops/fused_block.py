@@ -7,7 +7,6 @@ and the operation after it. Used where our kernels compute the products.
 Axes: B sequences, T positions, D channels, H heads, K channels of a head; N, M as in `linear_maps`.
 """
 
-# pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
 from collections.abc import Callable

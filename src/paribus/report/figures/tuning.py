@@ -120,7 +120,7 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
     kind = "log" if min(numeric) > 0 and max(numeric) >= LOG_FROM * min(numeric) else "linear"
     small = kind == "log" and min(numeric) < SMALL
     look = {"labelOverlap": "greedy", "tickCount": 6, "labelSeparation": 4}
-    axis = alt.Axis(format="~e" if small else "~g", **look)
+    axis = alt.Axis(format="~e" if small else "~g", **look)  # type: ignore
     if len(numeric) <= MOST_TICKS:
         axis.values = sorted(numeric)
     zero = alt.Undefined if kind == "log" else False  # a logarithmic scale has no zero

@@ -73,7 +73,7 @@ class Ray(Backend):
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the cluster's client. Raises ParibusError with the client's message."""
         try:
-            from ray.job_submission import JobSubmissionClient  # pyright: ignore[reportMissingImports]
+            from ray.job_submission import JobSubmissionClient  # type: ignore
         except ImportError:
             raise ParibusError(
                 "backend 'ray' needs Ray, which is not installed; pip install 'paribus[ray]'",

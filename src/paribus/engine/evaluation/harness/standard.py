@@ -27,7 +27,7 @@ SEPARATOR = "|||"
 STAND_IN = "3ed2dface8203c4c9dfb1a5dc58e41e0"
 
 _jinja = Environment(loader=BaseLoader())  # texts are no HTML: nothing is escaped
-_jinja.globals.update(zip=zip)
+_jinja.globals.update(zip=zip)  # type: ignore
 
 
 @cache

@@ -123,7 +123,7 @@ class Measure(Decorated):
         """The metric of the whole text; see `Metric.part` for its parts."""
         shown = (self.name, self.label or readable(self.name), self.unit, self.better, "evaluation")
         uniform = {"uniform": self.uniform, "of_tokens": self.of_tokens}
-        return Metric(*shown, digits=self.digits, items=self.items or "", **uniform)
+        return Metric(*shown, digits=self.digits, items=self.items or "", **uniform)  # type: ignore
 
     def part_names(self, seq_len: int) -> tuple[str, ...]:
         """Return all possible parts, in the order of the rows."""

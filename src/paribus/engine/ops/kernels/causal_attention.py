@@ -3,7 +3,6 @@
 Axes: B sequences, H heads, T positions, P = 3 H heads of a projection, K channels of a head.
 """
 
-# pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
 from typing import Any

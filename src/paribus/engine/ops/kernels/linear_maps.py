@@ -7,7 +7,6 @@ see benchmarks/README.md).
 Axes: N rows, K inputs, M outputs. Arguments are contiguous; weights and biases are float32.
 """
 
-# pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
 from typing import Any

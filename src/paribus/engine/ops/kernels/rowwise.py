@@ -3,7 +3,6 @@
 Axes: N rows of D numbers; for AdamW, R replicas of N numbers.
 """
 
-# pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
 from ctypes import c_double

@@ -52,6 +52,6 @@ def _results(call: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
 
 
 if __name__ == "__main__":
-    compiling.library = lambda: Path(sys.argv[1])
+    compiling.library = lambda: Path(sys.argv[1])  # type: ignore
     if name := wrong_operation():
         sys.exit(f"wrong numbers in {name}")
