@@ -80,7 +80,7 @@ def test_a_night(campaign):
     assert (p <= levels).tolist() == kept == [True, False, True]
     assert campaign.next_level == pytest.approx(Lord().next_level(kept))
     # The p is that of the study's own registered test, on seeds of its own.
-    confirmed = analyse(load_results(campaign.results_of("confirm", "good"), trust=True))
+    confirmed = analyse(load_results(campaign.results_of("confirm", "good").path, trust=True))
     assert confirmed.contrast("good").p == p[0]
     assert set(confirmed.study.seeds).isdisjoint(campaign.screen_seeds)
     # The baseline is trained once: that of the screen, and that of the confirmation.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paribus.digests import canonical_json, changes, flatten
 from paribus.errors import ParibusError
 from paribus.study import Study, load_study, parse_override, parse_study
-from paribus.study.allowed_text import shortened
+from paribus.study.base import shortened
 
 from ..studies.scripts import HOME, all_studies
 from ..tools import refused

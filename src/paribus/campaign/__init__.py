@@ -1,16 +1,13 @@
-"""Campaigns: a sequence of ideas, each tested against the same baseline.
+"""Campaigns: a sequence of ideas, each tested against the same baseline."""
 
-`begin` registers the baseline and the rule, `try_idea` screens and confirms an idea, and `end`
-opens the sealed test part once for the ideas that were kept.
-"""
-
-from paribus.campaign.record import (
+from paribus.campaign.campaign import (
     Campaign,
     Idea,
     begin,
+    end,
     ideas_table,
     open_campaign,
     standing,
     status,
+    try_idea,
 )
-from paribus.campaign.steps import end, try_idea

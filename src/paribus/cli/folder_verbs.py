@@ -202,10 +202,11 @@ def verify(results: Folder, *, json: Json = False, trust: Trust = False) -> int:
         for line in outcome.checked:
             show_path(f"checked: {line}")
         for line in outcome.findings:
-            is_unfinished = line.startswith("incomplete: ")
-            show_path(line if is_unfinished else f"does not agree: {line}")
+            show_path(f"does not agree: {line}")
+        for line in outcome.unfinished:
+            show_path(f"unfinished: {line}")
         show_path(f"root: {outcome.root}")
-    return 3 if outcome.findings else 0
+    return 3 if outcome.findings or outcome.unfinished else 0
 
 
 def archive(results: Folder, out: Path) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
-
-from pydantic import ValidationError
 
 from paribus.engine.setting import OF_FLOAT16, Evaluation, Probes, Setting, Tasks
 from paribus.engine.setting.architecture import PRESET, preset_values
 from paribus.engine.setting.sections import curve_steps
 from paribus.errors import ParibusError
-from paribus.study import Study, explain
+from paribus.study import Study
 from paribus.study.protocol import StudyFormat
 from paribus.study.trainer import ArmFacts, StudyFacts
 
@@ -47,6 +45,7 @@ DOWNLOADED = ("shakespeare", "fineweb-edu", "huggingface")
 class StackedFormat(StudyFormat):
     """Study format of the built-in engine."""
 
+    model, setting_model = Sections, Setting
     loss = "validation_loss"
     defaults = MappingProxyType(
         {
@@ -85,25 +84,6 @@ class StackedFormat(StudyFormat):
             expanded += [(f"model.{part}", value) for part, value in values.items()]
             expanded.append((PRESET, overrides[PRESET]))
         return expanded + [(key, value) for key, value in overrides.items() if key != PRESET]
-
-    def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
-        """Return the sections, validated. Raises ParibusError."""
-        try:
-            values = Sections.model_validate(table)
-        except ValidationError as error:
-            raise ParibusError(explain(error, Sections, known)) from None
-        return {name: getattr(values, name) for name in Sections.model_fields}
-
-    def setting(self, shared: dict[str, Any]) -> Setting:
-        """Return the setting of a trial."""
-        try:
-            return Setting.model_validate(shared)
-        except ValidationError as error:
-            raise ParibusError(explain(error, Setting)) from None
-
-    def shared(self, study: Study) -> dict[str, Any]:
-        """Return, as plain dicts, the sections that arms can override."""
-        return study.model_dump(include=set(Setting.model_fields))
 
     def validate(self, study: Study) -> None:
         """Raise ParibusError if the arms of a study cannot be compared or tuned."""

@@ -21,8 +21,10 @@ from paribus.report.figures import Figure
 from paribus.report.model import Block, build_report
 from paribus.report.table_model import Table
 from paribus.results import Results
-from paribus.study.allowed_text import drawable
+from paribus.study.base import BREAKS
 
+# What is not a Char of https://www.w3.org/TR/xml/#charsets.
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_HEIGHT = 930  # pixels: a page without the caption
 MOST_ROWS = 40  # of a table
@@ -105,6 +107,21 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
+def _drawable(value: Any) -> Any:
+    """Return a JSON value with strings that any figure can render.
+
+    Characters that XML cannot hold abort the renderer's process, so they become U+FFFD. Line
+    breaks are invalid in Vega's expressions, so they become spaces.
+    """
+    if isinstance(value, dict):
+        return {_drawable(key): _drawable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_drawable(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    return BREAKS.sub(" ", _NO_XML.sub("\N{REPLACEMENT CHARACTER}", value))
+
+
 def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
     """Write a figure as `NAME.svg`, and return its name, caption and size.
 
@@ -112,7 +129,7 @@ def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
     """
     width = PAGE_PIXELS if figure.wide else COLUMN_PIXELS
     # The renderer ends the process at a character that XML forbids.
-    definition = json.dumps(drawable(figure.printed(width)), ensure_ascii=False)
+    definition = json.dumps(_drawable(figure.printed(width)), ensure_ascii=False)
     svg = vl_convert.vegalite_to_svg(definition)
     write_bytes(folder / f"{figure.name}.svg", svg.encode())
     size = re.search(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', svg)

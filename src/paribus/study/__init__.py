@@ -15,8 +15,8 @@ from paribus.study.sections import (
     Endpoint,
     Hypothesis,
     Interaction,
+    Plan,
 )
-from paribus.study.seed_plan import Plan
 from paribus.study.study import LEARNING_RATE, Study, first_stage
 from paribus.study.trust import (
     MEASURING,

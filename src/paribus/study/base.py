@@ -1,10 +1,11 @@
-"""Base classes of specifications: frozen, strictly typed, without unknown keys."""
+"""Base classes and types of specifications: frozen, strictly typed, without unknown keys."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 # How large a study may be: far more than anybody trains, far less than what hangs it.
 MOST_STEPS = 10**7
@@ -13,6 +14,26 @@ MOST_ARMS = 256
 MOST_ENTRIES = 1_000  # of any other list or table
 MOST_RESAMPLES = 10**6
 
+# A folder's name has at most 255 bytes on the usual file systems, a character up to four, and
+# `-tuning` may be appended to a study's.
+MOST_NAME, MOST_TITLE, MOST_PROSE = 60, 200, 4000  # characters
+BREAKS = re.compile("[\t\n\r\u2028\u2029]")
+
+
+def _line(value: str) -> str:
+    if BREAKS.search(value):
+        raise ValueError(f"{value!r:.60} has a line break; use a single line of text")
+    return value
+
+
+Name = Annotated[
+    str,
+    # Any script is welcome; separators and control characters are not.
+    Field(min_length=1, max_length=MOST_NAME, pattern=r"^[^/\\.\p{Cc}][^/\\\p{Cc}]*$"),
+    AfterValidator(_line),
+]
+Title = Annotated[str, Field(max_length=MOST_TITLE), AfterValidator(_line)]
+Prose = Annotated[str, Field(max_length=MOST_PROSE)]
 Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]
 # Keys of random streams, which records keep as 64-bit numbers.
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -54,3 +75,8 @@ def later(default: Any) -> Any:
     """Annotate a key that was added later: dumps leave out its default, so that digests of older
     records do not change."""
     return Field(exclude_if=lambda value: value == default)
+
+
+def shortened(name: str, suffix: str = "") -> str:
+    """Return `name` with `suffix`, with `name` truncated to the allowed length."""
+    return name[: MOST_NAME - len(suffix)] + suffix

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paribus.errors import ParibusError, nearest
+from paribus.explain import explain
 from paribus.study.base import Part, TrialSetting
 from paribus.study.study import Study
 from paribus.study.trainer import STACKED, ArmFacts, Declaration, StudyFacts, Trial, TrialRecord
@@ -44,6 +45,9 @@ class Sections(TrialSetting, Part):
 class StudyFormat:
     """Reader of a trainer's sections."""
 
+    model: type[BaseModel]
+    """The model of its sections of a study file, and of those of an arm that a trial needs."""
+    setting_model: type[BaseModel]
     loss: str = ""
     """The held-out loss of its trials in nats per token; empty if it has no such metric."""
     defaults: Mapping[str, Any] = MappingProxyType({"inference": {"target": "this item set"}})
@@ -61,19 +65,29 @@ class StudyFormat:
 
     def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
         """Return the trainer's sections of a study file, validated; `known` are all other keys."""
-        for name, section in table.items():
-            if not isinstance(section, dict):
-                raise ParibusError(f"unknown key '{name}': {nearest(name, known)}", code="unknown")
-        return table
+        sections = self._validated(self.model, table, known)
+        return {name: getattr(sections, name) for name in self.model.model_fields}
 
     def shared(self, study: Study) -> dict[str, Any]:
         """Return the dumped sections that arms override."""
-        return study.model_dump(include=set(study.model_extra or ()))
+        return study.model_dump(include=set(self.setting_model.model_fields))
 
     def setting(self, shared: dict[str, Any]) -> Any:
         """Return a trial's settings: `shared`, with an arm's overrides applied, after
         validation."""
-        return Sections.model_validate(shared)
+        return self._validated(self.setting_model, shared)
+
+    def _validated(
+        self, model: type[BaseModel], table: dict[str, Any], known: Sequence[str] = ()
+    ) -> Any:
+        try:
+            return model.model_validate(table)
+        except ValidationError as error:
+            raise ParibusError(self.word(explain(error, model, known))) from None
+
+    def word(self, problem: str) -> str:
+        """Return a problem with the keys named as in a study file."""
+        return problem
 
     def expand(self, overrides: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return dotted overrides in the order in which they are applied."""
@@ -106,7 +120,19 @@ class StudyFormat:
 class OwnFormat(StudyFormat):
     """The format of custom trainers, whose sections have no models."""
 
+    setting_model = Sections
     is_closed = False
+
+    def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
+        """Return all tables, unvalidated."""
+        for name, section in table.items():
+            if not isinstance(section, dict):
+                raise ParibusError(f"unknown key '{name}': {nearest(name, known)}", code="unknown")
+        return table
+
+    def shared(self, study: Study) -> dict[str, Any]:
+        """Return all tables that are no study's own."""
+        return study.model_dump(include=set(study.model_extra or ()))
 
 
 OWN_FORMAT = OwnFormat()

@@ -105,6 +105,7 @@ class RunsSetting(TrialSetting, Part):
 class RunsFormat(StudyFormat):
     """The format of studies of finished runs."""
 
+    model = setting_model = RunsSetting
     defaults = MappingProxyType({"inference": {"target": "this item set", "test": "welch_t"}})
     free = (("runs", "scores"),)
 
@@ -123,19 +124,8 @@ class RunsFormat(StudyFormat):
 
     def sections(self, table: dict[str, Any], known: Any) -> dict[str, Any]:
         """Return the validated section `[runs]` without defaults."""
-        for name in table:
-            if name != "runs":
-                raise ParibusError(f"unknown key '{name}': {nearest(name, [*known, 'runs'])}")
-        section = table.get("runs", {})
-        return {"runs": section_from(section).model_dump(mode="json", exclude_defaults=True)}
-
-    def setting(self, shared: dict[str, Any]) -> RunsSetting:
-        """Return an arm's resolved section `[runs]`."""
-        return RunsSetting(runs=section_from(shared.get("runs", {})))
-
-    def shared(self, study: Study) -> dict[str, Any]:
-        """Return the section that arms override."""
-        return {"runs": dict(study.runs)}
+        section = super().sections({"runs": {}} | table, known)["runs"]
+        return {"runs": section.model_dump(mode="json", exclude_defaults=True)}
 
     def facts(self, study: Study) -> StudyFacts:
         """Return the resolutions of scores that the study sets."""

@@ -10,9 +10,21 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.metric import LONGEST, QUESTIONS, Metric
-from paribus.study.allowed_text import Name, Prose, Title
-from paribus.study.base import MOST_ARMS, MOST_ENTRIES, MOST_RESAMPLES, Seed, Spec, Steps
+from paribus.study.base import (
+    MOST_ARMS,
+    MOST_ENTRIES,
+    MOST_RESAMPLES,
+    MOST_SEEDS,
+    Name,
+    Prose,
+    Seed,
+    Spec,
+    Steps,
+    Title,
+)
 
+LEAST_PAIRS = 5  # fewer are described and not tested (`paribus.statistics.DESCRIPTIVE_BELOW`)
+MOST_LOOKS = 50
 MOST_RULE = 1_000  # characters of a rule's name or import path
 Outcomes = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
 MOST_DEVICES = 1_024  # of one trial
@@ -193,6 +205,16 @@ class Resources(Spec):
                 "devices_per_trial too, such as 1"
             )
         return self
+
+
+class Plan(Spec):
+    """Plan of interim looks at the data."""
+
+    looks: Annotated[
+        tuple[Annotated[int, Field(gt=0, le=MOST_SEEDS)], ...],
+        Field(strict=False, min_length=1, max_length=MOST_LOOKS),
+    ]
+    """Number of seeds at each look, ascending; the last look has all seeds."""
 
 
 class Hypothesis(Spec):

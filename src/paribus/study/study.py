@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -19,19 +20,19 @@ from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.metric import LONGEST
 from paribus.schema import stamped
-from paribus.study.allowed_text import Name, Prose, Title
-from paribus.study.base import MOST_ARMS, MOST_SEEDS, Seed, Spec
+from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Prose, Seed, Spec, Title
 from paribus.study.sections import (
+    LEAST_PAIRS,
     Arm,
     Decision,
     Endpoint,
     Hypothesis,
     Inference,
     Interaction,
+    Plan,
     Resources,
     Stability,
 )
-from paribus.study.seed_plan import Plan, plan_problems, split_seeds
 from paribus.study.trainer import (
     COMMAND,
     RUNS,
@@ -51,6 +52,21 @@ ANY = "*"
 FREE = (("arms", ANY, "set"), ("tuning", "grid"))
 
 LEARNING_RATE = "training.optimizer.learning_rate"
+
+
+def _split_seeds(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a study's table with `seeds = { looks = ... }` split into a list of seeds and a
+    plan."""
+    seeds = table.get("seeds")
+    if not isinstance(seeds, dict):
+        return table
+    stated = {key: value for key, value in seeds.items() if key != "list"}
+    try:
+        plan = Plan.model_validate(stated)
+    except ValidationError as error:
+        raise ParibusError(f"seeds.{explain(error, Plan)}") from None
+    listed = seeds.get("list", list(range(1, plan.looks[-1] + 1)))
+    return table | {"seeds": listed, "plan": stated}
 
 
 def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
@@ -174,7 +190,7 @@ class Study(Spec):
         if not isinstance(table, dict):
             return table
         form = format_of(table.get("trainer", STACKED))
-        table = form.as_study(split_seeds(table))
+        table = form.as_study(_split_seeds(table))
         known = cls.model_fields
         own = {key: value for key, value in table.items() if key not in known}
         judged = {key: value for key, value in table.items() if key in known}
@@ -249,9 +265,8 @@ class Study(Spec):
             override(shared, key, value, self.format, where=f"arm '{arm}': ")
         try:
             return self.format.setting(shared)
-        except (ParibusError, ValidationError) as error:
-            why = error if isinstance(error, ParibusError) else explain(error)
-            raise ParibusError(f"arm '{arm}': {why}") from None
+        except ParibusError as error:
+            raise ParibusError(f"arm '{arm}': {error}", code=error.code) from None
 
     def reference(self, arm: str) -> str | None:
         """Return the arm with which `arm` is compared; None if `arm` is itself a reference."""
@@ -316,7 +331,7 @@ class Study(Spec):
 def _problems(study: Study) -> Iterator[str]:
     """Yield a line for each conflict between parts of a study."""
     yield from _unknown_names(study)
-    yield from plan_problems(study.plan, study.stages, study.seeds)
+    yield from _plan_problems(study)
     if study.tuning is not None:
         arms = {name: arm.set for name, arm in study.arms.items()}
         yield from tuning_problems(study.tuning, study.seeds, arms, study.format.tuning_problem)
@@ -354,6 +369,24 @@ def _unknown_names(study: Study) -> Iterator[str]:
             yield (f"arm '{arm}' is not in arms {sorted(study.arms)}: {nearest(arm, study.arms)}")
         elif arm in sides and study.reference(arm) is None:
             yield f"interactions name '{arm}', which is compared with nothing and has no effect"
+
+
+def _plan_problems(study: Study) -> Iterator[str]:
+    n_seeds, stages = len(study.seeds), study.stages
+    if stages and (len(stages) < 2 or min(stages) < 2 or sum(stages) != n_seeds):
+        yield f"stages {list(stages)} do not fit {n_seeds} seeds; `paribus extend` adds a stage"
+    if study.plan is None:
+        return
+    looks = study.plan.looks
+    if stages:
+        yield "a study with looks has no second stage; list the seeds, or plan more looks"
+    if not looks[1:] or looks[0] < LEAST_PAIRS or looks[-1] != n_seeds:
+        yield (
+            f"looks {list(looks)} must be two or more, the first at {LEAST_PAIRS} seeds or later "
+            f"(fewer are described and not tested), the last at all {n_seeds} seeds"
+        )
+    if any(after <= before for before, after in pairwise(looks)):
+        yield f"looks {list(looks)} do not ascend; give each look more seeds than the one before"
 
 
 def _endpoint_problems(study: Study) -> Iterator[str]:

@@ -20,8 +20,7 @@ from pydantic import BeforeValidator, Field
 
 from paribus.digests import flatten
 from paribus.metric import LONGEST
-from paribus.study.allowed_text import Name
-from paribus.study.base import MOST_ARMS, MOST_ENTRIES, MOST_SEEDS, Part, Seed, Steps
+from paribus.study.base import MOST_ARMS, MOST_ENTRIES, MOST_SEEDS, Name, Part, Seed, Steps
 
 MOST_WHOLE = 2**53  # up to which every whole number is one in floating point
 

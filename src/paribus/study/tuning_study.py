@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from paribus import numbers
 from paribus.errors import ParibusError
-from paribus.study.allowed_text import shortened
+from paribus.study.base import shortened
 from paribus.study.study import Study, built, tuning_of
 from paribus.study.tuning import Candidate
 
@@ -23,8 +23,6 @@ OWN = {
     *("stages", "interactions"),
 }
 TASKS = ("macro_accuracy", "task_accuracy")
-# What a study of some of the arms says of none of them.
-NOTHING_SAID = {"hypotheses": (), "interactions": {}}
 _IDLE_MARGIN = 0.02  # of a metric without one: tuning has no verdict
 
 

@@ -56,17 +56,19 @@ SHOWN = 5  # names in a finding: keys, trials, arms, steps
 
 @dataclass(frozen=True)
 class Verification:
-    """Outcome of `verify`: the checks made, and the differences found.
+    """Outcome of `verify`: the checks made, the differences found, and what is missing.
 
     Attributes:
         root: the digest over registrations and manifests (`paribus.results.store`).
         checked: a sentence for each kind of check, with counts.
         findings: a line for each difference; empty if there is none.
+        unfinished: a line for each thing that a run would add.
     """
 
     root: str
     checked: tuple[str, ...]
     findings: tuple[str, ...]
+    unfinished: tuple[str, ...]
 
 
 def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification:
@@ -76,51 +78,41 @@ def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification
         trust: run the custom readers that the folder names.
     """
     folder = ResultsFolder(Path(path))
-    checked: list[str] = []
-    root = root_digest(folder.path)
-    findings = list(_folder_findings(folder, checked, trust=trust))
-    tuning = folder.tuning_trials
-    if tuning.exists:
-        of_tuning = _folder_findings(tuning, [], trust=trust, is_tuning=True)
-        findings += [f"{FOLDER}/: {finding}" for finding in of_tuning]
-        checked.append("the tuning trials, and what was chosen by them")
-    return Verification(root, tuple(checked), tuple(dict.fromkeys(findings)))
+    outcome = _check(folder, trust=trust)
+    if (tuning := folder.tuning_trials).exists:
+        inner = _check(tuning, trust=trust, is_tuning=True)
+        outcome = Verification(
+            outcome.root,
+            (*outcome.checked, "the tuning trials, and what was chosen by them"),
+            (*outcome.findings, *(f"{FOLDER}/: {line}" for line in inner.findings)),
+            (*outcome.unfinished, *(f"{FOLDER}/: {line}" for line in inner.unfinished)),
+        )
+    return outcome
 
 
-def _folder_findings(
-    folder: ResultsFolder, checked: list[str], *, trust: bool, is_tuning: bool = False
-) -> Iterator[str]:
-    """Yield the findings of one folder. Tuning trials are neither timed nor tested.
-
-    A sentence for each kind of check is added to `checked`.
-    """
+def _check(folder: ResultsFolder, *, trust: bool, is_tuning: bool = False) -> Verification:
+    """Check one folder. Tuning trials are neither timed nor tested."""
     study = folder.read_study(trust=trust)
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in trials if trial.is_finished]
-    checked.append(f"seals of {len(finished)} of {len(trials)} trials")
-    yield from _seals(study, folder, finished)
-    yield from changed_files(folder.records)
+    checked = [f"seals of {len(finished)} of {len(trials)} trials"]
+    findings = [*_seals(study, folder, finished), *changed_files(folder.records)]
+    unfinished: list[str] = []
     try:
         results = load_results(folder.path, trust=trust)
+        checked.append("registration")
+        if folder.is_archive:
+            checked.append(f"weights of {len(finished)} trials: not in an archive")
+        unfinished += _unfinished(results, is_tuning=is_tuning)
+        for check in (registration_findings, tuning_findings):
+            findings += check(results)
+        for check in (_files_of_runs, _scores, _derived):
+            findings += check(results, checked)
     except ParibusError as error:  # nothing can be computed from records that cannot be read
-        yield str(error)
-        return
-    checked.append("registration")
-    if folder.is_archive:
-        checked.append(f"weights of {len(finished)} trials: not in an archive")
-    checks = {
-        "registration": registration_findings(results),
-        "records": _complete(results, is_tuning=is_tuning),
-        "tuning": tuning_findings(results),
-        "files": _files_of_runs(results, checked),
-        "scores": _scores(results, checked),
-        "analysis": _derived(results, checked) if results.finished else (),
-    }
-    for label, findings in checks.items():
-        try:
-            yield from findings
-        except ParibusError as error:  # that it cannot be made
-            yield f"{label}: {error}"
+        findings.append(str(error))
+    return Verification(
+        root_digest(folder.path), tuple(checked), tuple(dict.fromkeys(findings)), tuple(unfinished)
+    )
 
 
 def registration_findings(results: Results) -> Iterator[str]:
@@ -208,48 +200,39 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
             yield str(error)
 
 
-def _complete(results: Results, *, is_tuning: bool) -> Iterator[str]:
-    """Yield what is missing from a finished study: trials, repeated steps, speeds."""
-    folder = ResultsFolder(results.path)
+def _unfinished(results: Results, *, is_tuning: bool) -> Iterator[str]:
+    """Yield what a run would add: trials, tests, speeds, repeated steps and chosen values."""
+    study, folder = results.study, ResultsFolder(results.path)
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
-        yield f"incomplete: {some(missing, SHOWN)} missing, of {results.n_trials} trials"
+        yield f"{some(missing, SHOWN)} missing, of {results.n_trials} trials"
         return
     untested = sorted(results.trials.keys() - results.tested.keys())
     if untested and not is_tuning and results.why_not_tested:
         named = some([f"{arm}/seed-{seed}" for arm, seed in untested], SHOWN)
-        yield f"incomplete: {named} not evaluated on the sealed test part; run the study again"
-    is_timed = results.study.trainer == STACKED and not is_tuning
-    if is_timed and not folder.has_timed(results.trials):
-        yield (
-            "not timed: every trial is finished, and throughput.parquet does not hold all of them; "
-            "`paribus run` with the same study and folder times the arms and trains nothing again"
-        )
-    custom = [arm for arm in results.study.arms if results.study.setting(arm).own_parts]
+        yield f"{named} not evaluated on the sealed test part"
+    if study.trainer == STACKED and not is_tuning and not folder.has_timed(results.trials):
+        yield "throughput.parquet does not hold all trials"
+    custom = [arm for arm in study.arms if study.setting(arm).own_parts]
     repeated = folder.read_repeated(custom)
     if lacking := [arm for arm in custom if arm not in repeated]:
-        yield f"not repeated: repeated.json does not hold {some(lacking, SHOWN)}, with custom code"
+        yield f"repeated.json does not hold {some(lacking, SHOWN)}, with custom code"
+    if study.tuning and (results.tuning_trials is None or not study.tuning.chosen):
+        yield "the tuning is not finished"
 
 
 def tuning_findings(results: Results) -> Iterator[str]:
     """Yield differences between the tuning trials and tuning.json or the study."""
     study, record = results.study, ResultsFolder(results.path).read_tuning()
-    trials, home = results.tuning_trials, ResultsFolder(results.path).tuning_trials
     if study.tuning is None:
-        if home.path.exists() or record:
+        if ResultsFolder(results.path).tuning_trials.path.exists() or record:
             yield "there are tuning trials, and the study has no [tuning]"
-        return
-    if trials is None:
-        yield "incomplete: the tuning is not finished"
-        return
-    fresh = tuning_record(study, trials)
-    stated = {key: record.get(key) for key in fresh}
-    if differing := list(differences(stated, fresh)):
-        yield f"tuning.json is not what the tuning trials give: {', '.join(differing[:5])}"
-    if not study.tuning.chosen:
-        yield "incomplete: study.json has no values of the tuning yet; run again to continue"
-    elif not agree(study.tuning.chosen, values_of(fresh)):
-        yield "study.json has other values for its arms than the tuning trials choose"
+    elif results.tuning_trials is not None:
+        fresh = tuning_record(study, results.tuning_trials)
+        if differing := list(differences({key: record.get(key) for key in fresh}, fresh)):
+            yield f"tuning.json is not what the tuning trials give: {some(differing, SHOWN)}"
+        if study.tuning.chosen and not agree(study.tuning.chosen, values_of(fresh)):
+            yield "study.json has other values for its arms than the tuning trials choose"
 
 
 def derived(results: Results) -> list[str]:
@@ -276,11 +259,13 @@ def derived(results: Results) -> list[str]:
     return findings
 
 
-def _derived(results: Results, checked: list[str]) -> Iterator[str]:
-    """Yield the findings of `derived`, and add what was compared to `checked`."""
-    yield from derived(results)
-    states = Counter(control.state for control in results.controls)
-    if states:
+def _derived(results: Results, checked: list[str]) -> list[str]:
+    """Return the findings of `derived`, and add what was compared to `checked`."""
+    if not results.finished:
+        return []
+    findings = derived(results)
+    if states := Counter(control.state for control in results.controls):
         counts = ", ".join(f"{n} {state}" for state, n in states.items())
         checked.append(f"{states.total()} controls from the records of both trials: {counts}")
     checked.append("analysis and verdict from the scores")
+    return findings

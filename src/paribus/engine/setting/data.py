@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from paribus.errors import nearest
-from paribus.study.allowed_text import Name
-from paribus.study.base import Part, later
+from paribus.study.base import Name, Part, later
 
 # Upper limits, here and in other sections: far more than one machine can train, and far below what
 # hangs it. They catch a number with a digit too many before anything is built.

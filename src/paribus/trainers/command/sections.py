@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from paribus.errors import ParibusError, nearest
-from paribus.explain import explain
 from paribus.metric import LONGEST, Better, Metric, Scale, readable
 from paribus.study.base import MOST_ENTRIES, Part, TrialSetting
 from paribus.study.protocol import StudyFormat
@@ -238,6 +237,7 @@ def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[st
 class CommandFormat(StudyFormat):
     """Reads the sections of studies of commands."""
 
+    model, setting_model = Sections, CommandSetting
     is_closed = False  # [set] has the keys that its study states
     free = (("program", "env"), ("program", "declares"))
 
@@ -259,14 +259,9 @@ class CommandFormat(StudyFormat):
         """Return dotted overrides in order; a file's `trainer` is called `program` here."""
         return [(re.sub(r"^trainer\.", "program.", key), value) for key, value in overrides.items()]
 
-    def sections(self, table: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
-        """Return the sections, validated. Raises ParibusError."""
-        sections = _validated(Sections, table, known)
-        return {name: getattr(sections, name) for name in Sections.model_fields}
-
-    def setting(self, shared: dict[str, Any]) -> CommandSetting:
-        """Return the settings of a trial. Raises ParibusError."""
-        return _validated(CommandSetting, shared)
+    def word(self, problem: str) -> str:
+        """Return a problem with a file's name of `program`."""
+        return re.sub(r"\bprogram(?=[.:])", "trainer", problem)
 
     def shared(self, study: Study) -> dict[str, Any]:
         """Return the dumped sections that arms override."""
@@ -293,14 +288,6 @@ class CommandFormat(StudyFormat):
         programs = [study.setting(arm).program for arm in study.arms]
         names = [name for program in programs for name in (program.config, program.patch) if name]
         return StudyFacts(texts=tuple((study.folder / name).resolve() for name in names))
-
-
-def _validated(model: type[Part], table: dict[str, Any], known: Sequence[str] = ()) -> Any:
-    try:
-        return model.model_validate(table)
-    except ValidationError as error:
-        text = explain(error, model, known)
-        raise ParibusError(re.sub(r"\bprogram(?=[.:])", "trainer", text)) from None
 
 
 def _from_file(table: dict[str, Any]) -> dict[str, Any]:

@@ -1,17 +1,24 @@
-"""Record of a campaign on disk: its registration, and every idea in order of arrival.
+"""A campaign: a sequence of ideas, each tested against the same baseline.
+
+`begin` registers the baseline and the rule, `try_idea` screens an idea and confirms it on fresh
+seeds, and `end` opens the sealed test part once for the ideas that were kept.
 
 <campaign>/
   campaign.json                 baseline, rule and seeds; the ideas, what they measured, the end
   ideas/<name>/screen/          a results folder: few seeds, perhaps fewer iterations
   ideas/<name>/confirm/         a results folder: the fresh seeds
   final/                        a results folder: the kept ideas on the sealed test part
+
+Baseline trials are trained once for all ideas: a sealed trial of another idea with the same
+setting, seed and custom code is copied.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,18 +27,30 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from paribus import numbers
-from paribus.errors import ParibusError
+from paribus.analysis import analyse
+from paribus.decision import Verdicts, decide
+from paribus.errors import ParibusError, nearest
+from paribus.files import whole_folder
+from paribus.report.model import build_report, verdict_record
 from paribus.report.table_model import Table
+from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import read_as, write_json
 from paribus.results.registration import utc_now
 from paribus.results.store import CAMPAIGN, IDEAS, TEST_PART
+from paribus.results.trial_folder import TrialFolder
+from paribus.runs.run import register, run
 from paribus.schema import stamped
 from paribus.statistics import DESCRIPTIVE_BELOW, Lord
 from paribus.study import Study, load_study, parse_study, require_trust
-from paribus.study.allowed_text import shortened
+from paribus.study.base import shortened
+from paribus.study.custom_code import own_digests
 from paribus.study.study import override
-from paribus.study.tuning_study import NOTHING_SAID
+from paribus.study.trainer import STACKED
 from paribus.untrusted_io import is_regular
+
+Run = Callable[..., Results]
+Register = Callable[[Study, Path], Path]
+MEASURED = ("word", "effect", "low", "high", "p", "adjusted_p")  # what is kept of a verdict
 
 
 class Idea(BaseModel):
@@ -84,7 +103,7 @@ class Campaign(BaseModel):
     @property
     def is_over(self) -> bool:
         """True once ending has begun; no further idea can be tried."""
-        return self.verdicts is not None or self.results_of("final").exists()
+        return self.verdicts is not None or self.results_of("final").path.exists()
 
     @cached_property
     def study(self) -> Study:
@@ -107,9 +126,9 @@ class Campaign(BaseModel):
                 override(table, "training.iterations", self.screen_iterations, base.format)
         return parse_study(table, folder=base.folder, label=name)
 
-    def results_of(self, stage: str, idea: str = "") -> Path:
+    def results_of(self, stage: str, idea: str = "") -> ResultsFolder:
         """Return the results folder of an idea's stage, or of the final study."""
-        return self.path / IDEAS / idea / stage if idea else self.path / stage
+        return ResultsFolder(self.path / IDEAS / idea / stage if idea else self.path / stage)
 
     def save(self) -> None:
         """Write campaign.json."""
@@ -172,7 +191,7 @@ def begin(
     for problem, applies in problems.items():
         if applies:
             raise ParibusError(f"'{study.name}' {problem}")
-    table: dict[str, Any] = study.model_dump() | NOTHING_SAID
+    table: dict[str, Any] = study.model_dump() | {"hypotheses": (), "interactions": {}}
     table["arms"] = {study.baseline: table["arms"][study.baseline] | {"reference": None}}
     base = parse_study(table, folder=study.folder, label=study.name)
     campaign = Campaign(
@@ -207,8 +226,164 @@ def status(campaign: Campaign) -> dict[str, Any]:
     record = campaign.model_dump(mode="json")
     record["states"] = dict(Counter(idea.state for idea in campaign.ideas.values()))
     record["next_level"] = campaign.next_level
-    record["opened"] = is_regular(campaign.results_of("final") / TEST_PART)
+    record["opened"] = is_regular(campaign.results_of("final").path / TEST_PART)
     return stamped(record)
+
+
+def try_idea(
+    campaign: Campaign,
+    name: str,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    run: Run = run,
+    register: Register = register,
+) -> Idea:
+    """Screen an idea and, if it passes, confirm it; continue an interrupted one.
+
+    Args:
+        campaign: from `begin` or `open_campaign`.
+        name: the idea's name, which is the name of its arm.
+        overrides: dotted keys and values; None continues the idea of that name.
+        run, register: functions with the interface of `paribus.run` and `paribus.register`.
+
+    Raises ParibusError on bad input, in which case nothing is recorded, and if a trial fails.
+    """
+    with campaign.lock():
+        _require_new(campaign, name, overrides)
+        idea = campaign.ideas.get(name) or Idea(overrides=dict(overrides or {}))
+        confirm = campaign.study_of(f"{name}-confirm", {name: idea.overrides})
+        screen = campaign.study_of(f"{name}-screen", {name: idea.overrides}, screen=True)
+        if idea.state == "screening":
+            folder = campaign.results_of("screen", name)
+            if name not in campaign.ideas:
+                shutil.rmtree(folder.path.parent, ignore_errors=True)  # left by a killed process
+                register(screen, folder.path)  # tries its code: a mistake there is not counted
+                campaign.ideas[name] = idea
+                campaign.save()
+            idea.screen, idea.why = _measured(campaign, screen, folder, run, register)
+            if idea.why:
+                idea.state = "dropped"
+            else:
+                idea.state, idea.level = "confirming", campaign.next_level
+                campaign.tested.append(name)
+            campaign.save()
+        if idea.state == "confirming":
+            folder = campaign.results_of("confirm", name)
+            idea.confirm, idea.why = _measured(campaign, confirm, folder, run, register)
+            p, level = idea.confirm["p"], idea.level or 0.0
+            if not idea.why and (p is None or p > level):
+                idea.why = "p above the level"
+            idea.state = "not kept" if idea.why else "kept"
+            campaign.save()
+    return idea
+
+
+def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None) -> None:
+    """Raise ParibusError if an idea can neither be tried nor continued."""
+    why = ""
+    same = [known for known, idea in campaign.ideas.items() if idea.overrides == overrides]
+    if campaign.is_over:
+        why = f"{campaign.path} has ended; begin another campaign"
+    elif name in campaign.ideas:
+        if overrides is not None and name not in same:
+            why = f"idea '{name}' was tried otherwise; give this one another name"
+    elif not overrides:
+        why = f"no idea '{name}': {nearest(name, list(campaign.ideas))}; or add --set key=value"
+    elif name == campaign.study.baseline:
+        why = f"'{name}' is the baseline; give the idea another name"
+    elif same:
+        why = f"idea '{same[0]}' set the same; it is not tested twice"
+    if why:
+        raise ParibusError(why)
+
+
+def end(campaign: Campaign, *, run: Run = run, register: Register = register) -> None:
+    """Judge the kept ideas on the sealed test part, which is opened once.
+
+    No idea can be tried afterwards.
+    """
+    with campaign.lock():
+        if campaign.verdicts is not None:
+            return
+        kept = {name: i.overrides for name, i in campaign.ideas.items() if i.state == "kept"}
+        verdicts: dict[str, dict[str, Any]] = {}
+        if kept:
+            study, folder = campaign.study_of("final", kept), campaign.results_of("final")
+            decided = _decided(campaign, study, folder, run, register, is_final=True)
+            write_json(folder.path / "analysis.json", decided.analysis.to_dict())
+            write_json(folder.path / "verdict.json", verdict_record(build_report(decided)))
+            verdicts = {v.arm: {key: getattr(v, key) for key in MEASURED} for v in decided}
+        campaign.verdicts = verdicts
+        campaign.save()
+
+
+def _decided(
+    campaign: Campaign,
+    study: Study,
+    folder: ResultsFolder,
+    run: Run,
+    register: Register,
+    *,
+    is_final: bool = False,
+) -> Verdicts:
+    """Run a study, reusing trials of other ideas, and decide it.
+
+    The final study trains nothing and opens the sealed test part.
+    """
+    missing = [trial for trial in study.trials if not folder.trial(*trial).is_finished]
+    sources = {trial: _same_trial(campaign, study, *trial) for trial in missing}
+    if is_final and None in sources.values():
+        raise ParibusError(
+            f"a trial of {campaign.path} does not match its arm; restore the records and the "
+            "code that it was trained with",
+            code="changed",
+        )
+    if any(sources.values()) and not folder.exists:
+        register(study, folder.path)
+    for trial, source in sources.items():
+        if source is not None:
+            with whole_folder(folder.trial(*trial).path) as copy:
+                shutil.copytree(source.path, copy, dirs_exist_ok=True)
+    options = {"open_test": is_final} if study.trainer == STACKED else {}
+    run(study, folder.path, **options)
+    return decide(analyse(load_results(folder.path)))
+
+
+def _measured(
+    campaign: Campaign,
+    study: Study,
+    folder: ResultsFolder,
+    run: Run,
+    register: Register,
+) -> tuple[dict[str, Any], str]:
+    """Run a stage; return the verdict on its idea, and why the idea fails ("" if it passes)."""
+    decided = _decided(campaign, study, folder, run, register)
+    (verdict,), analysis = decided, decided.analysis
+    contrast, why = analysis.contrast(verdict.arm), verdict.evidence.invalid
+    if why == analysis.untested:  # the test part stays sealed until the end
+        broken = [f"{control.name}: {control.detail}" for control in analysis.broken(verdict.arm)]
+        why = next(iter(broken), "")
+    if not why and (n_lost := len(study.seeds) - len(contrast.seeds)):
+        reason = next((pair.why for pair in analysis.left_out), "diverged")
+        why = f"{n_lost} of {len(study.seeds)} pairs cannot be compared: {reason}"
+    gain = (verdict.effect or 0.0) * (1 if contrast.declared.better == "higher" else -1)
+    if not why and gain <= 0:
+        why = contrast.why_not or "not better"
+    return {key: getattr(verdict, key) for key in MEASURED}, why
+
+
+def _same_trial(campaign: Campaign, study: Study, arm: str, seed: int) -> TrialFolder | None:
+    """Return a finished trial of any idea with the same setting and custom code."""
+    setting = study.setting(arm)
+    wanted = setting.model_dump(mode="json")
+    for idea in campaign.ideas:
+        for stage in ("screen", "confirm"):
+            trial = campaign.results_of(stage, idea).trial(arm, seed)
+            record = trial.read_json("trial.json") if trial.is_finished else {"setting": None}
+            code = own_digests(setting, study.folder) if record.get("own_modules") else {}
+            if record["setting"] == wanted and record.get("own_modules", {}) == code:
+                return trial
+    return None
 
 
 def ideas_table(ideas: Mapping[str, Idea]) -> Table:
