@@ -47,7 +47,7 @@ def _user_folder(variable: str, below_home: str) -> Path:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically, creating missing folders."""
-    with _errors_named(path):
+    with errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART)
         try:
@@ -70,7 +70,7 @@ def _store(file: BinaryIO, content: bytes) -> None:
 def private_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder beside `path`, and remove it at the end unless it was moved."""
     path = path.absolute()
-    with _errors_named(path):
+    with errors_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
     try:
@@ -85,7 +85,7 @@ def move_folder(partial: Path, path: Path) -> None:
     Raises ParibusError.
     """
     path = path.absolute()
-    with _errors_named(path):
+    with errors_named(path):
         os.chmod(partial, 0o755)
         for folder, _, _ in os.walk(partial):
             _sync(Path(folder))
@@ -111,7 +111,7 @@ def remove_folder(path: Path) -> None:
     """
     if not os.path.lexists(path):
         return
-    with _errors_named(path, "remove"):
+    with errors_named(path, "remove"):
         away = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART))
         try:
             os.replace(path, away / path.name)
@@ -148,13 +148,15 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _errors_named(path: Path, doing: str = "write") -> Iterator[None]:
+def errors_named(
+    path: Path, doing: str = "write", way_out: str = "choose another folder"
+) -> Iterator[None]:
     """Convert an OSError to a ParibusError that names `path` and the way out."""
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        way_out = "make room and run again" if full else "choose another folder"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            way_out = "make room and run again"
         raise ParibusError(
             f"cannot {doing} {path}: {error.strerror or error}; {way_out}", code="system"
         ) from None

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.files import data_folder
+from paribus.files import data_folder, errors_named
 from paribus.metric import Line, Words
 from paribus.untrusted_io import read_bytes
 
@@ -154,7 +154,7 @@ def appending(path: Path) -> Iterator[tuple[list[Event], Callable[[Event], None]
     from filelock import FileLock  # imports asyncio
 
     lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS)
-    with _errors_named(path):
+    with errors_named(path, way_out=WAY_OUT):
         path.parent.mkdir(parents=True, exist_ok=True)
         Path(lock.lock_file).touch()  # FileLock would wait for a file that cannot be created
         lock.acquire()
@@ -165,7 +165,7 @@ def appending(path: Path) -> Iterator[tuple[list[Event], Callable[[Event], None]
         def append(event: Event) -> None:
             nonlocal end
             line = json.dumps(event.entry, sort_keys=True, separators=(",", ":")) + "\n"
-            with _errors_named(path), path.open("ab") as file:
+            with errors_named(path, way_out=WAY_OUT), path.open("ab") as file:
                 file.truncate(end)  # what a killed writer left
                 end += file.write(line.encode())
                 file.flush()
@@ -192,20 +192,6 @@ def _events(content: bytes, path: Path) -> list[Event]:
                 f"{path}, line {number}: {explain(error, Event)}; {WAY_OUT}", code="unreadable"
             ) from None
     return events
-
-
-@contextlib.contextmanager
-def _errors_named(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError:
-        raise ParibusError(
-            f"another process has kept {path} locked for {LOCK_SECONDS:g} s; wait for it",
-            code="in_use",
-        ) from None
-    except (OSError, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ParibusError(f"cannot write {path}: {reason}; {WAY_OUT}", code="system") from None
 
 
 @contextlib.contextmanager

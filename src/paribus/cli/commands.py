@@ -150,10 +150,9 @@ def check(
     """
     if study is None:
         from paribus.cli import tables
-        from paribus.study import shipped_groups, shipped_studies
+        from paribus.study import shipped_studies
 
-        show(*tables.shipped(shipped_groups(), shipped_studies()))
-        show("Network: whether its text is downloaded.", "Begin with: paribus run quickstart")
+        show(tables.shipped(shipped_studies()), "Begin with: paribus run quickstart")
         return
     loaded = _load(study, set_, trust)
     import tempfile

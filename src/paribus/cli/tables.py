@@ -87,16 +87,10 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
 # Studies, before they run
 
 
-def shipped(groups: Mapping[str, list[str]], studies: Mapping[str, Study]) -> Iterator[Table]:
-    """Yield a table of each group of shipped examples: their questions, and whether they
-    download."""
-    for group, names in groups.items():
-        rows = []
-        for name in names:
-            study = studies[name]
-            downloads = "once" if study.facts.downloads else "no"
-            rows.append((name, study.question or study.title, downloads))
-        yield table(group, ("study", "what it asks", "network"), rows)
+def shipped(studies: Mapping[str, Study]) -> Table:
+    """Return a table of the shipped examples and their questions."""
+    rows = [(name, study.question or study.title) for name, study in studies.items()]
+    return table("examples", ("study", "what it asks"), rows)
 
 
 def arms(study: Study, cost: Cost | None) -> Table:

@@ -146,7 +146,6 @@ class StackedFormat(StudyFormat):
             target=study.evaluation.target,
             seals_test=bool(study.data.test_fraction or study.data.test_path),
             texts=tuple(texts),
-            downloads=study.data.corpus in DOWNLOADED,
         )
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:

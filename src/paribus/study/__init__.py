@@ -7,7 +7,6 @@ from paribus.study.load import (
     parse_override,
     parse_study,
     read_study,
-    shipped_groups,
     shipped_studies,
 )
 from paribus.study.sections import (

@@ -17,28 +17,13 @@ from paribus.study.tuning import CHOSEN
 from paribus.study.tuning_study import tuning_study
 from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
 
-# Folders of examples, in the order in which they are listed.
-GROUPS = {
-    "first-steps": "First steps",
-    "model": "Ideas: the model",
-    "optimizer": "Ideas: the optimizer",
-    "text": "Ideas: text and tokens",
-    "commissioned": "The commissioned question: what normalising embeddings does",
-    "large": "The same of large models: planned on paper, for GPUs",
-}
+FIRST = "first-steps"  # the folder of examples that are listed first
 
 
 def shipped_studies() -> dict[str, Study]:
-    """Load the shipped examples, by name, in the order of their groups."""
-    return {name: load_study(name) for names in shipped_groups().values() for name in names}
-
-
-def shipped_groups() -> dict[str, list[str]]:
-    """Return the names of the shipped examples, keyed by their group's title."""
-    return {
-        title: sorted(file.stem for file in (EXAMPLES / folder).glob("*.toml"))
-        for folder, title in GROUPS.items()
-    }
+    """Load the shipped examples, by name, folder by folder."""
+    files = sorted(EXAMPLES.glob("*/*.toml"), key=lambda file: (file.parent.name != FIRST, file))
+    return {file.stem: load_study(file.stem) for file in files}
 
 
 def load_study(
