@@ -5,10 +5,8 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from paribus.comparison import LEAST, RELATIVE, agree, differences
+from paribus.comparison import agree, differences
 
 CONTRAST: dict[str, Any] = {
     "arm": "layernorm",
@@ -84,15 +82,3 @@ def test_a_key_that_is_missing_differs():
 def test_no_odd_number_agrees_with_anything(path, value):
     assert list(differences(changed(path, value), CONTRAST)) == [path]
     assert list(differences(CONTRAST, changed(path, value)))
-
-
-@settings(max_examples=1_000, derandomize=True)
-@given(st.floats(1e-9, 1e9), st.floats(-2, 2))
-def test_the_tolerance_is_the_stated_one(value, share):
-    """Of a number by itself, on both sides of the bound."""
-    other = value * (1 + share * RELATIVE)
-    apart = abs(other - value)
-    if abs(apart - max(RELATIVE * max(value, other), LEAST)) < 1e-16 + 1e-6 * apart:
-        return  # on the bound itself
-    within = apart <= max(RELATIVE * max(value, other), LEAST)
-    assert agree({"x": value}, {"x": other}) is within

@@ -12,7 +12,7 @@ from paribus.engine.data import load_dataset
 from paribus.engine.ops.kernels import compiling
 from paribus.files import cache_folder
 from paribus.results import load_results
-from paribus.study.importing import load_own
+from paribus.study.custom_code import load_own
 
 from .conftest import small_text
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import paribus
 from paribus.campaign import open_campaign, try_idea
 from paribus.cli import main
 
 from .. import tools
-from .stopping import stopped_after
 
 verb = partial(tools.verb, "campaign")
 
@@ -24,6 +24,18 @@ training = { iterations = 60, batch_size = 8, precision = "float32", schedule = 
 tasks = { names = [] }
 [arms.baseline]
 """
+
+
+def stopped_after(n_finished: int):
+    """Return a runner that is interrupted once so many trials of a stage are finished."""
+
+    def watch(progress) -> None:
+        if progress.n_finished >= n_finished:
+            raise KeyboardInterrupt
+
+    return partial(paribus.run, watch=watch)
+
+
 HOT = ("--set", "training.optimizer.learning_rate=3e-3")
 RATE = {"training.optimizer.learning_rate": 3e-3}
 

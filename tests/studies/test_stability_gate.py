@@ -12,8 +12,7 @@ from paribus.decision.evidence import Fix, Quality
 from paribus.decision.rule import rule_from_record
 from paribus.results.registration import keep_sources
 from paribus.study import load_study
-from paribus.study.custom_code import digests_of
-from paribus.study.importing import EXAMPLES
+from paribus.study.custom_code import EXAMPLES, digests_of
 
 from ..decision.test_rules import PLAIN, every_state
 from .scripts import HOME, all_studies, script

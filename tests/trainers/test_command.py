@@ -20,12 +20,13 @@ from paribus.files import file_digest
 from paribus.programs import process
 from paribus.programs.process import Output, run_program
 from paribus.study.load import parse_study
+from paribus.trainers.command.records import COMPARISONS, ProgramEvidence
 from paribus.trainers.command.scores import Finder, Report, number, read_report, read_rest
 from paribus.trainers.command.sections import MetricSource
 from paribus.trainers.command.sources import find_source, prepare_folder
 from paribus.verification import verify
 
-from ..tools import git, is_alive, refused, texts, verb
+from ..tools import git, is_alive, refused, verb
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -409,6 +410,7 @@ def test_what_ran_while_its_code_was_edited_is_not_sealed(folder, code):
 def test_failures_that_a_study_excludes_are_left_out_by_name(folder):
     study = changed(
         folder,
+        ("seeds = [1, 2, 3]", "seeds = [1, 2, 3, 4, 5]"),
         ('kind = "command"', 'kind = "command"\nfailure = "exclude"\nretries = 1'),
         ("set.lr = 0.03", 'set.lr = 0.03\n[arms.bad]\nset.do = "crash"\n[arms.lost]\nset.do = "nan"'
          '\n[arms.again]\nset.do = "once"'),
@@ -419,64 +421,37 @@ def test_failures_that_a_study_excludes_are_left_out_by_name(folder):
     assert why["bad", 1].startswith("bad failed: exit code 3 after")
     assert why["lost", 2].startswith("lost diverged:")
     assert {arm for arm, _ in why} == {"bad", "lost"}
-    assert analysis.excluded == {"bad": 3}  # and what ended well without a number is a result
+    assert analysis.excluded == {"bad": 5}  # and what ended well without a number is a result
+    assert analysis.n_trials == 25 and not analysis.missing
+    assert not analysis.all_diverged("bad") and analysis.all_diverged("lost")
+    assert not {arm for arm, _ in analysis.events if arm == "bad"}
+    # Five pairs are too few to show by events that an arm diverges more often.
+    words = {verdict.arm: verdict.word for verdict in paribus.decide(analysis)}
+    assert (words["bad"], words["lost"]) == ("DESCRIPTIVE", "UNRESOLVED")
     assert len(results.trials["bad", 1]["attempts"]) == 2
     first = results.trials["again", 1]["attempts"]
     assert [one["ended"].partition(" after")[0] for one in first] == ["exit code 4", "exit code 0"]
     _, out, _ = verb("status", "r")
     assert "✗ failed: exit code 3" in out
-    assert "3 of bad" in verb("report", "--no-page", "r")[1]
-    assert json.loads(verb("report", "--no-page", "r", "--json")[1])["excluded"] == {"bad": 3}
+    assert "5 of bad" in verb("report", "--no-page", "r")[1]
+    assert json.loads(verb("report", "--no-page", "r", "--json")[1])["excluded"] == {"bad": 5}
     assert verb("report", "r", "--no-pdf")[0] == 0
-    assert "3 runs" in (folder / "r" / "report.html").read_text()
-
-
-def test_a_failed_trial_is_no_diverged_one(folder):
-    study = changed(
-        folder,
-        ("seeds = [1, 2, 3]", "seeds = [1, 2, 3, 4, 5]"),
-        ('kind = "command"', 'kind = "command"\nfailure = "exclude"'),
-        ("set.lr = 0.03", 'set.do = "crash"\n[arms.lost]\nset.do = "nan"'),
-    )
-    results = paribus.run(study, "r")
-    analysis = paribus.analyse(results)
-    verdicts = paribus.decide(analysis)
-    failed, diverged = verdicts
-    # Five pairs are too few to show by events that an arm diverges more often.
-    assert (failed.word, diverged.word) == ("DESCRIPTIVE", "UNRESOLVED")
-    assert not analysis.all_diverged("hot") and analysis.all_diverged("lost")
-    assert not {one for one in analysis.events if one[0] == "hot"}
-    assert analysis.n_trials == 15 and not analysis.missing
-    assert "5 runs" in texts(verdicts, "excluded")[0]
+    assert "5 runs" in (folder / "r" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
-    ("do", "declares", "state", "words"),
+    ("steps", "difference", "state"),
     [
-        ("well", "", "held", "step 9 in each"),
-        ("longer", "", "not proven", "step 19 against step 9"),
-        ("longer", 'declares = { steps = ["set.do"] }', "declared", "step 19 against step 9"),
+        ((9, 9), "broken", "held"),
+        ((19, 9), "broken", "not proven"),
+        ((19, 9), "declared", "declared"),
+        ((None, 9), "broken", "not proven"),
     ],
 )
-def test_scores_of_other_steps_are_told(folder, do, declares, state, words):
-    (folder / "train.py").write_text(
-        PROGRAM
-        + """
-for step in range(20 if do == "longer" else 10):
-    print(f"at {step} loss={3 - step / 30 + noise / 10:.4f}")
-"""
-    )
-    study = changed(
-        folder,
-        ('kind = "command"', f'kind = "command"\n{declares}'),
-        (r"'val_bpb: (\S+)'", r"'at (?P<step>\d+) loss=(?P<value>\S+)'"),
-        ("set.lr = 0.03", "set.lr = 0.03" if do == "well" else f'set.do = "{do}"'),
-    )
-    analysis = paribus.analyse(paribus.run(study, "r"))
-    (control,) = [one for one in analysis.controls if one.name == "steps"]
-    assert control.state == state and words in control.detail
-    said = texts(paribus.decide(analysis), "not_proven")
-    assert any("same step" in text for text in said) == (state == "not proven")
+def test_scores_of_other_steps_are_told(steps, difference, state):
+    trials = [{"deciding": "loss", "last_steps": {} if n is None else {"loss": n}} for n in steps]
+    own, other = (ProgramEvidence("a", 1, trial, {}, None) for trial in trials)
+    assert COMPARISONS["steps"](own, other, difference)[0] == state
 
 
 def test_a_program_that_ignores_its_seed_is_not_tested(folder):

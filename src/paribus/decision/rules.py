@@ -13,7 +13,7 @@ from paribus.decision.rule import KEYS, Rule, rule_from_record
 from paribus.errors import ParibusError
 from paribus.study import Decision, Study
 from paribus.study.choices import require_declared
-from paribus.study.importing import load_own
+from paribus.study.custom_code import load_own
 
 FILE = Path(__file__).with_name("rules.toml")
 SHIPPED = tomllib.loads(FILE.read_text(encoding="utf-8"))

@@ -39,8 +39,7 @@ from paribus.study import (
     parse_study,
     rule_record,
 )
-from paribus.study.custom_code import SOURCES, own_files, source_name
-from paribus.study.importing import EXAMPLES
+from paribus.study.custom_code import EXAMPLES, SOURCES, own_files, source_name
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 
 WORDS = "words"  # that only describe the study: the registered ones are shown

@@ -20,8 +20,7 @@ from paribus.results import ResultsFolder
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.sealing import sealed_once
 from paribus.study import Study
-from paribus.study.custom_code import digests_of
-from paribus.study.importing import load_own
+from paribus.study.custom_code import digests_of, load_own
 from paribus.study.protocol import Trainer
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.study.trust import require_trust

@@ -33,7 +33,7 @@ from paribus.runs.records import find_trainer
 from paribus.runs.trackers import Trackers, load_trackers
 from paribus.runs.trainer_runner import TrainerRunner
 from paribus.study import Study, require_trust, tuning_study
-from paribus.study.importing import OWN_FOLDERS
+from paribus.study.custom_code import OWN_FOLDERS
 from paribus.study.study import substance
 from paribus.study.trainer import COMMAND, RUNS, STACKED
 

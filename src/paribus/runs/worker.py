@@ -42,7 +42,7 @@ from paribus.errors import ParibusError, print_any_character
 from paribus.runs import processes
 from paribus.runs.processes import IGNORED, STOPPING, Left
 from paribus.runs.queue import STALE_SECONDS, Context, Order, Queue, Task
-from paribus.study.importing import add_own_folder
+from paribus.study.custom_code import add_own_folder
 
 if TYPE_CHECKING:
     from paribus.runs.advance import Runner

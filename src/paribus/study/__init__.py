@@ -1,6 +1,5 @@
 """Studies: arms as overrides, endpoints, seeds and decision rule; loading, and shipped examples."""
 
-from paribus.explain import explain
 from paribus.study.custom_code import changed_sources, own_digests
 from paribus.study.load import (
     load_study,
@@ -14,7 +13,6 @@ from paribus.study.sections import (
     Endpoint,
     Hypothesis,
     Interaction,
-    Plan,
 )
 from paribus.study.study import LEARNING_RATE, Study, first_stage
 from paribus.study.trust import (

@@ -17,7 +17,7 @@ from paribus.declared import declared
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
 from paribus.study.base import Spec
-from paribus.study.importing import load_own
+from paribus.study.custom_code import load_own
 
 
 class Options(Spec):

@@ -10,8 +10,7 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest
 from paribus.schema import unstamped
-from paribus.study.custom_code import sources_folder
-from paribus.study.importing import EXAMPLES
+from paribus.study.custom_code import EXAMPLES, sources_folder
 from paribus.study.study import Study, built, override
 from paribus.study.tuning import CHOSEN
 from paribus.study.tuning_study import tuning_study

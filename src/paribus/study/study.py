@@ -156,8 +156,7 @@ class Study(Spec):
 
     def is_same(self, other: Study) -> bool:
         """Return whether both studies agree, apart from descriptive texts and tuned values."""
-        ours, theirs = (substance(each.model_dump(mode="json")) for each in (self, other))
-        return ours == theirs
+        return self.digest == other.digest
 
     @property
     def called(self) -> dict[str, str]:
@@ -233,31 +232,31 @@ class Study(Spec):
         return self.format.facts(self)
 
     @cached_property
-    def _known(self) -> dict[str, Any]:
-        """Cache: arm -> settings, and "facts <arm>" -> facts."""
-        return {}
+    def _settings(self) -> dict[str, Any]:
+        return {arm: self._setting(arm) for arm in self.arms}
+
+    @cached_property
+    def _arm_facts(self) -> dict[str, ArmFacts]:
+        return {arm: self.format.arm_facts(self, arm) for arm in self.arms}
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, without this study's cache because arms may differ."""
+        """Return a copy, without what this study has cached because arms may differ."""
         copy = super().model_copy(update=update, deep=deep)
-        vars(copy).pop("_known", None)
+        for cached in ("_settings", "_arm_facts"):
+            vars(copy).pop(cached, None)
         return copy
 
     def arm_facts(self, arm: str) -> ArmFacts:
         """Return the facts of an arm from the trainer's sections."""
-        if (key := f"facts {arm}") not in self._known:
-            self._known[key] = self.format.arm_facts(self, arm)
-        return self._known[key]
+        return self._arm_facts[arm]
 
     def setting(self, arm: str) -> Any:
         """Return the shared setting with the overrides and tuned values of `arm`."""
-        if arm not in self._known:
-            self._known[arm] = self._setting(arm)
-        return self._known[arm]
-
-    def _setting(self, arm: str) -> Any:
         if arm not in self.arms:
             raise ParibusError(f"arm '{arm}' is unknown: {nearest(arm, self.arms)}", code="unknown")
+        return self._settings[arm]
+
+    def _setting(self, arm: str) -> Any:
         shared = self.format.shared(self)
         chosen = self.tuning.chosen.get(arm, {}) if self.tuning else {}
         overrides = self.format.expand(self.arms[arm].set | chosen)

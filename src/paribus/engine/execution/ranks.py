@@ -32,7 +32,7 @@ from paribus.runs.advance import study_of
 from paribus.runs.processes import IGNORED, STOPPING, Left, ending, tie_to
 from paribus.runs.queue import Context, Task
 from paribus.runs.worker import DIED, DONE, LEFT, Reporting
-from paribus.study.importing import add_own_folder
+from paribus.study.custom_code import add_own_folder
 
 if TYPE_CHECKING:
     import torch

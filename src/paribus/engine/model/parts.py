@@ -26,7 +26,7 @@ from paribus.engine.setting import Setting
 from paribus.engine.setting.architecture import Model
 from paribus.errors import blamed
 from paribus.study.choices import no_such
-from paribus.study.importing import load_own
+from paribus.study.custom_code import load_own
 
 PACKAGE = __name__.rpartition(".")[0]
 KINDS = {  # folder -> noun

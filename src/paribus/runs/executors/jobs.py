@@ -27,7 +27,7 @@ from paribus.files import write_bytes
 from paribus.runs.processes import tail
 from paribus.runs.queue import Queue
 from paribus.study.choices import Options
-from paribus.study.importing import OWN_FOLDERS
+from paribus.study.custom_code import OWN_FOLDERS
 from paribus.untrusted_io import is_regular, read_json
 
 Count = Annotated[int, Field(ge=1)]

@@ -18,7 +18,7 @@ from paribus.engine.data.pieces import Document, Piece, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, blamed
 from paribus.study.choices import Decorated, require_declared
-from paribus.study.importing import load_own
+from paribus.study.custom_code import load_own
 
 # (the `data` table, the folder where its relative paths start) -> the files that decide the text
 Files = Callable[[Data, Path], list[Path]]
