@@ -139,7 +139,6 @@ def test_a_file_is_a_study_in_the_form_of_every_other(folder):
         ("set.lr = 0.03", "set.lr = { a = 1 }", "value"),
         ("[set]", "[tuning]\ngrid = { rate = [1, 2] }\n[set]", "unknown"),
         ("lr = 0.02", "lr = 0.02\nseed = 3", "conflict"),
-        ('"{python}"', '"pythn"', "not_installed"),
         ('kind = "command"', 'kind = "command"\nfolder = "gone"', "missing"),
         ('kind = "command"', 'kind = "command"\nconfig = "gone.yaml"', "missing"),
         ("set.lr = 0.03", 'ref = "main"', "unsupported"),
@@ -394,6 +393,12 @@ def test_a_trial_that_fails_stops_the_run(folder, do, also, words):
     assert code == 2 and err.count("\n") == 1 and all(one in err for one in words), err
     assert not list((folder / "r").rglob("manifest.json"))
     assert Path(err.partition("is in ")[2].partition(";")[0].strip()).is_file()
+
+
+def test_a_program_that_is_not_there_is_one_line(folder):
+    changed(folder, ('"{python}"', '"pythn"'))
+    code, _, err = verb("run", "study.toml", "--results", "r")
+    assert code == 2 and err.count("\n") == 1 and "'pythn'" in err
 
 
 @pytest.mark.parametrize("code", [0, 3])

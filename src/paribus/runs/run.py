@@ -192,8 +192,7 @@ def _follow(
         if study.trainer == STACKED:
             provided("function", "require_runnable")(study, folder)
         else:
-            options_here: Any = {"is_here": backend.is_here} if study.trainer == COMMAND else {}
-            TrainerRunner(None, find_trainer(study, folder, **options_here)).open(study, folder)
+            TrainerRunner(None, find_trainer(study, folder)).open(study, folder)
         trackers = Trackers(log, study, folder.path)
         tuning = tuning_study(study) if study.tuning else study
         n_trials = max(len(study.trials), len(tuning.trials))

@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import shlex
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -93,12 +92,11 @@ class Command:
     Args:
         home: the results folder of the study, which holds copies of repositories during a run.
         context: the context of the child process that runs a trial; None if no trial is run.
-        is_here: whether programs run on this machine.
     """
 
-    def __init__(self, home: Path, *, context: Context | None = None, is_here: bool = True) -> None:
+    def __init__(self, home: Path, *, context: Context | None = None) -> None:
         self._home = home.absolute()
-        self._context, self._is_here = context, is_here
+        self._context = context
         # Workers do not share copies: one may be remaking what another's program stands in.
         part = "" if context is None else f"{context.worker}-{context.slot}"
         self._scratch = self._home / sources.COPIES / part
@@ -116,15 +114,6 @@ class Command:
         templates = {arm: t for arm in settings if (t := _template(study, settings[arm]))}
         sections.require_filled(settings, templates)
         code = {arm: self._source(study, arm) for arm in study.arms}
-        for arm, setting in settings.items() if self._is_here else ():
-            name = setting.argv(setting.values(arm, "0", "", ""))[0]
-            path = (os.environ | setting.program.env).get("PATH")
-            if os.sep not in name and not shutil.which(name, path=path):
-                raise ParibusError(
-                    f"arm '{arm}': there is no program '{name}' on the PATH; give its path, or "
-                    "{python} for the Python that runs paribus",
-                    code="not_installed",
-                )
         controls = {
             name: (*keys, *study.program.declares.get(name, ()))
             for name, keys in CONTROLS.items()
@@ -292,7 +281,11 @@ class Command:
                 end_others=partial(end_children, children()),
             )
         except OSError as error:
-            raise ParibusError(f"{job.label} cannot be started: {error}", code="system") from None
+            raise ParibusError(
+                f"{job.label} cannot be started: {error}; name a program by its path, or by "
+                "{python} for the Python that runs paribus",
+                code="system",
+            ) from None
         job.attempts.append({"ended": str(ending), "seconds": round(ending.seconds, 3)})
         return ending
 
