@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,10 @@ from paribus.engine.data.corpora import read_pieces
 from paribus.engine.data.pieces import cut, pieces
 from paribus.engine.data.source import encoded
 from paribus.engine.data.tokenizer import BpeTokenizer, tokenizer_of, train_tokenizer
-from paribus.engine.evaluation import evaluate_on
 from paribus.engine.execution.start import read_data
-from paribus.engine.model import build_model
 from paribus.engine.setting import Data
-from paribus.engine.training import Trainer
 from paribus.errors import ParibusError
-from paribus.study import Study, parse_study
-
-from ..conftest import Maker
+from paribus.study import parse_study
 
 TEXT = "The quick brown fox, 12 of them, jumps over the dog.\n" * 40 + "Où ça? 東京 🦊 “naïve”\n"
 
@@ -151,35 +144,6 @@ def test_a_tokenizer_that_loses_text_is_refused(kind: str, message: str, tmp_pat
     file = save(lossy(kind), tmp_path)
     with pytest.raises(ParibusError, match=message):
         ids_of(tokenizer_of(Data(tokenizer=str(file)), "", True, tmp_path), ["The", "fox ~ </s>"])
-
-
-BPE = {"corpus": "text", "path": "text.txt", "seq_len": 16, "tokenizer": "tokenizer.json"}
-
-
-@pytest.fixture
-def bpe_study(small_study: Maker, tmp_path: Path) -> Study:
-    """The small study, read with a tokenizer that was trained on its text."""
-    small_study()  # writes the text
-    save(train((tmp_path / "text.txt").read_text("utf-8"), size=300), tmp_path)
-    return small_study(data=BPE)
-
-
-def test_a_stack_trains_on_it_and_bits_per_character_count_characters(bpe_study: Study) -> None:
-    data, setting = load_dataset(bpe_study.data, bpe_study.folder), bpe_study.setting("baseline")
-    file = (bpe_study.folder / "tokenizer.json").read_bytes()
-    assert data.digests["vocabulary"] == hashlib.sha256(file).hexdigest()
-    stack = Trainer(setting, [1], data)
-    stack.step()
-    assert math.isfinite(stack.state(0).measured[0, 0])
-
-    model = build_model(setting, data.vocab_size)
-    for parameter in model.parameters():  # equal logits: every token costs log2(V) bits
-        parameter.data.zero_()
-    evaluation = evaluate_on(model, data, data.validation, 16)
-    predicted = data.validation[1:]
-    bits = len(predicted) * math.log2(data.vocab_size)
-    characters = len(data.tokenizer.decode(predicted))
-    assert evaluation.scores["bits_per_character"] == pytest.approx(bits / characters, rel=1e-5)
 
 
 def test_a_trained_tokenizer_has_its_size_and_loses_nothing(tmp_path):

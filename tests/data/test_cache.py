@@ -149,24 +149,6 @@ def test_half_written_caches(tmp_path: Path, cache: Path, monkeypatch: pytest.Mo
     same(first, load_dataset(DATA, tmp_path))
 
 
-@pytest.mark.parametrize("keys", [{}, {"deduplicate": "exact"}, {"test_fraction": 0.2}])
-def test_a_text_that_changes_before_it_is_cut_is_refused(
-    keys: dict[str, object], tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_text(tmp_path)
-    scan = source.scan
-
-    def scan_then_change(pieces: Iterator[source.Piece]) -> source.Scan:
-        found = scan(pieces)
-        (tmp_path / "texts" / "1.txt").write_text("the fox " * 300)
-        return found
-
-    monkeypatch.setattr(source, "scan", scan_then_change)
-    with refused("changed", match="changed while"):
-        load_dataset(DATA.model_copy(update=keys), tmp_path)
-    assert not list((cache / "tokens").glob("*.bin"))
-
-
 def make() -> np.ndarray:
     ids = (np.arange(3500) % 97).astype(np.uint16)
     parts = [ids[:10], ids[10:2900], ids[2900:]]

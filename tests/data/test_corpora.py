@@ -83,14 +83,6 @@ def test_a_column_of_parquet(codec, kind, tmp_path):
     assert [(piece.document, piece.is_last) for piece in pieces] == [(i, True) for i in range(3)]
 
 
-def test_a_column_of_parquet_is_the_one_of_that_name(tmp_path):
-    """To the library a dot is a path as well: it gave the keys of what is inside."""
-    inside = [{"text": text.upper()} for text in DOCUMENTS]
-    table = pa.table({"meta": inside, "meta.text": DOCUMENTS})
-    pq.write_table(table, tmp_path / "a.parquet")
-    assert read(tmp_path, corpus="parquet", path="a.parquet", column="meta.text") == DOCUMENTS
-
-
 def write_bad(folder: Path) -> None:
     for i in range(2):
         (folder / f"{i}.txt").write_text("good text\n" * 9)

@@ -121,16 +121,6 @@ def test_the_batches_of_a_seed_stay_what_they_were():
     assert batch(tokens, 3, 19, 4, 16)[:, 0].tolist() == [160, 768, 724, 485]
 
 
-def test_batches_reach_every_window_evenly():
-    tokens = np.arange(20, dtype=np.uint16)  # 20 - 4 = 16 possible starts
-    starts = np.concatenate([batch(tokens, 1, t, 64, 4)[:, 0] for t in range(50)])
-    counts = np.bincount(starts, minlength=16)
-    assert counts.size == 16
-    expected = 3200 / 16
-    chi_square = ((counts - expected) ** 2 / expected).sum()
-    assert chi_square < 37.7  # the 0.1% point of 15 degrees of freedom
-
-
 # Token classes: characters of any script, and BPE tokens by their decoded text.
 
 

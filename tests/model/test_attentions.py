@@ -88,7 +88,7 @@ def test_latent_attention_trains_and_decodes_as_it_reads(
     load_parameters(model, {name: 10 * one.value for name, one in drawn.items()})
     model.double()
     tokens = torch.randint(0, 29, (2, 16), generator=torch.Generator().manual_seed(1))
-    cache = KeyValueCache(n_layer=2, room=16)
+    cache = KeyValueCache(n_layer=2)
     with torch.no_grad():
         pieces = [model(piece, cache) for piece in tokens.split([7, 1, 8], dim=1)]
         torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-9, atol=1e-9)

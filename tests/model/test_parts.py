@@ -55,7 +55,7 @@ def test_cached_pieces_give_all_logits(setting_of, name):
     whole = model(tokens)
     assert whole.std() > 1e-3
     for pieces in ([1] * T, [5, 1, 1, 9]):
-        cache = KeyValueCache(n_layer=2, room=T)
+        cache = KeyValueCache(n_layer=2)
         read = [model(piece, cache) for piece in tokens.split(pieces, dim=1)]
         torch.testing.assert_close(torch.cat(read, dim=1), whole, rtol=1e-4, atol=1e-5)
 

@@ -149,16 +149,3 @@ def test_autocast_rounds_where_pytorch_s_does():
         assert one.dtype == other.dtype == torch.float32
         error = (one - other).norm() / other.norm()
         assert error < 5e-3  # a last bit of bfloat16 here and there
-
-
-def test_a_second_derivative_is_refused():
-    x, gain, weight = (one.requires_grad_() for one in drawn((3, 8), (8,), (5, 8)))
-    for y in (
-        norm(x, gain, None, 1e-5, centred=True),
-        functional.activation("gelu", x),
-        functional.gated(x, x),
-        linear(x, weight),
-    ):
-        (slope,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-        with pytest.raises(RuntimeError, match="differentiate twice"):
-            slope.sum().backward()

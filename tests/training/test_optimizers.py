@@ -17,7 +17,7 @@ from torch import Tensor
 from paribus.declared import declared
 from paribus.engine.rows import Rows
 from paribus.engine.training.groups import ParameterGroup
-from paribus.engine.training.optimizers import Optimizer, find_optimizer, takes_all
+from paribus.engine.training.optimizers import Optimizer, find_optimizer
 from paribus.engine.training.optimizers.muon import A, B, C, orthogonalised
 from paribus.engine.training.stacked_optimizer import StackedOptimizer
 from paribus.study.choices import read_options
@@ -45,7 +45,7 @@ def group(name: str, names: Sequence[str], rates: Sequence[float], **options: An
         found,
         read_options(found.options, options, "options", name),
         tuple(names),
-        sum(n != "bias" for n in names),
+        tuple(n for n in names if n != "bias"),
         (1.0,) * len(rates),
         (DECAY,) * len(rates),
     )
@@ -241,7 +241,7 @@ def test_soap_is_pytorch_optimizer_s(R: int, largest_side: int, monkeypatch: Any
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_replica_without_a_rate_stays_and_rows_do_not_meet(name: str) -> None:
-    names = ["a", "b", "c"] if OPTIMIZERS[name].takes is not takes_all else list(SHAPES)
+    names = ["a", "b", "c"] if OPTIMIZERS[name].takes else list(SHAPES)
     rates = [0.0, 0.02, 0.01]
 
     def trained(wild: bool) -> Rows:

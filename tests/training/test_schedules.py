@@ -131,8 +131,8 @@ final_fraction = 0.0
     sgd = find_optimizer("sgd", "here", None)
     options = read_options(sgd.options, {"momentum": 0.9}, "options", "sgd")
     groups = [
-        ParameterGroup(sgd, options, ("a",), 1, (1.0,), (0.2,)),
-        ParameterGroup(sgd, options, ("b",), 1, (5.0,), (0.2,), "learning_rate_0"),
+        ParameterGroup(sgd, options, ("a",), ("a",), (1.0,), (0.2,)),
+        ParameterGroup(sgd, options, ("b",), ("b",), (5.0,), (0.2,), "learning_rate_0"),
     ]
     weights = as_rows({n: p.detach()[None].clone() for n, p in model.items()})
     ours = StackedOptimizer(groups, weights, scheduled_columns(training))

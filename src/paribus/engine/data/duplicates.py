@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ MIN_PASSAGE_CHARACTERS = 100
 BANDS, HASHES, HASH_SEED = 24, 120, 1  # finds all but 1 in 13,000 pairs at the threshold
 
 _BASE = 0x9E3779B97F4A7C15  # odd: no token's share is shifted out
-_TABLE_BITS = np.uint64(24)  # of a hash, in a table that sorts out nearly all that do not match
 _SEGMENT = re.compile(r".+?(?:\n\s*\n|\Z)", re.DOTALL)
 _LINE = re.compile(r"[^\n]{1,1000}\n?|\n")
 END = b"\xff"  # of a document; UTF-8 has no such byte
@@ -90,34 +89,28 @@ def run_hashes(ids: np.ndarray) -> np.ndarray:
     return sliding_window_view(ids.astype(np.uint64), RUN_TOKENS) @ powers
 
 
-class Runs:
-    """All runs of RUN_TOKENS consecutive ids in some texts, as 64-bit hashes.
+def runs_of(texts: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the sorted hashes of all runs in some texts.
 
     The probability of a false match between two texts is the product of their numbers of runs,
     divided by 2^64: about 1 in 20 million for two texts of a million runs.
     """
+    return np.unique(np.concatenate([np.zeros(0, np.uint64), *map(run_hashes, texts)]))
 
-    def __init__(self, texts: Sequence[np.ndarray]) -> None:
-        hashes = [np.unique(run_hashes(ids)) for ids in texts]
-        self.hashes = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
-        self._table = np.zeros(1 << int(_TABLE_BITS), bool)
-        self._table[self.hashes >> (np.uint64(64) - _TABLE_BITS)] = True
 
-    def find_in(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (starts of the runs of `ids` that are in this set, their hashes)."""
-        hashes = run_hashes(ids)
-        starts = np.flatnonzero(self._table[hashes >> (np.uint64(64) - _TABLE_BITS)])
-        starts = starts[np.isin(hashes[starts], self.hashes)]
-        return starts, hashes[starts]
+def found_in(runs: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Return for each run of `ids` whether it is one of sorted `runs`, bool."""
+    hashes = run_hashes(ids)
+    before, until = (np.searchsorted(runs, hashes, side) for side in ("left", "right"))
+    return until > before
 
 
 def count_in_training(train: Tokens, validation: np.ndarray) -> int:
     """Count the tokens of `validation` in runs that also occur in `train`."""
-    runs = Runs([validation])
-    parts = chunks(train, CHUNK_TOKENS, overlap=RUN_TOKENS - 1)
-    hashes = [np.zeros(0, np.uint64), *(runs.find_in(ids)[1] for ids in parts)]
-    starts = np.flatnonzero(np.isin(run_hashes(validation), np.concatenate(hashes)))
-    return len(np.unique(starts[:, None] + np.arange(RUN_TOKENS)))
+    is_trained = np.zeros(max(len(validation) - RUN_TOKENS + 1, 0), bool)
+    for ids in chunks(train, CHUNK_TOKENS, overlap=RUN_TOKENS - 1):
+        is_trained |= found_in(runs_of([ids]), validation)
+    return len(np.unique(np.flatnonzero(is_trained)[:, None] + np.arange(RUN_TOKENS)))
 
 
 def repetitions(documents: Iterable[str], *, is_near: bool) -> tuple[list[bool], dict[str, int]]:
@@ -174,17 +167,19 @@ def _is_new(text: str, seen: set[bytes]) -> bool:
     return len(seen) > n
 
 
-def drop_runs(documents: Iterable[str], runs: Runs) -> Iterator[str]:
-    """Yield `documents` without the lines in which one of the byte `runs` ends.
+def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
+    """Yield `documents` without the lines in which one of the `runs` of bytes ends.
 
     A line of more than 1,000 characters is split into parts.
     """
     tail = b""  # of what was kept: the longest part of a run
     for text in documents:
-        while len(starts := runs.find_in(np.frombuffer(tail + text.encode(), np.uint8))[0]):
+        while (
+            is_run := found_in(runs, run_hashes(np.frombuffer(tail + text.encode(), np.uint8)))
+        ).any():
             lines = _LINE.findall(text)
             line_ends = np.cumsum([len(line.encode()) for line in lines])
-            last_bytes = starts + RUN_TOKENS - 1 - len(tail)
+            last_bytes = np.flatnonzero(is_run) + RUN_TOKENS - 1 - len(tail)
             cut = set(np.searchsorted(line_ends, last_bytes, side="right").tolist())
             # What is left has other neighbours, and is looked at again.
             text = "".join(line for i, line in enumerate(lines) if i not in cut)

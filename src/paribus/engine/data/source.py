@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from paribus.engine.data.pieces import Piece
 from paribus.engine.data.tokenizer import Tokenizer
 from paribus.engine.data.tokens import Tokens
 from paribus.engine.setting import Data
-from paribus.errors import ParibusError
 
 
 @dataclass(frozen=True)
@@ -99,25 +98,11 @@ def read_text(data: Data, folder: Path) -> Text:
         identity = {name: getattr(data, name) for name in ("corpus", *SOURCE_KEYS)}
         identity |= {"scan": 4, "files": signature(corpus.files(data, folder))}
         result = Scan(**remembered(identity, known))
-    return Text({"corpus": result.digest}, lambda: _unchanged(data, folder, result), result)
+    return Text({"corpus": result.digest}, lambda: read_pieces(data, folder), result)
 
 
 def _scanned(data: Data, folder: Path) -> dict[str, Any]:
     return asdict(scan(read_pieces(data, folder)))
-
-
-def _unchanged(data: Data, folder: Path, known: Scan) -> Iterator[Piece]:
-    """Yield the text again; raise ParibusError at its end if it differs from the scan."""
-    running = _TextDigest()
-    for piece in read_pieces(data, folder):
-        running.add(piece)
-        yield piece
-    if running.finish() != known.digest:
-        raise ParibusError(
-            f"the text of corpus '{data.corpus}' changed while it was read; leave its files as "
-            "they are, and run again",
-            code="changed",
-        )
 
 
 def scan(pieces: Iterable[Piece]) -> Scan:
@@ -182,11 +167,7 @@ def encoded(pieces: Iterable[Piece], tokenizer: Tokenizer, ends: bool) -> Iterat
         ids = tokenizer.encode_checked(piece.text, f"document {piece.document + 1}")
         return np.concatenate([ids, end]) if piece.is_last else ids
 
-    waiting: deque[Future[np.ndarray]] = deque()
+    waiting = iter(pieces)
     with ThreadPoolExecutor(cores) as pool:
-        for piece in pieces:
-            waiting.append(pool.submit(encode, piece))
-            if len(waiting) > 2 * cores:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        while group := list(islice(waiting, 4 * cores)):
+            yield from pool.map(encode, group)

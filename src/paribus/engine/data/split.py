@@ -16,10 +16,10 @@ import numpy as np
 from paribus.engine.data.cache import remembered
 from paribus.engine.data.duplicates import (
     END,
-    Runs,
     drop_repetitions,
     drop_runs,
     repetitions,
+    runs_of,
 )
 from paribus.engine.data.pieces import Piece, documents, pieces
 from paribus.engine.data.source import Scan, Text, read_text
@@ -280,7 +280,7 @@ def deduplicated(
     if not isinstance(test, Part):
         test = Part(lambda: _between(kept(), cuts[1], n))
     texts = (b"".join(text.encode() + END for text in part.read()) for part in (validation, test))
-    runs = Runs([np.frombuffer(text, np.uint8) for text in texts])
+    runs = runs_of([np.frombuffer(text, np.uint8) for text in texts])
     train = Part(lambda: drop_runs(rest.read(), runs), rest.is_open)
     n_bytes = rest.n_bytes
     rates |= {"train_bytes": n_bytes, "train_bytes_cut": n_bytes - train.n_bytes}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -42,5 +41,4 @@ def tokens_digest(tokens: Tokens) -> str:
     """Return the hash of `tokens`; for long texts, a digest of hashes of HASHED_TOKENS each."""
     if len(tokens) <= HASHED_TOKENS:
         return hash_ids(tokens)
-    with ThreadPoolExecutor(4) as pool:
-        return digest(list(pool.map(hash_ids, chunks(tokens, HASHED_TOKENS))))
+    return digest(list(map(hash_ids, chunks(tokens, HASHED_TOKENS))))

@@ -10,7 +10,6 @@ Blocks of documents depend neither on seq_len nor on the tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,21 +17,20 @@ import numpy as np
 
 from paribus.engine.data import Tokens
 from paribus.engine.data.tokens import chunks
-from paribus.engine.evaluation.predictions import Predictions
 
 MOST_BLOCKS = 2**10
 LEAST_DOCUMENTS = 5  # as fewer pairs are not tested either
 
 Kind = Literal["document", "window"]
 
-SUMS: dict[str, tuple[str, type, Callable[[Predictions], np.ndarray | None]]] = {
-    "loss_sum_nats": ("nats", np.float64, lambda chunk: chunk.loss_nats),
-    "brier_sum": ("1", np.float64, lambda chunk: chunk.brier),
-    "correct": ("tokens", np.int64, lambda chunk: chunk.correct),
-    "predicted": ("tokens", np.int64, lambda chunk: None),  # each token is one
-    "characters": ("characters", np.int64, lambda chunk: chunk.characters),
+SUMS: dict[str, tuple[str, type, str]] = {
+    "loss_sum_nats": ("nats", np.float64, "loss_nats"),
+    "brier_sum": ("1", np.float64, "brier"),
+    "correct": ("tokens", np.int64, "correct"),
+    "predicted": ("tokens", np.int64, ""),  # each token is one
+    "characters": ("characters", np.int64, "characters"),
 }
-"""What is added up of every model, by column: unit, type, and a number for each of its tokens."""
+"""What is added up of every model, by column: unit, type, and the attribute of `Predictions`."""
 UNITS = {name: unit for name, (unit, *_) in SUMS.items()} | {"bits": "bits", "bytes": "bytes"}
 
 

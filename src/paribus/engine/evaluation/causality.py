@@ -158,7 +158,7 @@ def _require_same_with_cache(where: str, model: GPT, setting: Setting, tokens_BT
         "(paribus.engine.model.parts)"
     )
     with blamed(f"{where} fails when a text is read in pieces", advice):
-        cache = KeyValueCache(len(model.blocks), room=T)
+        cache = KeyValueCache(len(model.blocks))
         pieces = tokens_BT.split([T - CACHED, CACHED - 2, 1, 1], dim=1)
         hidden = [model.hidden(piece, cache) for piece in pieces]
         apart = model.logits(torch.cat(hidden, dim=1).flatten(0, 1))

@@ -77,11 +77,10 @@ def evaluate_on(
     division = Division.of(tokens, seq_len, tokenizer.end_of_document)
     totals = np.zeros((len(SUMS), division.n_blocks))
     sums: dict[Measure, Any] = dict.fromkeys((*all_measures(), *own), 0.0)
-    known = {
-        "token_classes": dataset.token_classes,
-        "characters": tokenizer.characters_per_token,
-        "precision": precision,
-    }
+    classes, characters = dataset.token_classes, tokenizer.characters_per_token
+    predicted = predict(
+        model, tokens, seq_len, token_classes=classes, characters=characters, precision=precision
+    )
 
     def tried(measure: Measure, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a function of `measure`; None if it fails and is not strict."""
@@ -97,9 +96,9 @@ def evaluate_on(
                     code="own_code",
                 ) from error
 
-    with contextlib.closing(predict(model, tokens, seq_len, **known)) as chunks:
+    with contextlib.closing(predicted) as chunks:
         for chunk in chunks:
-            values = [of_token(chunk) for _, _, of_token in SUMS.values()]
+            values = [getattr(chunk, name, None) for _, _, name in SUMS.values()]
             totals += division.add(chunk.start + 1, *values)
             sums = {
                 measure: total + np.asarray(of_chunk, np.float64)

@@ -143,7 +143,7 @@ def inference_turns(model: GPT, tokens_BT: torch.Tensor) -> dict[str, Action]:
     n_prompt, n_decoded = int(T * PROMPT_SHARE), min(int(T * DECODED_SHARE), MOST_DECODED)
     if not (model.can_cache and n_prompt and n_decoded):
         return {"prefill": prefill}
-    cache = KeyValueCache(len(model.blocks), room=n_prompt + n_decoded)
+    cache = KeyValueCache(len(model.blocks))
     first = model(tokens_BT[:, :n_prompt], cache)[:, -1].argmax(dim=-1, keepdim=True)
 
     @torch.inference_mode()

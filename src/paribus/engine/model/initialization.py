@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,9 +52,9 @@ def initial_parameters(
 
     `model` has the values of its constructors.
     """
-    drawing, uses = _drawing_modules(model), parameter_uses(model)
+    uses = parameter_uses(model)
     return {
-        name: _initial(name, parameter, uses[name], drawing, setting, seed)
+        name: _initial(model, name, parameter, uses[name], setting, seed)
         for name, parameter in model.named_parameters()
     }
 
@@ -77,17 +76,17 @@ def require_initializers(first: nn.Module, second: nn.Module, setting: Setting) 
 
 
 def _initial(
+    model: nn.Module,
     name: str,
     parameter: Tensor,
     use: ParameterUse,
-    drawing: Mapping[str, nn.Module],
     setting: Setting,
     seed: int,
 ) -> InitialParameter:
     shape, salt = tuple(parameter.shape), setting.model.init.salt
     salted = f" salt {salt}" if salt else ""
     rng = stream(seed, "init", *([salt] if salt else []), name)
-    if owner := _drawing_owner(drawing, name):
+    if owner := _drawing_owner(model, name):
         module, local_name = owner
         label = f"{type(module).__name__}.init_parameter"
         with blamed(f"{label}(name, shape, rng) failed for '{name}'"):
@@ -127,15 +126,11 @@ def _normal_std(
     return init.std / math.sqrt(2 * setting.model.n_layer) if is_scaled else init.std
 
 
-def _drawing_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules that draw their own parameters, by path."""
-    return {p: module for p, module in model.named_modules() if hasattr(module, "init_parameter")}
-
-
-def _drawing_owner(drawing: Mapping[str, nn.Module], name: str) -> tuple[nn.Module, str] | None:
+def _drawing_owner(model: nn.Module, name: str) -> tuple[nn.Module, str] | None:
     """Return the innermost module that draws parameter `name`, and the name within it."""
     path = name.split(".")
     for depth in range(len(path) - 1, 0, -1):
-        if module := drawing.get(".".join(path[:depth])):
+        module = model.get_submodule(".".join(path[:depth]))
+        if hasattr(module, "init_parameter"):
             return module, ".".join(path[depth:])
     return None

@@ -61,12 +61,11 @@ class Group(Part):
     options: Options = Field(default_factory=dict)
     """Options of that optimizer."""
 
-    def peak(self, optimizer: Optimizer) -> float:
-        """Return the peak learning rate."""
+    def factor(self, optimizer: Optimizer) -> float:
+        """Return the peak relative to the study's learning rate."""
         if self.learning_rate is not None:
-            return self.learning_rate
-        factor = 1.0 if self.learning_rate_factor is None else self.learning_rate_factor
-        return optimizer.learning_rate * factor
+            return self.learning_rate / optimizer.learning_rate
+        return 1.0 if self.learning_rate_factor is None else self.learning_rate_factor
 
     @model_validator(mode="after")
     def _has_one_rate(self) -> Self:

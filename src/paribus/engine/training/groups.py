@@ -19,10 +19,10 @@ from paribus.engine.model import ParameterUse, parameter_uses
 from paribus.engine.rows import role
 from paribus.engine.setting import Setting, Training
 from paribus.engine.setting.setting import Optimizer as OptimizerSpec
-from paribus.engine.training.optimizers import Optimizer, Options, find_optimizer, takes_all
+from paribus.engine.training.optimizers import Optimizer, find_optimizer
 from paribus.engine.training.schedules import group_column
 from paribus.errors import ParibusError
-from paribus.study.choices import read_options
+from paribus.study.choices import Options, read_options
 
 KEY = "training.optimizer"
 REST = "adamw"  # trains what other optimizers do not take
@@ -37,15 +37,10 @@ class ParameterGroup:
     options: Options  # its options
     # parameter names: first those that decay; those of one role are adjacent
     names: tuple[str, ...]
-    n_decayed: int  # how many of them decay
+    decayed: tuple[str, ...]  # those of them that decay
     factors: tuple[float, ...]  # learning rate relative to the study's, one per replica
     decays: tuple[float, ...]  # weight decay, one per replica
     schedule: str = ""  # column of their learning rate, if they have a schedule of their own
-
-    @property
-    def decayed(self) -> tuple[str, ...]:
-        """Names of the parameters with weight decay."""
-        return self.names[: self.n_decayed]
 
 
 def is_decayed(use: ParameterUse, decay: str) -> bool:
@@ -68,7 +63,7 @@ def parameter_groups(
         matching = (i for i, group in enumerate(spec.groups) if fnmatchcase(name, group.match))
         number, shape = next(matching, MAIN), tuple(parameter.shape)
         optimizer = named[number]
-        is_left = not optimizer.takes(shape, uses[name])
+        is_left = optimizer.takes is not None and not optimizer.takes(shape, uses[name])
         is_stated = number != MAIN and spec.groups[number].optimizer is not None
         if is_left and is_stated:
             raise ParibusError(
@@ -97,7 +92,7 @@ def parameter_groups(
                 optimizer=optimizer,
                 options=_options(spec, named, number, optimizer),
                 names=(*decayed, *(name for name in names if name not in decayed)),
-                n_decayed=len(decayed),
+                decayed=tuple(decayed),
                 factors=tuple(factor for factor, _ in rates),
                 decays=tuple(decay for _, decay in rates),
                 schedule=group_column(number) if has_schedule else "",
@@ -112,9 +107,7 @@ def _factor_and_decay(spec: OptimizerSpec, number: int) -> tuple[float, float]:
         return 1.0, spec.weight_decay
     group = spec.groups[number]
     decay = spec.weight_decay if group.weight_decay is None else group.weight_decay
-    if group.learning_rate is not None:
-        return group.learning_rate / spec.learning_rate, decay
-    return 1.0 if group.learning_rate_factor is None else group.learning_rate_factor, decay
+    return group.factor(spec), decay
 
 
 def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
@@ -123,7 +116,7 @@ def optimizer_slots(training: Training, folder: Path | None) -> tuple[str, ...]:
     Raises ParibusError for an unknown optimizer.
     """
     optimizers = list(_named_optimizers(training.optimizer, folder).values())
-    if any(optimizer.takes is not takes_all for optimizer in optimizers):
+    if any(optimizer.takes for optimizer in optimizers):
         optimizers.append(find_optimizer(REST, KEY, None))
     return tuple(dict.fromkeys(slot for optimizer in optimizers for slot in optimizer.slots))
 

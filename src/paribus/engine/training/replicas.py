@@ -166,8 +166,9 @@ class Replicas:
         """Return {slot: {parameter name: the optimizer's divisor at step t}}."""
         divisors = {slot: dict[str, float]() for slot in self.slots}
         for group in self._groups:
-            for slot, value in group.optimizer.corrections(group.options, t).items():
-                divisors[slot] |= dict.fromkeys(group.names, value)
+            if corrections := group.optimizer.corrections:
+                for slot, value in corrections(group.options, t).items():
+                    divisors[slot] |= dict.fromkeys(group.names, value)
         return divisors
 
     def evaluated(self, done: int) -> Rows:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from paribus.engine.data import Dataset
 from paribus.engine.observation import Probe
@@ -97,13 +96,12 @@ class Trainer:
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
-        self._scaling = None
-        if training.precision == "float16":
-            self._scaling = LossScaling(training.loss_scale, R, self.device)
+        is_scaled = training.precision == "float16"
+        self._scaling = LossScaling(training.loss_scale, R, self.device) if is_scaled else None
+        self._divergence = self._scaling or Divergence(R, self.device)
         self.columns = step_columns(
             training, self.replicas.auxiliaries, is_plain=self.replicas.loss.is_plain
         )
-        self._divergence = Divergence(R, self.device)
         self._measured = Measured(len(self.columns) + len(self.probe_columns), R)
         self._feed = Feed(
             self.settings, self.seeds, dataset, self.replicas.dropouts, self.device, folder
@@ -134,7 +132,7 @@ class Trainer:
         norms_R = torch.linalg.vector_norm(passed.gradients.flat, dim=1)
         # A skipped step does not count for Adam's bias correction, as in torch.optim.
         t = inputs.t - scaling.skipped if scaling else inputs.t
-        was_alive_R, moves_R = self._judge(passed.means[0], norms_R, inputs.t)
+        was_alive_R, moves_R = self._divergence.judge(passed.means[0], norms_R, inputs.t)
         factors_R = clip_factors(norms_R, self.setting.training.grad_clip)
         replicas.update(passed.gradients, factors_R, moves_R, inputs.rates, inputs.scheduled, t)
         names = ("train_loss", "train_objective", *(AUXILIARY + n for n in replicas.auxiliaries))
@@ -154,17 +152,6 @@ class Trainer:
             gradients=passed.gradients,
         )
 
-    def _judge(self, losses_R: Tensor, norms_R: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ([R] alive before step t, [R] whose weights move in it)."""
-        divergence, finite_R = self._divergence, norms_R.isfinite()
-        may_go_on_R = finite_R | self._scaling.can_halve if self._scaling else finite_R
-        was_alive_R = divergence.judge(losses_R.isfinite() & may_go_on_R, t)
-        if self._scaling is None:
-            return was_alive_R, divergence.alive
-        moves_R = divergence.alive & finite_R
-        self._scaling.settle(moves_R, divergence.alive & ~finite_R)
-        return was_alive_R, moves_R
-
     @property
     def last_losses(self) -> list[float]:
         """Each replica's training loss at the last step that has arrived, in nats per token."""
@@ -183,10 +170,8 @@ class Trainer:
     def state(self, replica: int) -> ReplicaState:
         """Copy everything needed to resume a replica."""
         history = self.history(replica)
-        scaling = self._scaling.arrays(replica) if self._scaling else {}
-        return replace(
-            history, arrays={**self.replicas.arrays(replica), **scaling, **history.arrays}
-        )
+        arrays = self.replicas.arrays(replica) | self._divergence.arrays(replica)
+        return replace(history, arrays={**arrays, **history.arrays})
 
     def history(self, replica: int) -> ReplicaState:
         """Copy the state of a replica without its weights and optimizer slots."""
@@ -202,8 +187,6 @@ class Trainer:
         self.t = states[0].t
         for r, state in enumerate(states):
             self.replicas.load(r, state.arrays)
-            self._divergence.restore(r, state.diverged_at)
-            if self._scaling:
-                self._scaling.load(r, state.arrays)
+            self._divergence.restore(r, state.diverged_at, state.arrays)
         self._feed.digests = [state.batch_digest for state in states]
         self._measured.replace(np.stack([state.measured for state in states], axis=1))

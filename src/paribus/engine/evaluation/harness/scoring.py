@@ -66,7 +66,7 @@ def score(model: Any, pairs: Sequence[Pair]) -> list[Scored]:
         for root, family in _families(_groups(pairs), can_share(model)):
             state = None
             if len(root):
-                state = KeyValueCache(len(model.blocks), len(root))
+                state = KeyValueCache(len(model.blocks))
                 model.hidden(torch.from_numpy(root)[None].to(device), state)
             for groups in _batches(family, len(root), limit):
                 results |= _score_batch(model, pairs, groups, len(root), state)
@@ -142,9 +142,9 @@ def _score_batch(
     if can_share(model) and shared > done and any(len(group.members) > 1 for group in groups):
         contexts = np.stack([group.context[done:shared] for group in groups])
         if state is None:
-            state = KeyValueCache(len(model.blocks), shared)
+            state = KeyValueCache(len(model.blocks))
         else:
-            state = state.rows(torch.tensor(row_of, device=device), room=shared - done)
+            state = state.rows(torch.tensor(row_of, device=device))
         model.hidden(torch.from_numpy(contexts).to(device), state)
         done, row_of = shared, list(range(len(groups)))
     numbers = [number for group in groups for number in group.members]
@@ -152,7 +152,7 @@ def _score_batch(
     tokens_BT = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True).to(device)
     if state is not None:
         row_of = np.repeat(row_of, [len(group.members) for group in groups])
-        state = state.rows(torch.from_numpy(row_of).to(device), room=tokens_BT.shape[1])
+        state = state.rows(torch.from_numpy(row_of).to(device))
 
     sizes = np.array([len(pairs[n].continuation) for n in numbers])
     starts = np.cumsum(sizes) - sizes

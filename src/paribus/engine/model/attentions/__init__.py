@@ -21,12 +21,11 @@ from torch import Tensor
 class KeyValueCache:
     """Memory of every block's attention while a text is read piece by piece.
 
-    Pass it to `GPT.forward` with each piece of the text. `room` is its capacity in positions.
+    Pass it to `GPT.forward` with each piece of the text.
     """
 
-    def __init__(self, n_layer: int, room: int) -> None:
+    def __init__(self, n_layer: int) -> None:
         self.length = 0
-        self._room = room
         self._layers: list[tuple[Tensor, ...]] = [()] * n_layer
 
     def append(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
@@ -34,24 +33,16 @@ class KeyValueCache:
 
         These are keys and values, or what an attention derives both from; H and K may differ.
         """
-        if not self._layers[layer]:
-            shapes = [(*x.shape[:2], self._room, *x.shape[3:]) for x in new]
-            self._layers[layer] = tuple(
-                x.new_empty(shape) for x, shape in zip(new, shapes, strict=True)
-            )
-        end = self.length + new[0].shape[2]
-        stores = self._layers[layer]
-        for store, x in zip(stores, new, strict=True):
-            store[:, :, self.length : end] = x
-        return tuple(store[:, :, :end] for store in stores)
+        if before := self._layers[layer]:
+            new = tuple(torch.cat(pair, dim=2) for pair in zip(before, new, strict=True))
+        self._layers[layer] = new
+        return new
 
-    def rows(self, index: Tensor, room: int) -> KeyValueCache:
-        """Return a copy with these rows of the batch, and room for this many more positions."""
-        copy = KeyValueCache(len(self._layers), self.length + room)
-        for layer, stores in enumerate(self._layers):
-            if stores:
-                copy.append(layer, *(store[index, :, : self.length] for store in stores))
-        copy.advance(self.length)
+    def rows(self, index: Tensor) -> KeyValueCache:
+        """Return a copy with these rows of the batch."""
+        copy = KeyValueCache(len(self._layers))
+        copy.length = self.length
+        copy._layers = [tuple(x[index] for x in layer) for layer in self._layers]
         return copy
 
     def advance(self, T: int) -> None:

@@ -19,9 +19,7 @@ from torch import Tensor
 
 from paribus.engine.model import ParameterUse
 from paribus.engine.training.state import RESERVED
-from paribus.study.choices import Decorated, Options, find_declared
-
-__all__ = ["Optimizer", "Options", "Update", "find_optimizer", "like_parameter", "optimizer"]
+from paribus.study.choices import Decorated, find_declared
 
 PACKAGE = "paribus.engine.training.optimizers"
 
@@ -64,35 +62,11 @@ Shape = tuple[int, ...]
 # (shape of a parameter, options) -> shape of its slot, or None for no slot
 SlotShape = Callable[[Shape, Any], Shape | None]
 Slots = Mapping[str, Tensor]
-Takes = Callable[[Shape, ParameterUse], bool]
-Evaluated = Callable[[Tensor, Slots, Any], Tensor]
-Afterwards = Callable[[Slots, Any, int], None]
-Corrections = Callable[[Any, int], Mapping[str, float]]
-
-
-def takes_all(shape: Shape, use: ParameterUse) -> bool:
-    """Take every parameter."""
-    return True
-
-
-def is_matrix(shape: Shape, use: ParameterUse) -> bool:
-    """Take every matrix."""
-    return len(shape) == 2
 
 
 def like_parameter(shape: Shape, options: Any) -> Shape:
     """Keep one number per element of a parameter."""
     return shape
-
-
-def once(shape: Shape, options: Any) -> Shape:
-    """Keep one number per parameter."""
-    return (1,)
-
-
-def no_corrections(options: Any, t: int) -> Mapping[str, float]:
-    """Correct no slot."""
-    return {}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -107,7 +81,7 @@ class Optimizer(Decorated):
             Hutter 2019); "coupled" adds decay x weights to the gradient (L2 regularization); "own"
             passes `Update.decay` to the step.
         whole_parameters: Receive parameters as [R, K, *shape], K of one shape, instead of rows.
-        takes: (shape, use) -> whether it trains a parameter; AdamW trains the others.
+        takes: (shape, use) -> whether it trains a parameter, for one that leaves some to AdamW.
         corrections: (options, t) -> {slot: its divisor at step t}, for probes.
         evaluated: (weights, slots, options) -> the weights to evaluate, keep and export, if they
             are not the trained ones.
@@ -119,10 +93,10 @@ class Optimizer(Decorated):
     study_keys: tuple[str, ...] = ()
     decay: Literal["decoupled", "coupled", "own"] = "decoupled"
     whole_parameters: bool = False
-    takes: Takes = takes_all
-    corrections: Corrections = no_corrections
-    evaluated: Evaluated | None = None
-    afterwards: Afterwards | None = None
+    takes: Callable[[Shape, ParameterUse], bool] | None = None
+    corrections: Callable[[Any, int], Mapping[str, float]] | None = None
+    evaluated: Callable[[Tensor, Slots, Any], Tensor] | None = None
+    afterwards: Callable[[Slots, Any, int], None] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

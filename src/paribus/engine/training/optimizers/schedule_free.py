@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from paribus.engine.ops.functional import correction
-from paribus.engine.training.optimizers import Slots, Update, like_parameter, once, optimizer
+from paribus.engine.training.optimizers import Slots, Update, like_parameter, optimizer
 from paribus.engine.training.optimizers.adamw import Beta
 from paribus.study.choices import Options
 
@@ -41,8 +41,8 @@ def mean_of_steps(weights: Tensor, slots: Slots, options: Any) -> Tensor:
     slots={
         "exp_avg_sq": like_parameter,
         "lead": like_parameter,  # z - y: zero before the first step
-        "largest_rate": once,
-        "weight_sum": once,
+        "largest_rate": lambda shape, options: (1,),
+        "weight_sum": lambda shape, options: (1,),
     },
     options=ScheduleFreeOptions,
     decay="own",

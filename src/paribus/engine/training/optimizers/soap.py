@@ -20,7 +20,6 @@ from paribus.engine.training.optimizers import (
     Shape,
     Slots,
     Update,
-    is_matrix,
     like_parameter,
     optimizer,
 )
@@ -87,7 +86,7 @@ def keep_basis(slots: Slots, options: Any, t: int) -> None:
     },
     options=SOAPOptions,
     whole_parameters=True,
-    takes=is_matrix,
+    takes=lambda shape, use: len(shape) == 2,
     afterwards=keep_basis,
     source="Vyas et al. 2024",
 )

@@ -148,7 +148,7 @@ class Schedules:
         ]
         peaks = [[optimizer.learning_rate for optimizer in optimizers]]
         peaks += [
-            [optimizer.groups[i].peak(optimizer) for optimizer in optimizers]
+            [each.learning_rate * each.groups[i].factor(each) for each in optimizers]
             for i, group in enumerate(optimizers[0].groups)
             if group.schedule
         ]
