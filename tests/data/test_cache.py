@@ -164,11 +164,9 @@ def test_damaged_tokens_are_one_line(content: bytes) -> None:
         make()
 
 
-def test_an_unwritable_cache_is_done_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path)
-    first = load_dataset(DATA, tmp_path)
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("PARIBUS_CACHE", str(tmp_path / "file"))
-    same(first, load_dataset(DATA, tmp_path))
+    with refused("system", match="PARIBUS_CACHE"):
+        load_dataset(DATA, tmp_path)

@@ -163,8 +163,13 @@ def head(small_study, tmp_path):
 def test_large_logits_leak(head, small_dataset, body):
     with refused("own_code", match="model.modules.head ="):
         check_arm(head(body), "cheat", small_dataset, CPU, 1)
-    honest = body.replace(" + ahead", "").replace("1e4", "1e2")
-    assert check_arm(head(honest), "cheat", small_dataset, CPU, 1) == []
+
+
+@pytest.mark.parametrize(
+    "body", ["honest - 1e9 * third", "honest.masked_fill(third, -torch.inf)", "honest + 1e2"]
+)
+def test_honest_heads_pass(head, small_dataset, body):
+    check_arm(head(body), "cheat", small_dataset, CPU, 1)
 
 
 STATE = """

@@ -56,9 +56,6 @@ class Peeks(Attention):
 class Misspelt(Breaks):
     residual_projections = ("down",)
 
-class NotATuple(Breaks):
-    undecayed = "inner"
-
 class Frozen(Breaks):
     def __init__(self, model):
         super().__init__(model)
@@ -104,7 +101,6 @@ def study_of(small_study: Maker, tmp_path: Path) -> Maker:
         ("positions", "TurnsAhead", "= 'ideas.py:TurnsAhead'"),
         ("attention", "Peeks", "'ideas.py:Peeks'"),
         ("mlp", "Misspelt", "names 'down'"),
-        ("mlp", "NotATuple", "a tuple"),
         ("final_norm", "WrongShape", r"shape \(3,\) for 'final_norm.places'"),
         ("mlp", "Random", "places'"),
         ("mlp", "Frozen", "'blocks.0.mlp.inner.weight'"),

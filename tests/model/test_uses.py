@@ -60,7 +60,7 @@ def test_stream_writes_declared(study_of, name, std):
     setting = study.setting("own")
     model = build_model(setting, 50, study.folder)
     initial = initial_parameters(model, setting, seed=1)[LAST]
-    assert initial.std == std
+    assert initial.rule == f"normal(std={std:.6g})"
     assert initial.value.std() == pytest.approx(std, rel=0.06)
     assert parameter_uses(model)[LAST].residual == (std == RESIDUAL_STD)
 

@@ -56,21 +56,22 @@ def cached_tokens(
     """Return the tokens of `identity` and their digest; make and store them if missing.
 
     `make` yields arrays of any length. If two runs need the same tokens at once, only one makes
-    them. If the cache folder cannot be created, the tokens stay in memory. Raises ParibusError if
-    the disk is full or a cached file is damaged.
+    them. Raises ParibusError if the cache cannot be written or a cached file is damaged.
     """
     name = digest(identity | {"format": FORMAT})
     file = cache_folder() / "tokens" / f"{name}.bin"
     if not file.is_file():
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(file.with_suffix(".lock")).acquire()
-        except OSError:
-            tokens = np.concatenate([np.zeros(0, dtype), *make()])
-            return tokens, tokens_digest(tokens)
-        with lock:
-            if not file.is_file():
-                _write(file, make(), dtype)
+            with FileLock(file.with_suffix(".lock")):
+                if not file.is_file():
+                    _write(file, make(), dtype)
+        except OSError as error:
+            raise ParibusError(
+                f"cannot write the cache {file.parent}: {error.strerror}; make room, or set "
+                "PARIBUS_CACHE to another folder",
+                code="system",
+            ) from None
     # An empty file cannot be mapped.
     tokens = np.memmap(file, dtype, "r") if file.stat().st_size else np.zeros(0, dtype)
     known = remembered(
@@ -86,16 +87,9 @@ def cached_tokens(
 def _write(file: Path, arrays: Iterable[np.ndarray], dtype: np.dtype[Any]) -> None:
     """Write `arrays` one after the other, to a temporary file that is renamed when complete."""
     partial = file.with_suffix(".part")
-    try:
-        with open(partial, "wb") as content:
-            for ids in arrays:
-                content.write(ids.astype(dtype, copy=False).data)
-            content.flush()
-            os.fsync(content.fileno())
-        partial.replace(file)
-    except OSError as error:
-        raise ParibusError(
-            f"cannot write the cache {file.parent}: {error.strerror}; make room, or set "
-            "PARIBUS_CACHE to another folder",
-            code="system",
-        ) from None
+    with open(partial, "wb") as content:
+        for ids in arrays:
+            content.write(ids.astype(dtype, copy=False).data)
+        content.flush()
+        os.fsync(content.fileno())
+    partial.replace(file)

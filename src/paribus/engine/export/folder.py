@@ -97,15 +97,10 @@ def _trial(results: Results, arm: str, seed: int) -> TrialFolder:
     for trial in results.finished:
         if (trial.arm, trial.seed) == (arm, seed):
             return trial
-    if (arm, seed) in results.study.trials:
-        raise ParibusError(
-            f"trial {arm}/seed-{seed} of {results.path} is not finished; run the study again",
-            code="unfinished",
-        )
     raise ParibusError(
-        f"{results.path} has no trial {arm}/seed-{seed}; its arms are "
+        f"{results.path} has no finished trial {arm}/seed-{seed}; its arms are "
         f"{', '.join(results.study.arms)}",
-        code="unknown",
+        code="unfinished",
     )
 
 

@@ -25,14 +25,10 @@ CONSTRUCTED = "as constructed"
 
 @dataclass(frozen=True)
 class InitialParameter:
-    """A parameter's initial value and its rule.
-
-    `std` is 0 for a constant, None if its module or constructor set the value.
-    """
+    """A parameter's initial value and its rule."""
 
     value: np.ndarray
     rule: str
-    std: float | None = None
 
     @property
     def record(self) -> dict[str, object]:
@@ -102,11 +98,11 @@ def _initial(
     std = _normal_std(name, shape, use, setting)
     if std is not None:
         value = rng.standard_normal(shape, dtype=np.float32) * np.float32(std)
-        return InitialParameter(value, f"normal(std={std:.6g}){salted}", std)
+        return InitialParameter(value, f"normal(std={std:.6g}){salted}")
     if name.endswith("bias"):
-        return InitialParameter(np.zeros(shape, np.float32), "zeros", 0.0)
+        return InitialParameter(np.zeros(shape, np.float32), "zeros")
     if name.endswith("weight"):
-        return InitialParameter(np.ones(shape, np.float32), "ones", 0.0)
+        return InitialParameter(np.ones(shape, np.float32), "ones")
     # A custom parameter with another name.
     return InitialParameter(parameter.detach().cpu().numpy().astype(np.float32), CONSTRUCTED)
 

@@ -68,7 +68,8 @@ class Probing:
         self.probes = tuple(p for p in probes if has_modules(p, replicas.model, setting))
         slots = tuple(replicas.slots)
         self.columns: list[Column] = [c for p in self.probes for c in p.columns(setting, slots)]
-        self._shapes = [probe.shape(setting, n_replicas, slots) for probe in self.probes]
+        shapes = [probe.shape(setting, n_replicas, slots) for probe in self.probes]
+        self._missing = [token_classes.new_full(s, math.nan, dtype=torch.float32) for s in shapes]
         self._setting, self._replicas, self._strict = setting, replicas, strict
         self._token_classes = token_classes
 
@@ -83,11 +84,9 @@ class Probing:
         """Return each probe's columns at step t, [R, columns]; NaN if it is not due."""
         due, blocks = self._due(t), []
         view = self._view(t, done, due) if due else None
-        for probe, shape in zip(self.probes, self._shapes, strict=True):
-            values = torch.full(shape, math.nan, device=done.measured.device)
-            if view and probe in due:
-                values = self._measure(probe, view, values)
-            blocks.append(values.to(torch.float32).reshape(len(done.measured), -1))
+        for probe, missing in zip(self.probes, self._missing, strict=True):
+            values = self._measure(probe, view, missing) if view and probe in due else missing
+            blocks.append(values.float().reshape(len(missing), -1))
         return blocks
 
     def _due(self, t: int) -> list[Probe]:
@@ -96,9 +95,8 @@ class Probing:
 
     def _view(self, t: int, done: Done, due: Sequence[Probe]) -> StepView:
         """Build the view of the step just made, for the probes that are due."""
-        needs_updates = any(probe.updates for probe in due)
         weights, updates = self._replicas.weights, Rows(done.before.flat[:, :0], {})
-        if needs_updates:
+        if any(probe.updates for probe in due):
             updates = weights.like(weights.flat - done.before.flat)
         return StepView(
             setting=self._setting,

@@ -29,9 +29,6 @@ class ParibusLM(TemplateLM):
             dropped if there is none, as in an exported model.
         seq_len: tokens in its window. A context that is too long loses its beginning; a choice
             longer than the window is read window by window.
-
-    Attributes:
-        truncated: the requests, context and continuation, that did not fit the window.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, seq_len: int) -> None:
@@ -39,7 +36,6 @@ class ParibusLM(TemplateLM):
         self.model = model
         self.tokenizer: Any = tokenizer
         self.max_length = seq_len
-        self.truncated: set[tuple[str, str]] = set()
 
     @property
     def eot_token_id(self) -> int:
@@ -73,7 +69,7 @@ class ParibusLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        windows = [self._windows(*request) for request in requests]
+        windows = [self._windows(start, end) for _, start, end in requests]
         scores = iter(score(self.model, [pair for of_request in windows for pair in of_request]))
         results = []
         for of_request in windows:
@@ -81,16 +77,14 @@ class ParibusLM(TemplateLM):
             results.append((sum(x.loglikelihood for x in own), all(x.greedy for x in own)))
         return results
 
-    def _windows(self, request: tuple[str, str], start: list[int], end: list[int]) -> list[Pair]:
+    def _windows(self, start: list[int], end: list[int]) -> list[Pair]:
         """Return one pair, or one for each window of a continuation longer than the window."""
         # The last token is predicted and not read, so one more than the window fits.
         spare = max(len(start) + len(end) - (self.max_length + 1), 0)
         windows = [(start[spare:], end)]
-        if spare:
-            self.truncated.add(request)
-            if spare >= len(start):  # each token is predicted once, in the harness's windows
-                rolling = get_rolling_token_windows(end, start[-1], self.max_length, context_len=1)
-                windows = map(make_disjoint_window, rolling)
+        if spare >= len(start):  # each token is predicted once, in the harness's windows
+            rolling = get_rolling_token_windows(end, start[-1], self.max_length, context_len=1)
+            windows = map(make_disjoint_window, rolling)
         return [Pair(*(np.array(ids, np.int64) for ids in window)) for window in windows]
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:

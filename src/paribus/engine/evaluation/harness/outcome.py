@@ -77,8 +77,6 @@ HEADLINE = {
 TASK_ACCURACY = Metric(
     "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
 )
-# Items of unknown characters have no row, or other characters; others did not fit the window.
-UNREAD = ("skipped", "replaced", "truncated")
 OF_CHOICES = ("brier_score", "calibration_error")  # what only tasks with choices have
 
 
@@ -97,14 +95,12 @@ class TaskResults:
         chance: {task: accuracy of a guess}; 0 for tasks without choices.
         not_offered: requested (task, shots) that do not fit the window.
         pins: versions and digests of the harness and the tasks.
-        unread: for each kind in UNREAD, {task: number of items}.
     """
 
     items: pa.Table
     chance: dict[str, float]
     not_offered: tuple[tuple[str, int], ...]
     pins: dict[str, Any]
-    unread: dict[str, dict[str, int]]
 
     @property
     def cells(self) -> list[dict[str, Any]]:
@@ -167,7 +163,6 @@ class TaskResults:
             "pins": self.pins,
             "prompts_sha256": hashlib.sha256(prompts.encode()).hexdigest(),
             "not_offered": [list(pair) for pair in self.not_offered],
-            **self.unread,
         }
 
 
@@ -178,7 +173,6 @@ def together(first: TaskResults, second: TaskResults) -> TaskResults:
         first.chance | second.chance,
         first.not_offered + second.not_offered,
         first.pins | second.pins | {"tasks": first.pins["tasks"] | second.pins["tasks"]},
-        {kind: first.unread[kind] | second.unread[kind] for kind in UNREAD},
     )
 
 

@@ -2,7 +2,7 @@
 
 LAMBADA, HellaSwag, PIQA, ARC, WinoGrande and BoolQ, in the wordings of the harness and of T0. They
 suit models trained on web text with a BPE tokenizer. A character model with a short window also
-runs, and the results count what it could not read."""
+runs."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ import hashlib
 import io
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
+from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.engine.evaluation.causality import seeded
-from paribus.engine.evaluation.harness.outcome import ITEMS, UNREAD, TaskResults
+from paribus.engine.evaluation.harness.outcome import ITEMS, TaskResults
 from paribus.engine.tasks import Suite, configuration
 from paribus.errors import ParibusError
 
@@ -105,7 +105,6 @@ def run_tasks(
 
     offered, left_out = find_offered(asked, shots, n_items)
     rows: list[dict[str, Any]] = []
-    unread: dict[str, Counter[str]] = {kind: Counter() for kind in UNREAD}
     for n_shots in dict.fromkeys(n for _, n in offered):
         chosen = {name: asked.tasks[name] for name, n in offered if n == n_shots}
         for task in chosen.values():
@@ -115,12 +114,9 @@ def run_tasks(
         results: Any = evaluate(lm, {"tasks": chosen}, limit=n_items, bootstrap_iters=0)
         for name, task in chosen.items():
             for sample in results["samples"][name]:
-                requests = set(sample["arguments"])
-                if any(tokenizer.unknown_in("".join(texts)) for texts in requests):
-                    unread["skipped" if asked.unknown == "skip" else "replaced"][name] += 1
-                    if asked.unknown == "skip":
-                        continue
-                unread["truncated"][name] += not requests.isdisjoint(lm.truncated)
+                text = "".join(chain.from_iterable(sample["arguments"]))
+                if asked.unknown == "skip" and tokenizer.unknown_in(text):
+                    continue
                 row = item_row(sample, find_answer(task, sample))
                 rows.append({"task": name, "shots": n_shots} | row)
     choices: dict[str, list[int]] = {name: [] for name, _ in offered}
@@ -134,7 +130,6 @@ def run_tasks(
         },
         not_offered=tuple(left_out),
         pins={"package": "lm_eval", "version": metadata.version("lm_eval"), **asked.pins(choices)},
-        unread={kind: dict(sorted((+counts).items())) for kind, counts in unread.items()},
     )
 
 
