@@ -56,6 +56,8 @@ def test_numbers_without_a_value_and_changed_values_are_listed(paper):
     other.write_text(text, encoding="utf-8")
     lines = check_document(settings, other)
     assert [line.split(": ")[1].split()[0] for line in lines] == ["-0.25", "300"]
+    other.write_text('#word("norm", "layernrm") #mean("norm", "layernorm")', encoding="utf-8")
+    assert ["layernorm" in line for line in check_document(settings, other)] == [True]
     accepted = (paper / "values.json").read_text()
     (paper / "values.json").write_text(accepted.replace("0.09537715597821839", "0.2"))
     changed = check_document(settings, document)
@@ -73,6 +75,11 @@ def test_numbers_without_a_value_and_changed_values_are_listed(paper):
         ("[studies", "unreadable"),
         (
             "[studies]\nnorm = 'KEPT'\n[figures]\nf = { study = 'nrm', figure = 'forest' }",
+            "unknown",
+        ),
+        (
+            "[studies]\nnorm = 'KEPT'\n[tables]\n"
+            "t = { study = 'norm', table = 'primary', columns = ['arms'] }",
             "unknown",
         ),
         ("[studies]\nnorm = 'KEPT'\n[pictures]", "value"),

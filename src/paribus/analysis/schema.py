@@ -3,7 +3,7 @@ analysis.json."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -372,13 +372,7 @@ class Analysis(Result):
     @property
     def n_trials(self) -> int:
         """Number of trials that are finished, failed or still needed."""
-        failed = 0 if self.runs else sum(self.excluded.values())
-        return len(self.events) + failed + len(self.missing)
-
-    @property
-    def by_name(self) -> Analysis:
-        """This analysis with arms shown by name instead of by title."""
-        return replace(self, study=self.study.by_name)
+        return len(self.events) + sum(self.excluded.values()) + len(self.missing)
 
     def seeds_of(self, arm: str) -> set[int]:
         """Return the seeds of an arm's finished trials, without failed ones."""

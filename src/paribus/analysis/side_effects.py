@@ -68,7 +68,9 @@ def _costs(table: Table, pair: tuple[str, str]) -> Costs:
         own = {trial: turns.get(trial, {}).get(f"{kind}/{unit}") for trial in trials}
         return {trial: value for trial, value in own.items() if value is not None}
 
-    as_trained = {
+    as_trained = {  # or as a finished run measured itself
+        trial: record["speed"] for trial, record in trials.items() if "speed" in record
+    } | {
         trial: trials[trial].get("tokens", 1) / timing["training_seconds"]
         for trial, timing in table.results.timing.items()
     }

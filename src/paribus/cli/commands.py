@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -278,7 +279,7 @@ def _load(name: str, overrides: list[str] | None, trust: bool) -> Study:
 
 
 def analysed(results: Results) -> Report:
-    """Analyse and decide; write analysis.json and verdict.json."""
+    """Analyse and decide; write analysis.json and verdict.json, unless the folder is read-only."""
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide
     from paribus.report.model import build_report, verdict_record
@@ -294,6 +295,9 @@ def analysed(results: Results) -> Report:
         log.warning("%s: this is the verdict on what they were", changed)
     analysis = analyse_results(results)
     report = build_report(decide(analysis))
+    if not os.access(results.path, os.W_OK):
+        log.warning("%s is read-only: nothing is written", results.path)
+        return report
     write_json(results.path / "analysis.json", analysis.to_dict())
     write_json(results.path / "verdict.json", verdict_record(report))
     return report
@@ -301,7 +305,7 @@ def analysed(results: Results) -> Report:
 
 def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -> int:
     """Analyse, decide, write page and PDF, print the card, and return the exit code."""
-    if not page:
+    if not (page and os.access(results.path, os.W_OK)):
         return give(analysed(results), answer)
     from paribus.report.figures import draw
     from paribus.report.page import write_report

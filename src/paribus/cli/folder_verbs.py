@@ -182,7 +182,7 @@ def evaluate(
         content = {"path": str(answered.path), "cannot_be_compared": answered.unlike}
         print_stamped(content | {"tasks": rows})
         return
-    study = ResultsFolder(folder).read_study().by_name
+    study = ResultsFolder(folder).read_study()
     show(accuracy_table(study, rows))
     for task, n in answered.not_offered:
         show(f"[dim]{escape(task)} at {n}: not asked, because it does not fit the window[/]")

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from rich.markup import escape
 
 from paribus.cli.options import PLAIN, Answer, print_json, show, show_path
 from paribus.errors import ParibusError
-from paribus.numbers import some
+from paribus.numbers import plural, some
 
 if TYPE_CHECKING:
     from paribus.readers import Reading
@@ -50,9 +51,9 @@ def judge(
 
     Args:
         paths: Files, folders and patterns; label=PATTERN names the arm of its runs.
-        score: The score that decides; more of them stand beside it.
+        score: The score that decides; repeat the option for scores that stand beside it.
         margin: The largest change that would not matter, in the score's unit.
-        better: Which direction is better, of the first score or of each; by default by its name.
+        better: Which direction is better, repeated for each score; by default by its name.
         arm: What names the arm: a column, a fact, or the folder or name of the file; by default
             arm.
         seed: The column or fact that is the seed; by default seed.
@@ -153,13 +154,16 @@ def _against_bar(
     score = scores[0] if scores else default_score(reading.runs)
     side = better[0] if better else direction(score)
     selection = select_runs(by_arm, section, [score], lower=side == "lower")
-    runs = next(iter(selection.runs.values()), [])
+    ((arm, runs),) = selection.runs.items()
     values = [score_of(run, score, section.at_step) for run in runs]
     against = compare_with_bar(values, bar, side, alpha)
     if answer.json:
         print_json(stamped({"bar": {"score": score} | against}))
     else:
-        show(*describe_bar(score, against), *(text for _, text in selection.findings))
+        lines = describe_bar(arm, score, against)
+        if n := selection.excluded.get(arm):
+            lines.append(f"Failed runs are excluded: {n} of {plural(n + len(runs), 'run')}.")
+        show(*map(escape, [*lines, *(text for _, text in selection.findings)]))
     return WORDS[against["word"]] if answer.exit_verdict else 0
 
 

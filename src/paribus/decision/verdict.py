@@ -28,7 +28,7 @@ class Verdicts(list[Verdict]):
     def _repr_markdown_(self) -> str:
         """Return the card as Markdown, for a notebook."""
         build, render = (provided("function", name) for name in ("build_report", "card_markdown"))
-        return render(build(self, titles=True))
+        return render(build(self))
 
     @property
     def interactions(self) -> list[Depends]:

@@ -41,6 +41,16 @@ TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
 EVALUATED = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss$", re.IGNORECASE)
 # Facts of one task, as readers of evaluations name them.
 OF_TASK = ("task_hash/", "n_shot/", "n_samples/", "task_version/")
+# What a run measured of its speed: a rate, or the time of a step or of the whole.
+_MEASURED = r"(?i)(?!.*(?:eval|val_|test|infer|generat|decod))(?:.*[/_.])?"
+RATE = re.compile(
+    _MEASURED + r"(?:(?:tok(?:en)?|sample|example|step|it(?:er(?:ation)?)?|sequence)s?"
+    r"(?:_per_|/)s(?:ec(?:ond)?)?(?:[/_](?:per_)?(?:gpu|device))?|throughput|tps)"
+)
+TIME = re.compile(
+    _MEASURED + r"(?:(?:step|iter(?:ation)?)_?time|time_per_(?:step|iter(?:ation)?)|runtime|seconds"
+    r"|(?:s|sec|seconds|ms)_per_(?:step|iter(?:ation)?))(?:_(?:s|sec|seconds|ms))?"
+)
 OWN = {"arm", "seed", "planned_steps", "train_seconds", "cut", "unfinished", "crashed"}
 OWN |= {"source_digest", "commit", "stage", "zeroed", "parent"}
 
@@ -69,6 +79,8 @@ def split_words(name: str) -> set[str]:
 
 def find_kind(name: str) -> str:
     """Infer the kind of a fact from its name."""
+    if RATE.fullmatch(name):
+        return "time"
     parts = [part for part in re.split(r"[./:]", name) if part]
     spelt = [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", part).lower() for part in parts] or [""]
     spelt = [re.sub(r"[\s-]+", "_", part).strip("_") for part in spelt]
@@ -86,6 +98,28 @@ def find_kind(name: str) -> str:
 def values_of(runs: Iterable[Run], name: str) -> list[Value]:
     """Return the distinct values of a fact, in the order of the runs."""
     return list(dict.fromkeys(run.facts[name] for run in runs if name in run.facts))
+
+
+def speeds_of(runs: Sequence[Run]) -> list[float | None]:
+    """Return each run's speed as it measured it, by the first rate, or else the first time, that a
+    run has. The unit is that of the files."""
+    names = list(dict.fromkeys(n for run in runs for n in (*run.curves, *run.facts)))
+    for pattern, power in ((RATE, 1), (TIME, -1)):
+        for name in filter(pattern.fullmatch, names):
+            measured = [_measured(run, name) for run in runs]
+            if any(measured):
+                return [value and value**power for value in measured]
+    return [None] * len(runs)
+
+
+def _measured(run: Run, name: str) -> float | None:
+    """Return the mean of a run's curve, or its last value if it only rises, as seconds do."""
+    value = run.facts.get(name)
+    if name in run.curves:
+        values = run.curves[name][:, 1]
+        is_total = len(values) > 2 and bool((np.diff(values) > 0).all())
+        value = float(values[-1] if is_total else values.mean())
+    return value if is_number(value) and 0 < value < math.inf else None
 
 
 def find_seed(runs: Sequence[Run], name: str) -> str:

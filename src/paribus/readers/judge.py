@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +20,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, p_value, plural, some
-from paribus.readers.facts import values_of
+from paribus.readers.facts import find_kind, values_of
 from paribus.readers.port import Run, cell_text
 from paribus.readers.read import Reading
 from paribus.readers.runs import judge_runs, spent_by
@@ -117,6 +117,14 @@ def make_study(
     Raises ParibusError.
     """
     scores = [score] if isinstance(score, str) else list(score)
+    for option, number, most in (
+        ("margin", margin, math.inf),
+        ("resolution", resolution, math.inf),
+        ("alpha", alpha, 1.0),
+    ):
+        if number is not None and not 0 < number < most:
+            limit = "" if most == math.inf else f" and less than {most:g}"
+            raise ParibusError(f"--{option} {number:g} must be more than 0{limit}")
     reading, section, by_label = read_data(data, scores, pair=pair, **options)
     scores = scores or [default_score(reading.runs)]
     _require_arms(by_label, section.arm)
@@ -151,20 +159,17 @@ def make_study(
             why = f"--target takes a curve of '{first}'; name --step, the column of steps"
             raise ParibusError(why)
         endpoints += [{"metric": budget} for budget in budgets]
-    called = {label: label_as_name(label) for label in by_label}
-    if len(set(called.values())) < len(called):
-        raise ParibusError(f"arms {list(called)} have the same folder name; rename one of them")
-    arms = {}
+    called, arms = _name_folders(by_label), {}
     for label in sorted(by_label, key=lambda label: label != baseline):
         without_runs = {"runs.without": without[label]} if without[label] else {}
         title = {} if called[label] == label else {"title": label}
         arms[called[label]] = {"set": {"runs.label": label} | without_runs} | title
-    treatments = [called[label] for label in by_label if label != baseline]
+    treatments = [label for label in by_label if label != baseline]
     study = load_study(
         {
             "name": label_as_name(name),
             "trainer": "runs",
-            "question": f"{readable(first)} of {some(treatments)} against {called[baseline]}",
+            "question": f"{readable(first)} of {some(treatments)} against {baseline}",
             "baseline": called[baseline],
             "arms": arms,
             "seeds": seeds,
@@ -240,7 +245,8 @@ def _as_arrow(data: Any) -> Any:
 
 def default_score(runs: Sequence[Run]) -> str:
     """Return the default score of the log format, or the only score of the runs."""
-    known = sorted({name for run in runs for name in run.scores})
+    known = {name for run in runs for name in run.scores}
+    known = sorted(name for name in known if find_kind(name) != "time") or sorted(known)
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]
@@ -252,9 +258,8 @@ def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) 
     """Return the label of the baseline. Raises ParibusError if it is missing or unknown."""
     if baseline is None:
         baseline = next((name for name in BASELINES if name in by_label), None)
-    called = {name: label for label in by_label for name in (label_as_name(label), label)}
-    if baseline in called:
-        return called[baseline]
+    if baseline in by_label:
+        return str(baseline)
     arms = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
     why = "no baseline is named" if baseline is None else f"baseline '{baseline}' is not an arm"
     why += f"; say --baseline {next(iter(by_label))}, or another arm (with its runs): {arms}"
@@ -274,6 +279,15 @@ def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
     column = next((n for n in names if 1 < len(values_of(runs, n)) <= len(runs) / 2), "COLUMN")
     ways = f"say what does: --arm {column}, --arm-from folder, or files as label=PATTERN"
     raise ParibusError(f"{why}; {ways}", code="ambiguous")
+
+
+def _name_folders(labels: Iterable[str]) -> dict[str, str]:
+    """Return a folder name for each label. Where two are equal, the later has a number after it."""
+    called: dict[str, str] = {}
+    for label in labels:
+        name = label_as_name(label)
+        called[label] = f"{name[:76]}-{len(called)}" if name in called.values() else name
+    return called
 
 
 def label_as_name(label: str) -> str:
@@ -365,7 +379,7 @@ def compare_with_bar(
     }
 
 
-def describe_bar(score: str, against: Mapping[str, Any]) -> list[str]:
+def describe_bar(arm: str, score: str, against: Mapping[str, Any]) -> list[str]:
     """Return the lines of the card for a comparison with a bar."""
     digits = digits_of(against["sd"] or 0.0) + 1
     mean, sd, low, high = (fixed(against[key], digits) for key in ("mean", "sd", "low", "high"))
@@ -374,7 +388,8 @@ def describe_bar(score: str, against: Mapping[str, Any]) -> list[str]:
     p_text = "" if p is None else f", p {p_value(p)}"
     diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
     return [
-        f"{score} against {bar}, {against['better']} is better",
+        f"Exploratory: {score} of {arm or 'these runs'} against {bar}",
+        f"  {score}, {against['better']} is better",
         f"  {against['word']}  {mean}{span}  n {n}, SD {sd}{p_text}",
         f"The mean with its 95% interval, and p of a t test against {bar}.",
         f"{against['passed']} of {plural(n + lost, 'run')} passed it{diverged}.",

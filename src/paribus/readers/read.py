@@ -250,6 +250,7 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
     """Yield each file once, as its path, its label, and whether it was named itself. Raises
     ParibusError if a `needed` path has no files, and for a file with two labels."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    are_tables = False
     labelled = [split_label(os.fspath(path)) for path in given]
     seen: dict[str, str] = {}
     for label, path in labelled:
@@ -257,6 +258,7 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
             raise ParibusError(f"'{path}' has no label, but other paths do; write label={path}")
         if is_folder := os.path.isdir(path):
             files = [os.fspath(file) for file in files_below(Path(path))]
+            are_tables = all(f.lower().endswith((*tables.SUFFIXES, *NO_LOGS)) for f in files)
         elif os.path.lexists(path):
             files = [path]
         else:
@@ -272,4 +274,5 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
                 raise ParibusError(why, code="conflict")
             if real not in seen:
                 seen[real] = label
-                yield file, label, not is_folder
+                is_table = are_tables and file.lower().endswith(tables.SUFFIXES)
+                yield file, label, is_table or not is_folder

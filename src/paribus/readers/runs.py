@@ -16,7 +16,7 @@ import pyarrow as pa
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.numbers import plural
-from paribus.readers.facts import check_values
+from paribus.readers.facts import check_values, speeds_of
 from paribus.readers.port import Run, is_number
 from paribus.readers.read import Reading, files_at
 from paribus.readers.select import (
@@ -100,9 +100,10 @@ class Runs:
         every = [by_trial[trial] for trial in trials]
         _require_same_items(study, every)
         needed = _spent_to_target(study, every)
+        speeds = speeds_of(every)
         for place, trial in enumerate(trials):
             spent = {name: own[place] for name, own in needed.items()}
-            yield trial, _record(study, by_trial[trial], spent)
+            yield trial, _record(study, by_trial[trial], spent, speeds[place])
 
     def about(
         self, registered: Mapping[str, Any] | None, before: RunsRecord | None, *, is_kept: bool
@@ -195,7 +196,9 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
                 raise ParibusError(why, code="incomparable")
 
 
-def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) -> TrialRecord:
+def _record(
+    study: Study, run: Run, needed: Mapping[str, tuple[float, bool]], speed: float | None
+) -> TrialRecord:
     section = section_of(study)
     scores = {
         name: score_of(run, name, section.at_step)
@@ -224,7 +227,7 @@ def _record(study: Study, run: Run, needed: Mapping[str, tuple[float, bool]]) ->
         items=items,
         curves=curves,
         seconds=seconds if is_number(seconds) and 0 < seconds < math.inf else None,
-        about={"facts": facts},
+        about={"facts": facts} | ({"speed": speed} if speed else {}),
     )
 
 
@@ -274,10 +277,6 @@ class MemoryTrial(TrialFolder):
     def is_finished(self) -> bool:
         """Always True, because the trial is built from a complete record."""
         return True
-
-    def holds(self, name: str) -> bool:
-        """Return whether the trial has the record `name`."""
-        return name in self.records
 
     def write_json(self, name: str, value: Any) -> None:
         """Store the record `name` in memory."""

@@ -95,6 +95,20 @@ def _(c: Context) -> Iterator[str]:
         yield f"Edited after registration, and shown as registered: {keys}."
 
 
+@caution("excluded", 3, judged=False)
+def _(c: Context) -> Iterator[str]:
+    failed = {arm: c.analysis.excluded.get(arm, 0) for arm in c.pair}
+    runs = {arm: n + len(c.analysis.seeds_of(arm)) for arm, n in failed.items()}
+    if not any(failed.values()):
+        return
+    text = " and ".join(
+        f"{n} of {numbers.plural(runs[arm], 'run')} of {c.called[arm]}" for arm, n in failed.items()
+    )
+    is_equal = len({n / max(runs[arm], 1) for arm, n in failed.items()}) == 1
+    effect = "" if is_equal else " This may be an effect of the arm."
+    yield f"Failed runs are excluded: {text}.{effect}"
+
+
 @caution("two_stages", 3, judged=False)
 def _(c: Context) -> Iterator[str]:
     if c.contrast.sampling and c.contrast.sampling.stage_seeds is not None:
@@ -115,20 +129,6 @@ def _(c: Context) -> Iterator[str]:
 def _(c: Context) -> Iterator[str]:
     if c.analysis.runs and c.analysis.runs.exploratory:
         yield f"Exploratory: {c.analysis.runs.exploratory}."
-
-
-@caution("excluded", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
-    failed = {arm: c.analysis.excluded.get(arm, 0) for arm in c.pair}
-    runs = {arm: n + len(c.analysis.seeds_of(arm)) for arm, n in failed.items()}
-    if not any(failed.values()):
-        return
-    text = " and ".join(
-        f"{n} of {numbers.plural(runs[arm], 'run')} of {c.called[arm]}" for arm, n in failed.items()
-    )
-    is_equal = len({n / max(runs[arm], 1) for arm, n in failed.items()}) == 1
-    effect = "" if is_equal else " This may be an effect of the arm."
-    yield f"Failed runs are excluded: {text}.{effect}"
 
 
 @caution("diverged", 3)
@@ -387,6 +387,8 @@ def needs_text(verdict: Verdict, *, is_paired: bool) -> str:
     nothing."""
     needed = verdict.needed
     runs = "seeds" if is_paired else "runs an arm"
+    if needed.why_not == "no_margin":  # more runs may show a change, and a margin its absence
+        return f"more {runs}, or {needed.instead}"
     number = f"~{needed.pairs:,} {runs}" if needed.pairs else ""
     if number or needed.instead:
         return ", or ".join(filter(None, (number, needed.instead)))

@@ -64,9 +64,14 @@ def inside_text(study: Study, contrast: Contrast | Interacting) -> str:
 
 
 def size_text(analysis: Analysis, arm: str) -> str:
-    """Format `66% more parameters, 57% more training FLOPs`; empty if both are about equal."""
+    """Format `66% more parameters, 57% more training FLOPs`; empty if all are about equal. Memory
+    is shown where it costs more."""
     cost = cost_of(analysis, arm)
-    shares = {"parameters": cost.more_parameters, "training FLOPs": cost.more_flops}
+    shares = {
+        "parameters": cost.more_parameters,
+        "training FLOPs": cost.more_flops,
+        "memory": max(cost.more_memory or 0.0, 0.0),
+    }
     return ", ".join(
         f"{abs(share):.0%} {'more' if share > 0 else 'fewer'} {noun}"
         for noun, share in shares.items()
@@ -77,10 +82,12 @@ def size_text(analysis: Analysis, arm: str) -> str:
 def speed_text(analysis: Analysis, arm: str) -> str:
     """Format the measured speed, such as `36% slower`.
 
-    Empty if speed was not measured, differs by less than 5%, or the interval includes zero.
+    Empty if speed was not measured, differs by less than 5%, or the interval includes zero. Our own
+    trials have to be timed in turns; of finished runs the speed is that of their logs.
     """
     cost = cost_of(analysis, arm)
-    if cost.throughput is None or not cost.in_turn or abs(cost.throughput.mean) < UNEQUAL:
+    is_measured = cost.in_turn or analysis.runs is not None
+    if cost.throughput is None or not is_measured or abs(cost.throughput.mean) < UNEQUAL:
         return ""
     lost, ends = cost.throughput.mean, cost.throughput.interval
     if ends.low <= 0 <= ends.high:

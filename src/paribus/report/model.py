@@ -159,11 +159,10 @@ class Report:
         return self.cautions[0] if self.cautions else None
 
 
-def build_report(verdicts: Verdicts, *, titles: bool = False) -> Report:
-    """Build the report of verdicts. Arms are called by their names, or with `titles` by their
-    titles."""
+def build_report(verdicts: Verdicts) -> Report:
+    """Build the report of verdicts."""
     analysis, study = verdicts.analysis, verdicts.analysis.study
-    called = dict(study.called) if titles else {arm: arm for arm in study.arms}
+    called = study.called
     every = all_cautions(analysis, verdicts, called)
     missing = missing_text(analysis)
     question = study.question or study.title or study.name
@@ -212,8 +211,7 @@ class _Builder:
             if is_of_all or any(arm in caution.text for arm in self.called.values()):
                 yield caution
             else:
-                text = f"{numbers.some(named, MOST_NAMED)}: {caution.text}"
-                yield replace(caution, text=text)
+                yield replace(caution, text=f"{_some(named)}: {caution.text}")
 
     def primary(self) -> list[Block]:
         """Return a block for each primary endpoint; empty if nothing is compared."""
@@ -378,13 +376,13 @@ class _Builder:
         kept = [self.called[v.reference] for v in verdicts if v.outcome in KEEPING]
         left = [self.called[v.arm] for v in verdicts if v.outcome == "INCONCLUSIVE"]
         if adopted:
-            text = f"adopt {numbers.some(adopted, MOST_NAMED)}"
+            text = f"adopt {_some(adopted)}"
             text += ", each tested alone and not together" if len(adopted) > 1 else ""
         elif kept:
             text = f"keep {kept[0] if len(set(kept)) == 1 else 'each reference'}"
         else:
             return ""
-        return text + (f" ({numbers.some(left, MOST_NAMED)} undecided)" if left else "")
+        return text + (f" ({_some(left)} undecided)" if left else "")
 
     def _losses(self) -> str:
         """Return a clause with the metrics on which adopted arms are worse, or ""."""
@@ -411,8 +409,10 @@ class _Builder:
     def chips(self) -> Iterable[Chip]:
         """Yield counts of trials, controls, exclusions and stable trials."""
         analysis, runs = self.analysis, self.analysis.runs
-        total, missing = analysis.n_trials, len(analysis.missing)
-        yield Chip(f"{total - missing} of {total} trials", "trials", "open" if missing else "")
+        total = analysis.n_trials
+        finished = len(analysis.events)
+        style = "" if finished == total else "open"
+        yield Chip(f"{finished} of {total} trials", "trials", style)
         states = Counter(control.state for control in analysis.controls)
         n_held = states["held"] + states["declared"]
         if runs:
@@ -448,6 +448,12 @@ class _Builder:
             summary = analysis.summary(study.baseline, metric.name)
             sd = f", SD {metric.value_text(summary.sd)}" if summary.sd is not None else ""
             yield f"{metric.title}: mean {metric.value_text(summary.mean)}{sd}, n = {summary.n}"
+
+
+def _some(arms: Sequence[str]) -> str:
+    """Join the names of the first arms, which may have commas: `a, b and 2 more`."""
+    rest = len(arms) - MOST_NAMED
+    return join([*arms[:MOST_NAMED], f"{rest} more"] if rest > 0 else arms)
 
 
 def _tests(judged: Verdict | Depends, *, several: bool) -> tuple[str, str]:

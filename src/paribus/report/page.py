@@ -49,7 +49,7 @@ def render(
         "page.html",
         study=study,
         results=results,
-        report=build_report(verdicts, titles=True),
+        report=build_report(verdicts),
         plural=numbers.plural,
         colours={called[arm]: palette[arm] for arm in study.arms},
         forests=forests,

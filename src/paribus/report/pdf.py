@@ -63,7 +63,7 @@ def write_pdf(
 def _document(
     results: Results, analysis: Analysis, verdicts: Verdicts, sizes: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    report, study = build_report(verdicts, titles=True), results.study
+    report, study = build_report(verdicts), results.study
     blocks = [
         {"title": breakable(block.heading), "rows": list(_rows(block))} for block in report.blocks
     ]

@@ -34,6 +34,13 @@ from paribus.untrusted_io import CODE_BYTES, parse_toml, read_text
 # What a document can ask of a study, an arm and an endpoint.
 NAMES = ("word", "change", "effect", "low", "high", "p", "holm", "n", "mean", "sd")
 INDEX = re.compile(r"[\^_](?:\{[^{}]*\}|\([^()]*\)|-?\w+)")  # subscripts and exponents
+# What a document asks for, by its suffix: the value, the study, the arm, and perhaps the endpoint.
+CALLS = {
+    ".typ": r'#(?P<name>NAMES)\(\s*"(?P<study>[^"]*)",\s*"(?P<arm>[^"]*)"'
+    r'(?:,\s*endpoint:\s*"(?P<endpoint>[^"]*)")?',
+    ".tex": r"\\(?P<name>NAMES)(?:value)?(?:\[(?P<endpoint>[^]]*)\])?"
+    r"\{(?P<study>[^{}]*)\}\{(?P<arm>[^{}]*)\}",
+}
 DECIMAL = re.compile(r"(?<![\w.#-])[-\u2212]?\d[\d,]*(?:\.\d+)?%?(?![\w.]*\()")
 
 
@@ -144,6 +151,8 @@ def write_values(path: Path) -> list[Path]:
     for name, source in paper.tables.items():
         where = f"{path}: tables.{name}"
         table = _known(source.table, _known(source.study, studies, where).tables, where)
+        for column in source.columns:
+            _known(column, dict.fromkeys(table.head), where)
         shown[name] = table.only(*source.columns) if source.columns else table
     values = {name: study.values for name, study in studies.items()}
     content = json.dumps(values, indent=1, ensure_ascii=False, sort_keys=True)
@@ -174,12 +183,21 @@ def check_document(path: Path, document: Path) -> list[str]:
     paper, studies = read_paper(path)
     text = read_text(document, CODE_BYTES, missing=f"there is no document {document}")
     accepted = path.parent / "values.json"
+    now = {name: study.values for name, study in studies.items()}
     if accepted.is_file():
         before = json.loads(read_text(accepted, CODE_BYTES))
-        now = {name: study.values for name, study in studies.items()}
         lines = [f"{accepted}: {change}" for change in _changes(before, now)]
     else:
         lines = [f"{accepted} is missing: write it with `paribus values {path}`"]
+    pattern = CALLS.get(document.suffix, CALLS[".typ"]).replace("NAMES", "|".join(NAMES))
+    for call in re.finditer(pattern, text):
+        where = f"{document}: {call[0]}"
+        try:
+            values = _known(call["study"], now, where)
+            arms = _known(call["endpoint"] or values["primary"], values, where)
+            _known(call["name"], _known(call["arm"], arms, where), where)
+        except ParibusError as error:
+            lines.append(str(error))
     for number, line in enumerate(_prose(text, document.suffix), start=1):
         lines += [
             f"{document}, line {number}: {match} is bound to no value"

@@ -160,18 +160,11 @@ class Study(Spec):
 
     @property
     def called(self) -> dict[str, str]:
-        """Display name of every arm: its title, or its name if two titles are equal. The page
-        and the PDF use it; the terminal and all records use names
-        (`by_name`)."""
+        """Display name of every arm: its title, or its name if two titles are equal. Records use
+        names."""
         titles = {name: arm.title or name for name, arm in self.arms.items()}
         is_clear = len(set(titles.values())) == len(titles)
         return titles if is_clear else {name: name for name in titles}
-
-    @property
-    def by_name(self) -> Self:
-        """This study without titles of arms, so that arms are shown by their names."""
-        arms = {name: arm.model_copy(update={"title": ""}) for name, arm in self.arms.items()}
-        return self.model_copy(update={"arms": arms})
 
     @property
     def folder(self) -> Path:
