@@ -361,6 +361,35 @@ def test_a_table_for_each_run(how, tmp_path):
     assert code == 0 and "--seed" in out
 
 
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("tokens_per_second", (1000, 640)), ("step_time", (0.64, 1.0)), ("seconds", (640, 1000))],
+)
+def test_a_measured_speed_is_the_arms_cost(column, values, tmp_path):
+    data = drawn(6, {"base": 0.0, "org/a": -0.05, "org-a": -0.05})
+    measured = dict(zip(("base", "org/a"), values, strict=True))
+    data[column] = [
+        measured.get(arm, values[0]) * (1 + seed / 1000)
+        for arm, seed in zip(data["variant"], data["seed"], strict=True)
+    ]
+    files = [str(write(tmp_path / "runs.csv", data))]
+    verdicts = paribus.judge(files, arm="variant", baseline="base")
+    (block,) = build_report(verdicts).blocks
+    slower = {row.label: "36%" in row.note for row in block.rows}
+    assert slower == {"org/a": True, "org-a": False}
+    assert {verdict.cost for verdict in verdicts} == {""}
+
+
+def test_a_folder_of_tables_is_read_as_its_files_are(tmp_path):
+    data = drawn(6, {"base": 0.0, "new": -0.05})
+    for arm, seed, loss in zip(*data.values(), strict=True):
+        (tmp_path / arm).mkdir(exist_ok=True)
+        (tmp_path / arm / f"seed-{seed}.csv").write_text(f"loss\n{loss}\n")
+    (tmp_path / "README.md").write_text("runs")
+    verdicts = paribus.judge(str(tmp_path), arm="folder")
+    assert [verdict.word for verdict in verdicts] == ["BETTER"]
+
+
 def test_crashed_runs_are_data_or_left_out_and_counted():
     data = drawn(7, {"base": 0.0, "new": -0.05})
     for place in (7, 8):
@@ -371,6 +400,9 @@ def test_crashed_runs_are_data_or_left_out_and_counted():
     without = judge(data, crashed="exclude")
     assert without[0].word == "BETTER" and "excluded" in codes(without)
     assert without.analysis.excluded == {"new": 2}
+    report = build_report(without)
+    assert report.gravest is not None and report.gravest.code == "excluded"
+    assert report.facts[0].split()[:3] == ["12", "of", "14"]
     everyone = drawn(6, {"base": 0.0, "new": -0.05})
     everyone["loss"][6:] = [math.inf] * 6
     assert judge(everyone)[0].word == "WORSE"

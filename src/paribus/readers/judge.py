@@ -124,7 +124,7 @@ def make_study(
     ):
         if number is not None and not 0 < number < most:
             limit = "" if most == math.inf else f" and less than {most:g}"
-            raise ParibusError(f"--{option} {number:g} must be more than 0{limit}")
+            raise ParibusError(f"--{option} {number:g} must be greater than 0{limit}")
     reading, section, by_label = read_data(data, scores, pair=pair, **options)
     scores = scores or [default_score(reading.runs)]
     _require_arms(by_label, section.arm)
