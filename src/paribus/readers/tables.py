@@ -45,7 +45,6 @@ from paribus.untrusted_io import MIB, TABLE_BYTES, TABLE_COLUMNS, regular_path
 # `pyarrow.compute`, and so the methods of arrays, without the wrappers that it makes of 286
 # functions, which takes 60 ms.
 arrow_compute: Any = pyarrow._compute
-
 BLOCK_BYTES = 4 * MIB
 KINDS = {"double": np.float64, "int64": np.int64, "int32": np.int32}  # of a column's buffer
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
