@@ -9,7 +9,7 @@ import pytest
 import paribus
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.start import settled_budgets
-from paribus.engine.records import matched_flops
+from paribus.engine.records import matched
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import require_tunable
 
@@ -32,11 +32,11 @@ def test_arms_match_in_flops_and_the_records_prove_it(small_study, tmp_path):
     settled = results.study
     each = {arm: by_hand(study, layers) for arm, layers in {"baseline": 2, "deep": 4}.items()}
     for arm, flops in each.items():
-        assert results.trials[arm, 1]["flops"] == {"per_token": flops, "by": "formula"}
+        assert results.trials[arm, 1]["flops"] == {"per_token": flops}
     wanted = round(20 * each["baseline"] / each["deep"])
     assert settled.setting("deep").iterations == results.trials["deep", 1]["iterations"] == wanted
     control = next(c for c in results.controls if c.name == "budget")
-    assert control.state == "held" and "FLOPs against" in control.detail
+    assert control.state == "held" and "flops against" in control.detail
     assert {c.state for c in results.controls if c.name == "batches"} == {"declared"}
     assert paribus.verify(results.path).findings == ()
     assert settled_budgets(study).digest == settled.digest == settled_budgets(settled).digest
@@ -59,7 +59,7 @@ def trial(steps: int, per_token: int | None) -> dict[str, Any]:
     return {
         "iterations": steps,
         "tokens": 64 * steps,
-        "flops": {"per_token": per_token, "by": "formula"} if per_token else {},
+        "flops": {"per_token": per_token} if per_token else {},
     }
 
 
@@ -73,4 +73,4 @@ def trial(steps: int, per_token: int | None) -> dict[str, Any]:
     ],
 )
 def test_the_control_holds_budgets_against_the_records(own, other, state):
-    assert matched_flops(own, other, "words")[0] == state
+    assert matched(own, other, "flops")[0] == state

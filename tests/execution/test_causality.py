@@ -247,10 +247,15 @@ class TestWeightsThrownFar:
         stack = Stack(study, trials, folder, small_dataset, CPU, checkpoint_seconds=60)
         for _ in range(6):
             stack.trainer.step()
+        given = (study, stack.trainer, 0, small_dataset, stack.folders[0])
+
+        def recorded() -> None:
+            record(*given, stack.checkpoints, stack.curve, seconds=1.0)
+
         with refused("own_code", match="tokens after"):
-            record(stack, 0, stack.folders[0], 1.0)
+            recorded()
         monkeypatch.setattr("paribus.engine.execution.trial.record.has_diverged", lambda *of: True)
-        record(stack, 0, stack.folders[0], 1.0)
+        recorded()
         shown = stack.folders[0].read_json("trial.json")["causality"]
         assert "log-probability moves" in shown["not_proven"]
 

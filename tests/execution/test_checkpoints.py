@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from paribus import files
-from paribus.engine.execution.trial import checkpoints as module
-from paribus.engine.execution.trial.checkpoints import (
+from paribus.engine.execution.trial.stacks import (
     StackCheckpoints,
     UnusableError,
     begun_stacks,
@@ -20,7 +19,7 @@ from paribus.engine.execution.trial.checkpoints import (
 from ..tools import refused
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("größer", 1))
-IDENTITY = {"study": "abc", "version": "2.12"}
+IDENTITY = "abc"
 
 
 def states(t: int) -> list[dict[str, np.ndarray]]:
@@ -38,9 +37,9 @@ def states(t: int) -> list[dict[str, np.ndarray]]:
 
 
 def write(results: Path, *steps: int) -> StackCheckpoints:
-    stack = StackCheckpoints(results, TRIALS)
+    stack = StackCheckpoints(results, TRIALS, IDENTITY)
     for t in steps:
-        stack.write(t, states(t), identity=IDENTITY, state={"seconds": 1.5 * t})
+        stack.write(t, states(t), {"seconds": 1.5 * t})
     return stack
 
 
@@ -49,7 +48,7 @@ def usable(stack: StackCheckpoints) -> list[int]:
     steps = []
     for path in stack.paths():
         with contextlib.suppress(UnusableError):
-            checkpoint = stack.read(path, IDENTITY)
+            checkpoint = stack.read(path)
             for ours, theirs in zip(checkpoint.states(), states(checkpoint.t), strict=True):
                 assert ours.keys() == theirs.keys()
                 for name in ours:
@@ -62,7 +61,7 @@ def test_what_was_written_is_read_and_two_are_kept(tmp_path):
     stack = write(tmp_path, 10, 200, 300)
     assert usable(stack) == [300, 200]
     assert begun_stacks(tmp_path) == {TRIALS: 300}
-    assert stack.read(stack.paths()[0], IDENTITY).state == {"seconds": 450.0}
+    assert stack.read(stack.paths()[0]).state == {"seconds": 450.0}
     write(tmp_path, 300)  # again, such as after the run went on from the one before
     assert usable(stack) == [300, 200]
     stack.remove_after(200)
@@ -95,7 +94,7 @@ def test_a_bit_flipped_anywhere_is_found(tmp_path):
 def test_other_damage_is_found(tmp_path, damage):
     stack = write(tmp_path, 10, 20)
     newest = stack.path / "step-20"
-    shard = newest / "replica-0-0.safetensors"
+    shard = newest / "replica-0.safetensors"
     if damage == "cut":
         shard.write_bytes(shard.read_bytes()[:-1])
     elif damage == "renamed":
@@ -105,12 +104,12 @@ def test_other_damage_is_found(tmp_path, damage):
     assert usable(stack) == [10]
 
 
-def test_another_identity_or_other_trials_are_refused_by_name(tmp_path):
+def test_another_identity_and_other_trials_are_refused(tmp_path):
     stack = write(tmp_path, 10)
     (path,) = stack.paths()
-    with pytest.raises(UnusableError, match="another version"):
-        stack.read(path, IDENTITY | {"version": "2.13"})
-    stranger = StackCheckpoints(tmp_path, TRIALS[:2])
+    with pytest.raises(UnusableError, match="another study"):
+        StackCheckpoints(tmp_path, TRIALS, "other").read(path)
+    stranger = StackCheckpoints(tmp_path, TRIALS[:2], IDENTITY)
     shutil.copytree(stack.path, stranger.path)
     assert usable(stranger) == []
     assert begun_stacks(tmp_path) == {TRIALS: 10}  # nor is the copy taken for a stack
@@ -136,20 +135,12 @@ def test_failed_writes_leave_the_last_one(tmp_path, monkeypatch):
         monkeypatch.setattr(files, "_store", fails_at(k))
         with refused("system", match="space left"):
             write(tmp_path, 20)
-        stack = StackCheckpoints(tmp_path, TRIALS)
+        stack = StackCheckpoints(tmp_path, TRIALS, IDENTITY)
         assert usable(stack) == [10]
         assert [path.name for path in stack.path.iterdir()] == ["step-10"]
     written = 0
     monkeypatch.setattr(files, "_store", fails_at(5))
     assert usable(write(tmp_path, 20)) == [20, 10]
-
-
-def test_large_states_are_several_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SHARD_BYTES", 60)
-    stack = write(tmp_path, 10)
-    shards = [path.name for path in (stack.path / "step-10").glob("replica-0-*")]
-    assert len(shards) > 1
-    assert usable(stack) == [10]
 
 
 def test_a_linked_folder_of_checkpoints_is_left_alone(tmp_path):

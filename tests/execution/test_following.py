@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.results import Results
+from paribus.results import Results, ResultsFolder
 from paribus.runs import trackers
 from paribus.runs.progress import read_progress
 from paribus.runs.queue import Order, Queue
@@ -81,28 +81,25 @@ class Broken:
         if what == self.at:
             raise ConnectionError("the server\nis gone")
 
-    def progress(self, *arguments: object) -> None:
-        self._hear("progress")
+    def write(self, step: int, values: dict[str, float]) -> None:
+        self._hear(next(iter(values)))
 
-    def finished(self, *arguments: object) -> None:
-        self._hear("finished")
-
-    def close(self) -> None:
-        self._hear("close")
+    def end(self) -> None:
+        self._hear("end")
 
 
-@pytest.mark.parametrize("at", ["open", "progress", "finished", "close"])
-def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(
-    at, trained, tmp_path, monkeypatch, caplog
-):
+@pytest.mark.parametrize("at", ["open", "live/train_loss", "train_loss", "end"])
+def test_a_tracker_that_fails_is_dropped_by_name_and_the_run_goes_on(at, trained, tmp_path, caplog):
     broken, sound = Broken(at), Broken("never")
     followers = trackers.Trackers({"broken": broken, "sound": sound}, trained.study, tmp_path)
-    trial = trained.results.finished[0]
-    followers.tell("progress", "baseline", 1, 2, 3.0)
-    followers.tell("finished", trial)
-    followers.tell("progress", "baseline", 1, 4, 3.0)
-    followers.tell("close")
+    first, second = ([trial.arm, trial.seed] for trial in trained.results.finished[:2])
+    home = ResultsFolder(trained.results.path)
+    for trial, event in ((first, "trained"), (first, "finished"), (second, "trained")):
+        given = {"event": event, "trials": [trial], "t": 2, "losses": [3.0]}
+        followers.follow(given, home)
+    followers.close()
     (line,) = caplog.messages
     assert "broken" in line and "ConnectionError" in line
     assert broken.heard[-1] == at
-    assert sound.heard == ["open", "progress", "finished", "progress", "close"]
+    assert sound.heard[:3] == ["open", "live/train_loss", "train_loss"]
+    assert sound.heard[-4:] == ["end", "open", "live/train_loss", "end"]

@@ -70,13 +70,6 @@ ODD = {
         ),
         MIXES,
     ),
-    "a NaN of others": (
-        *optimizer(
-            '"mine"',
-            "update.weights.sub_(update.rates * update.gradients + 0 * update.weights.sum())",
-        ),
-        MIXES,
-    ),
     "weights that are NaN": (
         *optimizer('"mine"', "update.weights.div_(0 * update.gradients)"),
         "weights/",
@@ -89,20 +82,6 @@ ODD = {
         *optimizer('"mine", slots=("weights",)', "pass"),
         r"slots = \('weights',\)",
     ),
-    "corrections of nothing": (
-        *optimizer(
-            '"mine", slots=("m",), corrections=lambda options, t: {"n": 1.0}', "plain(update)"
-        ),
-        r"\(ideas.py:mine\) fails in a dry run of one step: KeyError: 'n'",
-    ),
-    "a loss without a gradient": (
-        *loss("return entropy(logits.detach(), targets)"),
-        "RuntimeError: .*require grad",
-    ),
-    "a loss of other sizes": (
-        *loss("return (logits @ torch.ones(3, 3)).sum(-1)"),
-        "RuntimeError: mat1",
-    ),
     "a loss over all replicas": (*loss(OVER_REPLICAS), MIXES),
     "a probe of complex numbers": (
         *probe("return torch.zeros(len(step.tokens), dtype=torch.complex64)"),
@@ -112,23 +91,10 @@ ODD = {
         *probe('return step.weights["blocks.0.mlp.up.weight"].mean().expand(len(step.tokens))'),
         r"other bits \(measured\).*ideas.py:mine.*mixes replicas",
     ),
-    "a probe that fails": (*probe("raise KeyError('no such thing')"), "'mine'"),
-    "a probe of another shape": (
-        *probe("return step.tokens.float().mean(dim=(1, 2))", statistics=("a", "b")),
-        "'mine'",
-    ),
     "an average of another shape": (
         "training.average.kind",
         '@average("mine", give=lambda at: at.kept[0][:, :1])\ndef mine(at):\n    pass\n',
         "ideas.py:mine",
-    ),
-    "positions that share": (
-        *module("positions", "self, x, shared", "return x"),
-        "ideas.py:mine.*'shared'",
-    ),
-    "what nobody shared": (
-        *module("mlp", "self, x, shared", "return x + shared['nobody']"),
-        "ideas.py:mine.*nobody",
     ),
 }
 

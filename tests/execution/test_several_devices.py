@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import paribus
-from paribus.engine.execution.ranks import RANKS_PER_CORE, require_devices
 from paribus.engine.model import build_model
 from paribus.engine.setting import rows_of
 from paribus.study import Study, load_study
-
-from ..tools import refused
 
 LADDER = ("embedding-norm-124m", "embedding-norm-350m", "embedding-norm-1b")
 TABLE: dict[str, Any] = {
@@ -51,13 +47,6 @@ def test_the_ladder_is_what_its_names_say():
         wanted = 50e9 if name.endswith("1b") else 20 * parameters
         assert abs(setting.tokens - wanted) < setting.tokens_per_step
         assert rows_of(setting, planned.resources.devices_per_trial or 1) % 8 == 0
-
-
-def test_more_ranks_than_a_cpu_is_good_for_are_refused():
-    most = RANKS_PER_CORE * (os.cpu_count() or 1)
-    require_devices(torch.device("cpu"), most)
-    with refused("value", match=f"devices_per_trial to {most} or less"):
-        require_devices(torch.device("cpu"), most + 1)
 
 
 RANKS = "--multiprocessing-fork"  # a rank is a spawned process

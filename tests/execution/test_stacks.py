@@ -167,11 +167,16 @@ def test_arms_that_could_share_a_stack_are_tried_once():
             return [[] for _ in tasks]
 
     stages = stages_of(Hearing())
-    stages._check(study_of(NORMS | SWEEP, [1, 2]), 1)
+
+    def check(study: Study, size: int) -> None:
+        stages._size = size
+        stages._check(study)
+
+    check(study_of(NORMS | SWEEP, [1, 2]), 1)
     alone = [(arm, 1) for arm in ("baseline", *NORMS)]
     assert asked == alone
-    stages._check(study_of(NORMS, [3]), 1)
+    check(study_of(NORMS, [3]), 1)
     assert asked == alone
-    stages._check(study_of(NORMS, [1, 2, 3]), 2)
-    stages._check(study_of(NORMS, [1, 2, 3]), 12)  # as two
+    check(study_of(NORMS, [1, 2, 3]), 2)
+    check(study_of(NORMS, [1, 2, 3]), 12)  # as two
     assert asked == alone + [(arm, 2) for arm, _ in alone]

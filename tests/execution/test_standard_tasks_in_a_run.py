@@ -7,8 +7,8 @@ import pytest
 
 import paribus
 from paribus.engine.evaluation.harness.standard import describe_standard
-from paribus.engine.execution.trial.evaluation import ask_tasks
-from paribus.engine.execution.trial.suite import settled_tasks
+from paribus.engine.execution.start import settled_tasks
+from paribus.engine.execution.trial.record import ask_tasks
 from paribus.engine.tasks import STANDARD_FILE
 from paribus.results import ResultsFolder
 from paribus.results.formats import write_json
@@ -78,8 +78,8 @@ def test_standard_tasks_are_registered_and_part_of_macro_accuracy(results):
 
 def test_a_finished_study_runs_on_without_its_data_sets(results, tmp_path):
     study = study_in(tmp_path)  # where there is no folder "hub"
-    with settled_tasks(study, ResultsFolder(results.path), _datasets(study)) as registered:
-        assert list(registered["standard"]) == ASKED
+    registered = settled_tasks(study, ResultsFolder(results.path), _datasets(study))
+    assert list(registered["standard"]) == ASKED
 
 
 def _datasets(study: Study) -> dict:

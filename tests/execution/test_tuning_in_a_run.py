@@ -194,19 +194,3 @@ def test_a_choice_that_does_not_follow_is_not_judged(tuned, tmp_path):
     assert "learning_rate" in (analysis.unregistered)
     shutil.rmtree(copy / "tuning")
     assert "not there" in analyse(load_results(copy)).unregistered
-
-
-def test_a_test_part_read_early_ends_the_study(small_study, tmp_path):
-    study = small_study(**TABLES)
-    dataset = load_dataset(study.data, study.folder)
-    folder = ResultsFolder(tmp_path / "r")
-    folder.create(study)
-    open_test(dataset.test, folder, "a look at it")
-    with refused("conflict", match="read before"):
-        paribus.run(study, folder.path, workers=1)
-    early = ResultsFolder(tmp_path / "early")
-    early.create(study)
-    open_test(dataset.test, early, "the verdict of 'small'")
-    with refused("conflict", match="'small''"):
-        paribus.run(study, early.path, workers=1)
-    assert not (early.path / "tuning").exists()

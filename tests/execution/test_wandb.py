@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from paribus.results import ResultsFolder
+from paribus.runs.trackers import Trackers
+
 pytest.importorskip("wandb")
 
 BLOCK = 32768
@@ -51,9 +54,10 @@ def test_a_run_a_trial(trained, tmp_path, monkeypatch):
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     trial = trained.results.finished[0]
-    sink = WeightsAndBiases(trained.study, tmp_path)
-    sink.progress(trial.arm, trial.seed, 2, 3.5)
-    sink.finished(trial)
+    sink = Trackers({"wandb": WeightsAndBiases}, trained.study, tmp_path)
+    home, trials = ResultsFolder(trained.results.path), [(trial.arm, trial.seed)]
+    sink.follow({"event": "trained", "trials": trials, "t": 2, "losses": [3.5]}, home)
+    sink.follow({"event": "finished", "trials": trials}, home)
     sink.close()
     (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     # On a busy machine wandb's own process writes the last row after `finish` has returned.

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from paribus.engine.check import check_arm
-from paribus.engine.cost import flops_record
+from paribus.engine.cost import model_size
 from paribus.engine.model import (
     KeyValueCache,
     attentions,
@@ -92,7 +92,7 @@ def test_latent_attention_trains_and_decodes_as_it_reads(
     with torch.no_grad():
         pieces = [model(piece, cache) for piece in tokens.split([7, 1, 8], dim=1)]
         torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-9, atol=1e-9)
-    assert flops_record(setting, 29, study.folder)["by"] == "counter"
+    assert model_size(setting, 29, study.folder)[1]
 
 
 def test_an_unknown_attention_is_refused(small_study):

@@ -94,7 +94,7 @@ def study_of(small_study: Maker, tmp_path: Path) -> Maker:
 @pytest.mark.parametrize(
     ("site", "name", "message"),
     [
-        ("mlp", "Wide", "ideas.py:Wide'"),
+        ("mlp", "Wide", "ideas.py:Wide"),
         ("attention", "Breaks", "one step"),
         ("head", "Part", "dry run"),
         ("embedding", "NoTokens", "`tokens`"),

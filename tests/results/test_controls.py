@@ -251,18 +251,17 @@ def test_budgets_in_bytes_are_held_against_what_was_consumed(small_study: Maker)
     arms = {"baseline": {}, "layernorm": {"set": {"data.tokenizer": "byte"}}}
     study = small_study(arms=arms, training={"budget": "bytes", "iterations": 30})
 
-    def budget(n_bytes: int | None) -> Control:
+    def budget(n_bytes: int) -> Control:
         records = records_of(study)
         for each in records:
             is_own = each.arm == "layernorm"
             each.trial["data"] |= {"bytes_per_token": 1.0, "train_tokens": 9, "vocab_size": 9}
             each.trial.update({"iterations": 30, "tokens": 3000 if is_own else 3001})
             size = n_bytes if is_own else 3000
-            if size is not None:
-                each.trial["consumed"] = {"sources": {"corpus": {"bytes": size}}}
+            each.trial["consumed"] = {"sources": {"corpus": {"bytes": size}}}
         return controls_of(study, records)["budget"]
 
     near = budget(3100)
     assert near.state == "held" and "+3.3%" in near.detail
     assert budget(2000).state == budget(4000).state == "broken"
-    assert budget(None).state == "not proven"
+    assert budget(0).state == "not proven"

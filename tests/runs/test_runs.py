@@ -308,7 +308,7 @@ def test_a_stopped_worker_is_replaced_and_may_go_on(
 def test_a_record_that_differs_is_kept_beside_the_first(
     study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from paribus.runs.records import declared_by, find_trainer, write_record
+    from paribus.runs.trainer_runner import declared_by, find_trainer, write_record
     from paribus.study.trainer import TrialRecord
 
     with in_one_process():

@@ -18,7 +18,7 @@ from pydoc_data.topics import topics
 
 import pytest
 
-from paribus.engine.execution.trial.checkpoints import begun_stacks
+from paribus.engine.execution.trial.stacks import begun_stacks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for orphans in /proc")
 

@@ -132,7 +132,7 @@ def _metrics(study: Study) -> dict[str, Metric]:
         with ending_children():  # measures and probes may be the user's own code
             return endpoint_metrics(study)
     from paribus.results.store import results_folder
-    from paribus.runs.records import declared_by, find_trainer, metrics_of
+    from paribus.runs.trainer_runner import declared_by, find_trainer, metrics_of
 
     trainer = find_trainer(study, results_folder(study, None))
     return metrics_of(declared_by(study, trainer))

@@ -179,15 +179,10 @@ def evaluate(
     )
     rows = answered.tasks.to_pylist()
     if json:
-        content = {"path": str(answered.path), "cannot_be_compared": answered.unlike}
-        print_stamped(content | {"tasks": rows})
+        print_stamped({"path": str(answered.path), "tasks": rows})
         return
     study = ResultsFolder(folder).read_study()
     show(accuracy_table(study, rows))
-    for task, n in answered.not_offered:
-        show(f"[dim]{escape(task)} at {n}: not asked, because it does not fit the window[/]")
-    for arm in answered.unlike:
-        show(f"[red]{escape(arm)} was shown other prompts; it cannot be compared[/]")
     show_path(f"answers: {answered.path}")
 
 

@@ -215,7 +215,7 @@ def standing(results: Results, home: ResultsFolder) -> str:
 def _begun(results: Results) -> dict[str, int]:
     """Return the steps so far of started, unfinished trials, keyed by label."""
     if results.study.trainer == STACKED:
-        from paribus.engine.execution.trial.checkpoints import begun_stacks
+        from paribus.engine.execution.trial.stacks import begun_stacks
 
         stacks = begun_stacks(results.path).items()
         pairs = chain.from_iterable(((trial, n) for trial in stack) for stack, n in stacks)

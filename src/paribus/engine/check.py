@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
+from paribus.engine.cost import is_large
 from paribus.engine.data import Dataset
 from paribus.engine.evaluation import evaluate_on, own_measures
 from paribus.engine.evaluation.causality import require_causal, seeded
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.steps import build_stack
-from paribus.engine.model import GPT, build_model, load_parameters, require_initializers
+from paribus.engine.model import build_model, load_parameters, require_initializers
 from paribus.engine.setting import Setting, rows_of
 from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 from paribus.engine.training.groups import parameter_groups
@@ -33,6 +33,7 @@ from paribus.results.software import SAME_BITS
 from paribus.study import Study, step_code
 
 ROWS = 2  # of the batches that are tried
+DRY_ROWS = ROWS * 6  # in each of six passes
 TAME_RATE = 1e-2  # a larger learning rate amplifies rounding beyond any tolerance
 REPEATED = ("train_loss", "grad_norm")  # columns that are compared
 
@@ -45,15 +46,12 @@ def check_arm(
     stack_size: int,
     *,
     graphs: bool = True,
-    by_shapes: bool = False,
 ) -> list[str]:
     """Try one training step and one evaluation of `arm`, in a stack of `stack_size` replicas.
 
-    Args:
-        graphs: record a step on a GPU, and replay it, as training does.
-        by_shapes: build the model but compute nothing, because a step here would take minutes.
-
-    Returns a list of warnings. Raises ParibusError if the arm cannot be trained.
+    `graphs` says whether a step is recorded on a GPU, and replayed, as training does. A large model
+    on a CPU is built but not computed, because that would take minutes. Returns a list of warnings.
+    Raises ParibusError if the arm cannot be trained.
     """
     setting, where, V = study.setting(arm), f"arm '{arm}'", dataset.vocab_size
     own = _in_brackets(step_code(study, arm))
@@ -61,7 +59,7 @@ def check_arm(
         with blamed(f"{where}{own} fails in a dry run of one step"):
             rows_of(setting, study.resources.devices)
             Schedules([setting], study.folder).at(setting.iterations - 1)
-            if by_shapes:
+            if device.type == "cpu" and is_large(setting, V, DRY_ROWS):
                 model = build_model(setting, V, study.folder, device="meta")
                 parameter_groups([setting], model, study.folder)
                 find_loss(setting.training.loss, study.folder)
@@ -70,7 +68,6 @@ def check_arm(
             if setting.own_parts:
                 again = build_model(setting, V, study.folder, constructor_seed=1)
                 require_initializers(model, again, setting)
-            _require_shapes(model, setting, V)
             weights, still = _try_steps(study, arm, dataset, device, stack_size, graphs)
             load_parameters(model, weights)  # after a step no gain is zero any more
             require_causal(where, model, setting, dataset)
@@ -104,14 +101,15 @@ def _try_steps(
     training = setting.training.model_copy(update={"batch_size": ROWS, "optimizer": optimizer})
     small = setting.model_copy(update={"training": training})
     stack = build_stack(study, small, range(R), dataset, device, graphs=graphs)
-    buffers = {name: x.clone() for name, x in stack.replicas.model.named_buffers()}
+    model, dropouts = stack.replicas.model, stack.replicas.dropouts  # these keep keys of masks
+    buffers = {name: x.clone() for name, x in model.named_buffers()}
     start = [stack.state(replica) for replica in range(R)]
     with seeded(0):
         stack.step()
-    for name, x in stack.replicas.model.named_buffers():
-        before, owner = buffers.get(name, x), name.rpartition(".")[0]
-        is_ours = owner in stack.replicas.dropouts  # the key of its mask
-        if not is_ours and before.shape == x.shape and not before.equal(x):
+    for name, x in model.named_buffers():
+        before = buffers.get(name, x)
+        is_written = before.shape == x.shape and not before.equal(x)
+        if is_written and name.rpartition(".")[0] not in dropouts:
             raise ParibusError(
                 f"a step of training writes the buffer {name}, but buffers are not saved "
                 "with the weights; state that training changes must be a parameter",
@@ -173,33 +171,6 @@ def _check_update(
     return still
 
 
-def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
-    """Raise ParibusError if a custom module returns a wrong shape, which might broadcast."""
-    B, T, named = ROWS, setting.data.seq_len, setting.model.modules.named
-    sites = {"attention_norm": "block_norm", "mlp_norm": "block_norm"}
-
-    def watch(site: str, module: nn.Module) -> Any:
-        wanted = (B, T, vocab_size if site == "head" else setting.model.d_model)
-
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            if shape != wanted:
-                raise ParibusError(
-                    f"model.modules.{site} = '{named[site]}' gives {shape} and must give {wanted}",
-                    code="own_code",
-                )
-
-        return module.register_forward_hook(hook)
-
-    children = [*model.named_children(), *model.blocks[0].named_children()]
-    pairs = [(sites.get(name, name), module) for name, module in children]
-    hooks = [watch(site, module) for site, module in pairs if site in named]
-    with torch.no_grad():
-        model(torch.zeros(B, T, dtype=torch.long, device=next(model.parameters()).device))
-    for hook in hooks:
-        hook.remove()
-
-
 def _in_brackets(own: Sequence[str]) -> str:
     return f" ({', '.join(own)})" if own else ""
 
@@ -212,28 +183,28 @@ def repeat_steps(
     steps: int,
     *,
     graphs: bool = True,
-) -> tuple[list[str], int | None, str]:
+) -> dict[str, Any]:
     """Train the first steps of a finished trial again in the same stack, and compare them.
 
-    Returns (names of machine properties that differ, in which case nothing is compared; the first
-    step that differs from the record, counted from 1, or None; a description of the difference).
+    Returns `elsewhere`, the machine properties that differ, in which case nothing is compared; else
+    `differs_at`, the first step that differs from the record, counted from 1, or None; and
+    `differs`, a description of the difference.
     """
     recorded, present = trial.read_json("environment.json"), environment(device, 1)
     elsewhere = [key for key in ("code", *SAME_BITS) if recorded.get(key) != present[key]]
     if elsewhere:
-        return elsewhere, None, ""
+        return {"elsewhere": elsewhere}
     trials = [(arm, seed) for arm, seed in trial.read_json("trial.json")["stack"]]
     settings, seeds = [study.setting(arm) for arm, _ in trials], [seed for _, seed in trials]
     stack = build_stack(study, settings, seeds, dataset, device, strict=False, graphs=graphs)
     for _ in range(steps):
         stack.step()
+    columns = trial.read_columns("steps.parquet", list(REPEATED))
+    theirs = np.stack([columns[name].to_numpy()[:steps] for name in REPEATED], axis=1)
     measured = stack.history(trials.index((trial.arm, trial.seed))).measured
     ours = measured[:, [list(stack.columns).index(name) for name in REPEATED]]
-    table = trial.read_columns("steps.parquet", list(REPEATED))
-    columns = [table[name].to_numpy()[: len(ours)] for name in REPEATED]
-    theirs = np.stack(columns, axis=1).astype(ours.dtype)
-    differs = np.argwhere((ours != theirs) & ~(np.isnan(ours) & np.isnan(theirs)))
-    for step, column in differs[:1].tolist():
-        name, again, first = REPEATED[column], ours[step, column], theirs[step, column]
-        return [], step + 1, f"{name} {again:.9g}, and {first:.9g} is recorded"
-    return [], None, ""
+    for step, pair in enumerate(zip(ours, theirs, strict=False), start=1):
+        if not np.array_equal(*pair, equal_nan=True):
+            words = f"{' and '.join(REPEATED)} {pair[0]}, and {pair[1]} are recorded"
+            return {"differs_at": step, "differs": words}
+    return {"differs_at": None, "differs": ""}

@@ -221,14 +221,6 @@ def model_size(setting: Setting, vocab_size: int, folder: Path) -> tuple[int, in
     return parameters, counted_flops_per_token(setting, vocab_size, folder)
 
 
-def flops_record(setting: Setting, vocab_size: int, folder: Path) -> dict[str, int | str]:
-    """Return the entry of a trial's record: FLOPs per token, by the formula or PyTorch's counter;
-    empty if they are unknown."""
-    flops = model_size(setting, vocab_size, folder)[1]
-    by = "formula" if has_formula(setting) else "counter"
-    return {} if flops is None else {"per_token": flops, "by": by}
-
-
 def vocabularies_of(study: Study) -> dict[str, int | None]:
     """Read the vocabulary size of every arm's tokenizer; None if that would need a download, a
     missing file or a user-defined corpus."""
@@ -240,8 +232,6 @@ def _vocabulary(data: Data, folder: Path) -> int | None:
     from paribus.engine.data.split import Texts
     from paribus.engine.data.tokenizer import tokenizer_of
 
-    if data.tokenizer_file is not None and not (folder / data.tokenizer_file).exists():
-        return data.vocab_size
     corpora = [source.corpus for source in (data, *map(data.for_source, data.other_sources))]
     try:
         if data.tokenizer != "character":
@@ -250,4 +240,4 @@ def _vocabulary(data: Data, folder: Path) -> int | None:
             return None
         return Texts.read(data, folder).tokenizer.vocab_size
     except (ParibusError, OSError):
-        return None
+        return data.vocab_size  # of a tokenizer that the run trains

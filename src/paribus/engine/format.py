@@ -17,16 +17,11 @@ from paribus.study.trainer import ArmFacts, StudyFacts
 PRECISION = "training.precision"
 TEST_REUSE = "data.test_reuse"
 ITERATIONS = "training.iterations"
-# What a budget is, or is measured by: the same for every candidate.
-FIXED = {
-    "training.iterations": "the budget",
-    "training.tokens": "the budget",
-    "training.budget": "in what budgets match",
-    "training.precision": "a control",
-    "training.keep": "what is kept",
-    "training.keep_every": "what is kept",
-    "model.preset": "several keys; name each",
-}
+# What a budget is or is measured by, and what is kept: the same for every candidate.
+FIXED = (
+    *("training.iterations", "training.tokens", "training.budget", "training.precision"),
+    *("training.keep", "training.keep_every", "model.preset", "model.modules"),
+)
 TUNABLE = ("training.", "model.")
 
 
@@ -42,28 +37,19 @@ class Sections(Setting):
 DOWNLOADED = ("shakespeare", "fineweb-edu", "huggingface")
 
 
+LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02, "smallest_effect": 0.02}
+SECONDARY = (
+    *("validation_perplexity", "validation_accuracy", "calibration_error", "brier_score"),
+    "macro_accuracy",
+)
+
+
 class StackedFormat(StudyFormat):
     """Study format of the built-in engine."""
 
     model, setting_model = Sections, Setting
     loss = "validation_loss"
-    defaults = MappingProxyType(
-        {
-            "endpoints": (
-                {
-                    "metric": "validation_loss",
-                    "primary": True,
-                    "margin": 0.02,
-                    "smallest_effect": 0.02,
-                },
-                {"metric": "validation_perplexity"},
-                {"metric": "validation_accuracy"},
-                {"metric": "calibration_error"},
-                {"metric": "brier_score"},
-                {"metric": "macro_accuracy"},
-            )
-        }
-    )
+    defaults = MappingProxyType({"endpoints": (LOSS, *({"metric": name} for name in SECONDARY))})
 
     free = (
         ("probes", "every"),
@@ -112,11 +98,12 @@ class StackedFormat(StudyFormat):
 
     def tuning_problem(self, key: str) -> str:
         """Return the reason why a key cannot be tuned; empty if it can."""
-        if key in FIXED:
-            return f"tuning sets {key}, which is {FIXED[key]}; it is the same for every trial"
-        if not key.startswith(TUNABLE) or key.startswith("model.modules"):
-            return f"tuning sets {key}; keys of training and built-in parts of model can be tuned"
-        return ""
+        if key.startswith(TUNABLE) and not key.startswith(FIXED):
+            return ""
+        return (
+            f"tuning sets {key}; it can set keys of training and built-in parts of model, except "
+            "for budgets, precision, what is kept, and presets"
+        )
 
     def tuning_sections(self, study: Study, *, asks: bool) -> dict[str, Any]:
         """Return the sections of the study that tunes `study`: fewer measurements."""
@@ -130,11 +117,13 @@ class StackedFormat(StudyFormat):
         }
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return the override of iterations in tuning trials, for an arm that sets iterations."""
+        """Return the override of iterations in tuning trials, for an arm that sets iterations: as
+        many as its budget is to the baseline's."""
         assert study.tuning is not None
         if study.tuning.iterations is None or ITERATIONS not in study.arms[arm].set:
             return {}
-        return {ITERATIONS: _shortened(study, arm, study.tuning.iterations)}
+        budget, base = (study.setting(a).budget_iterations for a in (arm, study.baseline))
+        return {ITERATIONS: max(round(study.tuning.iterations * (budget / base)), 1)}
 
     def facts(self, study: Study) -> StudyFacts:
         """Return the facts about a study that reports need."""
@@ -150,8 +139,7 @@ class StackedFormat(StudyFormat):
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
         """Return the facts about an arm that reports need."""
-        setting: Setting = study.setting(arm)
-        steps = curve_steps(study, arm)
+        setting, steps = study.setting(arm), curve_steps(study, arm)
         return ArmFacts(
             steps=setting.iterations,
             tokens=setting.tokens,
@@ -187,15 +175,6 @@ def _require_comparable(arm: str, ours: Setting, reference: str, theirs: Setting
             "must be one number for all arms, and of one tokenizer; remove it and hold out less",
             code="incomparable",
         )
-
-
-def _shortened(study: Study, arm: str, first: int) -> int:
-    """Return the iterations of a tuning trial of `arm`, matched to its reference's budget."""
-    reference = study.reference(arm)
-    if reference is None:
-        return first
-    share = study.setting(arm).budget_iterations / study.setting(reference).budget_iterations
-    return max(round(_shortened(study, reference, first) * share), 1)
 
 
 FORMAT = StackedFormat()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -69,11 +70,13 @@ Labels = tuple[str, ...]
 
 def require_labels(owner: str, labels: object) -> None:
     """Raise ValueError for labels that cannot name columns."""
-    names = labels if isinstance(labels, tuple) else ()
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"{owner} = {labels!r} must be a tuple of names, such as ('mean', 'max')")
-    if len(set(names)) < len(names) or any("/" in name for name in names):
-        raise ValueError(f"{owner} = {labels!r}: each name once, and without a '/'")
+    names = labels if isinstance(labels, tuple) and labels else ("",)
+    are_names = all(isinstance(name, str) and name and "/" not in name for name in names)
+    if not are_names or len(set(names)) < len(names):
+        raise ValueError(
+            f"{owner} = {labels!r} must be a tuple of names, such as ('mean', 'max'), each once "
+            "and without a '/'"
+        )
 
 
 class Column(NamedTuple):
@@ -99,7 +102,6 @@ class Probe:
     Attributes:
         name: Name in records.
         unit: Unit of its values.
-        source: Reference of its definition.
         parts: Labels of P, or a function of the setting that returns them.
         statistics: Labels of S.
         every: Interval in steps; steps 0 and the last are always measured.
@@ -121,7 +123,6 @@ class Probe:
     name: str
     _: KW_ONLY
     unit: str
-    source: str = ""
     parts: Labels | Callable[[Setting], Labels] | None = None
     statistics: Labels | None = None
     every: int = 1
@@ -174,11 +175,8 @@ class Probe:
         """Return the probe's columns in the order of a flattened [P, S], given the optimizer's
         slots."""
         parts, statistics = self._axes(setting, slots)
-        return [
-            Column(self.name, part, statistic, self.unit)
-            for part in (("all",) if parts is None else parts)
-            for statistic in statistics or ("value",)
-        ]
+        pairs = product(("all",) if parts is None else parts, statistics or ("value",))
+        return [Column(self.name, *pair, self.unit) for pair in pairs]
 
     def shape(self, setting: Setting, R: int, slots: Sequence[str] = ()) -> tuple[int, ...]:
         """Return the shape that `measure` must give."""

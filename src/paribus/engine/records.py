@@ -29,7 +29,7 @@ from paribus.results.controls import (
     declared_by,
     settings,
 )
-from paribus.results.records import Count, Empty, Record, RecordFormat, form
+from paribus.results.records import Count, Empty, Record, RecordFormat, form, training_flops
 from paribus.results.software import differences
 from paribus.results.trial_folder import MEASURED, REQUIRED, TrialFolder
 from paribus.study import Study, changed_sources
@@ -55,7 +55,7 @@ class StackedTrialForm(Record):
     # Of a trial that was not tested, why; else the largest influence of a later token, in nats.
     causality: form(not_proven=str) | form(evaluation=float, positions=float) | None = None
     stack: list[list[Any]] = Field(default_factory=list)
-    flops: Empty | form(per_token=Count, by=str) = Empty()
+    flops: Empty | form(per_token=Count) = Empty()
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ LEAKS_APART = 0.01  # between an arm and its reference
 # The most of it, and words: of tokens word for word; of documents or passages as near duplicates,
 # of which crawled web text has some 4% (Lee et al. 2022).
 SHARED = (
-    (0.5, "of its tokens lie in runs that", "has word for word"),
-    (0.1, "of its documents or passages have a near duplicate in", ""),
+    (0.5, "of its tokens lie in runs that the training text has word for word"),
+    (0.1, "of its documents or passages have a near duplicate in the training text"),
 )
 
 
@@ -113,49 +113,35 @@ def _settings(own: StackedEvidence, reference: StackedEvidence, declared: Declar
     return state, words
 
 
-def _differing(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> list[str]:
-    """Return the names of differing digests: those of held-out text, or all others."""
-    ours, theirs = own.digests, reference.digests
-    names = (name for name in {**ours, **theirs} if (name in HELD_OUT) == held_out)
-    return [name for name in names if ours.get(name) != theirs.get(name)]
-
-
 def _apart(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> Finding | None:
-    names = _differing(own, reference, held_out=held_out)
+    """Compare the digests of held-out text, or all others; return None if they are equal."""
+    ours, theirs = own.digests, reference.digests
+    names = [name for name in {**ours, **theirs} if (name in HELD_OUT) == held_out]
+    names = [name for name in names if ours.get(name) != theirs.get(name)]
     return ("broken", f"{', '.join(names)} differ") if names else None
 
 
 def _text(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
     """Compare the training texts and their tokens."""
-    if not (differing := _differing(own, reference, held_out=False)):
-        corpus, train = own.digests["corpus"], own.digests["train"]
-        return "held", f"corpus {corpus[:12]}, training split {train[:12]}"
-    sizes = (
-        f"{data['train_tokens']:,} tokens of a vocabulary of {data['vocab_size']:,}"
-        for data in (own.trial["data"], reference.trial["data"])
-        if "train_tokens" in data
-    )
-    words = f"{', '.join(differing)} differ: {' against '.join(sizes)}"
-    return declared_by(declared, *OTHER_TEXT), words
+    if differing := _apart(own, reference, held_out=False):
+        return declared_by(declared, *OTHER_TEXT), differing[1]
+    corpus, train = own.digests["corpus"], own.digests["train"]
+    return "held", f"corpus {corpus[:12]}, training split {train[:12]}"
 
 
 def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
     """Compare the held-out bytes, which no declaration may change, and the shares of them in the
     training texts."""
-    if differing := _differing(own, reference, held_out=True):
-        return "broken", f"{', '.join(name.partition('_')[0] for name in differing)} text differs"
+    if differing := _apart(own, reference, held_out=True):
+        return differing
     same_text = ("data.tokenizer", "data.order")  # in other tokens, or in another order
     reads_other = any(k.startswith(OTHER_TEXT) and not k.startswith(same_text) for k in declared)
-    for (limit, verb, end), ours, theirs in zip(SHARED, own.leaks, reference.leaks, strict=True):
-        for record, share in ((own, ours), (reference, theirs)):
-            if (share or 0) > limit:
-                whose = "" if own.digests == reference.digests else f" of arm '{record.arm}'"
-                return "not proven", f"{share:.1%} {verb} the training text{whose} {end}".strip()
-        if not reads_other or ours is None or theirs is None:
-            continue
-        if abs(ours - theirs) >= LEAKS_APART:
-            words = f"{ours:.1%} {verb} the training text of the arm {end}".strip()
-            return "not proven", f"{words}, and {theirs:.1%} for its reference"
+    for (limit, words), ours, theirs in zip(SHARED, own.leaks, reference.leaks, strict=True):
+        if (largest := max(ours or 0, theirs or 0)) > limit:
+            return "not proven", f"{largest:.1%} {words}"
+        is_counted = ours is not None and theirs is not None
+        if reads_other and is_counted and abs(ours - theirs) >= LEAKS_APART:
+            return "not proven", f"{ours:.1%} (of the reference {theirs:.1%}) {words}"
     n_bytes = own.trial["data"].get("validation_bytes", 0)
     return "held", f"{n_bytes:,} bytes with SHA-256 {own.digests.get('validation_text', '')[:12]}"
 
@@ -169,51 +155,41 @@ def _batches(own: StackedEvidence, reference: StackedEvidence, declared: Declare
 
 
 def _budget(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    pair = (own.trial, reference.trial)
-    ours, theirs = (trial["tokens"] for trial in pair)
-    units = {trial["setting"]["training"].get("budget") for trial in pair}
-    if ours == theirs and "flops" not in units:
+    ours, theirs = own.trial["tokens"], reference.trial["tokens"]
+    unit = own.trial["setting"]["training"].get("budget")
+    if ours == theirs and unit != "flops":
         return "held", f"{ours:,} tokens in each"
     words = f"{ours:,} tokens against {theirs:,}"
-    if units == {"flops"}:
-        state, words = matched_flops(*pair, words)
-        parts = {key for trial in pair for key in trial["own_modules"] if key[:5] != "data."}
-        if state == "held" and parts:
-            # No counter sees a loss, an optimizer, or anything else that is not a matrix product.
-            code = f"own code ({some(sorted(parts))}) can compute what no count of FLOPs sees"
-            return "not proven", f"{code}; {words}"
-        return state, words
-    if units != {"bytes"}:
+    if unit not in SPENT:
         return "broken", words
-    sources = [trial.get("consumed", {}).get("sources", {}).values() for trial in pair]
-    ours, theirs = (sum(source["bytes"] for source in of_trial) for of_trial in sources)
+    state, spent = matched(own.trial, reference.trial, unit)
+    own_code = {*own.trial["own_modules"], *reference.trial["own_modules"]}
+    parts = [key for key in sorted(own_code) if not key.startswith("data.")]
+    if state == "held" and unit == "flops" and parts:
+        # No counter sees a loss, an optimizer, or anything else that is not a matrix product.
+        spent = f"own code ({some(parts)}) can compute what no count sees; {spent}"
+        state = "not proven"
+    return state, f"{spent}; {words}"
+
+
+def _bytes(trial: Mapping[str, Any]) -> int:
+    return sum(source["bytes"] for source in trial["consumed"]["sources"].values())
+
+
+# What a trial has spent of a unit in which budgets match; 0 if it is not recorded.
+SPENT = {"bytes": _bytes, "flops": lambda trial: training_flops(trial) or 0}
+
+
+def matched(own: Mapping[str, Any], reference: Mapping[str, Any], unit: str) -> Finding:
+    """Compare what two trials (trial.json) have spent, which must match to the nearest step."""
+    ours, theirs = SPENT[unit](own), SPENT[unit](reference)
     if not ours or not theirs:
-        return "not proven", f"no record of the bytes that were consumed: {words}"
-    # Iterations are rounded to whole steps, one arm's from the other's, by the average token of
-    # each arm's text; what the drawn windows hold differs from that average.
-    step = max(ours / own.trial["iterations"], theirs / reference.trial["iterations"])
-    is_near = abs(ours - theirs) <= step + MOST_BYTES_APART * theirs
-    return "held" if is_near else "broken", (
-        f"budgets match in bytes on average: {ours:,} bytes were consumed against {theirs:,} "
-        f"({(ours - theirs) / theirs:+.1%}), to the nearest step; {words}"
-    )
-
-
-def matched_flops(own: Mapping[str, Any], reference: Mapping[str, Any], words: str) -> Finding:
-    """Compare the FLOPs of two trials (trial.json), which must match to the nearest step."""
-    spent, steps = [], []
-    for trial in (own, reference):
-        per_token = trial.get("flops", {}).get("per_token")
-        if per_token is None:
-            return "not proven", f"FLOPs were not counted: {words}"
-        spent.append(per_token * trial["tokens"])
-        steps.append(spent[-1] / max(trial["iterations"], 1))
-    share = (spent[0] - spent[1]) / spent[1]
-    summary = (
-        f"{spent[0]:.6g} FLOPs against {spent[1]:.6g} ({share:+.2%}), to the nearest step of "
-        f"{steps[0]:.6g} and {steps[1]:.6g}; {words}"
-    )
-    return "broken" if abs(spent[0] - spent[1]) > max(steps) else "held", summary
+        return "not proven", f"the {unit} of a trial were not counted"
+    tolerance = max(ours / own["iterations"], theirs / reference["iterations"])
+    if unit == "bytes":  # iterations follow from the average token; drawn windows differ from it
+        tolerance += MOST_BYTES_APART * theirs
+    share = f"{ours:.6g} {unit} against {theirs:.6g} ({(ours - theirs) / theirs:+.1%})"
+    return "held" if abs(ours - theirs) <= tolerance else "broken", share
 
 
 def _initial_values(
@@ -225,11 +201,8 @@ def _initial_values(
     """
     ours, theirs = own.initial, reference.initial
     names = list({**ours, **theirs})
-    shared = [
-        name
-        for name in names
-        if name in ours and name in theirs and ours[name]["shape"] == theirs[name]["shape"]
-    ]
+    shapes = [{name: each[name]["shape"] for name in each} for each in (ours, theirs)]
+    shared = [name for name in names if shapes[0].get(name) == shapes[1].get(name)]
     differing = [name for name in shared if ours[name]["sha256"] != theirs[name]["sha256"]]
     if not differing:
         alone = [name for name in names if name not in shared]
@@ -250,7 +223,7 @@ def _causality(own: StackedEvidence, reference: StackedEvidence, declared: Decla
     for each in tested:
         if "not_proven" in each:
             return "not proven", f"of a trial: {each['not_proven']}"
-    largest = max(each[m] for each in tested for m in ("training", "evaluation") if m in each)
+    largest = max(each["evaluation"] for each in tested)
     words = f"up to rounding ({largest:.1g} nats)" if largest else "to the bit"
     share = min(each["positions"] for each in tested)
     tried = f", at {share:.0%} of the positions, drawn at random" if share < 1 else ""
@@ -280,9 +253,7 @@ def _other_software(
 def _software(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
     if problem := _other_software(own, reference, pair=True):
         return problem
-    kernels, torch = own.environment.get("kernels", "torch"), own.environment["packages"]["torch"]
-    ours = "" if kernels == "torch" else f", kernels {kernels}"
-    return "held", f"torch {torch} on {own.environment['device']}{ours}"
+    return "held", f"torch {own.environment['packages']['torch']} on {own.environment['device']}"
 
 
 def _sealed(record: StackedEvidence, opened: Mapping[str, str] | None) -> Finding | None:
@@ -290,12 +261,12 @@ def _sealed(record: StackedEvidence, opened: Mapping[str, str] | None) -> Findin
     digest = record.digests.get("test")
     if digest is None:
         return None
+    words = f"digest {digest[:12]}"
     if opened is None:
-        return "held", f"digest {digest[:12]}, never read"
+        return "held", f"{words}, never read"
     if opened["digest"] != digest:
-        return "broken", f"digest {digest[:12]}, and what was read has {opened['digest'][:12]}"
-    when, purpose = opened["opened"], opened["purpose"]
-    return "held", f"digest {digest[:12]}, read once, on {when}, for “{purpose}”"
+        return "broken", f"{words}, and what was read has {opened['digest'][:12]}"
+    return "held", f"{words}, read once, on {opened['opened']}, for “{opened['purpose']}”"
 
 
 CHECKS = Checks(
@@ -342,12 +313,9 @@ class StackedRecords(RecordFormat):
             for counts in of_arm.get("duplicates", {}).values()
             if counts.get("validation_units") and "leaked_near" in counts
         ]
-        initial, environment = (
-            folder.read_json("initial.json"),
-            folder.read_json("environment.json"),
-        )
+        records = map(folder.read_json, ("initial.json", "environment.json"))
         leaks = leaked, max(near, default=None)
-        return StackedEvidence(folder.arm, folder.seed, trial, initial, environment, leaks)
+        return StackedEvidence(folder.arm, folder.seed, trial, *records, leaks)
 
     def code(self) -> str:
         """Return the digest of the source that trains and measures."""
@@ -366,21 +334,6 @@ class StackedRecords(RecordFormat):
         """Return whether a test text that was opened before must not be used again."""
         return study.data.test_reuse == "forbid"
 
-    def registered(self, study: Study) -> dict[str, Any]:
-        """Return the registered budget and precision of every arm."""
-        settings: dict[str, Setting] = {arm: study.setting(arm) for arm in study.arms}
-        return {
-            "budgets": {
-                arm: {
-                    "match_in": setting.training.budget,
-                    "iterations": setting.iterations,
-                    "tokens": setting.tokens,
-                }
-                for arm, setting in settings.items()
-            },
-            "precision": {arm: setting.training.precision for arm, setting in settings.items()},
-        }
-
     def repeated_steps(self, setting: Setting) -> int:
         """Return the number of first steps of a trial to train again."""
         share = math.ceil(REPEATED_SHARE * setting.iterations)
@@ -392,22 +345,19 @@ def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
 
     In the corpus, training text comes first, then validation text, then the test part.
     """
-    digests, n_bytes = record["digests"], record.get("validation_bytes")
+    digests = record["digests"]
     form = data.deduplicate if data.deduplicate in ("exact", "near") else ""
     cut = {"corpus": digests["corpus"], "form": form}
-    start = _trained_bytes(data, record)
-    parts = []
+    start, n_bytes, parts = _trained_bytes(data, record), record.get("validation_bytes"), []
     if text := digests.get("validation_text"):
         place: dict[str, Any] = {"corpus": text, "start": 0, "stop": n_bytes}
         if data.validation_path is None:
-            stop = None if start is None or n_bytes is None else start + n_bytes
+            stop = None if start is None else start + n_bytes
             place = cut | {"start": start, "stop": stop}
             start = stop
         parts.append(TextPart(role="validation", digest=text, **place))  # type: ignore
     if text := digests.get("test"):
-        place = cut | {"start": start}
-        if data.test_path is not None:
-            place = {"corpus": text, "start": 0}
+        place = cut | {"start": start} if data.test_path is None else {"corpus": text, "start": 0}
         parts.append(TextPart(role="test", digest=text, **place))  # type: ignore
     return parts
 

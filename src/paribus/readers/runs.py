@@ -35,8 +35,7 @@ from paribus.results.records import RunsRecord
 from paribus.results.registration import read_registration
 from paribus.results.store import RUNS, results_folder, root_digest
 from paribus.runs.queue import Missing
-from paribus.runs.records import fill_folder, find_trainer, trainer_records
-from paribus.runs.trainer_runner import TrainerRunner
+from paribus.runs.trainer_runner import TrainerRunner, fill_folder, find_trainer, trainer_records
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord

@@ -216,10 +216,6 @@ class RecordFormat:
         """Return whether the study refuses a test text that another study opened."""
         return registered.get(TRAINER, {}).get("test", {}).get("reuse") == "forbid"
 
-    def registered(self, study: Study) -> dict[str, Any]:
-        """Return what the format registers besides the study's digest."""
-        return {}
-
     def repeated_steps(self, setting: Any) -> int:
         """Return the number of first steps of a trial that are trained again as a check."""
         return 0

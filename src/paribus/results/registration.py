@@ -109,7 +109,6 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "tasks": tasks,
         "looks": looks,
         "stages": {"seeds": list(study.stages), "weights": weights} if study.stages else {},
-        **records_of(study).registered(study),
     }
 
 

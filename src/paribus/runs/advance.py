@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus import analysis
+from paribus.analysis import boundaries
 from paribus.analysis.tuning import values_of
+from paribus.decision import own_rule, require_reachable
 from paribus.ledger import unrecorded
 from paribus.results import (
     ResultsFolder,
@@ -25,6 +27,8 @@ from paribus.results import (
     looks_left,
     needed_trials,
     read_looks,
+    registration,
+    settle,
 )
 from paribus.results.formats import write_json
 from paribus.results.opened_texts import note
@@ -76,6 +80,14 @@ class Runner:
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
         """Register a study, or its tuning trials; return it with its settled precision."""
         raise NotImplementedError
+
+    def settle(self, study: Study, folder: ResultsFolder, *parts: Any, **more: Any) -> None:
+        """Register a study with these parts of a registration, or compare it with what is there."""
+        if not folder.exists:
+            require_reachable(study)
+        settle(
+            folder, study, registration(study, *parts, own_rule(study), boundaries(study)) | more
+        )
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
         """Record the executor, outside of all digests, and note in the ledger that scores will be
@@ -175,13 +187,8 @@ def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:
     return True
 
 
-def task_id(folder: ResultsFolder, name: str) -> str:
-    """Return the name of a task: its folder of tuning trials, if any, then `name`."""
+def task_of(folder: ResultsFolder, kind: str, name: str, doing: str, **arguments: Any) -> Task:
+    """Return a task on trials of `folder`, named after its folder of tuning trials, if any."""
     home = folder.path.absolute()
     names = home.parts[home.parts.index(FOLDER) :] if FOLDER in home.parts else ()
-    return ".".join([*names, name])
-
-
-def task_of(folder: ResultsFolder, kind: str, name: str, doing: str, **arguments: Any) -> Task:
-    """Return a task on trials of `folder`."""
-    return Task(task_id(folder, name), kind, doing, str(folder.path.absolute()), arguments)
+    return Task(".".join([*names, name]), kind, doing, str(home), arguments)

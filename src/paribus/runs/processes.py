@@ -14,10 +14,8 @@ from typing import NoReturn
 
 END_SECONDS = 5.0  # a killed process that waits for a disk may take any time to end
 TAIL_BYTES = 4096
-STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR2") if hasattr(signal, name))
-IGNORED = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
-)
+STOPPING = (signal.SIGTERM, signal.SIGUSR2)
+IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 
@@ -26,10 +24,10 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def tie_to(parent: int, number: int = getattr(signal, "SIGKILL", 9)) -> None:
+def tie_to(parent: int, number: int = signal.SIGKILL) -> None:
     """Send this process the signal `number` when its parent dies (only on Linux)."""
     _prctl(PR_SET_PDEATHSIG, number)
-    if os.name == "posix" and os.getppid() != parent:
+    if os.getppid() != parent:
         os._exit(1)  # it died before we asked for the signal
 
 
@@ -39,7 +37,7 @@ def adopt_orphans() -> None:
     Only on Linux; elsewhere this process leads a group, which ends with it.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    if sys.platform != "linux" and os.name == "posix":
+    if sys.platform != "linux":
         os.setpgid(0, 0)
 
 
@@ -69,7 +67,7 @@ def leave(code: int) -> NoReturn:
     end_children(set())
     sys.stdout.flush()
     sys.stderr.flush()
-    if sys.platform != "linux" and os.name == "posix" and os.getpgrp() == os.getpid():
+    if sys.platform != "linux" and os.getpgrp() == os.getpid():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
     os._exit(code)

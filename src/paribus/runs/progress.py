@@ -35,21 +35,19 @@ class Progress:
     Attributes:
         home: its results folder.
         unit: "tokens", or "trials" for a trainer that does not count tokens.
-        began, heard: when the stage began, and the last event came (seconds since the epoch).
         running: steps done and last training loss (nats/token) of each trial under way, by label.
         news: a line about the latest event; empty if there is none.
         doing: the work under way after all tokens were trained on; empty before.
-        tokens, tokens_done: training tokens of all trials up to the next look, and those done.
     """
 
     def __init__(self, home: ResultsFolder, at: float) -> None:
         self.home, self._study = home, home.read_study()
         self.unit = "tokens" if self._study.trainer == STACKED else "trials"
-        self.began = self.heard = at
         self.running: dict[str, tuple[int, float | None]] = {}
         self.news = self.doing = ""
-        self.tokens = self._before = 0  # _before: those that earlier runs have trained on
-        self._done: dict[Trial, int] = {}
+        self._began = at  # seconds since the epoch
+        self._done: dict[Trial, int] = {}  # in the unit, of each trial up to the next look
+        self._before: dict[Trial, int] = {}  # of that, by earlier runs
         self._finished: set[Trial] = set()
 
     @property
@@ -63,6 +61,11 @@ class Progress:
         return len(self._finished)
 
     @property
+    def tokens(self) -> int:
+        """Number of training tokens of all trials up to the next look."""
+        return sum(map(self._tokens, self._done))
+
+    @property
     def tokens_done(self) -> int:
         """Number of training tokens done."""
         return sum(self._done.values())
@@ -70,24 +73,22 @@ class Progress:
     @property
     def tokens_per_second(self) -> float:
         """Training tokens per second over this run."""
-        return (self.tokens_done - self._before) / max(time.time() - self.began, 1e-9)
+        done = self.tokens_done - sum(self._before.values())
+        return done / max(time.time() - self._began, 1e-9)
 
     def count_trials(self) -> None:
         """Count the trials up to the next look that are not counted yet."""
         for trial in needed_trials(self._study, read_looks(self.home)):
-            if trial in self._done:
-                continue
-            total, self._done[trial] = self._tokens(trial), 0
-            self.tokens += total
-            if self.home.trial(*trial).is_finished:
-                self._finished.add(trial)
-                self._done[trial] = total
-                self._before += total
+            if trial not in self._done:
+                is_finished = self.home.trial(*trial).is_finished
+                if is_finished:
+                    self._finished.add(trial)
+                self._done[trial] = self._before[trial] = self._tokens(trial) * is_finished
 
     def add(self, event: dict[str, Any]) -> None:
         """Add an event that a worker reported."""
         kind, t = event["event"], event.get("t")
-        self.news, self.heard = "", event["at"]
+        self.news = ""
         if kind == "say":
             self.doing = self.news = event["words"]
         if kind not in ("resumed", "trained", "finished"):
@@ -96,15 +97,14 @@ class Progress:
         losses = dict(zip(trials, event.get("losses", ()), strict=False))
         left = [trial for trial in trials if trial in self._done and trial not in self._finished]
         for trial in left:
-            label, done = _label(trial), self._tokens(trial, t)
+            self._done[trial] = self._tokens(trial, t)
             if kind == "resumed":
-                self._before += done - self._done[trial]
-            self._done[trial] = done
+                self._before[trial] = self._done[trial]
             if kind == "finished":
                 self._finished.add(trial)
-                self.running.pop(label, None)
+                self.running.pop(_label(trial), None)
             elif kind == "trained" or self.unit == "trials":
-                self.running[label] = (t or 0, losses.get(trial))
+                self.running[_label(trial)] = (t or 0, losses.get(trial))
         if kind == "finished" and left:
             self.doing = "" if self.n_finished == self.n_trials else self.doing
             self.news = self._news(left)

@@ -29,9 +29,8 @@ from paribus.runs.executors import Backend, find_backend
 from paribus.runs.processes import ending_children
 from paribus.runs.progress import Progress, Tracker, Watch, watching
 from paribus.runs.queue import Order, Queue, Task
-from paribus.runs.records import find_trainer
 from paribus.runs.trackers import Trackers, load_trackers
-from paribus.runs.trainer_runner import TrainerRunner
+from paribus.runs.trainer_runner import TrainerRunner, find_trainer
 from paribus.study import Study, require_trust, tuning_study
 from paribus.study.custom_code import OWN_FOLDERS
 from paribus.study.study import substance
@@ -200,7 +199,7 @@ def _follow(
             backend.start(queue, n_trials, _devices(study))
             _wait(queue, backend, watch, trackers)
         finally:
-            trackers.tell("close")
+            trackers.close()
     except (ParibusError, KeyboardInterrupt) as error:
         if backend.is_here or isinstance(error, ParibusError):
             queue.remove()

@@ -1,69 +1,26 @@
 """Trackers of a run: TensorBoard, and Weights & Biases.
 
-A tracker does not affect the run or its records.
+A tracker does not affect the run or its records. It is a class: `T(study, results, arm, seed)`
+opens its run of one trial; `write(step, values)` writes the finite numbers of a step, by name, and
+may add names to an earlier step; `end()` ends the run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paribus.declared import PROVIDED, provided
 from paribus.errors import ParibusError, nearest
-from paribus.results import ResultsFolder, TrialFolder
+from paribus.results import ResultsFolder
 from paribus.study import Study
 
 
-class EachTrial(ABC):
-    """A tracker with a separate run for every trial: live loss, then every step and score."""
-
-    def __init__(self, study: Study, results: Path) -> None:
-        self.study, self.results = study, results
-        self._open: dict[tuple[str, int], Any] = {}
-
-    @abstractmethod
-    def begin(self, arm: str, seed: int) -> Any:
-        """Open the tracker's run of one trial, and return it for `write` and `end`."""
-
-    @abstractmethod
-    def write(self, run: Any, step: int, values: dict[str, float]) -> None:
-        """Write the finite numbers of one step, by name; later calls may add names to the step."""
-
-    @abstractmethod
-    def end(self, run: Any) -> None:
-        """End a run."""
-
-    def progress(self, arm: str, seed: int, t: int, loss: float | None) -> None:
-        """Write the loss of step t, in nats/token, under `live/`."""
-        self._write(arm, seed, t, {"live/train_loss": loss})
-
-    def finished(self, trial: TrialFolder) -> None:
-        """Write every step, probe and score of a finished trial, and end its run."""
-        arm, seed = trial.arm, trial.seed
-        steps, probes = (trial.read_columns(f"{name}.parquet") for name in ("steps", "probes"))
-        for row in (*steps.to_pylist(), *probes.to_pylist()):
-            self._write(arm, seed, row.pop("step"), row)
-        scores = trial.read_json("evaluation.json")
-        self._write(arm, seed, len(steps), {f"evaluation/{k}": v for k, v in scores.items()})
-        self.end(self._open.pop((arm, seed)))
-
-    def close(self) -> None:
-        """End all open trials, because the run is over or was interrupted."""
-        while self._open:
-            self.end(self._open.popitem()[1])
-
-    def _write(self, arm: str, seed: int, step: int, values: dict[str, float | None]) -> None:
-        if (arm, seed) not in self._open:
-            self._open[arm, seed] = self.begin(arm, seed)
-        if known := {name: value for name, value in values.items() if value is not None}:
-            self.write(self._open[arm, seed], step, known)
-
-
 def load_trackers(names: Sequence[str]) -> dict[str, Any]:
-    """Return the functions that open these trackers, by name.
+    """Return these trackers, by name.
 
     Raises ParibusError for an unknown name, and if a required package is not installed.
     """
@@ -86,37 +43,64 @@ def load_trackers(names: Sequence[str]) -> dict[str, Any]:
 
 
 class Trackers:
-    """Trackers of a run. One that raises is dropped with a warning; the run goes on."""
+    """Trackers of a run: live loss, then every step, probe and score of a finished trial.
+
+    One that raises is dropped with a warning; the run goes on.
+    """
 
     def __init__(self, loaded: Mapping[str, Any], study: Study, results: Path) -> None:
-        self._open = dict(loaded)
-        for name, tracker in loaded.items():
-            self._open[name] = self._call(name, tracker, study, results)
+        self._loaded, self._study, self._results = dict(loaded), study, results
+        self._open: dict[tuple[str, str, int], Any] = {}
 
     def follow(self, event: dict[str, Any], home: ResultsFolder) -> None:
         """Report steps and finished trials of a results folder to the trackers."""
-        if event["event"] == "trained":
-            for (arm, seed), loss in zip(event["trials"], event["losses"], strict=True):
-                self.tell("progress", arm, seed, event["t"], loss)
-        elif event["event"] == "finished":
-            for arm, seed in event["trials"]:
-                self.tell("finished", home.trial(arm, seed))
+        if event["event"] not in ("trained", "finished"):
+            return
+        for k, (arm, seed) in enumerate(event["trials"]):
+            for name in [*self._loaded]:
+                with self._dropping(name):
+                    if event["event"] == "trained":
+                        live = {"live/train_loss": event["losses"][k]}
+                        self._write(name, arm, seed, event["t"], live)
+                    else:
+                        self._finish(name, arm, seed, home)
 
-    def tell(self, method: str, *arguments: Any) -> None:
-        """Call `method` (`progress`, `finished` or `close`) of every open tracker."""
-        for name, tracker in [*self._open.items()]:
-            if tracker is not None:
-                self._call(name, getattr(tracker, method), *arguments)
+    def close(self) -> None:
+        """End all open trials, because the run is over or was interrupted."""
+        while self._open:
+            (name, *_), run = self._open.popitem()
+            if name in self._loaded:
+                with self._dropping(name):
+                    run.end()
 
-    def _call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _finish(self, name: str, arm: str, seed: int, home: ResultsFolder) -> None:
+        trial = home.trial(arm, seed)
+        steps, probes = (trial.read_columns(f"{name}.parquet") for name in ("steps", "probes"))
+        for row in (*steps.to_pylist(), *probes.to_pylist()):
+            self._write(name, arm, seed, row.pop("step"), row)
+        scores = trial.read_json("evaluation.json")
+        scores = {f"evaluation/{metric}": value for metric, value in scores.items()}
+        self._write(name, arm, seed, len(steps), scores)
+        self._open.pop((name, arm, seed)).end()
+
+    def _write(
+        self, name: str, arm: str, seed: int, step: int, values: dict[str, float | None]
+    ) -> None:
+        key = (name, arm, seed)
+        if key not in self._open:
+            self._open[key] = self._loaded[name](self._study, self._results, arm, seed)
+        if known := {metric: value for metric, value in values.items() if value is not None}:
+            self._open[key].write(step, known)
+
+    @contextlib.contextmanager
+    def _dropping(self, name: str) -> Iterator[None]:
         try:
-            return function(*arguments)
+            yield
         except Exception as error:
-            self._open[name] = None
+            del self._loaded[name]
             logging.getLogger("paribus").warning(
                 "--log %s: the tracker failed (%s: %s) and is dropped; the run goes on",
                 name,
                 type(error).__name__,
                 " ".join(str(error).split()),
             )
-        return None

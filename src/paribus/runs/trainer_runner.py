@@ -3,25 +3,247 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paribus.analysis import boundaries
-from paribus.decision import own_rule, require_comparison, require_reachable
-from paribus.declared import provided
-from paribus.errors import ParibusError
+import numpy as np
+
+from paribus.decision import require_comparison
+from paribus.declared import PROVIDED, provided
+from paribus.errors import ParibusError, blamed, nearest
+from paribus.files import write_bytes
+from paribus.metric import ItemSums, Metric, by_name
 from paribus.results import ResultsFolder, extended, read_registration
 from paribus.results.opened_texts import note, open_in_ledger, parts_of, require_fresh
 from paribus.results.records import TRAINER
-from paribus.results.registration import registration, settle
 from paribus.results.store import LEDGER
-from paribus.runs import records
+from paribus.results.trial_folder import TrialFolder
 from paribus.runs.advance import Runner, study_of, task_of
 from paribus.runs.queue import Context, Task
+from paribus.runs.sealing import sealed_once
 from paribus.study import Study
-from paribus.study.trainer import COMMAND, RUNS, STACKED, Trial
+from paribus.study.custom_code import digests_of, load_own
+from paribus.study.protocol import Trainer
+from paribus.study.trainer import COMMAND, RUNS, STACKED, Declaration, Trial, TrialRecord
+from paribus.study.trust import require_trust
+
+OWN_CONTROLS = ("setting", "repeatable")  # every study has them
+COUNT = "count"
+ITEMS, STEPS, SERIES = "item_scores.parquet", "steps.parquet", "series.parquet"
+
+
+def find_trainer(study: Study, folder: ResultsFolder, **options: Any) -> Trainer:
+    """Return the trainer that `study` names, which may be custom code.
+
+    Built-in trainers are called with the results folder and `options`. Raises ParibusError if the
+    trainer cannot be created.
+    """
+    require_trust(study)
+    if study.trainer in PROVIDED["trainer"]:
+        return provided("trainer", study.trainer)(folder.path, **options)
+    where = f"trainer = '{study.trainer}'"
+    trainer = load_own(study.trainer, where, "trainer", _is_trainer, study.folder)
+    if not isinstance(trainer, type):
+        return trainer
+    with blamed(where, "it is made without arguments"):
+        return trainer()
+
+
+def _is_trainer(value: object) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("declare", "run"))
+
+
+def declared_by(study: Study, trainer: Trainer) -> Declaration:
+    """Return a trainer's declaration. Raises ParibusError if it is invalid."""
+    name = f"trainer '{study.trainer}'"
+    with blamed(f"{name} declares nothing"):
+        declaration = trainer.declare(study)
+        if not isinstance(declaration, Declaration):
+            raise TypeError(f"{declaration!r:.60} is not a paribus.extend.Declaration")
+    known = by_name({"the trainer": list(declaration.metrics)})
+    finite = declaration.must_be_finite
+    for metric in (*study.metrics, *sorted(declaration.by_item), *([finite] if finite else [])):
+        if metric not in known:
+            raise ParibusError(
+                f"metric '{metric}' is not declared by {name}: {nearest(metric, known)}"
+            )
+    deciding = [endpoint.metric for endpoint in study.judged]
+    for metric in [*deciding, *([study.tuning.select] if study.tuning else [])]:
+        if known[metric].better == "neither":
+            raise ParibusError(
+                f"'{metric}' cannot be primary or select tuned values, because it has no better "
+                "direction; name a metric that has one"
+            )
+    if taken := set(OWN_CONTROLS) & set(declaration.controls):
+        raise ParibusError(
+            f"{name} declares a control '{min(taken)}', which every study has; rename it"
+        )
+    return declaration
+
+
+def metrics_of(declaration: Declaration) -> dict[str, Metric]:
+    """Return the declared metrics in the form of records, by name."""
+    return {
+        metric.name: replace(
+            metric,
+            record="evaluation",
+            items=ItemSums(metric.name, COUNT) if metric.name in declaration.by_item else "",
+        )
+        for metric in declaration.metrics
+    }
+
+
+def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:
+    """Return the registered description of a trainer."""
+    return {
+        "controls": {name: list(keys) for name, keys in declaration.controls.items()},
+        "must_be_finite": declaration.must_be_finite,
+        "sources": digests_of([study.trainer], "trainer", study.folder),
+        **declaration.about,
+        **text_of(declaration),
+    }
+
+
+def text_of(declaration: Declaration) -> dict[str, Any]:
+    """Return the registered description of the scored text; {} if nothing is declared."""
+    if declaration.test is None:
+        return {}
+    text = asdict(declaration.test)
+    return {"test": {"reuse": text.pop("reuse"), "text": text}}
+
+
+def trainer_records(
+    study: Study, trainer: Trainer, todo: Sequence[Trial]
+) -> Iterator[tuple[Trial, TrialRecord]]:
+    """Yield the records of the trials in `todo` as they finish.
+
+    Raises ParibusError if the trainer fails, or returns anything but these records.
+    """
+    missing, name = list(todo), f"trainer '{study.trainer}'"
+    try:
+        for trial, record in trainer.run(study, todo) if todo else ():
+            if trial not in missing:
+                raise ValueError(f"the record of {trial!r:.80} was not requested, or came twice")
+            if not isinstance(record, TrialRecord):
+                raise TypeError(f"{record!r:.60} is not a paribus.extend.TrialRecord")
+            missing.remove(trial)
+            yield trial, record
+    except ParibusError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = "".join(f" on {arm}/seed-{seed}" for arm, seed in missing[:1])
+        raise ParibusError(
+            f"{name} failed{where}, in line {Path(last.filename).name}:{last.lineno}: "
+            f"{type(error).__name__}: {error}; finished trials are kept: fix it and run again",
+            code="own_code",
+        ) from error
+    if missing:
+        raise ParibusError(
+            f"{name} returned no record for {len(missing)} of {len(todo)} trials, such as "
+            f"{missing[0]}; run the study again",
+            code="own_code",
+        )
+
+
+def write_record(
+    study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
+) -> None:
+    """Write and seal the record of a trial. Raises ParibusError for undeclared content."""
+    with sealed_once(folder) as draft:
+        fill_folder(study, draft, declaration, record)
+
+
+def fill_folder(
+    study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
+) -> None:
+    """Write and seal the record of a trial. Raises ParibusError for undeclared content."""
+    scores, items = _checked(study, f"trial {folder.label}", declaration, record)
+    n_items, n_steps = len(next(iter(items.values()), ())), len(record.losses)
+    tables: dict[str, dict[str, Any]] = {}
+    if n_items:
+        tables[ITEMS] = {"item": np.arange(n_items), COUNT: np.ones(n_items)} | items
+    if n_steps:
+        steps = np.asarray(record.steps or range(1, n_steps + 1), np.int64)
+        tables[STEPS] = {"step": steps, "train_loss": np.asarray(record.losses, np.float64)}
+    if points := [(name, *point) for name, curve in record.curves.items() for point in curve]:
+        names, *numbers = zip(*points, strict=True)
+        at_steps, values = np.asarray(numbers, np.float64)
+        tables[SERIES] = {"metric": np.asarray(names), "step": at_steps, "value": values}
+    for name, columns in tables.items():
+        units = dict.fromkeys(columns, "") | ({"step": "steps"} if name == STEPS else {})
+        folder.write_columns(name, columns, units)
+    for name, content in record.files.items():
+        write_bytes(folder.path / name, content)
+    if record.seconds:  # a speed needs a time
+        timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
+        folder.write_json("timing.json", timing)
+    folder.write_json("evaluation.json", scores)
+    trial = {
+        "arm": folder.arm,
+        "seed": folder.seed,
+        "setting": study.setting(folder.arm).model_dump(mode="json"),
+        "metrics": {name: metric.about for name, metric in metrics_of(declaration).items()},
+        "drawings": [],
+        "own_modules": {},
+        "controls": dict(record.controls),
+        "blocks": {"kind": "item", "items": n_items, "blocks": n_items},
+        "diverged_at": record.diverged_at,
+    }
+    folder.write_json("trial.json", dict(record.about) | trial)
+    folder.finish(["trial.json", "evaluation.json", *tables, *record.files])
+
+
+def _checked(
+    study: Study, where: str, declaration: Declaration, record: TrialRecord
+) -> tuple[dict[str, float | None], dict[str, np.ndarray]]:
+    """Return the scores, with None for non-finite ones, and the items by metric.
+
+    Raises ParibusError for anything that was not declared or is inconsistent.
+    """
+    metrics = [metric.name for metric in declaration.metrics]
+    for names, declared, what in (
+        (record.scores, metrics, "scores of"),
+        (record.items, declaration.by_item, "items, not in by_item, of"),
+        (record.controls, declaration.controls, "control"),
+    ):
+        for name in names:
+            if name not in declared:
+                known = nearest(name, list(declared))
+                raise ParibusError(f"{where}: {what} '{name}', which is not declared: {known}")
+    for endpoint in study.judged:
+        if endpoint.metric not in record.scores:
+            raise ParibusError(
+                f"{where} has no score of '{endpoint.metric}', which is primary; a trial that "
+                "diverged has NaN"
+            )
+    at, n_steps = record.diverged_at, len(record.losses)
+    if at is not None and not 0 <= at < (n_steps or math.inf):
+        raise ParibusError(
+            f"{where}: diverged_at = {at} must be one of the {n_steps} steps, counted from 0"
+        )
+    with blamed(where, "scores, seconds and items are numbers, items of one length"):
+        if any(isinstance(value, bool | str) for value in record.scores.values()):
+            raise TypeError("a score is a Boolean or a string")
+        scores = {name: float(value) for name, value in record.scores.items()}
+        items = {name: np.asarray(v, np.float64) for name, v in record.items.items()}
+        if items and np.stack(list(items.values())).ndim != 2:
+            raise ValueError("the scores of a metric by item must be a list per item")
+        if not 0 <= (record.seconds or 0.0) < math.inf:
+            raise ValueError(f"seconds = {record.seconds}")
+    for name, values in items.items():
+        score, mean = scores.get(name, math.nan), values.mean() if values.size else math.nan
+        if not math.isclose(score, mean, rel_tol=1e-9, abs_tol=1e-12):
+            raise ParibusError(
+                f"{where}: '{name}' is {score} and the mean of its items is {mean}; it is declared "
+                "in by_item, as their mean"
+            )
+    return {k: v if math.isfinite(v) else None for k, v in scores.items()}, items
 
 
 def runner_of(trainer: str) -> type[Runner]:
@@ -62,8 +284,8 @@ class TrainerRunner(Runner):
 
     def _declare(self, study: Study, folder: ResultsFolder) -> None:
         options = {"context": self.context} if study.trainer == COMMAND else {}
-        self.trainer: Any = self.trainer or records.find_trainer(study, folder, **options)
-        self.declaration = records.declared_by(study, self.trainer)
+        self.trainer: Any = self.trainer or find_trainer(study, folder, **options)
+        self.declaration = declared_by(study, self.trainer)
 
     def open(self, study: Study, folder: ResultsFolder) -> Study:
         """Return the study, with a second stage if its folder has registered one."""
@@ -72,22 +294,19 @@ class TrainerRunner(Runner):
         folder.require_same(study)
         if study.trainer != RUNS:  # judge has its own words
             require_comparison(study)
-        require_fresh(study, {TRAINER: records.text_of(self.declaration)}, folder)
+        require_fresh(study, {TRAINER: text_of(self.declaration)}, folder)
         return study
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
         """Register the trainer's declaration."""
-        if not folder.exists:
-            require_reachable(study)
         if study.trainer == COMMAND:
             self.trainer.require_unchanged(study, folder, study.arms)
-        declaration = records.declared_by(study, self.trainer) if is_tuning else self.declaration
-        known = records.metrics_of(declaration)
+        declaration = declared_by(study, self.trainer)
+        known = metrics_of(declaration)
         metrics = {name: known[name] for name in study.metrics}
         data: dict[str, Any] = {arm: {} for arm in study.arms}
-        wanted = registration(study, data, "", metrics, {}, own_rule(study), boundaries(study))
-        wanted[TRAINER] = records.registered_trainer(study, declaration)
-        settle(folder, study, wanted)
+        trainer = {TRAINER: registered_trainer(study, declaration)}
+        self.settle(study, folder, data, "", metrics, {}, **trainer)
         return study
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
@@ -115,8 +334,8 @@ class TrainerRunner(Runner):
         if hasattr(trainer, "into"):  # it writes more than its records
             trainer = trainer.into(folder)
         try:
-            for trial, record in records.trainer_records(study, trainer, todo):
-                records.write_record(study, folder.trial(*trial), self.declaration, record)
+            for trial, record in trainer_records(study, trainer, todo):
+                write_record(study, folder.trial(*trial), self.declaration, record)
                 if self.context is not None:
                     self.context.report("finished", trials=[trial])
         except ParibusError:
@@ -128,7 +347,7 @@ class TrainerRunner(Runner):
         if study.trainer == COMMAND:
             self.trainer.require_unchanged(study, folder, study.arms)
         registered = (read_registration(folder) or {}).get(TRAINER, {})
-        declared = json.loads(json.dumps(records.registered_trainer(study, self.declaration)))
+        declared = json.loads(json.dumps(registered_trainer(study, self.declaration)))
         keys = [name for name in declared if declared[name] != registered.get(name, declared[name])]
         if keys:
             raise ParibusError(

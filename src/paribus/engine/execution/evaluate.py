@@ -14,11 +14,10 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from paribus.digests import digest
-from paribus.engine.execution.start import read_data
-from paribus.engine.execution.trial.suite import FOLDER, make_suite
+from paribus.engine.execution.start import FOLDER, make_suite, read_data
 from paribus.engine.tasks import SHOTS, Suite, read_suite
 from paribus.errors import ParibusError, require_positive
-from paribus.results import Results, ResultsFolder, load_results, read_registration
+from paribus.results import ResultsFolder, load_results, read_registration
 from paribus.results.formats import write_json, write_table
 from paribus.results.read import trial_rows
 from paribus.results.trial_folder import TrialFolder
@@ -40,15 +39,11 @@ class Answers:
         path: the folder with the answers.
         tasks: table with a row per arm, seed, task and shots: chance, items, correct, accuracy ...
         items: table with a row per question.
-        not_offered: (task, shots) that do not fit the window of at least one arm.
-        unlike: arms whose prompts differ from the baseline's, so that they cannot be compared.
     """
 
     path: Path
     tasks: pa.Table
     items: pa.Table
-    not_offered: tuple[tuple[str, int], ...]
-    unlike: tuple[str, ...]
 
 
 def evaluate(
@@ -110,8 +105,12 @@ def evaluate(
             suite.find(tasks)  # refuses an unknown name before anything starts
             request["suite_sha256"] = suite.digest
         out = folder.path / "evaluations" / digest(request)[:12]
+        answers = [
+            TrialFolder(out / "trials" / arm / f"seed-{seed}", arm, seed)
+            for arm, seed in ((trial.arm, trial.seed) for trial in loaded.finished)
+        ]
         home, todo = str(loaded.path.absolute()), []
-        for place in [place for place in _places(loaded, out) if not place.is_finished]:
+        for place in [place for place in answers if not place.is_finished]:
             arguments = {"arm": place.arm, "seed": place.seed, "request": request}
             arguments["out"] = str(place.path.absolute())
             name = f"{place.arm}.seed-{place.seed}"
@@ -119,13 +118,7 @@ def evaluate(
         if todo:
             ask(study, loaded.path, todo, workers=workers, device=device, backend=backend)
         write_json(out / "request.json", request)
-        return _collect(loaded, out)
-
-
-def _places(results: Results, out: Path) -> list[TrialFolder]:
-    """Return the folder of each trial's answers."""
-    trials = results.finished
-    return [TrialFolder(out / "trials" / t.arm / f"seed-{t.seed}", t.arm, t.seed) for t in trials]
+        return _collect(answers, out)
 
 
 def _suite(study: Study, folder: ResultsFolder) -> Suite:
@@ -142,19 +135,13 @@ def _suite(study: Study, folder: ResultsFolder) -> Suite:
     return suite
 
 
-def _collect(results: Results, out: Path) -> Answers:
+def _collect(folders: Sequence[TrialFolder], out: Path) -> Answers:
     """Write the answers of all trials as two tables, and return them.
 
     Raises ParibusError if a recorded answer was changed.
     """
-    folders = _places(results, out)
-    not_offered: set[tuple[str, int]] = set()
-    prompts: dict[str, set[str]] = {}
     for folder in folders:
         folder.verify(ANSWERS, ANSWERS)
-        outcome = folder.read_json("about.json")
-        not_offered |= {tuple(pair) for pair in outcome["not_offered"]}
-        prompts.setdefault(folder.arm, set()).add(outcome["prompts_sha256"])
     tables = {
         name: pa.concat_tables(
             [trial_rows(f.arm, f.seed, f.read_columns(f"{name}.parquet")) for f in folders]
@@ -163,6 +150,4 @@ def _collect(results: Results, out: Path) -> Answers:
     }
     for name, table in tables.items():
         write_table(out / f"{name}.parquet", table)
-    asked = prompts.get(results.study.baseline, next(iter(prompts.values())))
-    unlike = tuple(arm for arm, digests in prompts.items() if digests != asked)
-    return Answers(out, tables["tasks"], tables["items"], tuple(sorted(not_offered)), unlike)
+    return Answers(out, **tables)

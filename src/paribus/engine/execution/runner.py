@@ -12,22 +12,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paribus.analysis import boundaries
-from paribus.decision import own_rule, require_comparison, require_reachable
+from paribus.decision import require_comparison
 from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
 from paribus.engine.execution import start
-from paribus.engine.execution.trial import stacks, suite
-from paribus.engine.execution.trial.checkpoints import keep_stacks
+from paribus.engine.execution.trial import stacks
 from paribus.engine.ops import library, shortcoming
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder, registration, settle
+from paribus.results import ResultsFolder
 from paribus.results.heldout_part import is_tested, purpose, seal_heldout
 from paribus.results.opened_texts import open_in_ledger, require_fresh
 from paribus.results.registration import read_registration, utc_now
 from paribus.results.store import DATA, LEDGER, REPEATED, TEST, TEST_PART
-from paribus.runs.advance import Runner, task_id, task_of
+from paribus.runs.advance import Runner, task_of
 from paribus.runs.queue import Missing, Task
 from paribus.study import Study
 from paribus.study.trainer import Trial
@@ -52,7 +50,6 @@ def require_runnable(study: Study, folder: ResultsFolder) -> Study:
     study = start.as_registered(start.settled_budgets(study), folder)
     folder.require_same(study)
     require_comparison(study)
-    start.require_sealed(study, folder)
     return study
 
 
@@ -63,7 +60,7 @@ class EngineRunner(Runner):
         super().__init__(context)
         self.order, self.queue = context.order, context.queue
         self.settings = context.order.settings
-        self._sizes: dict[str, int] = {}
+        self._size = 0  # of stacks
         self._datasets: dict[Data, Dataset] = {}
 
     @staticmethod
@@ -128,62 +125,48 @@ class EngineRunner(Runner):
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:
         """Try a step of every arm, settle precision and stacks, and register the study."""
-        if is_open(study):
-            study = with_precision(study, self.machine["precision"])
-        name = task_id(folder, f"prepared.{digest(study.model_dump(mode='json'))[:12]}")
-        size = self.queue.read_answer(name)
-        if size is None:
-            stack, n_devices = self.settings["stack"], study.resources.devices_per_trial
-            if n_devices is not None and stack not in (None, 1):
-                raise ParibusError(
-                    f"--stack {stack} trains trials side by side, and resources.devices_per_trial "
-                    f"= {n_devices} trains one at a time; remove one of them"
-                )
-            if not folder.exists:
-                require_reachable(study)
-            size = self._prepare(study, folder)
-            self.queue.answer(name, size)
-        self._sizes[str(folder.path)] = size
-        return study
-
-    def _prepare(self, study: Study, folder: ResultsFolder) -> int:
-        """Try the arms and register the study; returns the size of stacks."""
         from paribus.engine.execution.trial.endpoints import endpoint_metrics
 
-        machine, settings = self.machine, self.settings
-        size = stacks.recorded_size(study, folder) or settings["stack"]
-        if not size:
-            workers = settings["workers"] or machine["workers"]
-            data_of = {arm: study.setting(arm).data for arm in study.arms}
-            vocabularies = {arm: self._datasets[data].vocab_size for arm, data in data_of.items()}
-            size = stacks.default_size(study, machine, vocabularies, workers)
+        if is_open(study):
+            study = with_precision(study, self.machine["precision"])
+        self._size = self._size_of_stacks(study, folder)
         metrics = endpoint_metrics(study)
         if not all(folder.trial(*trial).is_finished for trial in study.trials):
-            warnings = self._check(study, size)
-            if machine["device"] == "cpu" and (words := shortcoming()):
+            warnings = self._check(study)
+            if self.machine["device"] == "cpu" and (words := shortcoming()):
                 warnings.append(
                     f"PyTorch's own kernels train here, some 1.2 times slower than ours: {words}"
                 )
-            for words in dict.fromkeys(warnings):
+            for words in warnings:
                 self.context.report("warning", words=words, once=words)
-        with suite.settled_tasks(study, folder, self._datasets) as asked:
-            wanted = registration(
-                *(study, self._data(study), machine["device"], metrics, asked),
-                own_rule(study),
-                boundaries(study),
-            )
-            settle(folder, study, wanted)
-        return size
+        asked = start.settled_tasks(study, folder, self._datasets)
+        self.settle(study, folder, self._data(study), self.machine["device"], metrics, asked)
+        return study
 
-    def _check(self, study: Study, size: int) -> list[str]:
+    def _size_of_stacks(self, study: Study, folder: ResultsFolder) -> int:
+        stack, n_devices = self.settings["stack"], study.resources.devices_per_trial
+        if n_devices is not None and stack not in (None, 1):
+            raise ParibusError(
+                f"--stack {stack} trains trials side by side, and resources.devices_per_trial "
+                f"= {n_devices} trains one at a time; remove one of them"
+            )
+        if size := stacks.recorded_size(study, folder) or stack:
+            return size
+        workers = self.settings["workers"] or self.machine["workers"]
+        data_of = {arm: study.setting(arm).data for arm in study.arms}
+        vocabularies = {arm: self._datasets[data].vocab_size for arm, data in data_of.items()}
+        return stacks.default_size(study, self.machine, vocabularies, workers)
+
+    def _check(self, study: Study) -> list[str]:
         """Let workers try a step of every arm; return their warnings.
 
         Arms that can share a stack run the same code, so one of them is tried.
         """
-        tasks = []
-        replicas = min(max(map(len, stacks.plan_stacks(study, size))), 2)  # two stand for any more
+        largest, tasks = max(map(len, stacks.plan_stacks(study, self._size))), []
+        replicas = min(largest, 2)  # two stand for any more
         for arm, *_ in stacks.sharing_arms(study):
-            name = f"check.{start.step_digest(study, arm)[:12]}.{replicas}"
+            setting = stacks.shared_setting(study, arm).model_dump(mode="json")
+            name = f"check.{digest(setting)[:12]}.{replicas}"
             arguments = {"arm": arm, "study": study.model_dump(mode="json"), "stack": replicas}
             tasks.append(Task(name, "check", f"in the dry run of arm '{arm}'", "", arguments))
         return [line for lines in self.queue.ask(tasks) for line in lines]
@@ -191,9 +174,9 @@ class EngineRunner(Runner):
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:
         """Return a task for each stack that has a trial to train."""
         wanted = set(todo)
-        planned = enumerate(stacks.plan_stacks(study, self._sizes[str(folder.path)]))
+        planned = enumerate(stacks.plan_stacks(study, self._size))
         todo_stacks = {k: stack for k, stack in planned if not wanted.isdisjoint(stack)}
-        keep_stacks(folder.path, list(todo_stacks.values()))
+        stacks.keep_stacks(folder.path, list(todo_stacks.values()))
         tasks = []
         for k, stack in todo_stacks.items():
             labels = [f"{arm}/seed-{seed}" for arm, seed in stack]
@@ -211,12 +194,12 @@ class EngineRunner(Runner):
         """
         registered, repeated = read_registration(folder) or {}, folder.read_repeated(study.arms)
         todo = {arm: r for arm, r in registered["repeated"].items() if arm not in repeated}
-        tasks = []
-        for arm, repetition in todo.items():
-            doing = f"on {arm}/seed-{repetition['seed']}, which it trained again"
-            tasks.append(task_of(folder, "again", f"again.{arm}", doing, arm=arm, **repetition))
+        tasks = [
+            task_of(folder, "again", f"again.{arm}", f"while {arm} was trained again", arm=arm, **r)
+            for arm, r in todo.items()
+        ]
         for (arm, repetition), answer in zip(todo.items(), self.queue.ask(tasks), strict=True):
-            if elsewhere := answer.pop("elsewhere"):
+            if elsewhere := answer.get("elsewhere"):
                 logging.getLogger("paribus").warning(
                     "%s/seed-%d cannot be trained again to the same bits here (another %s); the "
                     "control 'repeatable' is not proven",
@@ -228,7 +211,7 @@ class EngineRunner(Runner):
             repeated |= {arm: {**repetition, "trial": seal, **answer}}
         if repeated and todo:
             folder.seal(REPEATED, repeated)
-        keep_stacks(folder.path, [])
+        stacks.keep_stacks(folder.path, [])
 
     def finish(self, study: Study, folder: ResultsFolder, trials: Sequence[Trial]) -> None:
         """Evaluate the sealed test text, describe the text, and time the arms."""

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from paribus.decision import find_rule
-from paribus.digests import digest
 from paribus.engine.cost import Cost, Rate, is_large, model_size, study_cost
 from paribus.engine.data import Dataset, describe_data, load_dataset
 from paribus.engine.data.tokenizer import train_missing
 from paribus.engine.execution.trial.stacks import default_size, plan_stacks
 from paribus.engine.setting import Data, is_open, with_precision
+from paribus.engine.tasks import (
+    STANDARD_FILE,
+    own_tasks,
+    registered_tasks,
+    write_suite,
+)
 from paribus.errors import ParibusError, require_positive
-from paribus.results import ResultsFolder, extended, looks_left, needed_trials, read_looks
-from paribus.results.heldout_part import purpose
-from paribus.results.store import TEST
+from paribus.files import whole_folder
+from paribus.results import ResultsFolder, extended
+from paribus.results.formats import write_json
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.queue import Task
 from paribus.runs.run import Device, ask
-from paribus.study import Study, first_stage, parse_study, require_trust, with_choice
-
-
-def step_digest(study: Study, arm: str) -> str:
-    """Return a digest of the settings that affect a step of `arm`; equal ones share a dry run."""
-    setting = study.setting(arm)
-    shared = setting if study.probes.own else setting.common
-    return digest(shared.model_dump(mode="json"))
+from paribus.study import Study, parse_study, require_trust, with_choice
 
 
 def as_registered(study: Study, folder: ResultsFolder) -> Study:
@@ -44,23 +43,6 @@ def as_registered(study: Study, folder: ResultsFolder) -> Study:
     return extended(study, folder)
 
 
-def require_sealed(study: Study, folder: ResultsFolder) -> None:
-    """Raise ParibusError if the test part was read before the verdict asked for it."""
-    opened = folder.read_opened() if folder.exists else None
-    if opened is None or folder.has_sealed(TEST):
-        return
-    first, looks = first_stage(study), read_looks(folder)
-    is_early = looks_left(first, looks) or not all(
-        folder.trial(*trial).is_finished for trial in needed_trials(first, looks)
-    )
-    if opened["purpose"] != purpose(study.name) or is_early:
-        raise ParibusError(
-            f"{folder.path}: the test part was read before its time, on {opened['opened']}, for "
-            f"'{opened['purpose']}'; seal other text, in another folder",
-            code="conflict",
-        )
-
-
 def read_data(study: Study) -> dict[Data, Dataset]:
     """Return the datasets of the study and of each arm.
 
@@ -74,13 +56,14 @@ def read_data(study: Study) -> dict[Data, Dataset]:
     datasets = {data: load_dataset(data, study.folder) for data in texts}
     for arm, reference in study.contrasts:
         pair = [datasets[study.setting(name).data] for name in (arm, reference)]
-        for part, name in (("validation", "validation_text"), ("test", "test")):
-            digests = [dataset.digests.get(name) for dataset in pair]
-            if digests[0] != digests[1]:
-                shown = " and ".join(str(digest)[:12] for digest in digests)
+        for part in ("validation_text", "test"):
+            ours, theirs = (str(dataset.digests.get(part))[:12] for dataset in pair)
+            if ours != theirs:
+                part = part.partition("_")[0]
                 raise ParibusError(
-                    f"arms '{arm}' and '{reference}' have different {part} text (SHA-256 {shown}); "
-                    f"arms are compared on the same bytes: set one data.{part}_path for all"
+                    f"arms '{arm}' and '{reference}' have different {part} text (SHA-256 {ours} "
+                    f"and {theirs}); arms are compared on the same bytes: set one data.{part}_path "
+                    "for all"
                 )
     return datasets
 
@@ -186,3 +169,68 @@ def estimate(
     flops = size * cost.arms[study.baseline].flops / setting.budget_iterations
     rate = Rate(flops / slowest, n_workers, step_seconds=slowest)
     return study_cost(study, vocabularies, rate=rate, price=price)
+
+
+FOLDER = "tasks"
+
+
+def settled_tasks(
+    study: Study, folder: ResultsFolder, datasets: Mapping[Data, Dataset]
+) -> dict[str, Any]:
+    """Return the description of the study's tasks to register; make the tasks if they do not exist.
+
+    Raises ParibusError if a task cannot be made, or its data cannot be loaded.
+    """
+    tasks, place = study.tasks, suite_folder(study, folder)
+    if place is None:
+        return {}
+    if not place.is_dir():
+        with whole_folder(place) as new:
+            if tasks.standard:  # before anything else: their data may not be available
+                from paribus.engine.evaluation.harness.standard import describe_standard
+
+                asked = (tasks.standard, tasks.shots, tasks.standard_items, standard_data(study))
+                write_json(new / STANDARD_FILE, describe_standard(*asked))
+            if tasks.names != ():
+                make_suite(study, datasets, new)
+            folder.create(study)  # refuses a folder of something else
+    registered = registered_tasks(place, tasks)
+    if taken := registered.get("standard", {}).keys() & registered.get("names", ()):
+        raise ParibusError(
+            f"tasks.own and tasks.standard both have a task '{min(taken)}'; rename your own task"
+        )
+    return registered
+
+
+def make_suite(study: Study, datasets: Mapping[Data, Dataset], place: Path) -> None:
+    """Draw questions from the text of `study` and write them to the folder `place`.
+
+    All arms answer the same questions, so each question must fit the window of every arm. There are
+    as many as the text allows, because `paribus evaluate` may use more later.
+    """
+    readers = [
+        (datasets[setting.data].tokenizer.encode, setting.data.seq_len)
+        for setting in map(study.setting, study.arms)
+        if setting.data != study.data
+    ]
+    write_suite(
+        place,
+        datasets[study.data],
+        study.tasks.seed,
+        min(study.setting(arm).data.seq_len for arm in study.arms),
+        n_least=study.tasks.items,
+        own=own_tasks(study.tasks.own, study.folder),
+        readers=readers,
+    )
+
+
+def suite_folder(study: Study, folder: ResultsFolder) -> Path | None:
+    """Return the folder of the study's tasks; None if it has none."""
+    has_tasks = study.tasks.names != () or study.tasks.standard
+    return folder.path / FOLDER if has_tasks else None
+
+
+def standard_data(study: Study) -> Path | None:
+    """Return the folder with copies of the standard tasks' data; None to use the hub."""
+    stated = study.tasks.standard_data
+    return None if stated is None else (study.folder / stated).resolve()

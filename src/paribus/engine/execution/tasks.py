@@ -1,64 +1,158 @@
-"""Tasks of the engine that run in child processes; `runner.py` schedules them."""
+"""Tasks of the engine that run in child processes; `runner.py` schedules them.
+
+For a trial over several devices, a child of the worker starts one process per device, and waits.
+If such a rank dies, the child ends with one line on its standard error, and the worker starts the
+trial again from its last checkpoint.
+"""
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
+import platform
+import signal
+import sys
+import traceback
+from multiprocessing import connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import TCPStore
 
 from paribus.digests import plain
 from paribus.engine.check import check_arm, repeat_steps
-from paribus.engine.cost import is_large
 from paribus.engine.data import load_dataset
 from paribus.engine.execution.start import described, read_data
 from paribus.engine.execution.throughput import time_in_turn
-from paribus.engine.execution.trial.evaluation import (
+from paribus.engine.execution.trial.record import (
     answer_request,
     evaluate_heldout_part,
 )
 from paribus.engine.execution.trial.trial import Stack
-from paribus.engine.machine import environment
+from paribus.engine.machine.environment import (
+    LESS_OF_A_RANK,
+    choose_device,
+    count_devices,
+    free_memory,
+    machine_failure,
+    native_precision,
+    prepare,
+)
 from paribus.engine.machine.steps import step_time
+from paribus.engine.training.ranks import PATIENCE, Ranks
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.store import DATA
 from paribus.runs.advance import study_of
-from paribus.runs.queue import Task
+from paribus.runs.processes import IGNORED, STOPPING, Left, ending, tie_to
+from paribus.runs.queue import Context, Task
+from paribus.runs.worker import DIED, DONE, LEFT, Reporting
 from paribus.study import Study, parse_study
+from paribus.study.custom_code import add_own_folder
 
-if TYPE_CHECKING:
-    import torch
-
-    from paribus.engine.training.ranks import Ranks
-    from paribus.runs.queue import Context
-
-DRY_ROWS = 2 * 6  # windows of a dry run: two in each of six passes
+POLL_SECONDS, GRACE_SECONDS = 0.2, 5.0
 
 
 def device_of(context: Context, study: Study, rank: int = 0) -> torch.device:
     """Return the device of a child process, ready for use; each slot of a worker has its own."""
     size = study.resources.devices
-    device = environment.choose_device(context.order.settings["device"], context.slot * size + rank)
-    environment.prepare(device)
+    device = choose_device(context.order.settings["device"], context.slot * size + rank)
+    prepare(device)
     return device
+
+
+def train_over(size: int, task: Task, context: Context) -> None:
+    """Train a task with `size` processes, each on its own device.
+
+    Raises Left if the processes were asked to leave before the end.
+    """
+    device = choose_device(context.order.settings["device"])
+    if device.type != "cpu" and size > (limit := count_devices(device)):
+        raise ParibusError(
+            f"resources.devices_per_trial = {size}, and {platform.node()} has {limit} GPUs; set "
+            f"resources.devices_per_trial to {limit} or less"
+        )
+    store = TCPStore("127.0.0.1", 0, size, is_master=True, timeout=PATIENCE, wait_for_workers=False)
+    place = (size, store.port, task, context, os.getpid())
+    spawn = multiprocessing.get_context("spawn")
+    ranks = [spawn.Process(target=be_rank, args=(rank, *place)) for rank in range(size)]
+    for rank in ranks:
+        rank.start()
+    failed, is_told = list[tuple[int, int]](), False
+    with context.leaving.hold():
+        while ranks[0].exitcode is None and not failed:
+            connection.wait(
+                [rank.sentinel for rank in ranks if rank.exitcode is None], POLL_SECONDS
+            )
+            codes = [(rank.exitcode, number) for number, rank in enumerate(ranks)]
+            failed = [(code, number) for code, number in codes if code and code != LEFT]
+            if context.leaving.asked and not is_told:
+                ranks[0].terminate()  # it decides for all
+                is_told = True
+        for rank in ranks:
+            rank.join(0 if failed else GRACE_SECONDS)
+            rank.kill()
+            rank.join()
+    if failure := context.queue.failure():
+        raise ParibusError(failure["message"])
+    if failed:
+        # A rank that was killed, with a negative code, takes others with it, which end with errors.
+        code, number = min(failed)
+        print(f"rank {number} of {size} died with {ending(code)}", file=sys.stderr, flush=True)
+        os._exit(DIED)
+    if ranks[0].exitcode == LEFT:
+        raise Left
+
+
+def be_rank(rank: int, size: int, port: int, task: Task, context: Context, parent: int) -> None:
+    """Train a task as one rank; does not return."""
+    for number in (*IGNORED, *STOPPING):
+        signal.signal(number, signal.SIG_IGN)
+    tie_to(parent)
+    code = DIED
+    try:
+        for folder in context.order.search:
+            add_own_folder(Path(folder))
+        study = study_of(context.order, Path(task.home))
+        store = TCPStore("127.0.0.1", port, size, timeout=PATIENCE)
+        ranks = Ranks.meet(rank, size, device_of(context, study, rank), store)
+        if ranks.is_first:
+            context.leaving.listen()
+            logging.getLogger("paribus").handlers[:] = [Reporting(context)]
+        train_stack(study, task, context, ranks)
+        Ranks.part()
+        code = DONE
+    except Left:
+        code = LEFT
+    except ParibusError as error:
+        context.queue.fail(str(error))
+    except Exception as error:
+        if failure := machine_failure(error, LESS_OF_A_RANK):
+            context.queue.fail(f"rank {rank} of {size} (on {platform.node()}): {failure}")
+        else:
+            traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def machine_of(context: Context) -> dict[str, Any]:
     """Return the device type of this machine, the number of devices, the free bytes of a GPU, the
     meaning of precision "auto", and the default number of concurrent trials."""
-    device = environment.choose_device(context.order.settings["device"])
+    device = choose_device(context.order.settings["device"])
     return {
         "device": device.type,
-        "devices": environment.count_devices(device),
-        "memory": environment.free_memory(device),
-        "precision": environment.native_precision(device),
+        "devices": count_devices(device),
+        "memory": free_memory(device),
+        "precision": native_precision(device),
         "workers": default_workers(device),
     }
 
 
 def default_workers(device: torch.device) -> int:
     """Return the number of concurrent trials: one per GPU, or per core of a CPU."""
-    return count_cores() if device.type == "cpu" else environment.count_devices(device)
+    return count_cores() if device.type == "cpu" else count_devices(device)
 
 
 def count_cores() -> int:
@@ -74,7 +168,7 @@ def execute(task: Task, context: Context) -> Any:
     except ParibusError:
         raise
     except Exception as error:
-        if failure := environment.machine_failure(error):
+        if failure := machine_failure(error):
             raise ParibusError(failure) from error
         raise
 
@@ -88,9 +182,7 @@ def _execute(task: Task, context: Context) -> Any:
     else:
         study = study_of(order, Path(task.home) if task.home and order.stages else None)
     if kind == "train" and study.resources.devices > 1:
-        from paribus.engine.execution.ranks import train_over
-
-        return train_over(study.resources.devices, task, context, device_of, train_stack)
+        return train_over(study.resources.devices, task, context)
     if kind == "train":
         return train_stack(study, task, context)
     results = ResultsFolder(Path(task.home or order.results))
@@ -106,10 +198,7 @@ def _execute(task: Task, context: Context) -> Any:
     dataset = load_dataset(study.setting(arm).data, study.folder)
     match kind:
         case "check":
-            # A step of a large model on a CPU takes minutes.
-            large = is_large(study.setting(arm), dataset.vocab_size, DRY_ROWS)
-            by_shapes = large and device.type == "cpu"
-            return check_arm(study, arm, dataset, device, stack, graphs=graphs, by_shapes=by_shapes)
+            return check_arm(study, arm, dataset, device, stack, graphs=graphs)
         case "step":
             return step_time(study, arm, dataset, device, stack)
         case "heldout":
@@ -122,8 +211,7 @@ def _execute(task: Task, context: Context) -> Any:
             return {"elsewhere": ["way of training: one trial over several devices"]}
         case "again":
             trial = results.trial(arm, arguments["seed"])
-            again = repeat_steps(study, trial, dataset, device, arguments["steps"], graphs=graphs)
-            return dict(zip(("elsewhere", "differs_at", "differs"), again, strict=True))
+            return repeat_steps(study, trial, dataset, device, arguments["steps"], graphs=graphs)
     raise ValueError(f"nobody does {task}")
 
 

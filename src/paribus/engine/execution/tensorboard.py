@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from torch.utils.tensorboard import SummaryWriter
 
-from paribus.runs.trackers import EachTrial
+from paribus.study import Study
 
 FOLDER = "tensorboard"
 
 
-class TensorBoard(EachTrial):
-    """A run of TensorBoard for every trial, in the results folder."""
+class TensorBoard:
+    """A trial's run of TensorBoard, in the results folder."""
 
-    def begin(self, arm: str, seed: int) -> SummaryWriter:
-        """Return the writer of a trial."""
-        return SummaryWriter(str(self.results / FOLDER / arm / f"seed-{seed}"))
+    def __init__(self, study: Study, results: Path, arm: str, seed: int) -> None:
+        self._writer = SummaryWriter(str(results / FOLDER / arm / f"seed-{seed}"))
+        self.end = self._writer.close
 
-    def write(self, run: SummaryWriter, step: int, values: dict[str, float]) -> None:
+    def write(self, step: int, values: dict[str, float]) -> None:
         """Write each number as a scalar."""
         for tag, value in values.items():
-            run.add_scalar(tag, value, step)
-
-    def end(self, run: SummaryWriter) -> None:
-        """Close the writer."""
-        run.close()
+            self._writer.add_scalar(tag, value, step)

@@ -15,7 +15,6 @@ import torch
 from paribus.engine.data import Dataset, batch
 from paribus.engine.machine.steps import timed, warm_up
 from paribus.engine.model import GPT, KeyValueCache, build_model, load_parameters
-from paribus.engine.setting import Ramp
 from paribus.engine.training import Trainer
 from paribus.metric import Metric
 from paribus.results import ResultsFolder
@@ -26,7 +25,6 @@ LEAST_TURNS = 5  # of each arm and kind over all seeds; the fastest of a seed's 
 LARGEST_STATE_BYTES = 4 * 2**30  # of weights, gradients and moments of all arms together
 PROMPT_SHARE, DECODED_SHARE = 0.5, 0.25  # of the window: read, and then written token by token
 MOST_DECODED = 64
-PARTS = 8  # of a run whose batches grow; a turn of training has a step of each
 UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s", "bytes": "B"}
 Action = Callable[[], int]  # returns how many tokens it processed
 
@@ -112,20 +110,9 @@ def training_turn(
     if device.type == "cuda":
         n_held = torch.cuda.max_memory_allocated(device) - before
 
-    # The same for all arms, because the first step of a turn is slower than the next ones.
-    grows = any(isinstance(study.setting(a).training.batch_size, Ramp) for a in study.arms)
-
     def train() -> int:
-        if not grows:
-            stack.step()
-            return setting.tokens_per_step
-        windows = 0
-        for part in range(PARTS):  # in the middle of each, so that all batch sizes count
-            t = int((part + 0.5) / PARTS * setting.iterations)
-            stack.t = t
-            windows += setting.windows_in(t)
-            stack.step()
-        return windows * setting.data.seq_len
+        stack.step()
+        return setting.tokens_per_step
 
     return train, n_held
 

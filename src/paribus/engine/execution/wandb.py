@@ -7,38 +7,32 @@ every other variable of wandb's own work as they do elsewhere.
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import wandb
 
-from paribus.runs.trackers import EachTrial
+from paribus.study import Study
 
 STEP = "step"
 
 
-class WeightsAndBiases(EachTrial):
-    """A run of wandb for every trial."""
+class WeightsAndBiases:
+    """A trial's run of wandb; several are open at once."""
 
-    def begin(self, arm: str, seed: int) -> Any:
-        """Start the run of a trial; several are open at once."""
-        setting = self.study.setting(arm).model_dump(mode="json")
-        run = wandb.init(
-            project=self.study.name,
+    def __init__(self, study: Study, results: Path, arm: str, seed: int) -> None:
+        self._run = wandb.init(
+            project=study.name,
             group=arm,
             name=f"{arm}/seed-{seed}",
-            config={"arm": arm, "seed": seed} | setting,
-            dir=str(self.results),
+            config={"arm": arm, "seed": seed} | study.setting(arm).model_dump(mode="json"),
+            dir=str(results),
             reinit="create_new",
             settings=wandb.Settings(silent=True, console="off"),
         )
         # Its own count only ever grows, and the steps of a trial are written again at its end.
-        run.define_metric("*", step_metric=STEP)
-        return run
+        self._run.define_metric("*", step_metric=STEP)
+        self.end = self._run.finish
 
-    def write(self, run: Any, step: int, values: dict[str, float]) -> None:
+    def write(self, step: int, values: dict[str, float]) -> None:
         """Log the numbers of a step."""
-        run.log({STEP: step} | values)
-
-    def end(self, run: Any) -> None:
-        """Finish the run."""
-        run.finish()
+        self._run.log({STEP: step} | values)

@@ -33,7 +33,7 @@ QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
 @probe(
     "attention_logits",
     unit="nats",
-    source="Wortsman et al. 2023",
+    # Wortsman et al. 2023
     parts=blocks,
     every=25,
     modules=(QUERY_KEY,),
@@ -76,7 +76,7 @@ TABLES = {"tokens": "embedding.tokens.weight", "positions": "embedding.positions
 @probe(
     "position_similarity",
     unit="cosine",
-    source="Ethayarajh 2019",
+    # Ethayarajh 2019
     parts=depths,
     statistics=SIMILARITIES,
     every=10,
@@ -98,7 +98,7 @@ def position_similarity(step: StepView) -> Tensor:
 @probe(
     "embedding_similarity",
     unit="cosine",
-    source="Ethayarajh 2019",
+    # Ethayarajh 2019
     parts=tuple(TABLES),
     statistics=SIMILARITIES,
     every=10,
@@ -142,7 +142,7 @@ GAIN_STATISTICS = ("mean", "sd", "min", *QUANTILES, "max")
 @probe(
     "embedding_gain",
     unit="1",
-    source="Ba et al. 2016; Zhang & Sennrich 2019",
+    # Ba et al. 2016; Zhang & Sennrich 2019
     parts=tuple(PARAMETERS),
     statistics=GAIN_STATISTICS,
 )
@@ -202,7 +202,7 @@ def gradient_norm(step: StepView) -> Tensor:
 @probe(
     "logits",
     unit="nats",
-    source="Wortsman et al. 2023",
+    # Wortsman et al. 2023
     statistics=("mean magnitude", "max magnitude", "log-partition"),
     modules=(LOGITS,),
     drawings=(
@@ -226,7 +226,7 @@ SQUARE = "exp_avg_sq"
 @probe(
     "optimizer_slots",
     unit="that of the slot",
-    source="Kingma & Ba 2015; that of the optimizer",
+    # Kingma & Ba 2015; that of the optimizer
     parts=GROUPS,
     statistics=SPREAD,
     every=25,
@@ -248,7 +248,7 @@ def optimizer_slots(step: StepView) -> Tensor:
 @probe(
     "below_eps",
     unit="share",
-    source="Kingma & Ba 2015, Adam",
+    # Kingma & Ba 2015, Adam
     label="share of steps that eps decides",
     parts=GROUPS,
     every=25,
@@ -322,7 +322,7 @@ def residual_norm(step: StepView) -> Tensor:
 @probe(
     "update_ratio",
     unit="1",
-    source="You et al. 2017, LARS",
+    # You et al. 2017, LARS
     parts=GROUPS,
     updates=True,
     drawings=(

@@ -9,7 +9,6 @@ from paribus.engine.evaluation.code_length import BITS_PER_BYTE
 from paribus.engine.evaluation.harness.outcome import HEADLINE, TASK_ACCURACY
 from paribus.engine.evaluation.harness.standard import standard_tasks
 from paribus.engine.execution.throughput import METRICS as IN_TURN
-from paribus.engine.observation import Probe
 from paribus.engine.probes import known_probes, shipped_probes
 from paribus.engine.tasks import find_tasks, own_tasks
 from paribus.engine.training import LOSS_SCALING, METRICS, OBJECTIVE, optimizer_slots
@@ -24,7 +23,7 @@ STEP_METRICS = (*METRICS, OBJECTIVE, *LOSS_SCALING)  # a trainer may measure the
 
 def declarations(
     study: Study,
-    probes: Iterable[tuple[Probe, str]],
+    first: Mapping[str, str],
     columns: Iterable[str],
     *,
     tasks: bool,
@@ -33,11 +32,12 @@ def declarations(
 ) -> dict[str, Metric]:
     """Return the metrics that trials declare, by name.
 
-    `probes` come with their first columns, and `columns` are those of every step. `tasks` and
+    `first` is the first column of each probe, and `columns` are those of every step. `tasks` and
     `curve` say whether the study has any. Raises ParibusError if two metrics have the same name.
     """
     own = own_measures(study.evaluation.own, study.folder)
-    observed = {probe.name: probe.metric(first) for probe, first in probes}
+    probes = [probe for probe in known_probes(study) if probe.name in first]
+    observed = {probe.name: probe.metric(first[probe.name]) for probe in probes}
     by_owner = {
         "the arms that take turns": in_turn,
         "the held-out measures": [BITS_PER_BYTE, *(measure.metric for measure in all_measures())],
@@ -57,9 +57,9 @@ def possible(study: Study) -> dict[str, Metric]:
 
     Raises ParibusError if two metrics have the same name.
     """
-    columns, steps = probe_columns(study), [metric.name for metric in STEP_METRICS]
-    probes = [(probe, columns[probe.name][0]) for probe in known_probes(study)]
-    return declarations(study, probes, steps, tasks=True, curve=True, in_turn=IN_TURN)
+    first = {name: columns[0] for name, columns in probe_columns(study).items()}
+    steps = [metric.name for metric in STEP_METRICS]
+    return declarations(study, first, steps, tasks=True, curve=True, in_turn=IN_TURN)
 
 
 def probe_columns(study: Study) -> dict[str, list[str]]:
@@ -67,11 +67,11 @@ def probe_columns(study: Study) -> dict[str, list[str]]:
     settings = [study.setting(arm) for arm in study.arms]
     columns: dict[str, list[str]] = {}
     for probe in known_probes(study):
-        names: list[str] = []
+        names: dict[str, None] = {}
         for setting in settings:
             slots = optimizer_slots(setting.training, study.folder) if probe.by_slot else ()
-            names += [column.name for column in probe.columns(setting, slots)] or [probe.name]
-        columns[probe.name] = list(dict.fromkeys(names))
+            names |= dict.fromkeys(column.name for column in probe.columns(setting, slots))
+        columns[probe.name] = [*names] or [probe.name]
     return columns
 
 
@@ -152,19 +152,18 @@ def _task_names(study: Study) -> list[str]:
 def _require_role(study: Study, metric: Metric, role: str) -> None:
     """Raise ParibusError for a metric that has no direction or is not measured."""
     evaluation, tasks = study.evaluation, study.tasks
-    precisions = {study.setting(arm).training.precision for arm in study.arms}
+    settings = [study.setting(arm) for arm in study.arms]
+    scales = any(setting.training.precision == "float16" for setting in settings)
     unprobed = {probe.name for probe in known_probes(study) if probe.every == 0}
-    is_headline = metric.name in {headline.name for headline in HEADLINE.values()}
     is_curve = metric.record == "curve"
     problems = {
         "neither more nor less of it is better; use validation_loss": metric.better == "neither",
-        "tasks.names = [] asks no task": is_headline and not (tasks.names != () or tasks.standard),
-        "no arm scales its loss, as training.precision = 'float16' does": metric in LOSS_SCALING
-        and "float16" not in precisions,
+        "tasks.names = [] asks no task": metric in HEADLINE.values()
+        and not (tasks.names != () or tasks.standard),
+        "training.precision = 'float16' is of no arm": metric in LOSS_SCALING and not scales,
         "set evaluation.every, the steps between two points": is_curve and evaluation.every is None,
         "set evaluation.target, a loss, or use a speed-up at equal loss": is_curve
-        and not metric.of_pair
-        and evaluation.target is None,
+        and not (metric.of_pair or evaluation.target is not None),
         "probes.every turns its probe off": metric.record == "probes"
         and metric.name.partition("/")[0] in unprobed,
     }

@@ -1,45 +1,266 @@
-"""The records of a finished trial, computed from its weights and sealed."""
+"""What is measured of a trial: its held-out curve, the evaluation of its weights, and its records.
+
+Weights are evaluated on held-out text and on the study's tasks, and on tasks that are asked later.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import torch
 
 from paribus.digests import plain
 from paribus.drawing import Drawing
-from paribus.engine.cost import flops_record
-from paribus.engine.data import consumption
-from paribus.engine.evaluation import Evaluation, own_measures
+from paribus.engine.cost import model_size
+from paribus.engine.data import Dataset, consumption, open_test
+from paribus.engine.data.tokens import tokens_digest
+from paribus.engine.evaluation import Evaluation, evaluate_on, own_measures
+from paribus.engine.evaluation.blocks import UNITS
 from paribus.engine.evaluation.causality import NotCausalError, require_causal
+from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length
+from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS, TaskResults, together
+from paribus.engine.evaluation.harness.standard import standard
+from paribus.engine.evaluation.harness.task_runs import run_tasks, suite_tasks
+from paribus.engine.evaluation.heldout import heldout_loss
 from paribus.engine.evaluation.measures import all_measures
+from paribus.engine.execution.evaluate import ANSWERS
+from paribus.engine.execution.start import FOLDER, standard_data, suite_folder
 from paribus.engine.execution.trial.endpoints import declarations
-from paribus.engine.execution.trial.evaluation import (
-    ask_tasks,
-    evaluate_text,
-    trained_model,
-    write_evaluation,
-    write_tasks,
-)
-from paribus.engine.execution.trial.suite import suite_folder
+from paribus.engine.execution.trial.stacks import StackCheckpoints
 from paribus.engine.machine.environment import environment, free_unused
+from paribus.engine.model import GPT, build_model, load_parameters
+from paribus.engine.setting import curve_steps
+from paribus.engine.tasks import Pinned, read_standard, read_suite
 from paribus.engine.training import DRAWINGS, ReplicaState, Trainer, auxiliary_drawing
-from paribus.results import TrialFolder
+from paribus.errors import ParibusError
+from paribus.results import ResultsFolder, TrialFolder
+from paribus.results.curves import FILE
+from paribus.results.formats import write_table
+from paribus.results.heldout_part import heldout_folder, purpose
 from paribus.runs.sealing import sealed_once
 from paribus.study import Study, measuring_record, own_digests
+from paribus.study.trainer import Trial
 
-if TYPE_CHECKING:
-    from paribus.engine.execution.trial.trial import Stack
+Scores = dict[str, float | None]
+CURVE_UNITS = {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"}
 
 
-def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> None:
+class HeldOutCurve:
+    """The held-out loss of a stack, measured between training steps.
+
+    A point is the loss of each replica on the first `evaluation.curve_tokens` of the validation
+    text. A separate float32 model measures it, so that it does not affect the training; its time
+    does not count as training time. Replicas are evaluated one after the other, so each has the
+    same bits as when evaluated alone. The arms of a stack have one model and one budget: those of
+    `arm`.
+
+    Attributes:
+        points: the points so far, in the form of a checkpoint: `step`, and the summed loss of each
+            replica in `nats` (None if not finite).
+    """
+
+    def __init__(self, study: Study, arm: str, dataset: Dataset, device: torch.device) -> None:
+        self.points: list[dict[str, Any]] = []
+        self._steps = frozenset(curve_steps(study, arm))
+        self._study, self._arm, self._dataset, self._device = study, arm, dataset, device
+        self._model: GPT | None = None  # each point loads other weights into it
+        self._tokens = dataset.validation[: study.evaluation.curve_tokens + 1]
+
+    def is_due(self, t: int) -> bool:
+        """Return whether a point after t steps is due and not yet measured."""
+        return t in self._steps and (not self.points or self.points[-1]["step"] < t)
+
+    def measure(self, trainer: Trainer) -> float:
+        """Measure and add the point of the trainer's step; return how many seconds that took."""
+        began, sums, vocab_size = time.monotonic(), list[float](), self._dataset.vocab_size
+        if self._model is None:
+            setting = self._study.setting(self._arm)
+            model = build_model(setting, vocab_size, self._study.folder)
+            self._model = model.to(self._device).eval()
+        for replica in range(len(trainer.seeds)):
+            load_parameters(self._model, trainer.parameters(replica))
+            seq_len = trainer.setting.data.seq_len
+            sums.append(heldout_loss(self._model, self._tokens, seq_len, vocab_size))
+        self.points.append({"step": trainer.t, "nats": plain(sums)})
+        return time.monotonic() - began
+
+    def write(self, folder: TrialFolder, replica: int) -> None:
+        """Write curve.parquet of a replica: a row for each point."""
+        steps = [point["step"] for point in self.points]
+        nats = [point["nats"][replica] for point in self.points]
+        columns = {
+            "step": np.array(steps, dtype=np.int64),
+            "loss_sum_nats": np.array(nats, dtype=np.float64),  # None becomes NaN
+            "predicted": np.full(len(steps), len(self._tokens) - 1, dtype=np.int64),
+        }
+        folder.write_columns(FILE, columns, CURVE_UNITS)
+
+
+def trained_model(
+    study: Study, arm: str, dataset: Dataset, device: torch.device, weights: Mapping[str, Any]
+) -> GPT:
+    """Return the model of an arm, with the trained weights loaded."""
+    model = build_model(study.setting(arm), dataset.vocab_size, study.folder).to(device)
+    load_parameters(model, weights)
+    return model
+
+
+def evaluate_text(
+    study: Study, model: GPT, dataset: Dataset, seq_len: int
+) -> tuple[Evaluation, Scores, dict[str, Any]]:
+    """Evaluate a model on the validation text of `dataset`.
+
+    Returns the measures, the scores by metric, and the record of the code length, which is measured
+    if the study compares it.
+    """
+    own = own_measures(study.evaluation.own, study.folder)
+    precision = study.evaluation.precision
+    heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
+    scores: Scores = dict(heldout.scores)
+    if BITS_PER_BYTE.name not in study.metrics:
+        return heldout, scores, {}
+    code, blocks = code_length(model, dataset, seq_len, study.evaluation.overlap, precision)
+    scores[BITS_PER_BYTE.name] = code["bits"] / code["n_bytes"]
+    heldout.blocks.update(blocks)
+    return heldout, scores, plain(code)
+
+
+def evaluate_heldout_part(
+    study: Study, results: ResultsFolder, dataset: Dataset, device: torch.device, trial: Trial
+) -> None:
+    """Evaluate a trial on the test part, which the run has opened for the verdict."""
+    finished, folder = results.trial(*trial), heldout_folder(results, *trial)
+    model = trained_model(study, trial[0], dataset, device, finished.read_weights())
+    tokens = open_test(dataset.test, results, purpose(study.name))
+    assert dataset.test is not None
+    test_text = replace(
+        dataset,
+        validation=tokens,
+        held_out=dataset.test.text,
+        digests=dataset.digests | {"validation": tokens_digest(tokens)},
+    )
+    seq_len = study.setting(trial[0]).data.seq_len
+    heldout, scores, _ = evaluate_text(study, model, test_text, seq_len)
+    write_evaluation(folder, heldout)
+    # Scores of anything else, such as accuracy on tasks, stay as they were.
+    folder.write_json("evaluation.json", finished.read_json("evaluation.json") | plain(scores))
+    summary = {"trial": finished.seal, "scores": sorted(scores), "blocks": heldout.division.record}
+    folder.write_json("tested.json", summary)  # written last: its presence means evaluated
+
+
+def ask_tasks(
+    study: Study, model: torch.nn.Module, dataset: Dataset, seq_len: int, folder: Path
+) -> TaskResults | None:
+    """Run the registered tasks in `folder` on a model; return None if none of them fits.
+
+    Raises ParibusError if a standard task is not the one that was registered.
+    """
+    tasks, results = study.tasks, list[TaskResults]()
+    reader = (model, dataset.tokenizer, seq_len)
+    if tasks.names != ():
+        suite = read_suite(folder)
+        if any(n in task.shots for task in suite.find(tasks.names).values() for n in tasks.shots):
+            asked = suite_tasks(suite, tasks.names, tasks.unknown)
+            results.append(run_tasks(*reader, asked, tasks.shots, tasks.items))
+    if tasks.standard:
+        registered, n_items = read_standard(folder), tasks.standard_items
+        asked = standard(list(registered), n_items, standard_data(study))
+        results.append(run_tasks(*reader, asked, tasks.shots, n_items))
+        for name, pins in results[-1].pins["tasks"].items():
+            known = registered[name]
+            differing = [key for key in Pinned.model_fields if pins[key] != getattr(known, key)]
+            if differing:
+                raise ParibusError(
+                    f"task '{name}' is not the one that was registered: its "
+                    f"{', '.join(differing)} differ; every trial needs the same data set and the "
+                    "same lm_eval"
+                )
+    return reduce(together, results) if results else None
+
+
+def answer_request(
+    study: Study,
+    results: ResultsFolder,
+    dataset: Dataset,
+    device: torch.device,
+    arguments: dict[str, Any],
+) -> None:
+    """Run the tasks of a `request` (from `paribus.evaluate`) on a finished trial; write and seal
+    the answers in the folder `out`."""
+    arm, seed, request = (arguments[name] for name in ("arm", "seed", "request"))
+    weights = results.trial(arm, seed).read_weights(**request.get("weights", {}))
+    model = trained_model(study, arm, dataset, device, weights)
+    if request["kind"] == "standard":
+        data = Path(request["data"]) if request["data"] else None
+        asked = standard(request["tasks"], request["items"], data)
+    else:
+        suite = read_suite(results.path / FOLDER)
+        asked = suite_tasks(suite, request["tasks"], study.tasks.unknown)
+    seq_len = study.setting(arm).data.seq_len
+    tokenizer, shots = dataset.tokenizer, request["shots"]
+    outcome = run_tasks(model, tokenizer, seq_len, asked, shots, request["items"])
+    folder = TrialFolder(Path(arguments["out"]), arm, seed)
+    write_tasks(folder, outcome)
+    folder.write_json("about.json", outcome.about)
+    folder.finish(ANSWERS)
+
+
+def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
+    """Write evaluation.parquet and blocks.parquet."""
+    of_unit = "that of the row's column 'unit'"
+    units = {
+        "measure": "1",
+        "part": "1",
+        "value": of_unit,
+        "total": f"{of_unit}, times tokens or characters",
+        "count": "tokens or characters",
+        "unit": "1",
+    }
+    columns: dict[str, Any] = {}
+    for name in units:
+        values = [getattr(row, name) for row in evaluation.rows]
+        columns[name] = np.array([math.nan if value is None else value for value in values])
+    folder.write_columns("evaluation.parquet", columns, units)
+    blocks = evaluation.blocks
+    folder.write_columns("blocks.parquet", blocks, {name: UNITS[name] for name in blocks})
+
+
+def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
+    """Write tasks.parquet, a row per task and shots, and items.parquet, one per question."""
+    if outcome:
+        items = outcome.items
+        cells = pa.Table.from_pylist([plain(cell) for cell in outcome.cells], schema=CELLS)
+    else:  # `empty_table` would import pandas, see `results.formats.column`
+        items, cells = (pa.Table.from_batches([], schema=schema) for schema in (ITEMS, CELLS))
+    write_table(folder.path / "items.parquet", items)
+    write_table(folder.path / "tasks.parquet", cells)
+
+
+def record(
+    study: Study,
+    trainer: Trainer,
+    replica: int,
+    dataset: Dataset,
+    folder: TrialFolder,
+    checkpoints: StackCheckpoints,
+    curve: HeldOutCurve,
+    *,
+    seconds: float,
+    earlier_machines: Sequence[dict[str, Any]] = (),
+) -> None:
     """Evaluate a replica of a stack at its last step, and write and seal its records.
 
-    `seconds` is the training time of the whole stack. The trial's folder is written atomically.
+    `seconds` is the training time of the whole stack, some of whose steps may have been made on
+    `earlier_machines`. The trial's folder is written atomically.
     """
-    study, dataset, trainer = stack.study, stack.dataset, stack.trainer
     setting, n_replicas = trainer.settings[replica], len(trainer.seeds)
     weights = trainer.parameters(replica)
     began = time.monotonic()
@@ -53,19 +274,18 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
         nats = f"{error.nats:.3g} nats"
         causality = {"not_proven": f"it diverged, and a log-probability moves by {nats}"}
     heldout, scores, code_length = evaluate_text(study, model, dataset, setting.data.seq_len)
-    evaluated = time.monotonic()
     tasks = None
-    if suite := suite_folder(study, stack.results):
+    if suite := suite_folder(study, ResultsFolder(checkpoints.results)):
         free_unused(trainer.device)  # tasks allocate as much again, in other sizes
         tasks = ask_tasks(study, model, dataset, setting.data.seq_len, suite)
-    asked = time.monotonic()
+    evaluated = time.monotonic()
 
     with sealed_once(folder) as draft:
         state = trainer.history(replica)
         draft.write_json("initial.json", trainer.initial_records[replica])
-        stack.checkpoints.copy_kept(folder, draft)
+        checkpoints.copy_kept(folder, draft)
         _write_steps(draft, trainer, state)
-        stack.curve.write(draft, replica)
+        curve.write(draft, replica)
         write_evaluation(draft, heldout)
         write_tasks(draft, tasks)
         draft.write_json("evaluation.json", plain(scores | (tasks.headline if tasks else {})))
@@ -73,11 +293,11 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
         first: dict[str, str] = {}
         for column in trainer.probe_columns:
             first.setdefault(column.probe, column.name)
-        probes = [(probe, first[probe.name]) for probe in trainer.probes if probe.name in first]
         has_curve = study.evaluation.every is not None
         metrics = declarations(
-            study, probes, tuple(trainer.columns), tasks=tasks is not None, curve=has_curve
+            study, first, trainer.columns, tasks=tasks is not None, curve=has_curve
         )
+        parameters, flops = model_size(setting, dataset.vocab_size, study.folder)
         trial = {
             "arm": folder.arm,
             "seed": folder.seed,
@@ -89,10 +309,10 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
             "probes": {probe.name: {"every": probe.every} for probe in trainer.probes},
             "data": dataset.record,
             "blocks": heldout.division.record,
-            "parameters": sum(value.size for value in weights.values()),
+            "parameters": parameters,
             "iterations": state.t,
             "tokens": setting.tokens_before(state.t),
-            "flops": flops_record(setting, dataset.vocab_size, study.folder),
+            "flops": {} if flops is None else {"per_token": flops},
             "batch_digest": state.batch_digest,
             "tasks": tasks.about if tasks else {},
             "causality": causality,
@@ -106,19 +326,18 @@ def record(stack: Stack, replica: int, folder: TrialFolder, seconds: float) -> N
             ),
             "diverged_at": state.diverged_at,
             # Trials that are still missing, or trained again, are trained in the same stack.
-            "stack": [list(trial) for trial in stack.trials],
+            "stack": [list(trial) for trial in checkpoints.trials],
         }
         draft.write_json("trial.json", trial)
         machine = environment(trainer.device, n_replicas)
         if trainer.ranks is not None:
             machine["ranks"] = trainer.ranks.size
-        if stack.earlier_machines:
-            machine["resumed_from"] = stack.earlier_machines
+        if earlier_machines:
+            machine["resumed_from"] = earlier_machines
         draft.write_json("environment.json", machine)
         timing = {
             "training_seconds": seconds / n_replicas,  # each replica is charged its share
             "evaluation_seconds": evaluated - began,
-            "task_seconds": asked - evaluated,
         }
         draft.write_json("timing.json", timing)
         draft.finish()

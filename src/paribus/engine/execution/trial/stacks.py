@@ -8,16 +8,28 @@ the size of stacks therefore stays the same.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from paribus.digests import digest
 from paribus.engine.cost import trial_bytes
-from paribus.engine.execution.trial.checkpoints import begun_stacks
 from paribus.engine.setting import Setting
+from paribus.errors import ParibusError
+from paribus.files import remove_folder, whole_folder, write_bytes
 from paribus.results import ResultsFolder
+from paribus.results.formats import write_plain_json
+from paribus.results.trial_folder import TrialFolder
+from paribus.schema import KEY, SCHEMA
 from paribus.study import Study
 from paribus.study.trainer import Trial
+from paribus.untrusted_io import WEIGHTS_BYTES, read_bytes, read_json
 
 SHARE = 0.7  # of the free memory: recorded graphs, probes and gaps of the allocator come on top
 
@@ -66,15 +78,20 @@ def plan_stacks(study: Study, size: int) -> list[list[Trial]]:
     return stacks
 
 
-def sharing_arms(study: Study) -> list[list[str]]:
-    """Return groups of arms that can share a stack.
+def shared_setting(study: Study, arm: str) -> Setting:
+    """Return what a model needs to train a step of `arm`; arms with equal ones can share a stack.
 
     A stack shows user-defined probes a single setting, so with such probes arms have to be equal.
     """
+    setting = study.setting(arm)
+    return setting if study.probes.own else setting.common
+
+
+def sharing_arms(study: Study) -> list[list[str]]:
+    """Return groups of arms that can share a stack."""
     groups: dict[Setting, list[str]] = {}
     for arm in study.arms:
-        setting = study.setting(arm)
-        groups.setdefault(setting if study.probes.own else setting.common, []).append(arm)
+        groups.setdefault(shared_setting(study, arm), []).append(arm)
     # Sorted, because the order in a study file may be edited.
     return [sorted(arms) for arms in groups.values()]
 
@@ -84,3 +101,160 @@ def _parts(study: Study) -> list[tuple[int, ...]]:
     ends = [*(study.plan.looks if study.plan else study.stages[:1]), len(study.seeds)]
     starts = [0, *ends]
     return [study.seeds[a:b] for a, b in zip(starts, ends, strict=False) if a < b]
+
+
+FOLDER, ABOUT = "checkpoints", "about.json"
+ARRAYS = "replica-{}.safetensors"
+KEPT = 2
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class UnusableError(ParibusError):
+    """A checkpoint cannot be used to resume."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint, as its about.json describes it.
+
+    Attributes:
+        trials: (arm, seed) of each replica.
+        t: steps done.
+        identity: digest of everything that must be equal for a run to resume.
+        state: values that are not arrays, such as `seconds`.
+        files: the SHA-256 of the arrays of each replica.
+    """
+
+    path: Path
+    trials: tuple[Trial, ...]
+    t: int
+    identity: str
+    state: dict[str, Any]
+    files: list[str]
+
+    def states(self) -> list[dict[str, np.ndarray]]:
+        """Return the arrays of every replica. Raises UnusableError for a damaged file."""
+        import safetensors.numpy  # not at the top: those who only list stacks need no engine
+
+        states = []
+        for replica, sha256 in enumerate(self.files):
+            content, name = b"", ARRAYS.format(replica)
+            with contextlib.suppress(ParibusError):
+                content = read_bytes(self.path / name, WEIGHTS_BYTES)
+            if hashlib.sha256(content).hexdigest() != sha256:
+                raise UnusableError(f"{name} is missing or damaged")
+            states.append(safetensors.numpy.load(content))
+        return states
+
+
+class StackCheckpoints:
+    """Checkpoints of one stack. Each worker writes under its own name and resumes from any.
+
+    `identity` is a digest of everything that must be equal for a run to resume.
+    """
+
+    def __init__(
+        self, results: Path, trials: Sequence[Trial], identity: str = "", owner: str = ""
+    ) -> None:
+        self.trials, self._identity = tuple(trials), identity
+        self._suffix = f".{owner}" if owner else ""
+        self.results, self.path = results, results / FOLDER / _id(self.trials)
+
+    def write(self, t: int, states: Iterable[Arrays], state: Mapping[str, Any]) -> None:
+        """Write the checkpoint of step t, with `states` by replica, and remove older ones."""
+        import safetensors.numpy
+
+        target, files = self.path / f"step-{t}{self._suffix}", list[str]()
+        remove_folder(target)
+        with whole_folder(target) as folder:
+            for replica, arrays in enumerate(states):
+                whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+                content = safetensors.numpy.save(whole)
+                write_bytes(folder / ARRAYS.format(replica), content)
+                files.append(hashlib.sha256(content).hexdigest())
+            record = {
+                KEY: SCHEMA,
+                "trials": [list(trial) for trial in self.trials],
+                "t": t,
+                "identity": self._identity,
+                "files": files,
+                "state": dict(state),
+            }
+            write_plain_json(folder / ABOUT, record | {"sha256": digest(record)})
+        for old in self.paths()[KEPT:]:
+            remove_folder(old)
+
+    def paths(self) -> list[Path]:
+        """Return the folders of all checkpoints, the newest first."""
+        return sorted(self.path.glob("step-*"), key=step_of, reverse=True)
+
+    def read(self, path: Path) -> Checkpoint:
+        """Read a checkpoint. Raises UnusableError if it is damaged or has another identity."""
+        checkpoint = read_checkpoint(path)
+        if (checkpoint.trials, checkpoint.identity) != (self.trials, self._identity):
+            raise UnusableError("it is of another study, text, code or device")
+        return checkpoint
+
+    def kept(self, trial: TrialFolder) -> TrialFolder:
+        """Return the folder of weights kept before the last step, until the trial is recorded."""
+        return replace(trial, path=self.path / "kept" / trial.arm / f"seed-{trial.seed}")
+
+    def copy_kept(self, trial: TrialFolder, target: TrialFolder) -> None:
+        """Copy the kept weights of `trial` into `target`. Raises ParibusError."""
+        for path in self.kept(trial).path.glob("weights-*"):
+            write_bytes(target.path / path.name, read_bytes(path, WEIGHTS_BYTES))
+
+    def remove_after(self, t: int) -> None:
+        """Remove checkpoints of steps later than t."""
+        for path in self.paths():
+            if step_of(path) > t:
+                remove_folder(path)
+
+
+def begun_stacks(results: Path) -> dict[tuple[Trial, ...], int]:
+    """Return the number of steps done by each unfinished stack, keyed by its trials."""
+    begun: dict[tuple[Trial, ...], int] = {}
+    for path in sorted((results / FOLDER).glob("*/step-*"), key=step_of):
+        with contextlib.suppress(UnusableError):
+            checkpoint = read_checkpoint(path)
+            if path.parent.name == _id(checkpoint.trials):
+                begun[checkpoint.trials] = checkpoint.t
+    return begun
+
+
+def keep_stacks(results: Path, stacks: Iterable[Sequence[Trial]]) -> None:
+    """Remove the checkpoints of all other stacks, and the folder if it is empty then."""
+    kept = {_id(trials) for trials in stacks}
+    folder = results / FOLDER
+    if folder.is_symlink():  # what it points to is not ours to remove
+        return
+    for path in list(folder.glob("*")):
+        if path.name not in kept:
+            remove_folder(path)
+    with contextlib.suppress(OSError):  # it is not there, or not empty
+        folder.rmdir()
+
+
+def step_of(path: Path) -> int:
+    """Return the step of a checkpoint's folder; -1 for another folder."""
+    number = path.name.removeprefix("step-").partition(".")[0]
+    return int(number) if number.isdecimal() else -1
+
+
+def _id(trials: Sequence[Trial]) -> str:
+    return digest([list(trial) for trial in trials])[:16]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint. Raises UnusableError if its about.json was changed."""
+    try:
+        record = read_json(path / ABOUT)
+        sha256 = record.pop("sha256")
+    except (ParibusError, KeyError, AttributeError):
+        raise UnusableError(f"{ABOUT} is missing or damaged") from None
+    if digest(record) != sha256 or record["t"] != step_of(path):
+        raise UnusableError(f"{ABOUT} was changed after it was written")
+    trials = tuple((arm, seed) for arm, seed in record["trials"])
+    values = (record[name] for name in ("t", "identity", "state", "files"))
+    return Checkpoint(path, trials, *values)

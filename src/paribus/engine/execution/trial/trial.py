@@ -6,24 +6,22 @@ Trials of one model can share a stack; each has its own results folder.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
-from paribus.engine.execution.trial.checkpoints import (
-    Arrays,
+from paribus.engine.execution.trial.record import HeldOutCurve, record
+from paribus.engine.execution.trial.stacks import (
     Checkpoint,
     StackCheckpoints,
     step_of,
 )
-from paribus.engine.execution.trial.heldout_curve import HeldOutCurve
-from paribus.engine.execution.trial.record import record
 from paribus.engine.machine.environment import environment, free_unused
 from paribus.engine.machine.steps import build_stack, wait
-from paribus.engine.training import ReplicaState, Trainer
+from paribus.engine.training import ReplicaState
 from paribus.errors import ParibusError
 from paribus.files import remove_folder
 from paribus.results import ResultsFolder, package_versions
@@ -35,6 +33,7 @@ from paribus.study.trainer import Trial
 
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
+
 
 PROGRESS_SECONDS = 0.5
 PACKAGES = ("torch", "numpy")  # their states need not fit other versions
@@ -50,11 +49,8 @@ class Stack:
 
     Attributes:
         trainer: their state.
-        checkpoints: where the state is saved.
-        warning: why a checkpoint could not be used; may be empty.
         folders: the folder of each trial.
-        writes: whether this process writes records and checkpoints.
-        earlier_machines: other machines that some of its steps were trained on.
+        warning: why a checkpoint could not be used; may be empty.
     """
 
     def __init__(
@@ -77,7 +73,7 @@ class Stack:
             owner: the worker, which names its checkpoints.
         """
         arms, seeds = [arm for arm, _ in trials], [seed for _, seed in trials]
-        self.study, self.trials, self.results, self.dataset = study, trials, results, dataset
+        self.study, self.dataset = study, dataset
         self._device, self._checkpoint_seconds, self._ranks = device, checkpoint_seconds, ranks
         self.trainer = build_stack(
             *(study, [study.setting(arm) for arm in arms], seeds, dataset, device),
@@ -85,50 +81,52 @@ class Stack:
             graphs=graphs,
             ranks=ranks,
         )
-        self.writes = ranks is None or ranks.is_first
-        self.checkpoints = StackCheckpoints(results.path, trials, owner)
-        self.curve = HeldOutCurve(study, arms, dataset, device)
-        self.warning = ""
+        self._writes = ranks is None or ranks.is_first
+        same = identity(study, arms, dataset, device)
+        self.checkpoints = StackCheckpoints(results.path, trials, same, owner)
+        self.curve = HeldOutCurve(study, arms[0], dataset, device)
         self.folders = [results.trial(*trial) for trial in trials]
         self._todo = [
             (r, folder) for r, folder in enumerate(self.folders) if not folder.is_finished
         ]
-        self._identity = identity(study, arms, dataset, self.trainer)
-        self._earlier_seconds, self.earlier_machines = 0.0, list[dict[str, Any]]()
-        self._resume()
+        self._earlier_seconds, self._machines = 0.0, list[dict[str, Any]]()
+        self.warning = self._resume()
         self._here = machine(device, ranks)
-        self.earlier_machines = [m for m in self.earlier_machines if m != self._here]
+        self._machines = [m for m in self._machines if m != self._here]
         self._began, self._curve_seconds = time.monotonic(), 0.0
 
-    def _resume(self) -> None:
-        """Restore the newest usable checkpoint; every rank restores the one that rank 0 chose."""
-        paths, failures, ranks = self.checkpoints.paths(), list[str](), self._ranks
-        if not self.writes and ranks is not None:
-            (t,) = ranks.from_first([0])
-            for path in [path for path in paths if step_of(path) == t][:1]:
-                self._restore(self.checkpoints.read(path, self._identity))
-            if self.trainer.t != t:
-                raise ParibusError(
-                    f"this rank finds no checkpoint of step {t}; "
-                    "all ranks need the same results folder",
-                    code="missing",
-                )
-            return
-        for path in paths:
-            try:
-                self._restore(self.checkpoints.read(path, self._identity))
-                break
-            except ParibusError as error:
-                failures.append(str(error).partition(";")[0])
+    def _resume(self) -> str:
+        """Restore the newest usable checkpoint; every rank restores the one that rank 0 chose.
+
+        Returns why the newest cannot be used; empty if it can.
+        """
+        ranks, failures, chosen = self._ranks, list[str](), None
+        if ranks is not None and not self._writes:
+            (chosen,) = ranks.from_first([0])
+        for path in self.checkpoints.paths():
+            if chosen in (None, step_of(path)):
+                try:
+                    self._restore(self.checkpoints.read(path))
+                    break
+                except ParibusError as error:
+                    failures.append(str(error).partition(";")[0])
         t = self.trainer.t
-        self.checkpoints.remove_after(t)
-        if ranks is not None:
-            ranks.from_first([t])
-        if failures:
-            self.warning = (
-                f"{self.folders[0].label}: the newest checkpoint cannot be used ({failures[0]}); "
-                f"training {f'goes on from step {t}' if t else 'starts again'}"
+        if chosen is None:
+            self.checkpoints.remove_after(t)
+            if ranks is not None:
+                ranks.from_first([t])
+        elif t != chosen:
+            raise ParibusError(
+                f"this rank finds no checkpoint of step {chosen}; "
+                "all ranks need the same results folder",
+                code="missing",
             )
+        if not failures:
+            return ""
+        return (
+            f"{self.folders[0].label}: the newest checkpoint cannot be used ({failures[0]}); "
+            f"training {f'goes on from step {t}' if t else 'starts again'}"
+        )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint. Raises ParibusError if it does not fit."""
@@ -140,7 +138,7 @@ class Stack:
             ]
         )
         self.curve.points = saved["curve"]
-        self._earlier_seconds, self.earlier_machines = saved["seconds"], saved["machines"]
+        self._earlier_seconds, self._machines = saved["seconds"], saved["machines"]
 
     @property
     def seconds(self) -> float:
@@ -149,26 +147,21 @@ class Stack:
 
     def checkpoint(self, seconds: float) -> None:
         """Save all replicas and the curve, after `seconds` of training."""
-        if not self.writes:
+        if not self._writes:
             return
-        trainer = self.trainer
-        replicas: list[dict[str, Any]] = []
-
-        def states() -> Iterator[Arrays]:
-            for replica in range(len(trainer.seeds)):
-                state = trainer.state(replica)  # one at a time: each may be as large as the memory
-                replicas.append(
-                    {"batch_digest": state.batch_digest, "diverged_at": state.diverged_at}
-                )
-                yield state.arrays
-
+        trainer, replicas = self.trainer, range(len(self.folders))
+        histories = map(trainer.history, replicas)
         saved = {
             "seconds": seconds,
-            "replicas": replicas,
+            "replicas": [
+                {"batch_digest": h.batch_digest, "diverged_at": h.diverged_at} for h in histories
+            ],
             "curve": self.curve.points,
-            "machines": [*self.earlier_machines, self._here],
+            "machines": [*self._machines, self._here],
         }
-        self.checkpoints.write(trainer.t, states(), identity=self._identity, state=saved)
+        # One state at a time: each may be as large as the memory.
+        states = (trainer.state(replica).arrays for replica in replicas)
+        self.checkpoints.write(trainer.t, states, saved)
 
     def run(self, on_progress: OnProgress, leaving: Leaving) -> None:
         """Train, evaluate and record the trials.
@@ -178,18 +171,23 @@ class Stack:
         """
         with leaving.hold():
             self._train(on_progress, leaving)
-        if not self.writes:
+        if not self._writes:
             return
         wait(self._device)
         seconds = self.seconds
-        if len(self.trials) > 1 or self._ranks:
+        if len(self.folders) > 1 or self._ranks:
             self.checkpoint(seconds)  # if recording is killed, it continues from here
         try:
             if leaving.asked:
                 raise Left
             free_unused(self._device)  # evaluation needs other memory than a step
             for replica, folder in self._todo:
-                record(self, replica, folder, seconds)
+                record(
+                    *(self.study, self.trainer, replica, self.dataset, folder),
+                    *(self.checkpoints, self.curve),
+                    seconds=seconds,
+                    earlier_machines=self._machines,
+                )
         except Left:
             with leaving.hold():
                 self.checkpoint(seconds)
@@ -204,7 +202,7 @@ class Stack:
         self._measure_curve()
         while trainer.t < trainer.setting.iterations:
             trainer.step()
-            if trainer.t in kept_steps and self.writes:  # before a checkpoint of this step
+            if trainer.t in kept_steps and self._writes:  # before a checkpoint of this step
                 for replica, folder in self._todo:
                     kept = self.checkpoints.kept(folder)
                     kept.write_weights(trainer.parameters(replica), trainer.t)
@@ -225,7 +223,7 @@ class Stack:
 
     def _measure_curve(self) -> None:
         """Add a point to the held-out curve if one is due."""
-        if self.writes and self.curve.is_due(self.trainer.t):
+        if self._writes and self.curve.is_due(self.trainer.t):
             wait(self._device)
             self._curve_seconds += self.curve.measure(self.trainer)
 
@@ -237,18 +235,13 @@ def machine(device: torch.device, ranks: Ranks | None = None) -> dict[str, Any]:
     return {key: environment_here[key] for key in SAME_BITS} | size
 
 
-def identity(study: Study, arms: Sequence[str], dataset: Dataset, stack: Trainer) -> dict[str, str]:
-    """Return the digests that must match for `arms` to resume training from a checkpoint.
+def identity(study: Study, arms: Sequence[str], dataset: Dataset, device: torch.device) -> str:
+    """Return the digest of what must be equal for `arms` to resume training from a checkpoint.
 
     Seeds are excluded: the stack names its own, and more may be added to a study.
     """
     dump = substance(study.model_dump(mode="json"))
+    del dump["seeds"]
     own = {arm: own_digests(study.setting(arm), study.folder) for arm in dict.fromkeys(arms)}
-    return {
-        "study": digest({key: value for key, value in dump.items() if key != "seeds"}),
-        "data": digest(dataset.digests),
-        "own code": digest([own, measuring_record(study)["own_probes"]]),
-        "code": package_digest(),
-        "version": digest(package_versions(PACKAGES)),
-        "device": stack.device.type,
-    }
+    code = [package_digest(), package_versions(PACKAGES), own, measuring_record(study)]
+    return digest([dump, dataset.digests, code, device.type])
