@@ -11,7 +11,6 @@ from paribus.engine.data import load_dataset
 from paribus.engine.execution.start import settled_budgets
 from paribus.engine.records import matched
 from paribus.study import Study, tuning_study
-from paribus.study.tuning_study import require_tunable
 
 pytestmark = pytest.mark.usefixtures("one_process")
 
@@ -46,7 +45,6 @@ def test_shorter_tuning_trials_match_in_the_same_unit(small_study):
     rate = "training.optimizer.learning_rate"
     tuning = {"seeds": [101, 102], "grid": {rate: [1e-3, 1e-2]}, "iterations": 12}
     study = settled_budgets(small_study(training=FLOPS, arms=DEEP, tuning=tuning))
-    require_tunable(study)
     made = tuning_study(study)
     full = round(20 * by_hand(study, 2) / by_hand(study, 4))
     assert study.setting("deep").iterations == full

@@ -139,8 +139,9 @@ def _held_out(own: StackedEvidence, reference: StackedEvidence, declared: Declar
     for (limit, words), ours, theirs in zip(SHARED, own.leaks, reference.leaks, strict=True):
         if (largest := max(ours or 0, theirs or 0)) > limit:
             return "not proven", f"{largest:.1%} {words}"
-        is_counted = ours is not None and theirs is not None
-        if reads_other and is_counted and abs(ours - theirs) >= LEAKS_APART:
+        if not reads_other or ours is None or theirs is None:
+            continue
+        if abs(ours - theirs) >= LEAKS_APART:
             return "not proven", f"{ours:.1%} (of the reference {theirs:.1%}) {words}"
     n_bytes = own.trial["data"].get("validation_bytes", 0)
     return "held", f"{n_bytes:,} bytes with SHA-256 {own.digests.get('validation_text', '')[:12]}"
@@ -313,9 +314,9 @@ class StackedRecords(RecordFormat):
             for counts in of_arm.get("duplicates", {}).values()
             if counts.get("validation_units") and "leaked_near" in counts
         ]
-        records = map(folder.read_json, ("initial.json", "environment.json"))
+        initial, machine = map(folder.read_json, ("initial.json", "environment.json"))
         leaks = leaked, max(near, default=None)
-        return StackedEvidence(folder.arm, folder.seed, trial, *records, leaks)
+        return StackedEvidence(folder.arm, folder.seed, trial, initial, machine, leaks)
 
     def code(self) -> str:
         """Return the digest of the source that trains and measures."""
@@ -352,7 +353,7 @@ def _held_out_parts(data: Data, record: Mapping[str, Any]) -> list[TextPart]:
     if text := digests.get("validation_text"):
         place: dict[str, Any] = {"corpus": text, "start": 0, "stop": n_bytes}
         if data.validation_path is None:
-            stop = None if start is None else start + n_bytes
+            stop = None if start is None or n_bytes is None else start + n_bytes
             place = cut | {"start": start, "stop": stop}
             start = stop
         parts.append(TextPart(role="validation", digest=text, **place))  # type: ignore

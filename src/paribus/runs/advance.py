@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from paribus.analysis import boundaries
 from paribus.analysis.tuning import values_of
 from paribus.decision import own_rule, require_reachable
 from paribus.ledger import unrecorded
+from paribus.metric import Metric
 from paribus.results import (
     ResultsFolder,
     append_look,
@@ -81,13 +82,22 @@ class Runner:
         """Register a study, or its tuning trials; return it with its settled precision."""
         raise NotImplementedError
 
-    def settle(self, study: Study, folder: ResultsFolder, *parts: Any, **more: Any) -> None:
-        """Register a study with these parts of a registration, or compare it with what is there."""
+    def settle(
+        self,
+        study: Study,
+        folder: ResultsFolder,
+        data: dict[str, Any],
+        device: str,
+        metrics: Mapping[str, Metric],
+        tasks: dict[str, Any],
+        **more: Any,
+    ) -> None:
+        """Register a study, or compare it with what is registered (`registration`)."""
         if not folder.exists:
             require_reachable(study)
-        settle(
-            folder, study, registration(study, *parts, own_rule(study), boundaries(study)) | more
-        )
+        rule, looks = own_rule(study), boundaries(study)
+        wanted = registration(study, data, device, metrics, tasks, rule, looks)
+        settle(folder, study, wanted | more)
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
         """Record the executor, outside of all digests, and note in the ledger that scores will be
