@@ -127,9 +127,9 @@ def test_boundaries_rise_with_the_level_and_levels_invert_them():
 
 @pytest.mark.parametrize("contrasts", [pytest.param(1, marks=SLOW), 2, pytest.param(3, marks=SLOW)])
 def test_the_error_is_held_whatever_stops(contrasts):
-    """100,000 studies without an effect, arms sharing a baseline: differences drawn one by one,
+    """40,000 studies without an effect, arms sharing a baseline: differences drawn one by one,
     boundaries from running sums. Stopped for effects alone, and for equivalence too."""
-    studies = 100_000
+    studies = 40_000
     error = 3.5 * math.sqrt(0.05 * 0.95 / studies)
     plain = characteristics(OURS, (0.0,) * contrasts, studies=studies)
     stops = characteristics(OURS, (0.0,) * contrasts, margin=0.6, studies=studies)
@@ -156,8 +156,8 @@ def test_what_an_early_look_rejects_is_kept_and_the_error_is_held(effects):
 
 
 def test_equivalence_over_looks_holds_its_level_at_the_margin():
-    at_margin = characteristics(OURS, (1.0, 1.0), margin=1.0, studies=100_000)
-    assert at_margin.any_equivalent < 0.05 + 3.5 * math.sqrt(0.05 * 0.95 / 100_000)
+    at_margin = characteristics(OURS, (1.0, 1.0), margin=1.0, studies=40_000)
+    assert at_margin.any_equivalent < 0.05 + 3.5 * math.sqrt(0.05 * 0.95 / 40_000)
     assert at_margin.any_equivalent > 0.03
 
 
