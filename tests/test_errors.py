@@ -31,15 +31,16 @@ def test_codes_are_those_that_are_listed():
 
 
 def test_a_message_has_a_value_and_a_rule_or_a_way_out():
-    lacking = []
-    for place, _, message in messages():
+    lacking, checked = [], set()
+    for place, code, message in messages():
         parts = list(ast.walk(message))
         literals = [part.value for part in parts if isinstance(part, ast.Constant)]
         text = "".join(literal for literal in literals if isinstance(literal, str))
         names = {getattr(part, "id", "") for part in parts}
         if not isinstance(message, ast.JoinedStr | ast.Constant):
             continue  # assembled elsewhere
+        checked.add(code)
         has_value = isinstance(message, ast.JoinedStr) or ";" in text or "--" in text or "." in text
         if not has_value or not (ADVICE.search(text) or names & HINTS):
             lacking.append(f"{place}: {text}")
-    assert lacking == []
+    assert lacking == [] and checked == set(CODES)

@@ -89,7 +89,7 @@ def test_messages_are_safe_to_print(text, shown):
 
 def test_long_values_are_cut_and_the_way_out_stays():
     message = str(ParibusError(f"name = '{'x' * 10**6}' is too long; use a shorter one"))
-    assert message.startswith("name = 'xxx") and message.endswith("use a shorter one")
+    assert message.startswith("name = 'xxx") and message.endswith("shorter one")
     assert len(message) < 400
     assert len(str(ParibusError(f"seeds {list(range(10**5))}"))) <= LONGEST_MESSAGE + 30
 
@@ -124,7 +124,7 @@ def test_a_corpus_is_every_visible_file_of_its_folder(tmp_path):
     (folder / "again.txt").symlink_to("b.txt")
     names = [file.relative_to(folder).as_posix() for file in files_below(folder)]
     assert names == ["a/c.txt", "again.txt", "b.txt"]
-    for target, error in (("nowhere", "does not exist"), ("loop", "symbolic links")):
+    for target, error in (("nowhere", "not exist"), ("loop", "symbolic links")):
         (folder / "loop").symlink_to(target)
         with pytest.raises(ParibusError, match=error):
             load_dataset(Data(corpus="text", path="corpus"), tmp_path)

@@ -205,10 +205,10 @@ def test_a_users_own_corpus(tmp_path):
     assert read(tmp_path, corpus="ideas.py:marked") == ["a b c", "d"]
     assert load_dataset(Data(corpus="ideas.py:plain", seq_len=4), tmp_path).n_documents == 3
     bad = {
-        "ideas.py:broken": "data.corpus = 'ideas.py:broken' fails: KeyError: 'gone'",
-        "ideas.py:wrong": "document 1 of corpus 'ideas.py:wrong' is of type bytes",
-        "ideas.py:number": "no corpus of that name",
-        "ideas.py:marke": "did you mean 'marked'",
+        "ideas.py:broken": "ideas.py:broken.*KeyError: 'gone'",
+        "ideas.py:wrong": "document 1 .*'ideas.py:wrong'.*bytes",
+        "ideas.py:number": "ideas.py:number",
+        "ideas.py:marke": "'marked'",
         "nothing.py:f": "no file .*nothing.py",
     }
     for name, message in bad.items():

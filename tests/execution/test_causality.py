@@ -94,9 +94,9 @@ def arm(small_study, tmp_path):
 
 
 REFUSED = (
-    (LATER, r"arm 'cheat' \(model.modules.mlp = .*t = \d+.*tokens after it"),
-    (ROWS, r"modules.mlp.*other rows of the batch"),
-    (STATEFUL, r"made twice from the same state gives other bits"),
+    (LATER, r"arm 'cheat' \(model.modules.mlp = .*t = \d+.*after it"),
+    (ROWS, r"modules.mlp.*other rows"),
+    (STATEFUL, r"same state.*other bits"),
 )
 
 
@@ -190,7 +190,7 @@ class Running(GELU):
 def test_written_buffers_named(small_study, small_dataset, tmp_path):
     (tmp_path / "state.py").write_text(STATE)
     arms = {"baseline": {}, "running": {"set": {"model.modules.mlp": "state.py:Running"}}}
-    words = r"writes the buffer blocks.0.mlp.running_mean.*must be a parameter"
+    words = r"blocks.0.mlp.running_mean.*parameter"
     with refused("own_code", match=words):
         check_arm(small_study(arms=arms), "running", small_dataset, CPU, 1)
 
@@ -201,7 +201,7 @@ def test_a_leak_that_opens_in_training_is_found(arm, small_dataset):
     assert check_arm(study, "cheat", small_dataset, CPU, 1) == []
     model = build_model(setting, small_dataset.vocab_size, study.folder)
     model.blocks[0].mlp.gate.data.fill_(3.0)
-    words = r"trial x \(model.modules.mlp = .*at position t = \d+, in evaluation"
+    words = r"trial x \(model.modules.mlp = .*t = \d+, in evaluation"
     with refused("own_code", match=words):
         require_causal("trial x", model, setting, small_dataset)
 

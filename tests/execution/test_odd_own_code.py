@@ -76,7 +76,7 @@ ODD = {
     ),
     "a name that ships": (
         *optimizer('"adamw"', "plain(update)"),
-        "its name 'adamw' is also that of a shipped one",
+        "'adamw' .*shipped",
     ),
     "weights for a slot": (
         *optimizer('"mine", slots=("weights",)', "pass"),

@@ -98,6 +98,6 @@ def test_other_data_than_registered_stop_the_run(dataset, tmp_path):
     assert answers is not None and {row["task"] for row in answers.cells} == {"piqa"}
     described["piqa"]["data_sha256"] = "0" * 64
     write_json(tmp_path / STANDARD_FILE, described)
-    words = "task 'piqa' is not the one that was registered: its data_sha256 differ"
+    words = "'piqa'.*data_sha256"
     with pytest.raises(paribus.ParibusError, match=words):
         ask_tasks(study, model, dataset, 64, tmp_path)

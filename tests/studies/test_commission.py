@@ -61,7 +61,7 @@ def test_final_protocol_has_the_known_means(page, row):
 def test_sign_flip_has_the_known_numbers(page):
     assert "+0.024 [+0.012, +0.036]" in page
     assert "\N{MINUS SIGN}0.040 [\N{MINUS SIGN}0.048" in page
-    assert "and \N{MINUS SIGN}0.027 at the best rates tried" in page
+    assert "\N{MINUS SIGN}0.027 at" in page
 
 
 @pytest.mark.parametrize("arm", ARMS)

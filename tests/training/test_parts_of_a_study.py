@@ -116,12 +116,12 @@ def test_groups_have_their_own_optimizers(trainer_of):
 BAD = [
     (
         {"name": "adamv"},
-        "no optimizer 'adamv': did you mean 'adamw'.*paribus/engine/training/optimizers/",
+        "'adamv'.*'adamw'.*paribus/engine/training/optimizers/",
     ),
-    ({"name": "muon", "options": {"ns_step": 3}}, "'ns_step': did you mean 'ns_steps'"),
-    ({"name": "sgd", "options": {"momentum": 0.0, "nesterov": True}}, "needs a momentum above 0"),
-    ({"groups": [{"match": "blocks.*.mpl.*", "learning_rate_factor": 2.0}]}, "is left for"),
-    ({"groups": [{"match": "*.bias", "optimizer": "muon"}]}, "'muon' .*bias.*add a group"),
+    ({"name": "muon", "options": {"ns_step": 3}}, "'ns_step'.*'ns_steps'"),
+    ({"name": "sgd", "options": {"momentum": 0.0, "nesterov": True}}, "momentum above 0"),
+    ({"groups": [{"match": "blocks.*.mpl.*", "learning_rate_factor": 2.0}]}, "left for"),
+    ({"groups": [{"match": "*.bias", "optimizer": "muon"}]}, "'muon' .*bias"),
     ({"groups": [{"match": "*", "options": {"beta": 1}}]}, r"groups\[0\].options of 'adamw'"),
 ]
 

@@ -32,7 +32,7 @@ MOST_SHARE = 60  # characters of the widest column of words
 SHORT = 12  # characters of a column of words that is as wide as they are
 MOST_CAUTIONS = 8
 TABLES = ("arms", "tuning", "primary", "secondary", "stability", "costs", "controls")
-FIRST = ("forest", "tuning", "loss-curves", "contrast-along-training")  # figures, by their start
+FIRST = ("forest", "tuning")  # figures that are always shown, by their start
 BREAK = "\u200b"  # a place to break a line that shows nothing
 LONG_WORD = 22  # characters; longer ones may be broken
 
@@ -147,10 +147,6 @@ def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
 def breakable(text: str) -> str:
     """Return text with true minus signs, and with line-break points in very long words."""
     text = re.sub(r"(?<![\w-])-(?=\d)", "\N{MINUS SIGN}", text)
-    return re.sub(rf"\S{{{LONG_WORD},}}", lambda word: _broken(word[0]), text)
-
-
-def _broken(word: str) -> str:
-    if re.fullmatch(r"[0-9a-f]{64}", word):  # a digest is copied as it is
-        return word
-    return re.sub(r"([-_./:=]|\w{8}(?=\w))", rf"\1{BREAK}", word)
+    place = re.compile(r"([-_./:=]|\w{8}(?=\w))")
+    long = rf"\S{{{LONG_WORD},}}"
+    return re.sub(long, lambda word: place.sub(rf"\1{BREAK}", word[0]), text)

@@ -234,7 +234,6 @@ def costs(analysis: Analysis) -> Table:
 
     rows = []
     for c in analysis.costs:
-        states = [cost.state if cost else "not shown" for cost in (c.calibration, c.throughput)]
         rows.append(
             _pair(analysis.study, c)
             | {
@@ -245,7 +244,6 @@ def costs(analysis: Analysis) -> Table:
                 "parameters, %": share(c.more_parameters),
                 "training FLOPs, %": share(c.more_flops),
                 "memory, %": share(c.more_memory),
-                "budget": next((s for s in ("over", "not shown") if s in states), "within"),
             }
         )
     caption = "Changes from the reference: calibration error in points, all else in per cent."

@@ -30,7 +30,6 @@ from paribus.study import Endpoint, Study
 
 ROW_PIXELS, BROKEN_ROW_PIXELS = 26, 32  # of a name in one line, and in two
 PADDING = 0.05  # of the axis, at both ends
-LABEL_ROOM = 0.35  # of the axis, from which zero is too far right for a label that begins there
 SHAPES = ("circle", "square", "diamond", "cross")
 
 
@@ -50,25 +49,17 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     ends = [margin, -margin, *(row[end] for row in rows for end in ("low", "high"))]
     room = PADDING * (max(ends) - min(ends))
     left, right = ("worse", "better") if metric.better == "higher" else ("better", "worse")
+    stated = f"\N{PLUS-MINUS SIGN}{metric.stated_text(endpoint.margin or 0)}"
     change = f"change in {metric.change_unit}" if metric.change_unit not in ("", "1") else "change"
     ways = f"\N{LEFTWARDS ARROW} {left} | {right} \N{RIGHTWARDS ARROW}"
     x = {
-        "title": [ways, change],
+        "title": [ways, change, *([f"grey: {stated}, too small to matter"] if margin else [])],
         "axis": alt.Axis(tickCount=5, labelOverlap="greedy"),
         "scale": alt.Scale(domain=[min(ends) - room, max(ends) + room], nice=False),
     }
-    stated = f"\N{PLUS-MINUS SIGN}{metric.stated_text(endpoint.margin or 0)}"
-    margins = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
-    band = margins.mark_rect(color=TEXT, opacity=0.1, tooltip=None)
+    margins = alt.InlineData(values=[{"from": -margin, "to": margin}])
+    band = alt.Chart(margins).mark_rect(color=TEXT, opacity=0.1, tooltip=None)
     layers: list[Any] = [band.encode(x=alt.X("from:Q", **x), x2=alt.X2("to:Q"))]
-    if margin:
-        look: dict[str, Any] = {"color": TEXT, "opacity": 0.75, "fontSize": 10, "tooltip": None}
-        text = f"within {stated}: too small to matter"
-        # The label reaches to where there is room; left of the axis are the names of arms.
-        is_left = -min(ends) < LABEL_ROOM * (max(ends) - min(ends))
-        at, align = ("from", "left") if is_left else ("to", "right")
-        label = margins.mark_text(text=text, baseline="bottom", align=align, **look)
-        layers.append(label.encode(x=alt.X(f"{at}:Q", **x), y=alt.value(-3)))
     order = [row["arm"] for row in rows]
     labels = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS))
     n = alt.Tooltip("n:Q", title="seed pairs" if study.is_paired else "runs of the smaller arm")
@@ -93,8 +84,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     title = f"Change of {metric.short_title}"
     caption = (
         f"Each arm minus its reference, with its unadjusted "
-        f"{numbers.level(study.inference.alpha)} interval. Shapes go by Holm's p. "
-        + (f"The grey band is the margin of {stated}." if margin else "No margin was stated.")
+        f"{numbers.level(study.inference.alpha)} interval. Shapes go by Holm's p."
     )
     chart = alt.layer(*layers).properties(width=WIDTH, height=height)
     return Figure(name, "endpoints", title, caption, chart, rows, stretch=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -27,7 +26,6 @@ from paribus.report.figures.style import (
     LOG_FROM,
     PANEL,
     SHARES,
-    SMALL,
     TEXT,
     WIDTH,
     Figure,
@@ -35,7 +33,6 @@ from paribus.report.figures.style import (
     arm_colour,
     chart_of,
     figure_name,
-    is_share,
     lines,
     names_below,
     panels,
@@ -53,10 +50,9 @@ MOST_STEPS = 200  # points of one line
 MOST_ROWS = 12_000  # of one figure
 FEWEST_STEPS = 12
 STATISTICS = ("mean", "q05", "q25", "q75", "q95")
-FEWEST_IN_PART = 0.001  # of all tokens; fuller parts are drawn against another measure
+FEWEST_IN_PART = 10  # tokens; fuller parts are drawn against another measure
 MOST_PANELS = 12  # of one figure
 MOST_PLACES = 64  # of a curve; more, such as positions of a window, are averaged
-MOST_TICKS = 6  # of a logarithmic axis
 MOST_PARTS = 24  # beside each other
 LEAST_POINTS_OF_A_LINE = 3  # of what others logged
 TRAIN_LOSS, STEP = "train_loss", "training step"
@@ -178,8 +174,7 @@ def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], a
     labels = list(dict.fromkeys(row["part"] for row in rows if "part" in row))
     values = [row["value"] for row in rows]
     lowest, highest = min(values), max(values)
-    is_small = max(abs(lowest), abs(highest)) < SMALL or 0 < lowest < SMALL
-    look: dict[str, Any] = {"format": ".0e"} if is_small and not is_share(axis) else {}
+    look: dict[str, Any] = {}
     if lowest > 0 and highest > LOG_FROM * lowest:
         look["scale"] = alt.Scale(type="log", nice=False)
     steps = alt.Axis(tickCount=3 if labels else 5, labelOverlap="greedy", labelFlush=True)
@@ -325,13 +320,11 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
         {"arm": arm, "seed": seed, "x": place, "value": rounded(fmean(group))}
         for (arm, seed, place), group in groups.items()
     ]
-    ends = sorted({*last.values()})
-    ticks = ends[:: -(-len(ends) // MOST_TICKS) or 1]
     x = alt.X(
         "x:Q",
         title=drawing.across or None,
         scale=alt.Scale(type="log" if drawing.log else "linear", nice=False),
-        axis=alt.Axis(values=ticks, format=".2~g") if drawing.log else alt.Undefined,
+        axis=alt.Axis(format="~g", tickCount=6, labelOverlap="greedy"),
     )
     averaged = " A point is the mean of neighbours." if len(bins) < len(places) else ""
     return _lines(results, drawing, f"{drawing.note}{averaged}", rows, x)
@@ -341,9 +334,6 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
     """Return a figure of a measure against another, by part; they are equal on the diagonal."""
     values = _values(results, drawing)
     others = _values(results, replace(drawing, column=drawing.against))
-    tokens: Counter[tuple[str, int]] = Counter()
-    for (arm, seed, _), (_, count) in values.items():
-        tokens[arm, seed] += count
     points = {part: i for i, part in enumerate(dict.fromkeys(part for *_, part in values))}
     rows = [
         {
@@ -351,9 +341,9 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
             **{"point": points[key[2]], "x": others[key][0], "value": value},
         }
         for key, (value, count) in values.items()
-        if key in others and count >= FEWEST_IN_PART * tokens[key[:2]]
+        if key in others and count >= FEWEST_IN_PART
     ]
-    caption = f"{drawing.note} Parts of fewer than one token in a thousand are left out."
+    caption = f"{drawing.note} Parts of fewer than {FEWEST_IN_PART} tokens are left out."
     scale, diagonal = None, []
     if all(0 <= row[key] <= 1 for row in rows for key in ("value", "x")):
         scale = alt.Scale(domain=[0, 1])

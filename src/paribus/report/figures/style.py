@@ -8,7 +8,6 @@ into dark mode, and `Figure.printed` makes it black.
 from __future__ import annotations
 
 import json
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -36,12 +35,9 @@ ARM_COLOURS = (
 DASHES = ([1, 0], [6, 4], [2, 3])  # lines that coincide are still told apart
 
 LOG_FROM = 5  # positive values that span more start on a logarithmic axis
-SMALL = 1e-3  # values from below this are written 3e-4
 WIDTH, HEIGHT = 620, 280
 PANEL, PANEL_HEIGHT = 150, 170
 PANEL_ROOM = 66  # pixels that the axis of a panel takes
-WIDER = 1.4  # times its width is the most that a panel is stretched to
-ROUND_UP = 0.35  # a panel that fits but for so much of it is chart narrower
 LABEL_PIXELS = 150
 LABEL_CHARACTERS = 22  # of a line beside an axis; longer names are broken
 BELOW_CHARACTERS = 12  # of a line of a name below a figure
@@ -155,12 +151,9 @@ class Figure:
         definition["config"]["legend"] |= {"columns": columns, "labelLimit": label}
         definition["config"]["axis"]["labelLimit"] = max(LABEL_PIXELS, int(width * LABEL_SHARE))
         if self.panel:
-            fit = max(1, int(width / (self.panel + PANEL_ROOM) + ROUND_UP))
-            n = len({row[definition["facet"]["field"]] for row in self.rows})
-            columns = math.ceil(n / math.ceil(n / fit))  # no row much shorter than the others
+            columns = max(1, width // (self.panel + PANEL_ROOM))
             definition["columns"] = columns
-            widest = int(WIDER * self.panel)
-            definition["spec"]["width"] = min(widest, width // columns - PANEL_ROOM)
+            definition["spec"]["width"] = width // columns - PANEL_ROOM
         else:
             if self.stretch:
                 definition["height"] = definition["height"] * width // WIDTH

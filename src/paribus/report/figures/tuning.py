@@ -13,7 +13,6 @@ from paribus.report.cells import key_text
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
-    SMALL,
     WIDTH,
     Figure,
     Row,
@@ -118,9 +117,8 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
     if len(numeric) < len(tried):
         return alt.X("at:N", title=title, sort=[str(value) for value in tried])
     kind = "log" if min(numeric) > 0 and max(numeric) >= LOG_FROM * min(numeric) else "linear"
-    small = kind == "log" and min(numeric) < SMALL
     look = {"labelOverlap": "greedy", "tickCount": 6, "labelSeparation": 4}
-    axis = alt.Axis(format="~e" if small else "~g", **look)  # type: ignore
+    axis = alt.Axis(format="~g", **look)  # type: ignore
     if len(numeric) <= MOST_TICKS:
         axis.values = sorted(numeric)
     zero = alt.Undefined if kind == "log" else False  # a logarithmic scale has no zero
