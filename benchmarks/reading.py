@@ -1,4 +1,4 @@
-"""What reading finished runs takes: processor seconds for a GB, and memory, of each form of file.
+"""What reading finished runs takes: seconds for a GB, and memory, of each form of file.
 
     python benchmarks/reading.py [MB]
 
@@ -55,6 +55,26 @@ def long_table(home: Path, size: int) -> Iterator[Path]:
     yield path
 
 
+def lines(home: Path, size: int, n_files: int = 1) -> Iterator[Path]:
+    """Make logs of nanoGPT, with a line of 50 bytes for each step."""
+    n = size // 50 // n_files
+    for number in range(n_files):
+        losses = RNG.normal(3, 0.1, n)
+        path = home / f"seed_{number}.log"
+        with path.open("w") as file:
+            file.write("step 0: train loss 4.0000, val loss 4.0000\n")
+            file.writelines(
+                f"iter {at}: loss {loss:.4f}, time {1000 + loss:.2f}ms, mfu {loss:.2f}%\n"
+                for at, loss in enumerate(losses)
+            )
+        yield path
+
+
+def many_lines(home: Path, size: int) -> Iterator[Path]:
+    """Make 1,000 logs of nanoGPT."""
+    yield from lines(home, size, 1_000)
+
+
 def trainer_state(home: Path, size: int) -> Iterator[Path]:
     """Make a trainer_state.json of 1.2 MB for each run, as the Hugging Face Trainer does."""
     for number in range(max(size // 1_200_000, 1)):
@@ -93,20 +113,22 @@ def events(home: Path, size: int) -> Iterator[Path]:
 def measured(make: Callable[[Path, int], Iterator[Path]], size: int) -> str:
     """Return what reading these files takes, in words; in a process of its own, for its memory."""
     is_long = make is long_table
-    section = RunsSection(arm="variant" if is_long else "arm", step="step")
+    is_table = make in (table, long_table)
+    section = RunsSection(arm="variant" if is_long else "arm", step="step" if is_table else "")
     with tempfile.TemporaryDirectory() as home:
         files = list(map(str, make(Path(home), size)))
         n = sum(map(os.path.getsize, files))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        taken = []
+        taken, waited = [], []
         for _ in range(ROUNDS):
-            began = time.process_time()
-            reading = read(files, section=section, scores=("loss",))
-            taken.append(time.process_time() - began)
+            began, used = time.perf_counter(), sum(os.times()[:4])  # with its child processes
+            reading = read(files, section=section, scores=("loss",) if is_table else ())
+            taken.append(sum(os.times()[:4]) - used)
+            waited.append(time.perf_counter() - began)
             assert reading.runs and not reading.refused, reading.counts
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    least = min(taken)
-    return f"{n / 1e6:.0f} MB, {least / n * 1e9:.1f} s a GB, {(after - before) / 1024:.0f} MiB more"
+    a_gb = f"{min(taken) / n * 1e9:.1f} s of processors a GB, {min(waited) / n * 1e9:.1f} s a GB"
+    return f"{n / 1e6:.0f} MB, {a_gb}, {(after - before) / 1024:.0f} MiB more"
 
 
 def card(n_runs: int) -> float:
@@ -128,7 +150,8 @@ def card(n_runs: int) -> float:
     return least
 
 
-FORMS = {"table": table, "long_table": long_table, "trainer_state": trainer_state, "events": events}
+FORMS = {each.__name__: each for each in (table, long_table, lines, many_lines)}
+FORMS |= {"trainer_state": trainer_state, "events": events}
 
 
 def main() -> None:

@@ -146,3 +146,21 @@ def test_seeds_in_paths(tmp_path):
         (tmp_path / name).write_bytes(TRAINER_STATE)
         found = read(tmp_path / name, "hugging-face").runs[0].facts
         assert found["seed"] == (seed or 3)
+
+
+@pytest.mark.parametrize("names", [["log.txt"], ["log.txt", "t.csv"]])
+def test_two_processes_read_what_one_does(names, tmp_path, monkeypatch):
+    lines = [f"iter {at % 50}: loss {3 + at / 700}, time 1ms\n" for at in range(1_000)]
+    log = NANOGPT + b"".join(line.encode() for line in lines) + b"iter 50: loss 3."
+    (tmp_path / "log.txt").write_bytes(log)
+    (tmp_path / "t.csv").write_text("arm,loss\na,1\nb,2\n")
+
+    def values() -> list[object]:
+        runs = read([tmp_path / name for name in names]).runs
+        curves = [{name: own.tolist() for name, own in run.curves.items()} for run in runs]
+        return [(run.source, run.scores, run.facts) for run in runs] + curves
+
+    expected = values()
+    monkeypatch.setattr("paribus.readers.port.LARGE_BYTES", 0)
+    monkeypatch.setattr("paribus.readers.lines.SPAN_BYTES", 1_000)
+    assert values() == expected and len(expected) > 40
