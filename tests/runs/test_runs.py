@@ -27,7 +27,18 @@ from ..tools import eventually, in_one_process, refused, verb
 from .conftest import processes, records, study_in
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-COMMAND = [sys.executable, "-m", "paribus", "run", "study.toml", "--no-pdf", "--results", "r"]
+COMMAND = [
+    sys.executable,
+    "-m",
+    "paribus",
+    "run",
+    "study.toml",
+    "--no-pdf",
+    "--workers",
+    "1",
+    "--results",
+    "r",
+]
 CALL = "import paribus; paribus.run(paribus.load_study('study.toml'), 'r')"
 
 
@@ -66,34 +77,7 @@ def test_results_are_beside_the_study_file(
     assert results_folder(study, "r").path == Path("r")
 
 
-def test_a_run_seals_every_trial_and_leaves_no_queue(study: Study, tmp_path: Path) -> None:
-    seen: list[Progress] = []
-    news: list[str] = []
-
-    def watch(progress: Progress) -> None:
-        seen.append(progress)
-        if progress.news:
-            news.append(progress.news)
-
-    results = paribus.run(study, tmp_path / "r", watch=watch)
-    losses = [1.51, 1.26, 1.52, 1.27]
-    assert results.scores["loss"].to_pylist() == pytest.approx(losses)
-    assert seen[-1].n_finished == seen[-1].n_trials == 4 and seen[-1].unit == "trials"
-    assert "baseline/seed-1 finished: loss 1.51" in news
-    names = {path.name for path in (tmp_path / "r").iterdir()}
-    assert names.isdisjoint({".run", "worktrees", "repeats"})
-    assert json.loads((tmp_path / "r" / "backend.json").read_text())["backend"] == "local"
-
-
-def test_running_again_runs_nothing(study: Study, tmp_path: Path) -> None:
-    with in_one_process():
-        paribus.run(study, tmp_path / "r")
-        before = {path: path.stat().st_mtime_ns for path in sealed(tmp_path)}
-        paribus.run(study, tmp_path / "r")
-    assert {path: path.stat().st_mtime_ns for path in sealed(tmp_path)} == before
-
-
-def test_workers_change_no_record_and_say_little(
+def test_workers_seal_every_trial_leave_no_queue_and_say_little(
     study: Study,
     tmp_path: Path,
     whole: dict[str, bytes],
@@ -102,9 +86,29 @@ def test_workers_change_no_record_and_say_little(
 ) -> None:
     monkeypatch.setattr("paribus.runs.progress.PLAIN_SECONDS", 1000.0)
     results = paribus.run(study, tmp_path / "r", workers=3, progress=True)
+    assert results.scores["loss"].to_pylist() == pytest.approx([1.51, 1.26, 1.52, 1.27])
     assert records(results) == whole
+    names = {path.name for path in (tmp_path / "r").iterdir()}
+    assert names.isdisjoint({".run", "worktrees", "repeats"})
+    assert json.loads((tmp_path / "r" / "backend.json").read_text())["backend"] == "local"
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith("; 4/4 trials")
+
+
+def test_a_run_is_watched_and_running_again_runs_nothing(study: Study, tmp_path: Path) -> None:
+    seen: list[tuple[int, int, str, str]] = []
+
+    def watch(now: Progress) -> None:
+        seen.append((now.n_finished, now.n_trials, now.unit, now.news))
+
+    with in_one_process():
+        paribus.run(study, tmp_path / "r", watch=watch)
+    assert seen[-1][:3] == (4, 4, "trials")
+    assert "baseline/seed-1 finished: loss 1.51" in [news for *_, news in seen]
+    with in_one_process():
+        before = {path: path.stat().st_mtime_ns for path in sealed(tmp_path)}
+        paribus.run(study, tmp_path / "r")
+    assert {path: path.stat().st_mtime_ns for path in sealed(tmp_path)} == before
 
 
 @LINUX
@@ -114,7 +118,7 @@ def test_a_child_that_dies_is_begun_again_and_named(
     kill = "os.path.exists('killed') or (open('killed', 'w'), os.kill(os.getppid(), 9))\n"
     (tmp_path / "train.py").write_text("import os\n" + kill + (tmp_path / "train.py").read_text())
     with caplog.at_level(logging.WARNING, "paribus"):
-        results = paribus.run(study, tmp_path / "r")
+        results = paribus.run(study, tmp_path / "r", workers=1)
     assert len(results.finished) == 4
     (words,) = [one.getMessage() for one in caplog.records if "died" in one.getMessage()]
     assert "signal 9" in words and "baseline/seed-1" in words and "(1 of 2)" in words
@@ -124,7 +128,8 @@ def test_a_child_that_dies_is_begun_again_and_named(
 def test_a_child_that_dies_too_often_ends_the_run_in_one_line(study: Study, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import os; os.kill(os.getppid(), 9)")
     with refused("value") as raised:
-        paribus.run(study, tmp_path / "r", backend=find_backend("local", {"retries": 1}))
+        backend = find_backend("local", {"retries": 1})
+        paribus.run(study, tmp_path / "r", workers=1, backend=backend)
     words = str(raised.value)
     assert "signal 9" in words and "on baseline/seed-1" in words and "\n" not in words
     assert not (tmp_path / "r" / ".run").exists()
@@ -169,14 +174,14 @@ def toy_study(folder: Path, trainer: str) -> Study:
 def test_a_trainer_that_exits_ends_the_run(study: Study, tmp_path: Path) -> None:
     toy = toy_study(tmp_path, "Exiting")
     with refused("value", match="on baseline/seed-1: SystemExit: no data: download it"):
-        paribus.run(toy, tmp_path / "r")
+        paribus.run(toy, tmp_path / "r", workers=1)
 
 
 @LINUX
 def test_a_child_that_dies_while_it_decides_what_comes_next_is_begun_again(
     study: Study, tmp_path: Path
 ) -> None:
-    results = paribus.run(toy_study(tmp_path, "Killed"), tmp_path / "r")
+    results = paribus.run(toy_study(tmp_path, "Killed"), tmp_path / "r", workers=1)
     assert len(results.finished) == 4 and (tmp_path / "killed").exists()
 
 
@@ -216,14 +221,14 @@ def test_whoever_is_killed_nothing_is_lost_and_nothing_runs_on(
 
 @LINUX
 def test_a_second_command_is_refused_and_an_interrupted_one_ends_workers_and_programs(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study_in(tmp_path)
     run = start(tmp_path, *COMMAND, STEP_SECONDS="30")
     eventually(lambda: processes(tmp_path, "train.py"))
-    second = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert second.returncode == 2 and second.stderr.count("\n") == 1
-    assert "another run" in second.stderr
+    monkeypatch.chdir(tmp_path)
+    code, _, error = verb(*COMMAND[3:])
+    assert code == 2 and error.count("\n") == 1 and "another run" in error
     run.terminate()
     assert run.wait(60) == 130
     eventually(lambda: not processes(tmp_path, "train.py"))

@@ -196,13 +196,14 @@ class Command:
 
     def _keep(self, job: Job) -> None:
         """Move the program's files to their final place, unless another worker's record counts."""
-        job.kept.parent.mkdir(parents=True, exist_ok=True)
         while job.home.exists() and not self._folder.trial(*job.trial).is_finished:
-            remove_folder(job.kept)
             try:
+                job.kept.parent.mkdir(parents=True, exist_ok=True)
+                remove_folder(job.kept)
                 move_folder(job.home, job.kept)
-            except ParibusError:
-                if not job.kept.exists():  # else another worker has just put its own there
+            except (ParibusError, FileNotFoundError):
+                # Another worker has just put its own there, or removed the empty folder above.
+                if not job.kept.exists() and job.kept.parent.exists():
                     raise
 
     def _report(self, event: str, **content: Any) -> None:
