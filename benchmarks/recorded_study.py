@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 import paribus
-from paribus.analysis import boundaries
 from paribus.decision import own_rule
 from paribus.engine.data import load_dataset
 from paribus.engine.evaluation.harness.outcome import CELLS
@@ -97,7 +96,6 @@ def _make(folder: ResultsFolder, study: Study, template: Results, leave: int) ->
         endpoint_metrics(study),
         _registered_tasks(template),
         own_rule(study),
-        boundaries(study),
     )
     settle(folder, study, settled)
     shutil.copytree(registered.path / "tasks", folder.path / "tasks", dirs_exist_ok=True)

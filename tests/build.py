@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from paribus.analysis import boundaries, tuning_record
+from paribus.analysis import tuning_record
 from paribus.decision import own_rule
 from paribus.digests import canonical_json
 from paribus.engine.data import load_dataset
@@ -43,7 +43,7 @@ def registered(
 ) -> dict[str, Any]:
     """The registration of `study`, with its endpoints as its code declares them."""
     metrics, rule = endpoint_metrics(study), own_rule(study)
-    return registration(study, data, device, metrics, tasks, rule, boundaries(study))
+    return registration(study, data, device, metrics, tasks or {}, rule)
 
 
 def write_results(

@@ -1,13 +1,11 @@
 """Looks at the records of a study: what they decide, and what the analysis makes of them."""
 
 import json
-import math
 import shutil
 
-import numpy as np
 import pytest
 
-from paribus.analysis import Table, analyse, boundaries, next_look
+from paribus.analysis import Table, analyse, next_look
 from paribus.decision import decide
 from paribus.report.tables import looks_table
 from paribus.results import (
@@ -193,19 +191,6 @@ def test_looks_that_trials_contradict_are_invalid(looked, key):
     analysis = analyse(load_results(looked.path))
     assert "looks.json" in analysis.unregistered
     assert {verdict.outcome for verdict in decide(analysis)} == {"INVALID"}
-
-
-def test_what_is_registered_of_a_plan(small_study):
-    study = small_study(arms=ARMS, seeds=LOOKS)
-    registered = boundaries(study)
-    assert registered["looks"] == [5, 6, 8]
-    plan = Looks((5, 6, 8))
-    for m in (1, 2, 3):
-        expected = [b.nominal_p for b in plan.boundaries(0.05 / m)]
-        assert registered["effect"][str(m)] == pytest.approx(expected, rel=1e-5)
-    assert np.all(np.diff([registered["effect"][m][2] for m in "123"]) < 0)
-    assert boundaries(small_study()) == {}
-    assert all(map(math.isfinite, registered["equivalence"]["3"]))
 
 
 def test_a_look_at_quality_does_not_end_a_study_of_instability(small_study, tmp_path):

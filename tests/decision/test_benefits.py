@@ -60,7 +60,9 @@ def judged(
         for kind, times in (("training", speed), ("prefill", prefill), ("decoding", decoding))
     ]
     columns = (np.array(column) for column in zip(*rows, strict=True))
-    ResultsFolder(results.path).write_throughput(dict(zip(UNITS, columns, strict=True)), UNITS)
+    folder = ResultsFolder(results.path)
+    with folder.sealing("throughput.parquet"):
+        folder.write_columns("throughput.parquet", dict(zip(UNITS, columns, strict=True)), UNITS)
     analysis = analyse(load_results(results.path))
     (verdict,) = decide(analysis)
     return analysis, verdict

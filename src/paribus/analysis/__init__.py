@@ -3,7 +3,6 @@
 from paribus.analysis.analyse import analyse
 from paribus.analysis.detectable import Detectable, detectable
 from paribus.analysis.looks import (
-    boundaries,
     least_effect,
     look_text,
     next_look,

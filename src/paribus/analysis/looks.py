@@ -13,38 +13,13 @@ from paribus.analysis.tuning import tuned_before
 from paribus.comparison import agree
 from paribus.results import looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN
-from paribus.statistics import Boundary, Looks, minimum_detectable_effect
+from paribus.statistics import Boundary, minimum_detectable_effect
 from paribus.study import Study
 
 RESOLVED = ("effect", "equivalence")  # what a look says for good of an endpoint
 BROKEN = "broken"  # the decision on a contrast whose controls do not hold
 
 Entry = dict[str, Any]
-
-
-def boundaries(study: Study) -> dict[str, Any]:
-    """Return the registered boundaries of a study's plan of looks; {} without a plan.
-
-    `effect` has the two-sided nominal p of each look, and `equivalence` the one-sided nominal
-    p of each of the two one-sided tests. Both are given for every level that Holm's method can
-    use: alpha over the number of hypotheses not yet rejected.
-    """
-    looks = plan_of(study)
-    if looks is None:
-        return {}
-    levels = {str(m): study.inference.alpha / m for m in range(1, study.family + 1)}
-    return {
-        "looks": list(looks.pairs),
-        "effect": {m: _nominal(looks, level, sides=2) for m, level in levels.items()},
-        "equivalence": {m: _nominal(looks, level, sides=1) for m, level in levels.items()},
-    }
-
-
-def _nominal(looks: Looks, level: float, *, sides: int) -> list[float]:
-    """Return the nominal p of each look, rounded to six digits; the simulation is less
-    precise."""
-    bounds = (sides * looks.bound(look, level / sides) for look in range(len(looks.pairs)))
-    return [float(f"{bound:.6g}") for bound in bounds]
 
 
 def next_look(table: Table) -> Entry | None:

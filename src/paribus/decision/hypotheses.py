@@ -18,8 +18,8 @@ HypothesisState = Literal["supported", "contradicted", "mixed", "undecided"]
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Counts of the verdicts for and against a hypothesis.
+class Judgement:
+    """A hypothesis, judged by all verdicts on its endpoints.
 
     Attributes:
         state: mixed if some verdicts support the hypothesis and others contradict it, undecided
@@ -27,30 +27,12 @@ class Tally:
         supporting, contradicting, verdicts: counts of verdicts.
     """
 
+    name: str
+    statement: str
     state: HypothesisState
     supporting: int
     contradicting: int
     verdicts: int
-
-
-@dataclass(frozen=True)
-class EndpointJudgement(Tally):
-    """A hypothesis, judged by the verdicts on one primary endpoint. `label` is the endpoint's name
-    for readers, such as `validation loss`; `stated` says whether the hypothesis is about this
-    endpoint."""
-
-    label: str
-    stated: bool
-
-
-@dataclass(frozen=True)
-class Judgement(Tally):
-    """A hypothesis, judged by all verdicts on its endpoints. `endpoints` has the result for each of
-    these, and for other endpoints whose verdicts would support or contradict it."""
-
-    name: str
-    statement: str
-    endpoints: tuple[EndpointJudgement, ...]
 
 
 def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool | None:
@@ -66,32 +48,21 @@ def supports(hypothesis: Hypothesis, arm: str, row: str, outcome: str) -> bool |
 
 def judge(study: Study, verdicts: Sequence[Verdict]) -> list[Judgement]:
     """Judge every hypothesis of the study by the verdicts. Without verdicts, the list is empty."""
-    return [_judge(hypothesis, study, verdicts) for hypothesis in study.hypotheses if verdicts]
+    return [_judge(hypothesis, verdicts) for hypothesis in study.hypotheses if verdicts]
 
 
-def _judge(hypothesis: Hypothesis, study: Study, verdicts: Sequence[Verdict]) -> Judgement:
-    bearings: list[bool | None] = []
-    endpoints = []
-    for endpoint in study.judged:
-        of_it = [
-            v
-            for v in verdicts
-            if v.metric == endpoint.metric and (not hypothesis.arms or v.arm in hypothesis.arms)
-        ]
-        own = [supports(hypothesis, v.arm, v.row, v.outcome) for v in of_it]
-        is_stated = hypothesis.endpoint in (None, endpoint.metric)
-        if is_stated:
-            bearings += own
-        if is_stated or set(own) - {None}:
-            endpoints.append(EndpointJudgement(*_count(own), of_it[0].label, is_stated))
-    counts = _count(bearings)
-    return Judgement(*counts, hypothesis.name, hypothesis.statement, tuple(endpoints))
-
-
-def _count(bearings: Sequence[bool | None]) -> tuple[HypothesisState, int, int, int]:
+def _judge(hypothesis: Hypothesis, verdicts: Sequence[Verdict]) -> Judgement:
+    bearings = [
+        supports(hypothesis, v.arm, v.row, v.outcome)
+        for v in verdicts
+        if hypothesis.endpoint in (None, v.metric)
+        and (not hypothesis.arms or v.arm in hypothesis.arms)
+    ]
     yes, no = bearings.count(True), bearings.count(False)
     state: HypothesisState = "supported" if yes else "contradicted" if no else "undecided"
-    return "mixed" if yes and no else state, yes, no, len(bearings)
+    if yes and no:
+        state = "mixed"
+    return Judgement(hypothesis.name, hypothesis.statement, state, yes, no, len(bearings))
 
 
 def require_hypotheses(study: Study, rule: Rule) -> None:

@@ -31,7 +31,7 @@ from paribus.results.controls import (
 )
 from paribus.results.records import Count, Empty, Record, RecordFormat, form, training_flops
 from paribus.results.software import differences
-from paribus.results.trial_folder import MEASURED, REQUIRED, TrialFolder
+from paribus.results.trial_folder import REQUIRED, TrialFolder
 from paribus.study import Study, changed_sources
 
 BLOCKS = form(kind=str, items=Count, blocks=Count)
@@ -376,7 +376,6 @@ def _trained_bytes(data: Data, record: Mapping[str, Any]) -> int | None:
 
 RECORDS = StackedRecords(
     required=REQUIRED,
-    possible=MEASURED,
     trial_form=StackedTrialForm,
     packages=PACKAGES,
     blocks="blocks.parquet",

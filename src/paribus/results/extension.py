@@ -52,7 +52,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
         # A run registers what is interrupted here.
         write_study(folder.path / "study.json", both_stages)
         trials = [f"{arm}/seed-{seed}" for arm, seed in study.trials]
-        wanted = registered | from_study(both_stages, registered["tasks"], {})
+        wanted = registered | from_study(both_stages, registered["tasks"])
         supersede(folder, wanted, {"results_when_registered": trials})
     return both_stages
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 from paribus import untrusted_io
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
+from paribus.explain import explain
 from paribus.files import write_bytes
 from paribus.schema import KEY, SCHEMA, stamped, unstamped
 from paribus.study import Study
@@ -69,11 +70,7 @@ def as_model(model: type[Model], value: Any, path: Path) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-    key = ".".join(map(str, first["loc"]))
-    problem = f"'{key}' is {str(first['input'])[:60]!r}" if key else "it is not a table"
-    missing = first["type"] == "missing"
-    raise changed(path, f"'{key}' is missing" if missing else f"{problem} ({first['msg']})")
+        raise changed(path, f"{explain(error):.300}") from None
 
 
 def read_seals(path: Path) -> dict[str, str]:

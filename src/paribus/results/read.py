@@ -384,7 +384,7 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
     settings = {arm: study.setting(arm).model_dump(mode="json") for arm in study.arms}
     records: dict[Trial, dict[str, Any]] = {}
     for trial in finished:
-        trial.verify(form.required, form.possible)
+        trial.verify(form.required)
         record = trial.read_json("trial.json")
         as_model(form.trial_form, record, trial.path / "trial.json")
         expected = {"arm": trial.arm, "seed": trial.seed, "setting": settings[trial.arm]}

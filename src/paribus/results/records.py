@@ -170,8 +170,7 @@ class RecordFormat:
     """The records of a trainer that declares its controls.
 
     Attributes:
-        required, possible: sealed files that every finished trial has, and sealed files that it
-            may have.
+        required: sealed files that every finished trial has.
         trial_form: the model of trial.json.
         packages: packages whose versions are registered.
         blocks: the file with sums over items, or blocks of them.
@@ -180,7 +179,6 @@ class RecordFormat:
     """
 
     required: tuple[str, ...] = ("trial.json", "evaluation.json")
-    possible: tuple[str, ...] = ("item_scores.parquet", "steps.parquet", "series.parquet")
     trial_form: type[BaseModel] = TrialJson
     packages: tuple[str, ...] = ("paribus", "numpy", "scipy", "pyarrow")
     blocks: str = "item_scores.parquet"

@@ -54,9 +54,8 @@ def registration(
     data: dict[str, Any],
     device: str,
     metrics: Mapping[str, Metric],
-    tasks: dict[str, Any] | None = None,
-    own_rule: dict[str, Any] | None = None,
-    looks: dict[str, Any] | None = None,
+    tasks: dict[str, Any],
+    own_rule: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the registration of `study`, including source digests of custom code.
 
@@ -68,17 +67,15 @@ def registration(
         tasks: `suite_sha256`, `names` and `left_out` of its task suite, and the `standard` tasks by
             version and digest (`paribus.engine.tasks.registered_tasks`); empty without tasks.
         own_rule: the table of a custom rule (`Rule.record`); empty for a shipped rule.
-        looks: the plan of looks with its boundaries (`paribus.analysis.boundaries`); empty
-            without a plan.
     """
     return {
-        **from_study(study, tasks or {}, looks or {}),
+        **from_study(study, tasks),
         WORDS: words_of(study),
         "metrics": {name: metric.about for name, metric in metrics.items()},
         "data": data,
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
         **measuring_record(study),
-        RULE: {"sources": rule_record(study), "rule": own_rule or {}},
+        RULE: {"sources": rule_record(study), "rule": own_rule},
         "packages": package_versions(records_of(study).packages),
         "code": records_of(study).code(),
         "device": device,
@@ -95,11 +92,11 @@ def _version_of(name: str) -> str:
     return VERSION if name == "paribus" else metadata.version(name)
 
 
-def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of the registration that follows from the study, its tasks and its looks.
+def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of the registration that follows from the study and its tasks.
 
-    The study's digest covers arms, endpoints, margins, tests, rule and tuning plan, which are in
-    study.json.
+    The study's digest covers arms, endpoints, margins, tests, looks, rule and tuning plan, which
+    are in study.json.
     """
     first = study.inference.first_stage_weight
     weights = [round(math.sqrt(share), 12) for share in (first, 1 - first)]
@@ -107,7 +104,6 @@ def from_study(study: Study, tasks: dict[str, Any], looks: dict[str, Any]) -> di
         "study_digest": study.digest,
         "seeds": list(study.seeds),
         "tasks": tasks,
-        "looks": looks,
         "stages": {"seeds": list(study.stages), "weights": weights} if study.stages else {},
     }
 

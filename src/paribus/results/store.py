@@ -33,8 +33,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from paribus.digests import changes
 from paribus.errors import ParibusError
 from paribus.files import file_digest, sweep
@@ -196,11 +194,6 @@ class ResultsFolder(Folder):
             *zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True)
         }
 
-    def write_throughput(self, columns: Mapping[str, np.ndarray], units: Mapping[str, str]) -> None:
-        """Write and seal throughput.parquet, a row per arm, seed and kind."""
-        with self.sealing(THROUGHPUT):
-            self.write_columns(THROUGHPUT, columns, units)
-
     def read_opened(self) -> dict[str, str] | None:
         """Return when and for what the test part was read, and its digest; None if it never was."""
         if opened := self.read_sealed(TEST_PART):
@@ -277,18 +270,14 @@ class ResultsFolder(Folder):
         write_study(self.path / "study.json", study)
 
     @contextlib.contextmanager
-    def lock(self, *, swept: bool = True) -> Iterator[None]:
-        """Lock this folder against other runs. A folder that stays empty is removed again, with
-        the parents created for it.
-
-        Half-written files of killed runs are removed first, unless `swept` is False because
-        others may be writing now.
+    def lock(self) -> Iterator[None]:
+        """Lock this folder against other runs, and remove half-written files of killed runs. A
+        folder that stays empty is removed again, with the parents created for it.
         """
         new = [parent for parent in (self.path, *self.path.parents) if not parent.exists()]
         try:
             with hold(self.path):
-                if swept:
-                    sweep(self.path)
+                sweep(self.path)
                 yield
         finally:
             # The folder may have been deleted meanwhile, or hold something.

@@ -16,14 +16,14 @@ from paribus.files import file_digest, write_bytes
 from paribus.results.formats import COLUMNS, Folder, read_json, read_seals, write_json
 from paribus.untrusted_io import WEIGHTS_BYTES, is_regular, regular_path
 
-CANONICAL = (
-    *("trial.json", "initial.json", "steps.parquet", "probes.parquet", "curve.parquet"),
-    *("evaluation.parquet", "blocks.parquet", "tasks.parquet", "items.parquet", "evaluation.json"),
-    *("weights.safetensors", "environment.json"),
+REQUIRED = (
+    *("trial.json", "initial.json", "steps.parquet", "tasks.parquet", "items.parquet"),
+    *("evaluation.json", "weights.safetensors", "environment.json"),
 )
-# Tables that a trial has if its manifest lists them.
-MEASURED = ("probes.parquet", "curve.parquet", "evaluation.parquet", "blocks.parquet")
-REQUIRED = tuple(name for name in CANONICAL if name not in MEASURED)
+CANONICAL = (
+    *REQUIRED,
+    *("probes.parquet", "curve.parquet", "evaluation.parquet", "blocks.parquet"),
+)
 
 KEPT = re.compile(r"weights-([1-9][0-9]{0,11})\.safetensors")
 MANIFEST = "manifest.json"
@@ -148,16 +148,12 @@ class TrialFolder(Folder):
         for name in filter(self._lacks, names):
             (self.path / name).unlink(missing_ok=True)
 
-    def verify(
-        self, required: Sequence[str] = REQUIRED, possible: Sequence[str] = MEASURED
-    ) -> None:
+    def verify(self, required: Sequence[str] = REQUIRED) -> None:
         """Raise ParibusError if a record is missing or differs from its seal."""
         sealed = self.sealed
-        expected = {*required, *map(weights_file, self.kept_steps)} | (set(possible) & set(sealed))
-        present = set(itertools.filterfalse(self._lacks, sealed))
-        if present != set(itertools.filterfalse(self._lacks, expected)):
+        if not sealed.keys() >= {*required, *map(weights_file, self.kept_steps)}:
             raise self.error("manifest.json does not seal every record")
-        for name in sorted(present):
+        for name in sorted(itertools.filterfalse(self._lacks, sealed)):
             if not is_regular(self.path / name):
                 raise self.error(f"{name} is missing")
             if file_digest(self.path / name) != sealed[name]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paribus import analysis
-from paribus.analysis import boundaries
 from paribus.analysis.tuning import values_of
 from paribus.decision import own_rule, require_reachable
 from paribus.ledger import unrecorded
@@ -95,8 +94,7 @@ class Runner:
         """Register a study, or compare it with what is registered (`registration`)."""
         if not folder.exists:
             require_reachable(study)
-        rule, looks = own_rule(study), boundaries(study)
-        wanted = registration(study, data, device, metrics, tasks, rule, looks)
+        wanted = registration(study, data, device, metrics, tasks, own_rule(study))
         settle(folder, study, wanted | more)
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from paribus.analysis import analyse, boundaries, tuning_record
+from paribus.analysis import analyse, tuning_record
 from paribus.analysis.tuning import values_of
 from paribus.comparison import agree, differences
 from paribus.decision import decide
@@ -127,7 +127,7 @@ def registration_findings(results: Results) -> Iterator[str]:
         return
     yield from (f"study.json: {key} was edited after registration" for key in results.edited)
     study = results.study
-    for name, value in from_study(study, registered["tasks"], boundaries(study)).items():
+    for name, value in from_study(study, registered["tasks"]).items():
         if not agree(registered.get(name), value):
             yield (
                 f"registration.json: {name} is not what the study gives"
@@ -187,7 +187,7 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
     form = records_of(study)
     for trial in finished:
         try:
-            trial.verify(form.required, form.possible)
+            trial.verify(form.required)
         except ParibusError as error:
             yield str(error)
     for name in OF_THE_STUDY:

@@ -18,6 +18,7 @@ from paribus.engine.model import GPT, KeyValueCache, build_model, load_parameter
 from paribus.engine.training import Trainer
 from paribus.metric import Metric
 from paribus.results import ResultsFolder
+from paribus.results.store import THROUGHPUT
 from paribus.study import Study
 from paribus.study.trainer import Trial
 
@@ -91,7 +92,9 @@ def time_in_turn(
                 n_held = training[arm][1] if kind == "training" else None
                 rows.append((arm, seed, kind, n_tokens, seconds, n_held))
     columns = dict(zip(UNITS, map(np.array, zip(*rows, strict=True)), strict=True))
-    results.write_throughput(columns | {"bytes": columns["bytes"].astype(np.float64)}, UNITS)
+    with results.sealing(THROUGHPUT):
+        columns["bytes"] = columns["bytes"].astype(np.float64)
+        results.write_columns(THROUGHPUT, columns, UNITS)
 
 
 def training_turn(

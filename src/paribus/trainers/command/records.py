@@ -162,6 +162,5 @@ def _seeds(records: Iterable[ProgramEvidence]) -> Iterator[checked.Labelled]:
 
 RECORDS = CommandRecords(
     required=("trial.json", "evaluation.json", MACHINE, LOG),
-    possible=("steps.parquet", "series.parquet", REPORTED),
     trial_form=ProgramTrial,
 )
