@@ -139,15 +139,14 @@ class StackedFormat(StudyFormat):
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
         """Return the facts about an arm that reports need."""
-        setting, steps = study.setting(arm), curve_steps(study, arm)
+        setting: Setting = study.setting(arm)
         return ArmFacts(
             steps=setting.iterations,
             tokens=setting.tokens,
             learning_rate=setting.training.optimizer.learning_rate,
             tokenizer=str(setting.data.tokenizer),
             not_measured=frozenset(() if setting.training.precision == "float16" else OF_FLOAT16),
-            curve_steps=steps,
-            curve_tokens=tuple(map(setting.tokens_before, steps)),
+            curve_tokens=tuple(map(setting.tokens_before, curve_steps(study, arm))),
         )
 
 

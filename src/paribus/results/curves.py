@@ -101,27 +101,20 @@ def read_curves(
     """Return the curves of all trials that measured one.
 
     `records` are their trial.json, and `turns` what was timed with arms taking turns on an
-    otherwise idle machine, from which seconds follow. Raises ParibusError if a curve's steps are
-    not the study's, or its points are measured on different texts.
+    otherwise idle machine, from which seconds follow.
     """
     curves = {}
     facts = {arm: study.arm_facts(arm) for arm in study.arms}
     for folder in finished:
         trial = folder.arm, folder.seed
-        record, steps = records[trial], facts[folder.arm].curve_steps
-        if not steps:
-            continue
-        table = folder.read_columns(FILE)
-        step, predicted = (table[name].to_numpy() for name in ("step", "predicted"))
-        if step.tolist() != list(steps) or (predicted != predicted[0]).any():
-            raise folder.error(
-                f"{FILE} does not have the {len(steps)} points on one text that evaluation.every "
-                "sets"
-            )
+        record, table = records[trial], folder.read_columns(FILE)
         learned = facts[folder.arm].curve_tokens
-        tokens = step * (record["tokens"] / max(record["iterations"], 1))
-        if learned and None not in learned:
-            tokens = np.array(learned, np.float64)
+        if not len(table) or not learned:
+            continue
+        step, predicted = (table[name].to_numpy() for name in ("step", "predicted"))
+        tokens = np.array(learned, np.float64)
+        if None in learned:
+            tokens = step * (record["tokens"] / max(record["iterations"], 1))
         per_token = record.get("flops", {}).get("per_token")
         speed = turns.get(trial, {}).get(IN_TURN)
         curves[trial] = LossCurve(

@@ -109,7 +109,7 @@ class ArmFacts:
         learning_rate: None if unknown.
         tokenizer: losses per token can be compared between arms that have the same one.
         not_measured: metrics that these trials cannot measure.
-        curve_steps, curve_tokens: the steps of the held-out curve, and the tokens seen by each.
+        curve_tokens: tokens seen by each point of the held-out curve.
         absent: seeds of the study for which the arm has no trial.
     """
 
@@ -118,7 +118,6 @@ class ArmFacts:
     learning_rate: float | None = None
     tokenizer: str = ""
     not_measured: frozenset[str] = frozenset()
-    curve_steps: tuple[int, ...] = ()
     curve_tokens: tuple[int | None, ...] = ()
     absent: tuple[int, ...] = ()
 
