@@ -542,5 +542,4 @@ def _widened(study: Study, contrast: Contrast) -> Contrast:
     asked = study.inference.model_dump(include={"alpha", "power"})
     wider = decided(test, says.test, margin=says.margin, family=says.family, **asked)
     kind = "by_run" if contrast.items is None else "items"
-    inference = replace(getattr(contrast, kind), test=test, decided=wider)
-    return replace(contrast, **{kind: inference})
+    return replace(contrast, **{kind: replace(getattr(contrast, kind), test=test, decided=wider)})

@@ -73,17 +73,15 @@ def detectable(
     for endpoint in study.judged if sd is None else [study.primary]:
         metric, margin = endpoint.metric, endpoint.margin
         assert margin is not None
-        spreads = _spreads(study, pilot, metric) if pilot and sd is None else {}
-        for arm, reference in study.contrasts:
-            if sd is not None:
-                source, (spread, choice) = "stated", (sd, 0.0)
-            elif (arm, reference) in spreads:
-                source, (spread, choice) = "pilot", spreads[arm, reference]
-            else:
-                source, (spread, choice) = "pilot's largest", max(spreads.values())
+        known = {} if pilot is None or sd is not None else _spreads(study, pilot, metric)
+        otherwise = ("stated", sd, 0.0) if sd is not None else max(known.values())
+        for pair in study.contrasts:
+            source, spread, choice = known.get(pair, otherwise)
+            if known and pair not in known:
+                source = "pilot's largest"
             effect = in_errors * math.hypot(spread / math.sqrt(n), choice)
             pairs = required_pairs(margin, spread, lasting=choice, power=power, alpha=alpha)
-            name, smallest = f"{arm} against {reference}", endpoint.smallest_effect
+            name, smallest = " against ".join(pair), endpoint.smallest_effect
             rows.append(
                 Detectable(metric, name, source, spread, choice, effect, margin, pairs, smallest)
             )
@@ -92,13 +90,12 @@ def detectable(
 
 def _spreads(
     study: Study, pilot: Analysis, metric: str
-) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return {(arm, reference): (SD of paired differences, error from tuning)} of a pilot. The
-    error from tuning is 0 unless it is registered. Raises ParibusError if the pilot has no
-    usable contrast."""
+) -> dict[tuple[str, str], tuple[str, float, float]]:
+    """Return {(arm, reference): ("pilot", SD of paired differences, error from tuning)}. The error
+    is 0 unless it is registered. Raises ParibusError if the pilot has no usable contrast."""
     is_tuned = study.tuning is not None and study.inference.choice != "fixed"
     spreads = {
-        (c.arm, c.reference): (c.by_run.sd, c.choice.error if c.choice and is_tuned else 0.0)
+        (c.arm, c.reference): ("pilot", c.by_run.sd, c.choice.error if c.choice and is_tuned else 0)
         for c in pilot.contrasts
         if c.metric == metric and c.by_run and c.by_run.pairs and c.by_run.sd > 0
     }

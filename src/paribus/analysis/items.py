@@ -58,7 +58,7 @@ def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
     """Return a column of a trial's block records, [I] float64."""
-    blocks = table.results.read_each(records_of(table.results.study).blocks)[arm, seed]
+    blocks = table.results.trial_blocks[arm, seed]
     return blocks[name].to_numpy(zero_copy_only=False).astype(float)
 
 
@@ -121,7 +121,7 @@ class Items:
     @property
     def _recorded(self) -> int:
         """The number of blocks with recorded sums; the text may have more."""
-        return len(_column(self.table, *self._trials[-1], self.metric.items.count))  # type: ignore
+        return len(self.table.results.trial_blocks[self._trials[-1]])
 
     @property
     def n_blocks(self) -> int | None:

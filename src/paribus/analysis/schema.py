@@ -142,6 +142,10 @@ class Check(Result):
     disagrees: bool
 
 
+def _rejects(p: float | None, alpha: float) -> bool:
+    return p is not None and p <= alpha
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tested(Result):
     """A difference with the result of its registered test, or the reason why there is none.
@@ -170,16 +174,19 @@ class Tested(Result):
     equivalence_holm_p: float | None = None
 
     @property
+    def deciding(self) -> RunContrast | MacroContrast | None:
+        """The result that decides: of the items, if the claim is about new ones."""
+        return self.items or self.by_run
+
+    @property
     def decided(self) -> Decided | None:
         """Result of the registered test for the registered target, as reports show it."""
-        deciding = self.items or self.by_run
-        return deciding.decided if deciding else None
+        return self.deciding.decided if self.deciding else None
 
     @property
     def test(self) -> DecidingTest | None:
         """The deciding test, from which other quantities can be computed."""
-        deciding = self.items or self.by_run
-        return deciding.test if deciding else None
+        return self.deciding.test if self.deciding else None
 
     @property
     def p_values(self) -> dict[str, float | None]:
@@ -203,13 +210,12 @@ class Tested(Result):
         return self.decided.p_value if self.decided and self.tested else None
 
     def significant(self, alpha: float) -> bool:
-        """Return whether the deciding test finds a difference, after adjustment over the
-        family."""
-        return self.holm_p is not None and self.holm_p <= alpha
+        """Return whether the deciding test finds a difference, after adjustment."""
+        return _rejects(self.holm_p, alpha)
 
     def equivalent(self, alpha: float) -> bool:
         """Return whether the difference is shown to lie inside the margin, after adjustment."""
-        return self.equivalence_holm_p is not None and self.equivalence_holm_p <= alpha
+        return _rejects(self.equivalence_holm_p, alpha)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types, as in analysis.json."""
@@ -286,7 +292,7 @@ class Contrast(Tested):
 
     def not_worse(self, alpha: float) -> bool:
         """Return whether a loss of the margin's size is excluded, after adjustment."""
-        return self.not_worse_holm_p is not None and self.not_worse_holm_p <= alpha
+        return _rejects(self.not_worse_holm_p, alpha)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -383,14 +389,6 @@ class Analysis(Result):
         own = [events for (name, _), events in self.events.items() if name == arm]
         return bool(own) and all(events.diverged for events in own)
 
-    def n_diverged(self, arm: str, metric: str) -> int:
-        """Return how many trials of `arm` diverged and have no value of `metric`."""
-        values = self.summary(arm, metric).values
-        return sum(
-            name == arm and events.diverged and seed not in values
-            for (name, seed), events in self.events.items()
-        )
-
     def __repr__(self) -> str:
         count = numbers.plural(len(self.contrasts), "contrast")
         state = f", {len(self.missing)} trials not finished" if self.missing else ""
@@ -427,13 +425,10 @@ class Analysis(Result):
         """Return labels of the trials that the contrast still needs, on any endpoint; [] if it
         has stopped."""
         sampled = sampling_of(self.study, self.looks, contrast.arm)
-        seeds = None if sampled.is_open else set(sampled.seeds)
-        names = []
-        for label in self.missing:
-            arm, seed = label.rsplit("/seed-", 1)
-            if arm in (contrast.arm, contrast.reference) and (seeds is None or int(seed) in seeds):
-                names.append(label)
-        return names
+        seeds = self.study.seeds if sampled.is_open else sampled.seeds
+        arms = (contrast.arm, contrast.reference)
+        needed = {f"{arm}/seed-{seed}" for arm in arms for seed in seeds}
+        return [label for label in self.missing if label in needed]
 
     def broken(self, arm: str) -> list[Control]:
         """Return controls between `arm` and its reference that did not hold."""

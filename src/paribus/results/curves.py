@@ -172,7 +172,8 @@ def spent_to(
 
     It is at most the smaller of both budgets, because beyond that only one of them was trained.
     """
-    budget = min(float(curve.along(axis)[-1]) for curve in curves)  # type: ignore
+    known = (curve.along(axis) for curve in curves)
+    budget = min(float(spent[-1]) for spent in known if spent is not None)
     spent = curves[place].spent_at(target, axis)
     # Ends of one budget are equal but for rounding.
     return min(spent, budget), spent > budget * (1 + ROUNDING)

@@ -173,6 +173,11 @@ class Results:
         """Measurements of every step, by (arm, seed)."""
         return self.read_each("steps.parquet")
 
+    @property
+    def trial_blocks(self) -> dict[Trial, pa.Table]:
+        """Sums of every block of the validation split, by (arm, seed)."""
+        return self.read_each(records_of(self.study).blocks)
+
     @cached_property
     def trial_curves(self) -> dict[Trial, LossCurve]:
         """Curves of held-out loss, by (arm, seed), for trials that measured one."""
