@@ -72,16 +72,6 @@ def test_the_best_candidate(scores, better, best):
     assert best_of(lower_is_better(metric, np.array(scores))) == best
 
 
-def test_where_everything_diverges_that_is_said(small_study, tmp_path):
-    study = small_study(**tables([1e-3, 1e-2, 1e-1]))
-
-    def loss(arm: str, rate: float, seed: int) -> float:
-        return math.nan if arm == "layernorm" else surface(arm, rate, seed)
-
-    left = caveats(study, tune_by(study, tmp_path / "r", loss))
-    assert "tried diverged" in left["layernorm"][0]
-
-
 def test_the_contrast_stands_at_each_best_and_at_every_shared_value(made):
     analysis = analyse(made)
     # At each arm's best they are equal; at a shared rate the parabolas differ by what they do.

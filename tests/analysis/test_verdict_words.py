@@ -1,14 +1,10 @@
 """A verdict follows from its test: counts of events, caveats, budgets, the target that decides."""
 
-import math
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from paribus.analysis import analyse
-from paribus.analysis.side_effects import budget_state, cost_of
-from paribus.analysis.table import sampling_of
+from paribus.analysis.side_effects import budget_state
 from paribus.decision import Verdicts, decide, find_rule
 from paribus.decision.reach import dead_rows, why_no_events
 from paribus.results import load_results
@@ -79,14 +75,6 @@ def test_a_word_holds_with_diverged_runs_at_the_worst_finite_score(
         assert verdict.needed.pairs is None and verdict.needed.why_not
 
 
-def test_a_lost_pair_makes_no_n_enough(small_study, fabricate):
-    deltas = [0.001, -0.012, 0.020, 0.011, -0.014]
-    (lost,) = verdicts_of(small_study, fabricate, deltas, diverged=[("arm", 5)])
-    # More seeds at this rate of divergence would show harm, which is no way to resolve it.
-    assert (lost.outcome, lost.needed.pairs) == ("INCONCLUSIVE", None)
-    assert lost.needed.why_not == "more_harm" and not lost.needed.instead
-
-
 def test_near_ties_say_that_tests_disagree(small_study, fabricate):
     verdicts = verdicts_of(small_study, fabricate, [1.08, 1.09, 1.12, 1.1201, 1.1202])
     assert (verdicts[0].word, verdicts[0].row) == ("WORSE", "3")
@@ -104,17 +92,6 @@ def test_a_budget_is_judged_on_its_bound(low, high, state):
     assert budget_state(5, bounds, 0.05) == state
     assert budget_state(4, bounds, 0.05) == "not shown"
     assert budget_state(5, bounds, None) is None
-
-
-def test_no_more_than_all_of_a_speed_can_be_lost(small_study):
-    """Ratios on the log scale; two pairs of 1000 against 100 and 900 tokens per second."""
-    table = SimpleNamespace(results=SimpleNamespace(study=small_study(seeds=[1, 2])))
-    table.sampling = lambda arm: sampling_of(table.results.study, (), arm)
-    speeds = {("a", 1): 100.0, ("a", 2): 900.0, ("b", 1): 1000.0, ("b", 2): 1000.0}
-    cost = cost_of(table, ("a", "b"), speeds, 0.05, as_ratio=True)
-    assert cost.mean == pytest.approx(1 - math.sqrt(0.1 * 0.9))  # one less the geometric mean
-    assert cost.interval.high <= 1
-    assert cost.state == "not shown"
 
 
 def test_rows_out_of_reach_are_known_before_a_run(small_study):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paribus.analysis import analyse
-from paribus.decision import Row, decide, find_rule, rule_of, shipped_rule
+from paribus.decision import decide, find_rule, rule_of, shipped_rule
 from paribus.decision.rule import rule_from_record
 from paribus.errors import ParibusError
 from paribus.study import Study
@@ -47,6 +47,7 @@ def with_own(small_study, tmp_path):
         "rule(BETTER, BETTER, LAST)",
         'rule(row("0", "ADOPT"))',
         'rule(row("1a", "INVALID"))',
+        'rule(row("1a", "REJECT", open="cure"))',
         'rule(row("1a", "ADOPT", {"quality": "good"}), LAST)',
         r'rule(LAST, title="two\nlines")',
         r'rule(LAST, title="t\x1b[31m")',
@@ -92,11 +93,6 @@ def test_an_edited_rule_is_refused(damage):
     damage(record)
     with refused("value"):
         rule_from_record(record, "registration.json")
-
-
-def test_a_row_cannot_contradict_its_outcome():
-    with pytest.raises(ValueError, match="open"):
-        Row("9", "REJECT", when="w", open="cure")
 
 
 def test_the_rule_of_the_documentation_is_whole(small_study, tmp_path):

@@ -40,7 +40,9 @@ def test_a_costly_arm_is_seen_to_cost(small_study, fabricate):
         for kind, seconds in {"training": 1.25 if arm == "layernorm" else 1.0}.items()
     ]
     columns = {name: np.array([row[name] for row in rows]) for name in UNITS}
-    ResultsFolder(results.path).write_throughput(columns, UNITS)
+    folder = ResultsFolder(results.path)
+    with folder.sealing("throughput.parquet"):
+        folder.write_columns("throughput.parquet", columns, UNITS)
     costs = {cost.arm: cost for cost in paribus.analyse(paribus.load_results(results.path)).costs}
     assert abs(costs["layernorm"].throughput.mean - 0.2) < 1e-12
     assert costs["layernorm"].decoding is None

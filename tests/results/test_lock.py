@@ -72,22 +72,6 @@ def test_another_process_with_the_same_number_is_not_the_holder(tmp_path):
         pass
 
 
-@pytest.mark.parametrize(
-    ("error", "is_held"), [(None, True), (PermissionError, True), (ProcessLookupError, False)]
-)
-def test_without_start_times_a_process_that_runs_is_the_holder(
-    error, is_held, tmp_path, monkeypatch
-):
-    def kill(pid: int, signal: int) -> None:
-        if error is not None:
-            raise error
-
-    left(tmp_path)
-    monkeypatch.setattr("paribus.results.lock.os.kill", kill)
-    monkeypatch.setattr("paribus.results.lock.Path.exists", lambda path: False)
-    assert (holder(tmp_path) is not None) == is_held
-
-
 @pytest.mark.parametrize("content", ['{"host": "elsewhere", "pid": 1}', "", "[]", "{"])
 def test_a_holder_elsewhere_or_unknown_keeps_a_run_out(content, tmp_path):
     (tmp_path / NAME).write_text(content)

@@ -37,8 +37,6 @@ def test_everything_that_counts_is_written_down(small_study, tmp_path):
         ({"training.iterations": 9}, "training.iterations: 8 there, 9"),
         ({"training.precision": "bfloat16"}, "training.precision: float32 there, bfloat16"),
         ({"inference.alpha": 0.1}, "inference.alpha: 0.05 there, 0.1"),
-        ({"stability.unstable_above": 0.5}, "stability.unstable_above"),
-        ({"decision.calibration_budget": 0.5}, "decision.calibration_budget"),
         ({"seeds": [1, 3]}, "seeds"),
     ],
 )
@@ -77,11 +75,6 @@ def test_own_modules_are_registered(small_study, tmp_path):
     settle(folder, study, registered(study, DATA, "cpu"))
     (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 2\n")
     with pytest.raises(ParibusError, match=r"ideas\.py"):  # a file is whole
-        settle(folder, study, registered(study, DATA, "cpu"))
-    (tmp_path / "ideas.py").write_text("from helper import C\nA = C\nB = 1\n")
-    settle(folder, study, registered(study, DATA, "cpu"))
-    (tmp_path / "helper.py").write_text("C = 2")
-    with pytest.raises(ParibusError, match=r"helper\.py"):
         settle(folder, study, registered(study, DATA, "cpu"))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from paribus.files import remove_folder, write_bytes
+from paribus.files import write_bytes
 from paribus.results import ResultsFolder, TrialFolder, load_results
 from paribus.results.formats import column, write_json, write_table
 from paribus.results.read import answers_in
@@ -146,11 +146,3 @@ def test_answers_are_the_share_of_shots_in_the_order_asked(tmp_path):
     answers = answers_in(trial.read_columns("items.parquet"))["typo"]
     np.testing.assert_array_equal(answers.right, [0.5, 0, 1])  # 7, 2 and 9
     assert answers.asked == 5
-
-
-def test_removing_takes_a_link_that_leads_nowhere(tmp_path):
-    results = tmp_path / "results"
-    results.mkdir()
-    (results / "dangling").symlink_to(results / "nowhere")
-    remove_folder(results / "dangling")
-    assert not list(results.glob("dangling"))

@@ -270,14 +270,18 @@ class ResultsFolder(Folder):
         write_study(self.path / "study.json", study)
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Lock this folder against other runs, and remove half-written files of killed runs. A
-        folder that stays empty is removed again, with the parents created for it.
+    def lock(self, *, swept: bool = True) -> Iterator[None]:
+        """Lock this folder against other runs. A folder that stays empty is removed again, with
+        the parents created for it.
+
+        Half-written files of killed runs are removed first, unless `swept` is False because
+        others may be writing now.
         """
         new = [parent for parent in (self.path, *self.path.parents) if not parent.exists()]
         try:
             with hold(self.path):
-                sweep(self.path)
+                if swept:
+                    sweep(self.path)
                 yield
         finally:
             # The folder may have been deleted meanwhile, or hold something.
