@@ -24,7 +24,6 @@ def test_everything_that_counts_is_written_down(small_study, tmp_path):
     written = json.loads((folder.path / "registration.json").read_text())
     assert written["study_digest"] == study.digest
     assert written["seeds"] == [1, 2]
-    assert written["precision"] == dict.fromkeys(study.arms, "float32")
     assert written["data"] == DATA
     assert {"torch", "numpy", "scipy", "paribus"} <= written["packages"].keys()
     for part in ("device", "registered_at"):
