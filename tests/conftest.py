@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from paribus.engine.data import load_dataset
 from paribus.study import Study, load_study, parse_study
@@ -27,6 +28,10 @@ Fabricate = Callable[..., "Results"]
 # As workers have it: small products are slower on several threads. Read when torch is imported,
 # which nothing above does.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Properties are tried on the same examples everywhere.
+settings.register_profile("suite", max_examples=60, deadline=None, derandomize=True)
+settings.load_profile("suite")
 
 WORDS = "the quick brown fox jumps over a lazy dog mixing bold ink".split()  # noqa: SIM905
 

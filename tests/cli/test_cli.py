@@ -125,7 +125,8 @@ def test_planning(results):
 
 
 def test_check_says_what_differs(folder):
-    code, out, err = verb("check", "study.toml")
+    with in_one_process():
+        code, out, err = verb("check", "study.toml")
     assert code == 0, err
     for words in ("none → layernorm", "FLOPs", "was tried"):
         assert words in out

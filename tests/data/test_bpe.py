@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -87,7 +87,6 @@ def test_documents_by_hand(ours: BpeTokenizer, theirs: HuggingFaceTokenizer) -> 
     assert ids_of(ours, ["fox"]).tolist() == fox
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]))
     | st.text("ab1 \n\t\r.,'s!_é東\x1c\x85\u00a0\u2028\u3000(<|>")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.engine.data import load_dataset
@@ -216,7 +216,6 @@ def test_a_users_own_corpus(tmp_path):
             read(tmp_path, corpus=name)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.text("ab \n.é"), max_size=8), st.integers(1, 12))
 def test_how_a_text_arrives_does_not_matter_for_its_pieces(parts, n):
     whole = "".join(parts)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.engine.data import (
@@ -34,7 +34,6 @@ def test_tokens_by_hand():
     assert CharacterTokenizer.of("ba").end_of_document is None
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.text(min_size=1))
 def test_decoding_undoes_encoding_in_any_script(text):
     tokenizer = CharacterTokenizer.of(text)

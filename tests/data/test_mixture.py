@@ -4,7 +4,7 @@ import gzip
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -38,7 +38,6 @@ def data(**keys: object) -> Data:
     return Data(**(given | {"mixture": {"corpus": 0.5, "upper": 0.3, "digits": 0.2}} | keys))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, MIXTURE_PARTS - 1), max_size=5, unique=True), st.data())
 def test_of_any_first_windows_each_source_has_its_share(cuts, draw):
     parts = np.diff([0, *sorted(cuts), MIXTURE_PARTS])

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.engine.data import batch, consumption, load_dataset
@@ -18,7 +18,6 @@ def test_an_epoch_visits_every_window_once(n):
         assert np.sort(permuted(np.arange(n), n, seed, epoch)).tolist() == list(range(n))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(1, 10**12), st.integers(0, 2**40), st.integers(0, 5))
 def test_no_two_places_of_a_vast_text_meet(n, seed, epoch):
     places = np.unique(np.linspace(0, n - 1, 50).astype(np.int64))
@@ -28,7 +27,6 @@ def test_no_two_places_of_a_vast_text_meet(n, seed, epoch):
     assert (permuted(places[::-1].copy(), n, seed, epoch) == found[::-1]).all()
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.integers(1, 20), st.integers(1, 300), st.integers(1, 7), st.integers(0, 9))
 def test_every_target_is_met_once_an_epoch(seq_len, more, size, seed):
     n = seq_len + more
@@ -61,7 +59,6 @@ def test_documents_by_hand():
     assert found.tolist() == [0, 5, 10, 15, 17]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=30), st.integers(1, 12))
 def test_short_documents_are_whole_in_a_window(lengths, seq_len):
     tokens = text_of(lengths)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.engine.data import load_dataset, open_test
@@ -205,7 +205,6 @@ def test_near_repetitions_go_only_where_asked():
         assert len({piece.document for piece in found.train}) == documents
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.lists(st.text("ab \né", min_size=1), min_size=1), st.floats(0, 0.9), st.floats(0, 0.9))
 def test_only_repetitions_are_lost(documents, validation, test):
     if validation + test >= 1:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -139,7 +139,6 @@ def by_name(predictions: Predictions) -> dict[str, dict[str, tuple]]:
     }
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 2**32),
     n=st.integers(1, 120),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.engine.cost import trial_bytes
@@ -55,7 +55,6 @@ def test_own_probes_see_the_setting_of_their_own_arm():
         assert len({own.setting(arm) for arm, _ in stack}) == 1
 
 
-@settings(deadline=None)
 @given(
     arms=st.sampled_from([NORMS, SWEEP, NORMS | SWEEP, SWEEP | INITS]),
     n_seeds=st.integers(2, 9),

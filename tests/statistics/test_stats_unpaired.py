@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as hs
 from scipy import stats
 
@@ -99,7 +99,6 @@ def test_tasting_tea():
 samples = hs.lists(hs.integers(-64, 64).map(lambda n: n / 16), min_size=2, max_size=9)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
 @given(samples, samples, hs.floats(0.05, 4))
 def test_scipy_agrees(first, second, margin):
     contrast = unpaired_contrast(first, second, margin=margin)
@@ -128,7 +127,6 @@ def test_scipy_agrees(first, second, margin):
     assert moved.p_value() == pytest.approx(test.p_value(), rel=1e-6)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
 @given(samples, samples)
 def test_fisher_agrees_with_scipy(first, second):
     a, b = np.array(first) > 0, np.array(second) > 0

@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.digests import canonical_json, changes, flatten
@@ -186,7 +186,6 @@ json_trees = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), json_trees, max_size=4))
 def test_canonical_json_has_one_spelling_and_a_tree_equals_itself(tree):
     shuffled = dict(reversed(list(tree.items())))

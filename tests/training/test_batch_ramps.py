@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.engine.data import starts_of_step
@@ -44,7 +44,6 @@ def test_sizes_by_hand():
     assert sizes(setting_of(8, 3)) == [8, 8, 8]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     first=st.integers(1, 20),
     more=st.integers(1, 40),
