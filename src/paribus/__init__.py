@@ -61,6 +61,7 @@ PROVIDED.update(
         "wandb": "paribus.engine.execution.wandb:WeightsAndBiases",
     },
     function={
+        "endpoint_metrics": "paribus.engine.execution.trial.endpoints:endpoint_metrics",
         "own_format": "paribus.study.protocol:OWN_FORMAT",
         "require_runnable": "paribus.engine.execution.runner:require_runnable",
         "judge_runs": "paribus.readers.runs:judge_runs",

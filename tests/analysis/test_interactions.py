@@ -13,7 +13,8 @@ from paribus.analysis.items import block_scores
 from paribus.analysis.table import Table
 from paribus.decision import decide
 from paribus.digests import canonical_json
-from paribus.report.model import build_report, verdict_record
+from paribus.report.model import build_report
+from paribus.report.record import verdict_record
 from paribus.results import Results
 from paribus.statistics import TunedArm, crossed_components, lack_of_fit, vertex_error
 

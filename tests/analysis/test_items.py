@@ -13,7 +13,8 @@ from paribus.decision import decide
 from paribus.engine.evaluation import all_measures
 from paribus.metric import ItemSums
 from paribus.report import tables
-from paribus.report.model import build_report, verdict_record
+from paribus.report.model import build_report
+from paribus.report.record import verdict_record
 from paribus.results import Results, load_results
 from paribus.results.trial_folder import TrialFolder
 

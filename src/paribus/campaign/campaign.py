@@ -31,7 +31,8 @@ from paribus.analysis import analyse
 from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder
-from paribus.report.model import build_report, verdict_record
+from paribus.report.model import build_report
+from paribus.report.record import verdict_record
 from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import read_as, write_json

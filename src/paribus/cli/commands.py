@@ -40,7 +40,6 @@ from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
     from paribus.engine.cost import Cost
-    from paribus.metric import Metric
     from paribus.report.model import Report
     from paribus.results import Results
     from paribus.study import Study
@@ -66,9 +65,10 @@ def plan(
     from paribus.analysis import analyse, detectable, planned_looks
     from paribus.cli import tables
     from paribus.results import load_results
+    from paribus.runs.trainer_runner import compared_metrics
 
     loaded, cost = _cost(loaded, where)
-    metrics = _metrics(loaded)
+    metrics = compared_metrics(loaded)
     earlier = analyse(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None else []
     looks = planned_looks(loaded)
@@ -119,23 +119,6 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
     share = UTILISATION if where.utilisation is None else where.utilisation
     rate = stated_rate(study, where.tflops, utilisation=share, count=where.count)
     return study, study_cost(study, vocabularies_of(study), rate=rate, price=where.price)
-
-
-def _metrics(study: Study) -> dict[str, Metric]:
-    """Return the metrics that the study compares, as declared by its trainer."""
-    from paribus.study.trainer import STACKED
-
-    if study.trainer == STACKED:
-        from paribus.engine.execution.trial.endpoints import endpoint_metrics
-        from paribus.runs.processes import ending_children
-
-        with ending_children():  # measures and probes may be the user's own code
-            return endpoint_metrics(study)
-    from paribus.results.store import results_folder
-    from paribus.runs.trainer_runner import declared_by, find_trainer, metrics_of
-
-    trainer = find_trainer(study, results_folder(study, None))
-    return metrics_of(declared_by(study, trainer))
 
 
 def check(
@@ -282,7 +265,8 @@ def analysed(results: Results) -> Report:
     """Analyse and decide; write analysis.json and verdict.json, unless the folder is read-only."""
     from paribus.analysis import analyse as analyse_results
     from paribus.decision import decide
-    from paribus.report.model import build_report, verdict_record
+    from paribus.report.model import build_report
+    from paribus.report.record import verdict_record
     from paribus.results import ResultsFolder
     from paribus.results.formats import write_json
 
@@ -326,7 +310,7 @@ def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -
 def give(report: Report, answer: Answer, written: Sequence[str] = ()) -> int:
     """Print the card or verdict.json, and return the exit code."""
     from paribus.decision import WORDS, exit_code
-    from paribus.report.model import verdict_record
+    from paribus.report.record import verdict_record
     from paribus.report.render import card_markdown, card_text
     from paribus.schema import stamped
 

@@ -10,10 +10,9 @@ from rich.markup import escape
 
 from paribus.cli.options import PLAIN, Answer, print_json, show, show_path
 from paribus.errors import ParibusError
-from paribus.numbers import plural, some
+from paribus.numbers import some
 
 if TYPE_CHECKING:
-    from paribus.readers import Reading
     from paribus.results import Results
 
 
@@ -85,8 +84,13 @@ def judge(
             raise ParibusError(
                 f"{', '.join(repeated)} is already set by the study; remove it, or remove --study"
             )
-        records = _judge_study(study, paths, reader, results)
-        return 0 if records is None else _give(records, page, answer)
+        from paribus.readers.judge import judge_study
+
+        records = judge_study(study, paths or [], reader, results)
+        if isinstance(records, str):
+            show(escape(records))
+            return 0
+        return _give(records, page, answer)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
     from paribus.readers.judge import judged, make_study
@@ -102,7 +106,17 @@ def judge(
             raise ParibusError(
                 f"{', '.join(stated)} has no meaning with --bar, which prints a card; leave it out"
             )
-        return _against_bar(paths, scores, bar, better, alpha, answer, options)
+        from paribus.decision import WORDS
+        from paribus.readers.bar import judge_against_bar
+        from paribus.schema import stamped
+
+        options |= {"better": better[0] if better else None, "alpha": alpha}
+        against, lines = judge_against_bar(paths, scores, bar, **options)
+        if answer.json:
+            print_json(stamped({"bar": against}))
+        else:
+            show(*map(escape, lines))
+        return WORDS[against["word"]] if answer.exit_verdict else 0
     built, reading, selection = make_study(
         paths,
         score=scores,
@@ -116,98 +130,16 @@ def judge(
         **options,
     )
     if answer.verbose:
-        _show_reading(reading)
+        show_path(f"{reading.counts}.")
+        for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
+            for path, why in files:
+                show_path(f"{fate}: {path}: {why}")
         for fact in selection.facts:
             own = "; ".join(f"{arm} {some(list(map(str, v)), 3)}" for arm, v in fact.values.items())
             if fact.conclusion not in ("equal", "varies"):
-                show(f"{fact.name}: {fact.conclusion} ({fact.kind}): {own}")
+                show_path(f"{fact.name}: {fact.conclusion} ({fact.kind}): {own}")
     with judged(built, reading, selection, results) as records:
         return _give(records, page, answer)
-
-
-def _against_bar(
-    paths: list[str],
-    scores: list[str],
-    bar: float,
-    better: list[Literal["lower", "higher"]] | None,
-    alpha: float,
-    answer: Answer,
-    options: dict[str, Any],
-) -> int:
-    """Print the comparison of one arm with a bar, and return the exit code."""
-    from paribus.decision import WORDS
-    from paribus.readers.judge import (
-        compare_with_bar,
-        default_score,
-        describe_bar,
-        direction,
-        read_data,
-    )
-    from paribus.readers.select import score_of, select_runs
-    from paribus.schema import stamped
-
-    reading, section, by_arm = read_data(paths, scores, **options)
-    if len(by_arm) > 1:
-        raise ParibusError(
-            f"--bar needs a single arm, and there are {len(by_arm)}: {', '.join(by_arm)}"
-        )
-    score = scores[0] if scores else default_score(reading.runs)
-    side = better[0] if better else direction(score)
-    selection = select_runs(by_arm, section, [score], lower=side == "lower")
-    ((arm, runs),) = selection.runs.items()
-    values = [score_of(run, score, section.at_step) for run in runs]
-    against = compare_with_bar(values, bar, side, alpha)
-    if answer.json:
-        print_json(stamped({"bar": {"score": score} | against}))
-    else:
-        lines = describe_bar(arm, score, against)
-        if n := selection.excluded.get(arm):
-            lines.append(f"Failed runs are excluded: {n} of {plural(n + len(runs), 'run')}.")
-        show(*map(escape, [*lines, *(text for _, text in selection.findings)]))
-    return WORDS[against["word"]] if answer.exit_verdict else 0
-
-
-def _judge_study(
-    name: str, paths: list[str] | None, reader: str | None, results: Path | None
-) -> Results | None:
-    """Judge a registered study of runs, named by its file or results folder. While it has no runs
-    yet, print so and return None."""
-    from paribus.readers.runs import files_of, judge_runs, scores_of
-    from paribus.readers.select import read_runs
-    from paribus.results.store import ResultsFolder, results_folder
-    from paribus.study import load_study
-    from paribus.study.runs import section_of
-    from paribus.study.trainer import RUNS
-
-    is_folder = Path(name).is_dir()
-    study = ResultsFolder(Path(name)).read_study() if is_folder else load_study(name)
-    if study.trainer != RUNS:
-        raise ParibusError(
-            f"{name} is run by trainer '{study.trainer}': `paribus run` runs it, and `paribus "
-            "report` judges its results"
-        )
-    home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
-    section, is_judged = section_of(study), home.read_runs() is not None
-    if paths:
-        reading = read_runs(paths, section, scores_of(study), reader)
-        return judge_runs(study, home.path, reading=reading)
-    if is_folder and not is_judged:
-        raise ParibusError(
-            f"{name} has no verdict yet, and its paths are relative to the study's file; "
-            "judge that file the first time, such as --study study.toml"
-        )
-    if section.paths and not is_judged and not files_of(study):
-        show(f"{study.name}: no runs in {', '.join(section.paths)} yet")
-        return None
-    return judge_runs(study, home.path)
-
-
-def _show_reading(reading: Reading) -> None:
-    """Print how many files were read, and why others were not."""
-    show_path(f"{reading.counts}.")
-    for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
-        for path, why in files:
-            show_path(f"{fate}: {path}: {why}")
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:

@@ -71,7 +71,6 @@ def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], na
 def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
     """Yield the details behind the card: every test and control, and the rule."""
     analysis = verdicts.analysis
-    is_registered = not (analysis.runs and analysis.runs.exploratory)
     yield tables.tuning_table(analysis)
     yield tables.looks_table(analysis)
     yield tables.task_contrast_table(analysis)
@@ -82,10 +81,7 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
     yield escape(tables.not_measured(analysis))
     yield tables.controls(analysis)
     yield from (f"[yellow]excluded:[/] {escape(line)}" for line in tables.left_out(analysis))
-    yield replace(
-        tables.decision(analysis, verdicts),
-        title="the registered rule" if is_registered else "the rule",
-    )
+    yield replace(tables.decision(analysis, verdicts), title="the rule")
 
 
 # Studies, before they run

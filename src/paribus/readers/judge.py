@@ -19,11 +19,11 @@ from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
 from paribus.ledger import unrecorded
 from paribus.metric import readable
-from paribus.numbers import fixed, p_value, plural, some
+from paribus.numbers import plural, some
 from paribus.readers.facts import find_kind, values_of
 from paribus.readers.port import Run, cell_text
 from paribus.readers.read import Reading
-from paribus.readers.runs import judge_runs, spent_by
+from paribus.readers.runs import files_of, judge_runs, scores_of, spent_by
 from paribus.readers.select import (
     Selection,
     group_by_arm,
@@ -34,10 +34,10 @@ from paribus.readers.select import (
 )
 from paribus.readers.tables import runs_of
 from paribus.results import Results
-from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
-from paribus.statistics.t_test import mean_and_sd
+from paribus.results.store import ResultsFolder, results_folder
 from paribus.study import Study, load_study
-from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from
+from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from, section_of
+from paribus.study.trainer import RUNS
 
 BASELINES = ("baseline", "base", "control", "plain", "vanilla", "default")
 # Words of a name that say which direction is better: the last of them, as of accuracy_drop the drop
@@ -77,6 +77,33 @@ def judged(
     with unrecorded(), TemporaryDirectory(prefix="paribus-") as folder:
         options = {"reading": reading, "selection": selection, "is_kept": home is not None}
         yield judge_runs(study, home or Path(folder, "runs"), **options)
+
+
+def judge_study(
+    name: str, paths: Sequence[str], reader: str | None, results: Path | None
+) -> Results | str:
+    """Judge a registered study of runs, named by its file or results folder, from its own files or
+    from `paths`. Returns a text that says so while it has no runs yet. Raises ParibusError."""
+    is_folder = Path(name).is_dir()
+    study = ResultsFolder(Path(name)).read_study() if is_folder else load_study(name)
+    if study.trainer != RUNS:
+        raise ParibusError(
+            f"{name} is run by trainer '{study.trainer}': `paribus run` runs it, and `paribus "
+            "report` judges its results"
+        )
+    home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
+    section, is_judged = section_of(study), home.read_runs() is not None
+    if paths:
+        reading = read_runs(paths, section, scores_of(study), reader)
+        return judge_runs(study, home.path, reading=reading)
+    if is_folder and not is_judged:
+        raise ParibusError(
+            f"{name} has no verdict yet, and its paths are relative to the study's file; "
+            "judge that file the first time, such as --study study.toml"
+        )
+    if section.paths and not is_judged and not files_of(study):
+        return f"{study.name}: no runs in {', '.join(section.paths)} yet"
+    return judge_runs(study, home.path)
 
 
 def make_study(
@@ -340,57 +367,3 @@ def digits_of(spread: float) -> int:
     if not spread or not math.isfinite(spread):
         return 4
     return min(max(1 - math.floor(math.log10(spread)), 0), 9)
-
-
-def compare_with_bar(
-    values: Sequence[float], bar: float, better: Better, alpha: float
-) -> dict[str, Any]:
-    """Compare one arm's scores with a fixed bar by Student's one-sample t test.
-
-    `n` counts the runs with a finite score. The others diverged, and rule out BETTER. With fewer
-    than two finite runs there is no SD and no interval, and with fewer than five no p. Raises
-    ParibusError if no score is finite.
-    """
-    finite = np.array([value for value in values if math.isfinite(value)])
-    if not math.isfinite(bar) or not len(finite):
-        raise ParibusError(f"the bar {bar} and the score of at least one run must be finite")
-    n, (mean, sd) = len(finite), mean_and_sd(finite)
-    gains = finite - bar if better == "higher" else bar - finite
-    test = paired_t(finite) if n > 1 else None
-    interval = test.interval(1 - alpha) if test else None
-    p = test.p_value(bar) if test and n >= DESCRIPTIVE_BELOW and sd else None
-    word = "DESCRIPTIVE"
-    if p is not None:
-        word = "BETTER" if gains.mean() > 0 else "WORSE"
-        if p > alpha or (word == "BETTER" and n < len(values)):
-            word = "UNRESOLVED"
-    return {
-        "bar": bar,
-        "better": better,
-        "n": n,
-        "diverged": len(values) - n,
-        "mean": mean,
-        "sd": sd if test else None,
-        "p": p,
-        "word": word,
-        "passed": int((gains > 0).sum()),
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-    }
-
-
-def describe_bar(arm: str, score: str, against: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the card for a comparison with a bar."""
-    digits = digits_of(against["sd"] or 0.0) + 1
-    mean, sd, low, high = (fixed(against[key], digits) for key in ("mean", "sd", "low", "high"))
-    n, p, bar, lost = against["n"], against["p"], f"{against['bar']:g}", against["diverged"]
-    span = f" [{low}, {high}]" if n > 1 else ""
-    p_text = "" if p is None else f", p {p_value(p)}"
-    diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
-    return [
-        f"Exploratory: {score} of {arm or 'these runs'} against {bar}",
-        f"  {score}, {against['better']} is better",
-        f"  {against['word']}  {mean}{span}  n {n}, SD {sd}{p_text}",
-        f"The mean with its 95% interval, and p of a t test against {bar}.",
-        f"{against['passed']} of {plural(n + lost, 'run')} passed it{diverged}.",
-    ]

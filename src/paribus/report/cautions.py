@@ -7,15 +7,15 @@ caution of a study; the page and `--verbose` show all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, extension_text
 from paribus.analysis.contrasts import with_lack_of_fit
-from paribus.decision import Verdict, word_of
+from paribus.decision import Verdict, Verdicts, word_of
 from paribus.decision.evidence import gather, quality_shown
 from paribus.decision.verdict import is_of_text
-from paribus.report.cells import TESTS, change_text, key_text
+from paribus.report.cells import TESTS, change_text, join_some, key_text
 from paribus.statistics import skewness
 
 MOST_SEEDS = 3  # that a caution names
@@ -367,6 +367,32 @@ def all_cautions(
         ]
         each.append(tuple(sorted(cautions, key=lambda caution: -caution.severity)))
     return each
+
+
+def shown_cautions(
+    verdicts: Verdicts,
+    every: Sequence[tuple[Caution, ...]],
+    called: Mapping[str, str],
+    *,
+    is_finished: bool,
+) -> Iterator[Caution]:
+    """Yield each caution once, the gravest first. If it is not about all arms, it names its
+    arms."""
+    arms: dict[Caution, list[str]] = {}
+    for verdict, cautions in zip(verdicts, every, strict=True):
+        invalid = verdict.evidence.invalid if is_finished else ""
+        for caution in (Caution("invalid", 3, invalid), *cautions):
+            if caution.text and caution.severity:
+                named = arms.setdefault(caution, [])
+                named.append(called[verdict.arm])
+    order = ["invalid", *(code for code, *_ in CAUTIONS)]
+    for caution in sorted(arms, key=lambda c: (-c.severity, order.index(c.code))):
+        named = list(dict.fromkeys(arms[caution]))
+        is_of_all = len(named) == len(verdicts.analysis.study.contrasts)
+        if is_of_all or any(arm in caution.text for arm in called.values()):
+            yield caution
+        else:
+            yield replace(caution, text=f"{join_some(named)}: {caution.text}")
 
 
 # Why no number of runs would resolve a verdict, by the code of `decision.Needed`, where it names

@@ -17,6 +17,7 @@ TESTS = {
     "crossed_bootstrap": "crossed bootstrap of seeds and items",
 }
 IDENTICAL = "0 (identical to rounding)"
+MOST_NAMED = 3  # arms in a sentence
 MOST_DIGITS = 12  # of a change that is too small for the digits of its metric
 UNEQUAL = 0.05  # of a cost: an arm whose cost differs by less is as costly as its reference
 
@@ -24,6 +25,12 @@ UNEQUAL = 0.05  # of a cost: an arm whose cost differs by less is as costly as i
 def join(words: Sequence[str]) -> str:
     """Join words as in `a, b and c`."""
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def join_some(arms: Sequence[str]) -> str:
+    """Join the names of the first arms, which may have commas: `a, b and 2 more`."""
+    rest = len(arms) - MOST_NAMED
+    return join([*arms[:MOST_NAMED], f"{rest} more"] if rest > 0 else arms)
 
 
 def key_text(key: str) -> str:

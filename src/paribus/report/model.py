@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast
 from paribus.decision import STYLE_OF, Depends, Judgement, Verdict, Verdicts, judge, rule_of
-from paribus.decision.evidence import losses_elsewhere, stated
-from paribus.decision.verdict import finite, is_of_text
+from paribus.decision.evidence import losses_elsewhere
+from paribus.decision.verdict import is_of_text
 from paribus.metric import Metric
-from paribus.report.cautions import CAUTIONS, Caution, all_cautions, may_be_small, needs_text
+from paribus.report.cautions import (
+    Caution,
+    all_cautions,
+    may_be_small,
+    needs_text,
+    shown_cautions,
+)
 from paribus.report.cells import (
     change_text,
     divergence_text,
     inside_text,
     join,
+    join_some,
     loss_text,
     missing_text,
     size_text,
@@ -32,7 +38,6 @@ COST_NOTES = {
     "over": "cost over its budget",
     "not shown": "cost not shown within its budget",
 }
-MOST_NAMED = 3  # arms in a sentence
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ def build_report(verdicts: Verdicts) -> Report:
         reading=builder.reading(),
         action=builder.action(),
         overruled=builder.overruled(),
-        cautions=tuple(builder.shown(every, is_finished=not missing)),
+        cautions=tuple(shown_cautions(verdicts, every, called, is_finished=not missing)),
         cautions_of=tuple(every),
         missing=missing,
         chips=tuple(builder.chips()),
@@ -191,27 +196,6 @@ class _Builder:
     analysis: Analysis
     verdicts: Verdicts
     called: Mapping[str, str]
-
-    def shown(
-        self, every: Sequence[tuple[Caution, ...]], *, is_finished: bool
-    ) -> Iterator[Caution]:
-        """Yield each caution once, the gravest first. If it is not about all arms, it names its
-        arms."""
-        arms: dict[Caution, list[str]] = {}
-        for verdict, cautions in zip(self.verdicts, every, strict=True):
-            invalid = verdict.evidence.invalid if is_finished else ""
-            for caution in (Caution("invalid", 3, invalid), *cautions):
-                if caution.text and caution.severity:
-                    named = arms.setdefault(caution, [])
-                    named.append(self.called[verdict.arm])
-        order = ["invalid", *(code for code, *_ in CAUTIONS)]
-        for caution in sorted(arms, key=lambda c: (-c.severity, order.index(c.code))):
-            named = list(dict.fromkeys(arms[caution]))
-            is_of_all = len(named) == len(self.analysis.study.contrasts)
-            if is_of_all or any(arm in caution.text for arm in self.called.values()):
-                yield caution
-            else:
-                yield replace(caution, text=f"{_some(named)}: {caution.text}")
 
     def primary(self) -> list[Block]:
         """Return a block for each primary endpoint; empty if nothing is compared."""
@@ -376,13 +360,13 @@ class _Builder:
         kept = [self.called[v.reference] for v in verdicts if v.outcome in KEEPING]
         left = [self.called[v.arm] for v in verdicts if v.outcome == "INCONCLUSIVE"]
         if adopted:
-            text = f"adopt {_some(adopted)}"
+            text = f"adopt {join_some(adopted)}"
             text += ", each tested alone and not together" if len(adopted) > 1 else ""
         elif kept:
             text = f"keep {kept[0] if len(set(kept)) == 1 else 'each reference'}"
         else:
             return ""
-        return text + (f" ({_some(left)} undecided)" if left else "")
+        return text + (f" ({join_some(left)} undecided)" if left else "")
 
     def _losses(self) -> str:
         """Return a clause with the metrics on which adopted arms are worse, or ""."""
@@ -450,12 +434,6 @@ class _Builder:
             yield f"{metric.title}: mean {metric.value_text(summary.mean)}{sd}, n = {summary.n}"
 
 
-def _some(arms: Sequence[str]) -> str:
-    """Join the names of the first arms, which may have commas: `a, b and 2 more`."""
-    rest = len(arms) - MOST_NAMED
-    return join([*arms[:MOST_NAMED], f"{rest} more"] if rest > 0 else arms)
-
-
 def _tests(judged: Verdict | Depends, *, several: bool) -> tuple[str, str]:
     """Format p, and Holm's p if there are `several` tests. Both are empty for SAME, because the p
     of a difference does not show that it is too small to matter."""
@@ -479,45 +457,4 @@ def secondary_contrasts(analysis: Analysis) -> list[Contrast]:
         for endpoint in analysis.study.endpoints
         if not endpoint.primary
         for arm, _ in analysis.study.contrasts
-    ]
-
-
-def verdict_record(report: Report) -> dict[str, Any]:
-    """Return the contents of verdict.json."""
-    verdicts, analysis = report.verdicts, report.verdicts.analysis
-    records = []
-    for verdict, cautions in zip(verdicts, report.cautions_of, strict=True):
-        evidence = verdict.evidence
-        record = asdict(verdict) | {
-            "needs": needs_text(verdict, is_paired=analysis.study.is_paired),
-            "evidence": {"invalid": evidence.invalid, "n": evidence.n} | evidence.state._asdict(),
-            "cautions": [asdict(caution) for caution in cautions],
-        }
-        records.append(finite(record))
-    content: dict[str, Any] = {"verdicts": records, "secondary": _secondary(analysis)}
-    optional = {
-        "hypotheses": [asdict(judgement) for judgement in report.hypotheses],
-        "interactions": [
-            finite({key: value for key, value in vars(interaction).items() if key != "found"})
-            for interaction in verdicts.interactions
-        ],
-        "excluded": analysis.excluded,
-        "findings": sorted({code for code, _ in analysis.runs.notes}) if analysis.runs else [],
-    }
-    return content | {key: value for key, value in optional.items() if value}
-
-
-def _secondary(analysis: Analysis) -> list[dict[str, Any]]:
-    return [
-        {
-            "arm": contrast.arm,
-            "reference": contrast.reference,
-            "metric": contrast.metric,
-            "label": contrast.declared.label,
-            **finite(stated(contrast.decided)),
-            "adjusted_p": contrast.holm_p,
-            "why_not": contrast.why_not,
-        }
-        | ({"never_reached": contrast.censored} if any(contrast.censored) else {})
-        for contrast in secondary_contrasts(analysis)
     ]

@@ -21,9 +21,10 @@ from paribus.metric import ItemSums, Metric, by_name
 from paribus.results import ResultsFolder, extended, read_registration
 from paribus.results.opened_texts import note, open_in_ledger, parts_of, require_fresh
 from paribus.results.records import TRAINER
-from paribus.results.store import LEDGER
+from paribus.results.store import LEDGER, results_folder
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.advance import Runner, study_of, task_of
+from paribus.runs.processes import ending_children
 from paribus.runs.queue import Context, Task
 from paribus.runs.sealing import sealed_once
 from paribus.study import Study
@@ -96,6 +97,15 @@ def metrics_of(declaration: Declaration) -> dict[str, Metric]:
         )
         for metric in declaration.metrics
     }
+
+
+def compared_metrics(study: Study) -> dict[str, Metric]:
+    """Return the metrics that a study compares, as its trainer declares them."""
+    if study.trainer == STACKED:
+        with ending_children():  # measures and probes may be the user's own code
+            return provided("function", "endpoint_metrics")(study)
+    trainer = find_trainer(study, results_folder(study, None))
+    return metrics_of(declared_by(study, trainer))
 
 
 def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.numbers import plural, some
-from paribus.report.model import build_report, verdict_record
+from paribus.report.model import build_report
+from paribus.report.record import verdict_record
 from paribus.results import (
     Results,
     ResultsFolder,

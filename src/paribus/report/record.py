@@ -1,0 +1,53 @@
+"""verdict.json: the verdicts of a report as records."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from paribus.analysis import Analysis
+from paribus.decision.evidence import stated
+from paribus.decision.verdict import finite
+from paribus.report.cautions import needs_text
+from paribus.report.model import Report, secondary_contrasts
+
+
+def verdict_record(report: Report) -> dict[str, Any]:
+    """Return the contents of verdict.json."""
+    verdicts, analysis = report.verdicts, report.verdicts.analysis
+    records = []
+    for verdict, cautions in zip(verdicts, report.cautions_of, strict=True):
+        evidence = verdict.evidence
+        record = asdict(verdict) | {
+            "needs": needs_text(verdict, is_paired=analysis.study.is_paired),
+            "evidence": {"invalid": evidence.invalid, "n": evidence.n} | evidence.state._asdict(),
+            "cautions": [asdict(caution) for caution in cautions],
+        }
+        records.append(finite(record))
+    content: dict[str, Any] = {"verdicts": records, "secondary": _secondary(analysis)}
+    optional = {
+        "hypotheses": [asdict(judgement) for judgement in report.hypotheses],
+        "interactions": [
+            finite({key: value for key, value in vars(interaction).items() if key != "found"})
+            for interaction in verdicts.interactions
+        ],
+        "excluded": analysis.excluded,
+        "findings": sorted({code for code, _ in analysis.runs.notes}) if analysis.runs else [],
+    }
+    return content | {key: value for key, value in optional.items() if value}
+
+
+def _secondary(analysis: Analysis) -> list[dict[str, Any]]:
+    return [
+        {
+            "arm": contrast.arm,
+            "reference": contrast.reference,
+            "metric": contrast.metric,
+            "label": contrast.declared.label,
+            **finite(stated(contrast.decided)),
+            "adjusted_p": contrast.holm_p,
+            "why_not": contrast.why_not,
+        }
+        | ({"never_reached": contrast.censored} if any(contrast.censored) else {})
+        for contrast in secondary_contrasts(analysis)
+    ]
