@@ -84,7 +84,6 @@ def _packed(figure: Figure) -> dict[str, Any]:
         "columns": {key: [row.get(key) for row in figure.rows] for key in keys},
         "log": figure.log,
         "panel": figure.panel,
-        "stretch": figure.stretch,
     }
 
 

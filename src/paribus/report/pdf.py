@@ -26,7 +26,6 @@ from paribus.study.base import BREAKS
 # What is not a Char of https://www.w3.org/TR/xml/#charsets.
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
-MOST_HEIGHT = 930  # pixels: a page without the caption
 MOST_ROWS = 40  # of a table
 MOST_SHARE = 60  # characters of the widest column of words
 SHORT = 12  # characters of a column of words that is as wide as they are
@@ -48,8 +47,8 @@ def write_pdf(
     path = results.path / "report.pdf"
     with tempfile.TemporaryDirectory(prefix="paribus-") as name:
         folder = Path(name)
-        sizes = [write_figure(folder, figure) for figure in chosen]
-        document = _document(results, analysis, verdicts, sizes)
+        pictures = [write_figure(folder, figure) for figure in chosen]
+        document = _document(results, analysis, verdicts, pictures)
         write_bytes(folder / "document.json", json.dumps(document).encode())
         template = files("paribus.report").joinpath("templates/report.typ").read_bytes()
         write_bytes(folder / "report.typ", template)
@@ -61,7 +60,7 @@ def write_pdf(
 
 
 def _document(
-    results: Results, analysis: Analysis, verdicts: Verdicts, sizes: Sequence[dict[str, Any]]
+    results: Results, analysis: Analysis, verdicts: Verdicts, pictures: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     report, study = build_report(verdicts), results.study
     blocks = [
@@ -78,7 +77,7 @@ def _document(
         "cautions": [breakable(c.text) for c in report.cautions[:MOST_CAUTIONS]],
         "facts": "; ".join(report.facts),
         "tables": [_table(table) for table in every if table.name.startswith(TABLES)],
-        "figures": list(sizes),
+        "figures": list(pictures),
     }
 
 
@@ -123,25 +122,12 @@ def _drawable(value: Any) -> Any:
 
 
 def write_figure(folder: Path, figure: Figure) -> dict[str, Any]:
-    """Write a figure as `NAME.svg`, and return its name, caption and size.
-
-    The size is its share of the available width, and the ratio of its height to its width.
-    """
-    width = PAGE_PIXELS if figure.wide else COLUMN_PIXELS
+    """Write a figure as `NAME.svg`, and return its name, its caption and whether it is wide."""
     # The renderer ends the process at a character that XML forbids.
-    definition = json.dumps(_drawable(figure.printed(width)), ensure_ascii=False)
-    svg = vl_convert.vegalite_to_svg(definition)
+    definition = _drawable(figure.printed(PAGE_PIXELS if figure.wide else COLUMN_PIXELS))
+    svg = vl_convert.vegalite_to_svg(json.dumps(definition, ensure_ascii=False))
     write_bytes(folder / f"{figure.name}.svg", svg.encode())
-    size = re.search(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', svg)
-    assert size is not None
-    across, down = float(size[1]), float(size[2])
-    return {
-        "name": figure.name,
-        "caption": breakable(figure.text),
-        "wide": figure.wide,
-        "share": min(1.0, across / width, MOST_HEIGHT * across / (down * width)),
-        "height": down / across,
-    }
+    return {"name": figure.name, "caption": breakable(figure.text), "wide": figure.wide}
 
 
 def breakable(text: str) -> str:

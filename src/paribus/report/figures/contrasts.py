@@ -28,8 +28,8 @@ from paribus.report.figures.style import (
 from paribus.report.tables import STATES, state_of
 from paribus.study import Endpoint, Study
 
-ROW_PIXELS, BROKEN_ROW_PIXELS = 26, 32  # of a name in one line, and in two
-PADDING = 0.05  # of the axis, at both ends
+ROW_PIXELS = 30  # of a name in two lines
+PADDING = 12  # pixels at both ends of the axis
 SHAPES = ("circle", "square", "diamond", "cross")
 
 
@@ -46,8 +46,6 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     if not rows:
         return None
     name, margin = forest_name(study, endpoint), metric.displayed(endpoint.margin or 0)
-    ends = [margin, -margin, *(row[end] for row in rows for end in ("low", "high"))]
-    room = PADDING * (max(ends) - min(ends))
     left, right = ("worse", "better") if metric.better == "higher" else ("better", "worse")
     stated = f"\N{PLUS-MINUS SIGN}{metric.stated_text(endpoint.margin or 0)}"
     change = f"change in {metric.change_unit}" if metric.change_unit not in ("", "1") else "change"
@@ -55,7 +53,7 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     x = {
         "title": [ways, change, *([f"grey: {stated}, too small to matter"] if margin else [])],
         "axis": alt.Axis(tickCount=5, labelOverlap="greedy"),
-        "scale": alt.Scale(domain=[min(ends) - room, max(ends) + room], nice=False),
+        "scale": alt.Scale(nice=False, zero=True, padding=PADDING),
     }
     margins = alt.InlineData(values=[{"from": -margin, "to": margin}])
     band = alt.Chart(margins).mark_rect(color=TEXT, opacity=0.1, tooltip=None)
@@ -63,11 +61,12 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     order = [row["arm"] for row in rows]
     labels = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS))
     n = alt.Tooltip("n:Q", title="seed pairs" if study.is_paired else "runs of the smaller arm")
-    tooltips = [alt.Tooltip(key) for key in ("arm:N", "against:N", "interval:N")]
+    names = [alt.Tooltip(key) for key in ("arm:N", "against:N")]
+    values = [alt.Tooltip(f"{key}:Q", format="+.4g") for key in ("mean", "low", "high")]
     base = chart_of(name).encode(
         y=alt.Y("arm:N", title=None, sort=order, axis=labels),
         color=arm_colour(study, legend=False),
-        tooltip=[*tooltips, alt.Tooltip("mean:Q", format="+.4g"), n],
+        tooltip=[*names, *values, n],
     )
     rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", **x), x2=alt.X2("high:Q"))
     points = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("mean:Q", **x))
@@ -79,15 +78,13 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
         "state:N", title=None, scale=scale, legend=alt.Legend(values=states, **legend)
     )
     layers += [zero_line(across=False), rules, points.encode(shape=shape)]
-    is_broken = any(len(arm) > LABEL_CHARACTERS for arm in order)
-    height = (BROKEN_ROW_PIXELS if is_broken else ROW_PIXELS) * len(rows) + 10
     title = f"Change of {metric.short_title}"
     caption = (
         f"Each arm minus its reference, with its unadjusted "
         f"{numbers.level(study.inference.alpha)} interval. Shapes go by Holm's p."
     )
-    chart = alt.layer(*layers).properties(width=WIDTH, height=height)
-    return Figure(name, "endpoints", title, caption, chart, rows, stretch=False)
+    chart = alt.layer(*layers).properties(width=WIDTH, height=ROW_PIXELS * len(rows))
+    return Figure(name, "endpoints", title, caption, chart, rows)
 
 
 def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
@@ -101,14 +98,12 @@ def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
         mean, low, high = map(
             contrast.declared.displayed, (says.mean, *(ends if is_bounded else (says.mean,) * 2))
         )
-        interval = f"{low:+.4g} to {high:+.4g}" if is_bounded else "unbounded"
         rows.append(
             {
                 "arm": called[contrast.arm],
                 "against": called[contrast.reference],
                 "metric": contrast.declared.short_title,
                 **{"mean": rounded(mean), "low": rounded(low), "high": rounded(high)},
-                "interval": interval if says.has_interval else "no interval",
                 "n": says.n,
                 "state": state_of(contrast, analysis.study.inference.alpha),
             }

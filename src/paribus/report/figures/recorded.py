@@ -55,6 +55,7 @@ MOST_PANELS = 12  # of one figure
 MOST_PLACES = 64  # of a curve; more, such as positions of a window, are averaged
 MOST_PARTS = 24  # beside each other
 LEAST_POINTS_OF_A_LINE = 3  # of what others logged
+SMALL = 1e-3  # values below this are written 3e-4
 TRAIN_LOSS, STEP = "train_loss", "training step"
 LOSS = "held-out loss (nats/token)"
 BUDGETS: dict[Axis, str] = {
@@ -174,7 +175,7 @@ def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], a
     labels = list(dict.fromkeys(row["part"] for row in rows if "part" in row))
     values = [row["value"] for row in rows]
     lowest, highest = min(values), max(values)
-    look: dict[str, Any] = {}
+    look: dict[str, Any] = {"format": ".0e"} if highest < SMALL else {}
     if lowest > 0 and highest > LOG_FROM * lowest:
         look["scale"] = alt.Scale(type="log", nice=False)
     steps = alt.Axis(tickCount=3 if labels else 5, labelOverlap="greedy", labelFlush=True)
@@ -324,7 +325,7 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
         "x:Q",
         title=drawing.across or None,
         scale=alt.Scale(type="log" if drawing.log else "linear", nice=False),
-        axis=alt.Axis(format="~g", tickCount=6, labelOverlap="greedy"),
+        axis=alt.Axis(tickCount=6, labelOverlap="greedy"),
     )
     averaged = " A point is the mean of neighbours." if len(bins) < len(places) else ""
     return _lines(results, drawing, f"{drawing.note}{averaged}", rows, x)

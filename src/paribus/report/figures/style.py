@@ -35,7 +35,7 @@ ARM_COLOURS = (
 DASHES = ([1, 0], [6, 4], [2, 3])  # lines that coincide are still told apart
 
 LOG_FROM = 5  # positive values that span more start on a logarithmic axis
-WIDTH, HEIGHT = 620, 280
+WIDTH, HEIGHT = 620, 220
 PANEL, PANEL_HEIGHT = 150, 170
 PANEL_ROOM = 66  # pixels that the axis of a panel takes
 LABEL_PIXELS = 150
@@ -104,7 +104,6 @@ class Figure:
         log: whether the page offers a logarithmic axis.
         panel: width of one panel of a facet; None if there is only one.
         wide: whether it takes the width of two figures.
-        stretch: whether its height scales with its width.
         in_text: whether the PDF shows it; the page shows all.
     """
 
@@ -117,7 +116,6 @@ class Figure:
     log: bool = False
     panel: int | None = None
     wide: bool = False
-    stretch: bool = True
     in_text: bool = False
 
     @property
@@ -155,8 +153,6 @@ class Figure:
             definition["columns"] = columns
             definition["spec"]["width"] = width // columns - PANEL_ROOM
         else:
-            if self.stretch:
-                definition["height"] = definition["height"] * width // WIDTH
             definition |= {"width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
         return definition
 

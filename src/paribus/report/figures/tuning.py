@@ -118,7 +118,8 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
         return alt.X("at:N", title=title, sort=[str(value) for value in tried])
     kind = "log" if min(numeric) > 0 and max(numeric) >= LOG_FROM * min(numeric) else "linear"
     look = {"labelOverlap": "greedy", "tickCount": 6, "labelSeparation": 4}
-    axis = alt.Axis(format="~g", **look)  # type: ignore
+    # On a linear axis this format would write 100 as 1e+2.
+    axis = alt.Axis(format="~g" if kind == "log" else alt.Undefined, **look)  # type: ignore
     if len(numeric) <= MOST_TICKS:
         axis.values = sorted(numeric)
     zero = alt.Undefined if kind == "log" else False  # a logarithmic scale has no zero

@@ -57,7 +57,7 @@ function fitted(figure, room) {
     definition.columns = columns;
     const width = Math.max(LEAST_PANEL, Math.min(figure.panel * WIDER, room / columns - PANEL_ROOM));
     definition.spec.width = width;
-    if (figure.stretch) definition.spec.height = Math.max(definition.spec.height, Math.min(HIGHEST_PANEL, ASPECT * width));
+    definition.spec.height = Math.max(definition.spec.height, Math.min(HIGHEST_PANEL, ASPECT * width));
   } else {
     definition.width = Math.min(WIDEST, room);
     definition.autosize = { type: "fit-x", contains: "padding" };
