@@ -64,7 +64,7 @@ def whole_step(precision: str) -> dict[str, Callable[[], object]]:
     ours, theirs = two_steps(precision, {})
 
     def without() -> None:
-        with patch("paribus.engine.ops.kernels.calling.loaded", lambda: None):
+        with patch("paribus.engine.ops.kernels.calling.kernels", lambda: None):
             theirs()
 
     return {"PyTorch": without, "compiled": ours}

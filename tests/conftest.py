@@ -229,7 +229,7 @@ def afresh(monkeypatch):
     from paribus.engine.ops.kernels import calling, compiling
 
     monkeypatch.setenv(compiling.SWITCH, "auto")
-    kept = (compiling.library, calling.loaded)
+    kept = (compiling.library, calling.kernels)
     for function in kept:
         function.cache_clear()
     yield

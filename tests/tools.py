@@ -33,7 +33,7 @@ from paribus.runs.trainer_runner import runner_of
 
 def disabled_kernels() -> Any:
     """Let PyTorch compute within."""
-    return patch("paribus.engine.ops.kernels.calling.loaded", lambda: None)
+    return patch("paribus.engine.ops.kernels.calling.kernels", lambda: None)
 
 
 def as_rows(tensors: dict[str, Any]) -> Any:

@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,29 +100,6 @@ def test_changed_texts(keeps_time: bool, tmp_path: Path) -> None:
     if keeps_time:
         os.utime(file, ns=(then, then))
     assert load_dataset(DATA, tmp_path).digests["corpus"] != first.digests["corpus"]
-
-
-def test_tokens_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_text(tmp_path)
-    made, datasets = [], []
-    encoded = source.encoded
-
-    def slowly(*args: object) -> Iterator[np.ndarray]:
-        made.append(1)
-        time.sleep(0.2)
-        yield from encoded(*args)
-
-    monkeypatch.setattr(source, "encoded", slowly)
-    threads = [
-        threading.Thread(target=lambda: datasets.append(load_dataset(DATA, tmp_path)))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 2  # of each part once
-    same(*datasets)
 
 
 def test_half_written_caches(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

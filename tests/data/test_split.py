@@ -220,15 +220,6 @@ def test_only_repetitions_are_lost(documents, validation, test):
     assert abs(len(texts[2]) - total * test) <= longest + 1
 
 
-def test_a_text_is_deduplicated_once(tmp_path, monkeypatch):
-    for i, text in enumerate(overlapping(3)):
-        (tmp_path / f"{i:02}").write_text(text, encoding="utf-8")
-    keys = data(path=".", seq_len=1, deduplicate="exact", test_fraction=0.1)
-    first = load_dataset(keys, tmp_path)
-    monkeypatch.setattr("paribus.engine.data.split.deduplicated", None)
-    assert load_dataset(keys, tmp_path).record == first.record
-
-
 def test_a_sealed_part_of_less_than_a_window_is_refused(folder):
     (folder / "tiny").write_text("abc")
     for keys in ({"test_fraction": 0.001}, {"test_path": "tiny"},

@@ -39,24 +39,6 @@ def test_equal_files(trained, exported, tmp_path):
     )
 
 
-def test_the_card_follows_the_records(trained, exported):
-    card = (exported("layernorm") / "README.md").read_text("utf-8")
-    folder = trained.results.path / "trials" / "layernorm" / "seed-1"
-    loss = json.loads((folder / "evaluation.json").read_text())["validation_loss"]
-    sealed = json.loads((folder / "manifest.json").read_text())
-    for said in (
-        "layernorm/seed-1",
-        f"{loss:.4f} nats/token",
-        "`model.embedding.norm`: none → layernorm",
-        trained.results.study.digest,
-        sealed["weights.safetensors"],
-        "trust_remote_code=True",
-        "Is {this} | that better?",
-    ):
-        assert said in card
-    assert "trust_remote_code" not in (exported("baseline") / "README.md").read_text("utf-8")
-
-
 def test_a_folder_that_holds_something_is_left_alone(trained, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     for out in (tmp_path, tmp_path / "mine.txt"):

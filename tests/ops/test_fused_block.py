@@ -34,13 +34,13 @@ def answers(model: GPT, *, lower: bool) -> list[Tensor]:
 @pytest.fixture
 def asked(monkeypatch):
     """One more number for every block that is asked at once."""
-    found, plain = [], fused_block.fused_block
+    found, plain = [], fused_block._Block.apply
 
     def counted(*given):
         found.append(1)
         return plain(*given)
 
-    monkeypatch.setattr(fused_block, "fused_block", counted)
+    monkeypatch.setattr(fused_block._Block, "apply", counted)
     return found
 
 

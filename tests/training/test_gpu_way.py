@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from paribus.engine.model.side_by_side import SideBySide
 from paribus.engine.ops.kernels import causal_attention
-from paribus.engine.ops.kernels.calling import has_kernels
+from paribus.engine.ops.kernels.calling import kernels
 from paribus.engine.probes import shipped_probes
 from paribus.engine.rows import Rows
 from paribus.engine.training import Trainer
@@ -184,7 +184,7 @@ def test_an_own_module_s_attention_is_pytorch_s_in_values_type_and_gradient(
             alone = with_gradient(torch.stack([attention(one) for one in x]))
         with SideBySide(lower):
             mapped = with_gradient(torch.func.vmap(attention)(x))
-    assert len(calls) == (4 if has_kernels() and len(shape) == 4 else 0)
+    assert len(calls) == (4 if kernels() and len(shape) == 4 else 0)
     tolerance = {"rtol": 0.05, "atol": 0.05} if lower else {}
     torch.testing.assert_close(alone, expected, **tolerance)
     torch.testing.assert_close(mapped, expected, **tolerance)

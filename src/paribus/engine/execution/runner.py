@@ -17,7 +17,7 @@ from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
 from paribus.engine.execution import start
 from paribus.engine.execution.trial import stacks
-from paribus.engine.ops import library, shortcoming
+from paribus.engine.ops import library
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
@@ -133,10 +133,6 @@ class EngineRunner(Runner):
         metrics = endpoint_metrics(study)
         if not all(folder.trial(*trial).is_finished for trial in study.trials):
             warnings = self._check(study)
-            if self.machine["device"] == "cpu" and (words := shortcoming()):
-                warnings.append(
-                    f"PyTorch's own kernels train here, some 1.2 times slower than ours: {words}"
-                )
             for words in warnings:
                 self.context.report("warning", words=words, once=words)
         asked = start.settled_tasks(study, folder, self._datasets)

@@ -50,7 +50,7 @@ def fused_if_possible(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return forward(block, x_BTD, cache, shared)
         kinds = tuple(norm.eps for norm in norms), tuple(norm.centred for norm in norms)
         shape = BlockShape(attention.n_head, rowwise.ACTIVATIONS[mlp.kind], *kinds)
-        return fused_block(x_BTD, shape, tensors)
+        return _Block.apply(x_BTD, shape, product_dtype(), *tensors)
 
     return call
 
@@ -68,7 +68,7 @@ def can_fuse(block: Any, T: int) -> bool:
 
 
 def supports(x_BTD: Tensor, n_head: int, tensors: Tensors) -> bool:
-    """Return True for tensors that `fused_block` computes: plain float32 on a CPU, with kernels."""
+    """Return True for tensors that `_Block` computes: plain float32 on a CPU, with kernels."""
     return (
         x_BTD.shape[-1] <= causal_attention.MOST_CHANNELS * n_head
         and can_read(x_BTD, *tensors)
@@ -80,12 +80,9 @@ def supports(x_BTD: Tensor, n_head: int, tensors: Tensors) -> bool:
     )
 
 
-def fused_block(x_BTD: Tensor, shape: BlockShape, tensors: Tensors) -> Tensor:
-    """Return [B, T, D], a float32 residual stream after the block."""
-    return _Block.apply(x_BTD, shape, product_dtype(), *tensors)
-
-
 class _Block(torch.autograd.Function):
+    """(x [B, T, D], shape, dtype of products, tensors) -> the residual stream after the block."""
+
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, shape: BlockShape, dtype: torch.dtype, *tensors: Any

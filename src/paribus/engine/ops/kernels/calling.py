@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ctypes import CDLL, Array, c_int64
+from ctypes import Array, c_int64
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,22 +15,10 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 @cache
-def loaded() -> CDLL | None:
+def kernels() -> Any:
     """Return the kernel library of this process; None if it is not compiled."""
     path = compiling.library()
     return None if path is None else compiling.open_library(path)
-
-
-def has_kernels() -> bool:
-    """Return True if kernels are compiled and turned on."""
-    return loaded() is not None
-
-
-def kernels() -> CDLL:
-    """Return the library; requires `has_kernels`."""
-    library = loaded()
-    assert library is not None
-    return library
 
 
 def can_read(*tensors: Tensor | None) -> bool:
@@ -43,7 +32,7 @@ def can_read(*tensors: Tensor | None) -> bool:
         and all(x is None or (x.is_cpu and x.dtype in DTYPES) for x in tensors)
         # Kernels lack some dtypes of autocast, such as float16.
         and not (torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") not in DTYPES)
-        and has_kernels()  # last: it may compile them
+        and kernels() is not None  # last: it may compile them
     )
 
 

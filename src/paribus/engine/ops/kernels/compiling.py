@@ -56,14 +56,6 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "products_columns": (c_bool, *(c_void_p,) * 5),
 }
 
-_problem = ""  # why `library` found none
-
-
-def shortcoming() -> str:
-    """Return the reason why "auto" means "off" here; empty if it does not."""
-    library()
-    return _problem
-
 
 def identity() -> str:
     """Return the kernels of this process: a digest of sources and compiler, or "torch"."""
@@ -78,7 +70,6 @@ def library() -> Path | None:
     Compiles it if needed. Raises ParibusError if `PARIBUS_CPU_KERNELS` is "on" and it cannot be
     compiled, or if it is not a known value.
     """
-    global _problem
     setting = os.environ.get(SWITCH, "auto")
     if setting not in ("auto", "on", "off"):
         raise ParibusError(f"{SWITCH} is '{setting}'; set it to auto, on or off")
@@ -86,10 +77,9 @@ def library() -> Path | None:
         return None
     try:
         return _compiled()
-    except ParibusError as error:
+    except ParibusError:
         if setting == "on":
             raise
-        _problem = str(error)
         return None
 
 
