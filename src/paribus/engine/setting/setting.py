@@ -337,9 +337,9 @@ class Setting(TrialSetting):
 
     def windows_before(self, t: int) -> int:
         """Return the number of windows before step t; steps beyond the run have the last size."""
-        beyond = max(t - self.iterations, 0)
-        before = self._ends[t - beyond - 1] if t else 0
-        return int(before) + beyond * self.training.largest_batch
+        ends = self._ends
+        beyond = max(t - len(ends), 0)
+        return int(ends[t - beyond - 1] if t else 0) + beyond * self.training.largest_batch
 
     def tokens_before(self, t: int) -> int:
         """Return the number of tokens before step t."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from paribus.engine.model import Dropout, build_model, initial_parameters
@@ -256,7 +255,10 @@ class Replicas:
             if self._R == 1:
                 for name, key_R in keys.items():
                     self._dropouts[name].key = key_R[0]
-                return tree_map(lambda x: x[None], forward({}, tokens_RBT[0]))
+                logits_BTV, outputs, seen = forward({}, tokens_RBT[0])
+                left = (outputs, seen.outputs, seen.auxiliary)
+                outputs, *named = ({name: x[None] for name, x in each.items()} for each in left)
+                return logits_BTV[None], outputs, Seen(seen.hidden[None], *named)
             state = dict(zip(self._shapes, self._leaves, strict=True)) | self._buffers
             state |= {f"{name}.key": key_R for name, key_R in keys.items()}
             with SideBySide(lower):
