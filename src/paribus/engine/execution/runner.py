@@ -132,8 +132,7 @@ class EngineRunner(Runner):
         self._size = self._size_of_stacks(study, folder)
         metrics = endpoint_metrics(study)
         if not all(folder.trial(*trial).is_finished for trial in study.trials):
-            warnings = self._check(study)
-            for words in warnings:
+            for words in self._check(study):
                 self.context.report("warning", words=words, once=words)
         asked = start.settled_tasks(study, folder, self._datasets)
         self.settle(study, folder, self._data(study), self.machine["device"], metrics, asked)
