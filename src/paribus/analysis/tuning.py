@@ -281,10 +281,9 @@ def why_not_these_values(study: Study, tuned: Tuned | None) -> str:
     if tuned is None:
         return "the tuning trials that chose the values of the arms are not there"
     for arm, values in study.tuning.chosen.items():
-        best = tuned.chosen.get(arm)
-        if best is None or not agree(values, best):
-            text = values_text(best) if best else "nothing"
-            return f"{arm} has {values_text(values)}, and the tuning trials choose {text}"
+        if not agree(values, best := tuned.chosen.get(arm, {})):
+            chosen = values_text(best) or "nothing"
+            return f"{arm} has {values_text(values)}, and the tuning trials choose {chosen}"
     return ""
 
 

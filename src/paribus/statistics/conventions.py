@@ -79,16 +79,11 @@ def checked_scores(scores: ArrayLike, name: str, ndim: int = 1) -> Floats:
 def finite_array(numbers: ArrayLike, name: str, ndim: int = 1, least: int = 1) -> Floats:
     """Return a finite float64 array with `ndim` axes and at least `least` entries along the
     first."""
-    try:
-        array = np.asarray(numbers, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise StatisticsError(f"{name} is not a table of numbers ({error}): pass floats") from error
+    array = np.asarray(numbers, dtype=np.float64)
     if array.ndim != ndim:
         raise StatisticsError(f"{name} has {array.ndim} axes, needs {ndim}: reshape it")
     if array.shape[0] < least:
         raise StatisticsError(f"{name} has n = {array.shape[0]}, needs n >= {least}: add rows")
-    if array.size == 0:
-        raise StatisticsError(f"{name} has shape {array.shape}, needs at least one score")
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()
         raise StatisticsError(
