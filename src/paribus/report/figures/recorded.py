@@ -175,7 +175,7 @@ def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], a
     labels = list(dict.fromkeys(row["part"] for row in rows if "part" in row))
     values = [row["value"] for row in rows]
     lowest, highest = min(values), max(values)
-    look: dict[str, Any] = {"format": ".0e"} if highest < SMALL else {}
+    look: dict[str, Any] = {"format": ".0e"} if max(-lowest, highest) < SMALL else {}
     if lowest > 0 and highest > LOG_FROM * lowest:
         look["scale"] = alt.Scale(type="log", nice=False)
     steps = alt.Axis(tickCount=3 if labels else 5, labelOverlap="greedy", labelFlush=True)
