@@ -33,6 +33,8 @@ GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 
 def _is_lm_eval(source: Source) -> bool:
+    if SAMPLES.fullmatch(source.name) and source.has(b'"doc_id"'):
+        return True
     if not source.name.endswith(".json") or source.has(b'"config_general"'):
         return False
     is_said = any(map(source.has, (b',none"', b'"lm_eval_version"', b'"versions"')))
@@ -45,8 +47,12 @@ def lm_eval(source: Source) -> Iterator[Run]:
 
     Item scores come from sample files of the same date in the same folder. Items are keyed by
     doc_id and doc_hash, so that only identical documents are paired. Result files older than
-    version 0.4 are read as well.
+    version 0.4 are read as well. A file of samples is skipped, as it is read with its results.
     """
+    if SAMPLES.fullmatch(source.name):
+        raise SkippedError(
+            "it is read with the results_<date>.json in the same folder; pass that file"
+        )
     run, content = Run(), as_dict(source.json())
     for task, metrics in as_dict(content.get("results")).items():
         for key, value in as_dict(metrics).items():
@@ -98,16 +104,6 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
                 if item in values:
                     raise ParibusError(f"{where}: document {item} appears twice; remove one")
                 values[item] = float(sample[metric])
-
-
-@reader(
-    "lm-eval-samples",
-    says="samples_<task>_<date>.jsonl, which are read with their results",
-    detects=lambda source: bool(SAMPLES.fullmatch(source.name)) and source.has(b'"doc_id"'),
-)
-def lm_eval_samples(source: Source) -> Iterator[Run]:
-    """Skip a samples file, because it is read together with its results file."""
-    raise SkippedError("it is read with the results_<date>.json in the same folder; pass that file")
 
 
 @reader(

@@ -344,19 +344,18 @@ def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndar
     run, and start at the same step in all runs."""
     begins = np.zeros(len(order), bool)
     begins[starts] = True
-    if (np.diff(starts, append=len(order)) < 2).any():
-        return ""
-    for name, column in columns.items():
-        if STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs"):
-            numbers = _numbers_or_none(column)
-            if numbers is None or not np.isfinite(numbers.values).all():
-                continue
-            steps = numbers.values[order]
-            if not (begins[1:] | (np.diff(steps) > 0)).all():
-                steps = steps[np.lexsort([steps, np.cumsum(begins)])]
-            is_up = begins[1:] | (np.diff(steps) > 0)
-            if is_up.all() and (steps[starts] == steps[0]).all():
-                return name
+    is_alone = np.diff(starts, append=len(order)) < 2
+    for name, column in () if is_alone.any() else columns.items():
+        is_called_so = STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs")
+        numbers = _numbers_or_none(column) if is_called_so else None
+        if numbers is None or not np.isfinite(numbers.values).all():
+            continue
+        steps = numbers.values[order]
+        if not (begins[1:] | (np.diff(steps) > 0)).all():
+            steps = steps[np.lexsort([steps, np.cumsum(begins)])]
+        is_up = begins[1:] | (np.diff(steps) > 0)
+        if is_up.all() and (steps[starts] == steps[0]).all():
+            return name
     return ""
 
 
