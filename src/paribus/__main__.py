@@ -5,7 +5,7 @@ import sys
 
 # Objects between two collections of cycles: each goes over every module imported so far, and those
 # after the usual 700 take a tenth of a short command.
-COLLECT_AFTER = 50_000
+COLLECT_AFTER = 200_000
 
 
 def main() -> int:
