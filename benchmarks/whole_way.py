@@ -20,8 +20,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from paribus.engine.execution.tasks import count_cores
-
 FIVE_MINUTES, TRAINING_SHARE, START_SECONDS = 300.0, 0.8, 4.0
 TRIALS = "**/trials/*/*/"  # those of the tuning too
 
@@ -68,7 +66,7 @@ def parts(results: Path, workers: int, began: float, ended: float) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", nargs="?", default="quickstart")
-    parser.add_argument("--workers", type=int, default=count_cores())
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--set", action="append", default=[], metavar="key=value")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

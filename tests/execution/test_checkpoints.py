@@ -3,20 +3,16 @@
 import contextlib
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from paribus import files
 from paribus.engine.execution.trial.stacks import (
     StackCheckpoints,
     UnusableError,
     begun_stacks,
     keep_stacks,
 )
-
-from ..tools import refused
 
 TRIALS = (("baseline", 1), ("baseline", 2), ("größer", 1))
 IDENTITY = "abc"
@@ -113,34 +109,6 @@ def test_another_identity_and_other_trials_are_refused(tmp_path):
     shutil.copytree(stack.path, stranger.path)
     assert usable(stranger) == []
     assert begun_stacks(tmp_path) == {TRIALS: 10}  # nor is the copy taken for a stack
-
-
-def test_failed_writes_leave_the_last_one(tmp_path, monkeypatch):
-    write(tmp_path, 10)
-    real, written = files._store, 0
-
-    def fails_at(k: int) -> Any:
-        def store(file: Any, content: bytes) -> None:
-            nonlocal written
-            written += 1
-            if written == k:
-                file.write(content[: len(content) // 2])
-                raise OSError(28, "No space left on device")
-            real(file, content)
-
-        return store
-
-    for k in range(1, 5):  # three shards and about.json
-        written = 0
-        monkeypatch.setattr(files, "_store", fails_at(k))
-        with refused("system", match="space left"):
-            write(tmp_path, 20)
-        stack = StackCheckpoints(tmp_path, TRIALS, IDENTITY)
-        assert usable(stack) == [10]
-        assert [path.name for path in stack.path.iterdir()] == ["step-10"]
-    written = 0
-    monkeypatch.setattr(files, "_store", fails_at(5))
-    assert usable(write(tmp_path, 20)) == [20, 10]
 
 
 def test_a_linked_folder_of_checkpoints_is_left_alone(tmp_path):

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.engine.data import load_dataset
 from paribus.ledger import events_in
 from paribus.results import ResultsFolder, opened_texts
 
@@ -53,24 +52,6 @@ def test_another_split_of_the_same_text_counts(three):
     assert (uses[1].opened_for, uses[1].validated, uses[1].studies, uses[1].tests) == (1, 1, 2, 2)
     assert (uses[2].opened_for, uses[2].validated, uses[2].studies, uses[2].tests) == (2, 1, 3, 3)
     assert uses[2].first is not None and uses[2].first.study == "plain"
-
-
-def test_places_are_those_of_the_bytes(three):
-    path, results = three
-    text = (results[0].path.parent / "text.txt").read_bytes()
-    for event in events_in(path):
-        if part := event.text:
-            cut = text[part.start : part.stop]
-            sizes = {r.study.name: r.study for r in results}[event.study]
-            test = int(len(text) * (1 - sizes.data.test_fraction))
-            assert part.stop in (None, test, len(text))
-            dataset = load_dataset(sizes.data, sizes.folder)
-            wanted = dataset.held_out
-            if dataset.test is not None and part.role == "test":
-                wanted = dataset.test.text
-            assert len(cut) == wanted.n_bytes
-            decoded = dataset.tokenizer.decode(dataset.validation[:]).encode()
-            assert part.role == "test" or cut == decoded
 
 
 def test_a_run_that_was_killed_between_ledger_and_folder_goes_on(

@@ -2,12 +2,9 @@
 
 import numpy as np
 import pyarrow.compute as pc
-import pytest
-import torch
 
 import paribus
 from paribus.engine.execution.throughput import UNITS
-from paribus.engine.machine.steps import warm_up
 from paribus.results import ResultsFolder
 
 
@@ -53,11 +50,3 @@ def test_an_own_attention_is_not_timed_at_decoding(odd_arms):
     table = odd_arms.throughput
     of_own = table.filter(pc.equal(table["arm"], "no-attention"))
     assert set(of_own["kind"].to_pylist()) == {"prefill", "training"}
-
-
-@pytest.mark.parametrize(("kind", "times"), [("cpu", 1), ("cuda", 3)])
-def test_what_is_slow_only_at_first_is_not_timed(kind, times):
-    """A GPU's first training step runs as it is written, the second is recorded."""
-    done: list[int] = []
-    warm_up(lambda: done.append(1) or 1, torch.device(kind))
-    assert len(done) == times

@@ -9,14 +9,12 @@ from paribus.engine.cost import (
     ASSUMED_VOCABULARY,
     Rate,
     flops_per_token,
-    has_formula,
-    model_size,
     stated_rate,
     study_cost,
     trial_bytes,
     vocabularies_of,
 )
-from paribus.engine.model import count_parameters, counted_flops_per_token
+from paribus.engine.model import count_parameters
 from paribus.study import Study, load_study
 
 from ..tools import refused
@@ -104,24 +102,6 @@ def test_more_devices_and_checkpointing_take_less_memory_each():
     assert one - state == 8 * (eight - state)
     lean = trial_bytes(setting, 257, devices=8, checkpointing=True)
     assert lean - state < (eight - state) / 4
-
-
-def test_own_parts_are_built_and_counted(tmp_path):
-    (tmp_path / "own.py").write_text(
-        "from torch import nn\n\nclass Twice(nn.Module):\n"
-        "    def __init__(self, model):\n        super().__init__()\n"
-        "        self.up = nn.Linear(model.d_model, model.d_model)\n\n"
-        "    def forward(self, x):\n        return self.up(self.up(x))\n"
-    )
-    own = study({"model.modules.mlp": f"{tmp_path}/own.py:Twice", "model.n_layer": 2})
-    setting = own.setting("baseline")
-    assert not has_formula(setting)
-    parameters, flops = model_size(setting, 257, own.folder)
-    assert parameters == count_parameters(setting, 257, own.folder)
-    assert flops == counted_flops_per_token(setting, 257, own.folder)
-    arm = study_cost(own, dict.fromkeys(own.arms, 257)).arms["baseline"]
-    assert (arm.parameters, arm.flops) == (parameters, flops * setting.tokens)
-    assert arm.memory is None
 
 
 @pytest.mark.parametrize(

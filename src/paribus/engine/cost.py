@@ -104,13 +104,12 @@ class Rate:
     Attributes:
         flops_per_second: the achieved rate, not the peak.
         places: devices, or workers on them, that train at the same time.
-        devices_per_trial: how many of them one trial takes.
-        step_seconds: the measured training step of a stack of the baseline; None if it was stated.
+        step_seconds: the measured training step of a stack of the baseline; None if the rate was
+            stated, of which a trial takes as many devices as the study says.
     """
 
     flops_per_second: float
     places: int = 1
-    devices_per_trial: int = 1
     step_seconds: float | None = None
 
 
@@ -128,7 +127,7 @@ def stated_rate(
             f"--tflops {tflops:g} --utilisation {utilisation:g} --count {count}: the peak must "
             f"be above 0, the utilisation at most 1, and the count at least {devices}"
         )
-    return Rate(tflops * 1e12 * utilisation, count, devices)
+    return Rate(tflops * 1e12 * utilisation, count)
 
 
 @dataclass(frozen=True)
@@ -180,9 +179,10 @@ def study_cost(
     total, device_hours, hours = round(sum(map(sum, flops))), None, None
     if rate is not None:
         per_hour = 3600 * rate.flops_per_second
-        at_once, speed = rate.places // rate.devices_per_trial, rate.devices_per_trial
+        size = study.resources.devices if rate.step_seconds is None else 1
+        at_once = rate.places // size
         rounds = (math.ceil(len(phase) / at_once) * max(phase) for phase in flops if phase)
-        device_hours, hours = total / per_hour, sum(rounds) / per_hour / speed
+        device_hours, hours = total / per_hour, sum(rounds) / per_hour / size
     return Cost(
         arms=arms,
         tokens=sum(n for phase in phases for _, n in phase),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from paribus import analysis
 from paribus.analysis.tuning import values_of
-from paribus.decision import own_rule, require_reachable
+from paribus.decision import own_rule
 from paribus.ledger import unrecorded
 from paribus.metric import Metric
 from paribus.results import (
@@ -92,8 +92,6 @@ class Runner:
         **more: Any,
     ) -> None:
         """Register a study, or compare it with what is registered (`registration`)."""
-        if not folder.exists:
-            require_reachable(study)
         wanted = registration(study, data, device, metrics, tasks, own_rule(study))
         settle(folder, study, wanted | more)
 

@@ -154,7 +154,6 @@ def ask(
     *,
     workers: int | None = None,
     device: Device = "auto",
-    eager: bool = False,
     backend: str | Backend = "local",
 ) -> list[Any]:
     """Let workers do tasks that are not stages of a run, and return their answers.
@@ -164,7 +163,7 @@ def ask(
     """
     backend = find_backend(backend)
     require_trust(study)
-    options = Options(workers, device, eager=eager)
+    options = Options(workers, device)
     home = None if backend.is_here else results
     with tempfile.TemporaryDirectory(prefix="paribus-", dir=home) as name:
         queue = Queue(Path(name).absolute() / "queue")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from paribus.decision import require_comparison
+from paribus.decision import require_comparison, require_reachable
 from paribus.declared import PROVIDED, provided
 from paribus.errors import ParibusError, blamed, nearest
 from paribus.files import write_bytes
@@ -304,6 +304,8 @@ class TrainerRunner(Runner):
         folder.require_same(study)
         if study.trainer != RUNS:  # judge has its own words
             require_comparison(study)
+        if not folder.exists:
+            require_reachable(study)
         require_fresh(study, {TRAINER: text_of(self.declaration)}, folder)
         return study
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paribus.decision import require_comparison
+from paribus.decision import require_comparison, require_reachable
 from paribus.digests import digest, package_digest
 from paribus.engine.data import Dataset
 from paribus.engine.execution import start
@@ -50,6 +50,8 @@ def require_runnable(study: Study, folder: ResultsFolder) -> Study:
     study = start.as_registered(start.settled_budgets(study), folder)
     folder.require_same(study)
     require_comparison(study)
+    if not folder.exists:
+        require_reachable(study)
     return study
 
 

@@ -152,11 +152,8 @@ def machine_of(context: Context) -> dict[str, Any]:
 
 def default_workers(device: torch.device) -> int:
     """Return the number of concurrent trials: one per GPU, or per core of a CPU."""
-    return count_cores() if device.type == "cpu" else count_devices(device)
-
-
-def count_cores() -> int:
-    """Return the number of CPU cores that this process may use."""
+    if device.type != "cpu":
+        return count_devices(device)
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
