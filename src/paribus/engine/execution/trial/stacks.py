@@ -1,4 +1,4 @@
-"""Stacks: trials that are trained side by side.
+"""Stacks: trials that are trained side by side, and their checkpoints.
 
 The trials of a stack share one model, so their arms may differ only in learning rate, weight decay
 and initial weights (`Setting.common`). Both trials of a pair are trained in stacks of the same
@@ -149,9 +149,17 @@ class Checkpoint:
 
 
 class StackCheckpoints:
-    """Checkpoints of one stack. Each worker writes under its own name and resumes from any.
+    """Checkpoints of one stack in training: each is complete or absent, and the two newest are kept.
 
-    `identity` is a digest of everything that must be equal for a run to resume.
+    checkpoints/<id of the stack>/step-<t>.<worker>/
+        replica-<r>.safetensors   arrays of one replica
+        about.json                written last: the stack, its state without arrays, and digests
+    checkpoints/<id of the stack>/kept/<arm>/seed-<n>/
+        weights-<t>.safetensors   weights that the record of the trial will have
+
+    Each worker writes under its own name and resumes from any. A checkpoint holds the states of all
+    trials at one step, so that they continue together. `identity` is a digest of everything that
+    must be equal for a run to resume.
     """
 
     def __init__(

@@ -34,7 +34,6 @@ from paribus.study.trainer import Trial
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
 
-
 PROGRESS_SECONDS = 0.5
 PACKAGES = ("torch", "numpy")  # their states need not fit other versions
 
