@@ -149,7 +149,7 @@ class Checkpoint:
 
 
 class StackCheckpoints:
-    """Checkpoints of one stack in training: each is complete or absent, and the two newest are kept.
+    """Checkpoints of one stack: each is complete or absent, and the two newest are kept.
 
     checkpoints/<id of the stack>/step-<t>.<worker>/
         replica-<r>.safetensors   arrays of one replica
