@@ -28,7 +28,7 @@ class Refused(nn.Module):
         (["syntax.toml"], "valid TOML"),
         (["study.toml", "--set", "data.path=nowhere.txt"], "not exist"),
         (["study.toml", "--set", "decision.rule=luck"], "'luck'"),
-        (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "own.py:Refused"),
+        (["study.toml", "--set", "model.modules.mlp=own.py:Refused"], "must give (2, 16, 16)"),
         (["study.toml", "--results", "other"], "a study"),
         (["study.toml", "--results", "text.txt/deeper"], "cannot write"),
     ],

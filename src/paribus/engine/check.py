@@ -20,7 +20,8 @@ from paribus.engine.evaluation import evaluate_on, own_measures
 from paribus.engine.evaluation.causality import require_causal, seeded
 from paribus.engine.machine.environment import environment
 from paribus.engine.machine.steps import build_stack
-from paribus.engine.model import build_model, load_parameters, require_initializers
+from paribus.engine.model import GPT, build_model, load_parameters, require_initializers
+from paribus.engine.observation import capture
 from paribus.engine.setting import Setting, rows_of
 from paribus.engine.training import GRAPHED_STEPS, MEASURED, WEIGHTS, ReplicaState, Trainer
 from paribus.engine.training.groups import parameter_groups
@@ -68,6 +69,7 @@ def check_arm(
             if setting.own_parts:
                 again = build_model(setting, V, study.folder, constructor_seed=1)
                 require_initializers(model, again, setting)
+            _require_shapes(model, setting, V)
             weights, still = _try_steps(study, arm, dataset, device, stack_size, graphs)
             load_parameters(model, weights)  # after a step no gain is zero any more
             require_causal(where, model, setting, dataset)
@@ -169,6 +171,25 @@ def _check_update(
         if is_still and all(group.factors) and not group.schedule:
             still.append(group.optimizer.name)
     return still
+
+
+def _require_shapes(model: GPT, setting: Setting, vocab_size: int) -> None:
+    """Raise ParibusError if a custom module returns a wrong shape, which might broadcast."""
+    B, T, named = ROWS, setting.data.seq_len, setting.model.modules.named
+    sites = {"attention_norm": "block_norm", "mlp_norm": "block_norm"}
+    paths = {name: name for name, _ in model.named_children()}
+    paths |= {f"blocks.0.{name}": name for name, _ in model.blocks[0].named_children()}
+    paths = {path: sites.get(name, name) for path, name in paths.items()}
+    own = {path: site for path, site in paths.items() if site in named}
+    with torch.no_grad(), capture(model, own) as outputs:
+        model(torch.zeros(B, T, dtype=torch.long, device=next(model.parameters()).device))
+    for path, site in own.items():
+        wanted = (B, T, vocab_size if site == "head" else setting.model.d_model)
+        if path in outputs and (shape := tuple(outputs[path].shape)) != wanted:
+            raise ParibusError(
+                f"model.modules.{site} = '{named[site]}' gives {shape} and must give {wanted}",
+                code="own_code",
+            )
 
 
 def _in_brackets(own: Sequence[str]) -> str:
