@@ -84,8 +84,9 @@ def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
     """Yield keys that copies of a run share: the first points of its curves, and the folder of its
     checkpoints."""
     for name, curve in run.curves.items():
-        if len(curve) >= LEAST_OF_A_CURVE:
-            yield name, curve[:LEAST_OF_A_CURVE].tobytes()
+        first = curve[:LEAST_OF_A_CURVE]
+        if len(first) == LEAST_OF_A_CURVE and np.ptp(first[:, 1]) != 0:  # constant: no key
+            yield name, first.tobytes()
     folder, name = os.path.split(run.path)
     if name == "trainer_state.json":
         has_others = CHECKPOINT.fullmatch(os.path.basename(folder))
