@@ -1,6 +1,5 @@
 """Endpoints are what code declares: looked up before training, registered, and read by name."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -89,17 +88,6 @@ def test_whatever_is_declared_can_be_an_endpoint(measured):
     assert all(contrast.by_run for contrast in analysis.contrasts)
     assert "worst tokens" in str(primary(analysis))
     assert decide(analysis)[0].row == "1"
-
-
-def test_a_direction_is_registered(measured, tmp_path):
-    import shutil
-
-    path = shutil.copytree(measured.path, tmp_path / "copy")
-    file = path / "registration.json"
-    table = json.loads(file.read_text())
-    table["metrics"]["worst"]["better"] = "higher"
-    file.write_text(json.dumps(table))
-    assert "worst otherwise" in analyse(paribus.load_results(path)).unregistered
 
 
 @pytest.mark.parametrize(
