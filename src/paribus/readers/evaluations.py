@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.errors import ParibusError
-from paribus.readers.port import (
-    Run,
-    SkippedError,
-    Source,
-    as_dict,
-    is_number,
-    reader,
-    seed_in,
-)
+from paribus.readers.port import Run, SkippedError, Source, as_dict, is_number, reader, seed_in
 from paribus.untrusted_io import RECORD_BYTES, is_regular, regular_path
 
 HASH = 16  # characters of a document's hash that name it
@@ -50,34 +42,28 @@ def lm_eval(source: Source) -> Iterator[Run]:
     version 0.4 are read as well. A file of samples is skipped, as it is read with its results.
     """
     if SAMPLES.fullmatch(source.name):
-        raise SkippedError(
-            "it is read with the results_<date>.json in the same folder; pass that file"
-        )
+        raise SkippedError("it is read with the results_<date>.json beside it; pass that file")
     run, content = Run(), as_dict(source.json())
-    for task, metrics in as_dict(content.get("results")).items():
-        for key, value in as_dict(metrics).items():
-            if is_number(value) and "stderr" not in key and key != "sample_len":
-                run.scores[_score(task, *key.split(",", 1))] = float(value)
-    config = as_dict(content.get("config"))
+    _add_scores(run, content.get("results"))
+    config, n = as_dict(content.get("config")), as_dict(content.get("n-samples"))
     run.state(
         arm=content.get("model_name") or config.get("model_args"),
         model_args=config.get("model_args"),
         lm_eval_version=content.get("lm_eval_version"),
         evaluation_seed=config.get("random_seed"),
     )
-    asked = as_dict(content.get("n-samples"))
     for fact, values in (
         ("task_hash", content.get("task_hashes")),
         ("task_version", content.get("versions")),
         ("n_shot", content.get("n-shot")),
-        ("n_samples", {task: as_dict(n).get("effective") for task, n in asked.items()}),
+        ("n_samples", {task: as_dict(own).get("effective") for task, own in n.items()}),
     ):
         run.state(**{f"{fact}/{task}": value for task, value in as_dict(values).items()})
     for fact, key in (("limit", "limit"), ("eval_batch_size", "batch_size")):
         if key in config:
             run.facts[fact] = str(config[key])
     if date := RESULTS.fullmatch(source.name):
-        for file in sorted(Path(source.path).parent.iterdir()):
+        for file in sorted(Path(source.path).parent.glob("samples_*")):
             match = SAMPLES.fullmatch(file.name)
             if match and match[2] == date[1] and is_regular(file):
                 _add_items(run, Source(str(file)), match[1])
@@ -85,25 +71,28 @@ def lm_eval(source: Source) -> Iterator[Run]:
         yield run
 
 
-def _score(task: str, metric: str, filtered: str = "none") -> str:
-    return f"{task}/{metric}" if filtered == "none" else f"{task}/{metric},{filtered}"
+def _add_scores(run: Run, results: Any) -> None:
+    """Add the scores of all tasks, without standard errors, lengths and the average of tasks."""
+    for task, metrics in as_dict(results).items():
+        for name, value in as_dict(metrics).items():
+            is_other = "stderr" in name or name == "sample_len" or task == "all"
+            if is_number(value) and not is_other:
+                run.scores[f"{task}/{name.removesuffix(',none')}"] = float(value)
 
 
 def _add_items(run: Run, samples: Source, task: str) -> None:
-    for where, sample in samples.objects():
-        if "doc_id" not in sample:
-            raise ParibusError(f"{where} must be a sample: an object with a doc_id")
+    for sample in samples.objects():
         item = f"{sample['doc_id']}:{str(sample.get('doc_hash', ''))[:HASH]}"
-        filtered = str(sample.get("filter", "none"))
         metrics = sample.get("metrics")
         if not isinstance(metrics, list):
             metrics = [key for key in sample if key not in NO_METRICS]
-        for metric in map(str, metrics):
-            if is_number(sample.get(metric)):
-                values = run.items.setdefault(_score(task, metric, filtered), {})
+        for metric in metrics:
+            if is_number(value := sample.get(metric)):
+                name = f"{task}/{metric},{sample.get('filter', 'none')}".removesuffix(",none")
+                values = run.items.setdefault(name, {})
                 if item in values:
-                    raise ParibusError(f"{where}: document {item} appears twice; remove one")
-                values[item] = float(sample[metric])
+                    raise ParibusError(f"{samples.path}: document {item} is there twice")
+                values[item] = float(value)
 
 
 @reader(
@@ -112,17 +101,13 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
     detects=lambda source: source.name.endswith(".json") and source.has(b'"config_general"'),
 )
 def lighteval(source: Source) -> Iterator[Run]:
-    """Yield the run, with a score for each task and metric, without the average row `all`."""
+    """Yield the run, with a score for each task and metric."""
     run, content = Run(), as_dict(source.json())
-    general = as_dict(content.get("config_general"))
-    for task, metrics in as_dict(content.get("results")).items():
-        if task == "all":
-            continue
-        for name, value in as_dict(metrics).items():
-            if is_number(value) and not name.endswith("_stderr"):
-                run.scores[f"{task}/{name}"] = float(value)
+    _add_scores(run, content.get("results"))
+    for task in as_dict(content.get("results")):
         if (shots := task.rpartition(":")[2]).isdecimal():
             run.facts[f"n_shot/{task}"] = float(shots)
+    general = as_dict(content.get("config_general"))
     run.state(arm=general.get("model_name"), limit=general.get("max_samples"))
     if run.scores:
         yield run
@@ -137,7 +122,7 @@ def lighteval(source: Source) -> Iterator[Run]:
 def openai_evals(source: Source) -> Iterator[Run]:
     """Yield the run, with scores from `final_report` and items from `data.correct`."""
     run = Run()
-    for _, record in source.objects():
+    for record in source.objects():
         for name, value in as_dict(record.get("final_report")).items():
             if is_number(value):
                 run.scores[f"final_report.{name}"] = float(value)
@@ -163,42 +148,29 @@ def inspect_ai(source: Source) -> Iterator[Run]:
     Raises ParibusError for an evaluation that did not end.
     """
     with zipfile.ZipFile(regular_path(source.path, RECORD_BYTES)) as archive:
-        header, summaries = (_member(archive, name) for name in ("header", "summaries"))
+        header, samples = (
+            json.loads(archive.open(name).read(RECORD_BYTES))
+            for name in ("header.json", "summaries.json")
+        )
     if header.get("status") != "success":
         why = f"{source.path}: the evaluation is {header.get('status')}; run it to its end"
         raise ParibusError(why, code="unfinished")
     run, evaluation = Run(), as_dict(header.get("eval"))
     for scorer in header["results"]["scores"]:
-        scored_by = scorer["name"]
-        items = _inspect_items(summaries, scored_by)
+        values: dict[str, list[float]] = {}
+        for sample in samples:
+            grade = as_dict(as_dict(sample.get("scores")).get(scorer["name"])).get("value")
+            if is_number(number := GRADES.get(grade) if isinstance(grade, str) else grade):
+                values.setdefault(str(sample.get("id")), []).append(number)
+        items = {item: math.fsum(own) / len(own) for item, own in values.items()}
         for name, metric in scorer["metrics"].items():
-            value = metric["value"]
-            if is_number(value) and "stderr" not in name:
-                score = f"{scored_by}/{name}"
-                run.scores[score] = float(value)
-                if items:
-                    run.items[score] = dict(items)
+            if is_number(metric["value"]) and "stderr" not in name:
+                score = f"{scorer['name']}/{name}"
+                run.scores[score] = float(metric["value"])
+                run.items |= {score: dict(items)} if items else {}
     config, model = as_dict(evaluation.get("config")), evaluation.get("model")
     run.state(model=model, eval_set=evaluation.get("task"), seed=seed_in(str(model)))
     run.state(limit=config.get("limit"), epochs=config.get("epochs"))
     run.decides = next(iter(run.scores), "")
     if run.scores:
         yield run
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> Any:
-    """Return the last archive member called `name`, which may have been written repeatedly."""
-    info = [member for member in archive.infolist() if member.filename == f"{name}.json"]
-    if not info or info[-1].file_size > RECORD_BYTES:
-        raise KeyError(f"no {name}.json")
-    return json.loads(archive.read(info[-1]))
-
-
-def _inspect_items(summaries: Any, scorer: str) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for sample in summaries:
-        value = as_dict(as_dict(sample.get("scores")).get(scorer)).get("value")
-        number = GRADES.get(value) if isinstance(value, str) else value
-        if is_number(number):
-            values.setdefault(str(sample.get("id")), []).append(float(number))
-    return {item: math.fsum(own) / len(own) for item, own in values.items()}

@@ -1,4 +1,4 @@
-"""Forms of line logs, declared in TOML files: what each kind of line says about a step.
+"""Forms, declared in TOML files: what each kind of line in a log says about a step.
 
     name = "mine"
     about = "standard output of my trainer"
@@ -11,7 +11,8 @@
 A named group is a metric, except `step` and facts: `planned_steps`, `seed`, and the groups of a
 line with `fact = "next"`. NUMBER matches a number that another character follows, because a number
 at the end of a file may be cut off. A group that ends with `__ms` or `__min` becomes seconds.
-The files in `forms/` are shipped; your own is named by its path (`--form my_form.toml`).
+A form without lines is a program's table. The files in `forms/` are shipped; your own is named by
+its path (`--form my_form.toml`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +33,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from paribus.errors import ParibusError
 from paribus.explain import explain
 from paribus.readers.port import Reader, Run, Source, Value, as_number, shared
+from paribus.readers.tables import read_program_table
 from paribus.untrusted_io import LOG_BYTES, MIB, STUDY_BYTES, parse_toml, read_text
 
 FORMS = Path(__file__).parent / "forms"
@@ -42,6 +45,7 @@ MOST_SOURCE = 16 * MIB
 SPAN_BYTES = 8 * MIB  # of a large log, which one of two processes scans at a time
 DIGEST = 12  # characters of it that name an arm
 Series = tuple[str, np.ndarray, np.ndarray]  # a metric, the matches that have it, and its values
+Stated = tuple[int, str, Value]  # the match that states a fact, its name and its value
 
 
 class Line(BaseModel):
@@ -53,8 +57,7 @@ class Line(BaseModel):
         pairs: an expression with the groups `name` and `value` that matches each metric in the
             line.
         nan_if_missing: names of pairs that a program omits from the line if they are NaN.
-        fact: whether its groups are facts of the following runs (`next`) or the previous run
-            (`last`).
+        fact: `next` if its groups are facts of the runs that begin after it.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -62,16 +65,18 @@ class Line(BaseModel):
     pattern: str
     pairs: str = ""
     nan_if_missing: tuple[str, ...] = ()
-    fact: Literal["", "next", "last"] = ""
+    fact: Literal["", "next"] = ""
 
 
 class Form(BaseModel):
-    """A format of line logs.
+    """A format of line logs or of a program's tables.
 
     Attributes:
         name, about: its name for users, and one line about the files.
         recognise, not_with: expressions that must, or must not, occur in the first or last 64 KiB.
+        file: an expression that matches the file's name, a colon, and its first line.
         score: default metrics to judge by; the first one that a run has is used.
+        step: the column of steps of a table.
         line: the kinds of lines.
         rename: names of metrics, keyed by their names in the log.
         stages: whether a file holds several stages of a run; the fact `stage` numbers them.
@@ -83,10 +88,12 @@ class Form(BaseModel):
 
     name: str
     about: str
-    recognise: str
+    recognise: str = ""
     not_with: str = ""
+    file: str = ""
     score: tuple[str, ...] = ()
-    line: tuple[Line, ...]
+    step: str = ""
+    line: tuple[Line, ...] = ()
     rename: dict[str, str] = {}
     stages: bool = False
     program_until: str = ""
@@ -113,9 +120,6 @@ class Form(BaseModel):
         return pattern, {n: (self.line[int(place)], own) for n, (place, own) in names.items()}
 
 
-Stated = tuple[int, Line, str, Value]  # a fact, with its match and its kind of line
-
-
 def load_form(path: Path) -> Form:
     """Load a form from a TOML file. Raises ParibusError."""
     table = parse_toml(read_text(path, STUDY_BYTES), str(path))
@@ -129,14 +133,17 @@ def make_reader(form: Form) -> Reader:
     """Return the reader for a form. Raises ParibusError."""
     try:
         recognise, excluded = map(_pattern_of_ends, (form.recognise, form.not_with))
+        file = re.compile(form.file)
     except re.error as error:
-        why = f"form '{form.name}': recognise or not_with is no regular expression: {error}"
+        why = f"form '{form.name}': recognise, not_with or file is no regular expression: {error}"
         raise ParibusError(why) from None
 
     def detects(source: Source) -> bool:
-        return source.has(recognise) and not (form.not_with and source.has(excluded))
+        is_called_so = file.match(f"{source.name}:{source.header}") and source.has(recognise)
+        return bool(is_called_so) and not (form.not_with and source.has(excluded))
 
-    return Reader(form.name, partial(read_lines, form), form.about, detects, form.score)
+    read = partial(read_lines, form) if form.line else partial(read_program_table, form.step)
+    return Reader(form.name, read, form.about, detects, form.score)
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
@@ -155,34 +162,29 @@ def _scan(form: Form, text: bytes) -> tuple[int, list[Series], list[Stated]]:
     pattern, groups = form.compiled
     matches = pattern.findall(COLOURS.sub(b"", text) if b"\x1b" in text else text)
     columns, metrics, facts = list(zip(*matches, strict=True)), list[Series](), list[Stated]()
-    for number, (line, name) in groups.items() if matches else ():
-        column = columns[number - 1]
-        if not (cells := list(filter(None, column))):
-            continue
-        at = np.arange(len(cells))
-        if len(cells) < len(column):
-            at = np.flatnonzero(np.fromiter(map(len, column), int, len(column)))
-        for own, (places, texts) in (
-            {name: (at, cells)} if name else _pairs(line, at, cells)
-        ).items():
-            spelt, _, unit = own.partition("__")
-            scale, spelt = UNITS.get(unit, 1.0), form.rename.get(spelt, spelt)
+    for number, (line, group) in groups.items() if matches else ():
+        cells = list(filter(None, columns[number - 1]))
+        at = np.flatnonzero(np.fromiter(map(len, columns[number - 1]), int, len(matches)))
+        series = {group: (at, cells)} if group else _pairs(line, at, cells)
+        for spelt, (places, texts) in series.items() if cells else ():
+            name, _, unit = spelt.partition("__")
+            name = form.rename.get(name, name)
+            if line.fact:
+                facts += [(at, name, _value(cell)) for at, cell in zip(places, texts, strict=True)]
+                continue
             try:
                 values = list(map(float, texts))
             except ValueError:
                 values = [as_number(cell.replace(b",", b"")) for cell in texts]
-            if line.fact:
-                stated = zip(places.tolist(), texts, values, strict=True)
-                facts += [
-                    (at, line, spelt, _text(cell) if value is None else value * scale)
-                    for at, cell, value in stated
-                ]
-            else:
-                is_number = [value is not None for value in values]
-                metrics.append(
-                    (spelt, places[is_number], np.array(values, float)[is_number] * scale)
-                )
+                places = places[[value is not None for value in values]]
+                values = [value for value in values if value is not None]
+            metrics.append((name, places, np.array(values) * UNITS.get(unit, 1.0)))
     return len(matches), metrics, facts
+
+
+def _value(cell: bytes) -> Value:
+    number = as_number(cell)
+    return _text(cell) if number is None else number
 
 
 def _pairs(
@@ -212,42 +214,38 @@ def _scan_span(form: Form, path: str, size: int, start: int) -> tuple[list[Any],
 
 def read_lines(form: Form, source: Source) -> Iterator[Run]:
     """Yield the runs of a log. A step that goes back to the first one begins a new run."""
+    program = _read_program(form, source) if form.program_until else {}
     n, parts, facts = 0, defaultdict[str, list[Any]](list), list[Stated]()
-    span, size = LOG_BYTES if source.unpack else SPAN_BYTES, os.path.getsize(source.path)
+    span, size = LOG_BYTES if source.is_packed else SPAN_BYTES, os.path.getsize(source.path)
     task = partial(_scan_span, form, source.path, span)
-    for scans, is_cut in shared(task, range(0, size, span), size):
-        source.is_cut = is_cut
+    for scans, source.is_cut in shared(task, range(0, size, span), size):
         for n_matches, metrics, stated in scans:
             for name, at, values in metrics:
                 parts[name].append((at + n, values))
             facts += [(n + at, *fact) for at, *fact in stated]
             n += n_matches
+    facts.sort(key=itemgetter(0))
     series = {name: _join(own) for name, own in parts.items()}
     step_at, steps = series.pop("step", (np.array([], int), np.array([])))
     starts = _starts(steps)
-    begins = step_at[starts]
-    runs = [Run(facts=_read_program(form, source)) for _ in starts or [0]]
-    for at, line, name, value in sorted(facts, key=lambda fact: fact[0]):
-        place = np.searchsorted(begins, at)  # of the next run
-        if line.fact == "last":
-            runs[max(place - 1, 0)].facts[name] = value
-        elif place == len(runs):
-            runs[-1].facts.setdefault(name, value)
-        for run in runs[place:] if line.fact == "next" else ():
-            run.facts[name] = value
-    for number, run in enumerate(runs if form.stages and starts else (), start=1):
-        run.facts["stage"] = float(number)
-    for name, (at, values) in series.items():
-        place = np.searchsorted(step_at, at, side="right") - 1
-        bounds = [0, *np.searchsorted(at, begins[1:]), len(at)]
-        for run, first, last in zip(runs, bounds, bounds[1:], strict=False):
-            points = slice(first + np.searchsorted(place[first:last], 0), last)  # at a step
-            if first < last and name in FACTS:
-                run.facts[name] = float(values[last - 1])
-            elif points.start < last:
-                run.curves[name] = np.stack([steps[place[points]], values[points]], axis=1)
-            elif first < last:
-                run.scores[name] = float(values[last - 1])
+    begins = [*step_at[starts].tolist(), n]
+    runs = [Run() for _ in starts or [0]]
+    for number, run in enumerate(runs):
+        before = {name: value for at, name, value in facts if at < begins[number]}
+        run.facts = program | before | ({"stage": number + 1.0} if form.stages and starts else {})
+        limits = [begins[number] if number else 0, begins[number + 1] if starts else n]
+        for name, (at, values) in series.items():
+            own = slice(*np.searchsorted(at, limits))
+            place = np.searchsorted(step_at, at[own], side="right") - 1
+            is_point = place >= 0  # at a step
+            if name in FACTS and len(place):
+                run.facts[name] = float(values[own][-1])
+            elif is_point.any():
+                points = [steps[place[is_point]], values[own][is_point]]
+                run.curves[name] = np.stack(points, axis=1)
+            elif len(place):
+                run.scores[name] = float(values[own][-1])
+    runs[-1].facts = {name: value for _, name, value in reversed(facts)} | runs[-1].facts
     if source.is_cut:
         runs[-1].facts["cut"] = "the last line has no end"
     yield from (run for run in runs if run.curves or run.scores)
@@ -271,16 +269,13 @@ def _starts(steps: np.ndarray) -> list[int]:
 
 def _read_program(form: Form, source: Source) -> dict[str, Value]:
     """Return the digest of the source code printed before the first step, as facts."""
-    if not form.program_until:
-        return {}
-    first_step, end, content = _pattern(form.line[0].pattern), _pattern(form.program_until), b""
+    first_step, content = _pattern(form.line[0].pattern), b""
     for piece in source.pieces():
         content += piece
         if len(content) > MOST_SOURCE or first_step.search(piece):
             break
-    if leading := end.match(content):
-        content = content[leading.end() :]
-    program, *rest = end.split(content, 1)
+    parts = _pattern(form.program_until).split(content, 2)
+    program, *rest = parts if parts[0] else parts[1:]
     program = program.replace(b"\r\n", b"\n").strip()
     if not rest or not program or first_step.search(program):
         return {}

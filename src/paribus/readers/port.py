@@ -4,13 +4,14 @@ reports a file's content and does not judge, average or drop anything."""
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
+import json
 import lzma
 import math
+import os
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
@@ -19,7 +20,7 @@ import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.study.runs import RunsSection
-from paribus.untrusted_io import LOG_BYTES, MIB, RECORD_BYTES, open_regular, parse_json
+from paribus.untrusted_io import LOG_BYTES, MIB, RECORD_BYTES, regular_path
 
 PIECE_BYTES = 2 * MIB
 LARGE_BYTES = 16 * MIB  # which two processes share
@@ -117,26 +118,22 @@ class Source:
         self.path, self.section, self.scores = path, section or RunsSection(), tuple(scores)
         self.notes: list[str] = []  # what a reader says of the file besides its runs
         self.is_cut = False  # once its content was read, whether its last line had no end
-        self.unpack = UNPACK.get(Path(path).suffix.lower())
-        self.name = Path(path).stem if self.unpack else Path(path).name
+        self.is_packed = Path(path).suffix.lower() in UNPACK
+        self.name = Path(path).stem if self.is_packed else Path(path).name
         with self.open() as file:
-            self.head = self.tail = file.read(HEAD_BYTES)
-            if not self.unpack and len(self.head) == HEAD_BYTES:
-                file.seek(max(file.seek(0, 2) - HEAD_BYTES, 0))
-                self.tail = file.read(HEAD_BYTES)
-        first = self.head.partition(b"\n")[0]
-        self.header = first.decode("utf-8-sig", "replace").rstrip("\r")
+            self.head = self.tail = file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
+            if file.read(1):
+                self.tail = b"\n"  # of a packed file, whose end is not known
+                if not self.is_packed:
+                    file.seek(-HEAD_BYTES, os.SEEK_END)
+                    self.tail = file.read()
+        self.header = self.head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
         self.ends = [b"\n" + end for end in {self.head: 0, self.tail: 0}]
 
-    @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
+    def open(self) -> BinaryIO:
         """Open the file, decompressed if necessary."""
-        with open_regular(self.path, LOG_BYTES) as file:
-            try:
-                yield self.unpack(file) if self.unpack else file
-            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-                why = f"{self.path} cannot be read: {error}"
-                raise ParibusError(why, code="unreadable") from None
+        opener = UNPACK.get(Path(self.path).suffix.lower(), open)
+        return opener(regular_path(self.path, LOG_BYTES), "rb")
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
         """Return whether a pattern occurs in the file's first or last bytes, with a line end before
@@ -164,31 +161,30 @@ class Source:
         for piece in self.pieces():
             yield from piece.splitlines(keepends=True)
 
-    def objects(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each line's place, for error messages, and its JSON object. A last line that is cut
-        off is skipped. Raises ParibusError."""
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """Yield the JSON object in each line. A last line that is cut off is skipped. Raises
+        ParibusError."""
         for number, line in enumerate(self.lines(), start=1):
             if not line.strip():
                 continue
-            where = f"{self.path}, line {number}"
             try:
-                value = read_json(line, where)
-            except ParibusError:
-                if line.endswith(b"\n") or number == 1:
-                    raise
+                value = json.loads(line)
+                if not isinstance(value, dict):
+                    raise ValueError("it must be a JSON object")
+            except ValueError as error:
+                if number == 1 or line.endswith(b"\n"):
+                    raise ParibusError(f"{self.path}, line {number}: {error}") from None
                 self.notes.append(f"The last line of {self.path} is cut, and was left out.")
                 return
-            if not isinstance(value, dict):
-                raise ParibusError(f"{where} must be a JSON object")
-            yield where, value
+            yield value
 
     def json(self) -> Any:
-        """Return the file's content as JSON. Raises ParibusError."""
+        """Return the file's content as JSON, in which Python writes NaN and Infinity for losses."""
         with self.open() as file:
             content = file.read(RECORD_BYTES + 1)
         if len(content) > RECORD_BYTES:
             raise ParibusError(f"{self.path} must have at most {RECORD_BYTES:,} bytes")
-        return read_json(content, self.path)
+        return json.loads(content)
 
 
 def shared(task: Callable[[Any], Any], parts: Iterable[Any], size: int) -> Iterator[Any]:
@@ -204,12 +200,6 @@ def shared(task: Callable[[Any], Any], parts: Iterable[Any], size: int) -> Itera
                 yield from pool.map(task, parts)
             return
     yield from map(task, parts)
-
-
-def read_json(content: bytes, where: str) -> Any:
-    """Parse JSON. NaN and Infinity are accepted, because Python writes them for losses. Raises
-    ParibusError, which names the place `where`."""
-    return parse_json(content, where, "is it whole?", finite=False)
 
 
 class SkippedError(ParibusError):

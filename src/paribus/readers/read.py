@@ -20,9 +20,8 @@ from paribus.study.runs import RunsSection
 from paribus.untrusted_io import files_below
 
 WORD = "--reader"
-PACKED = (".zst", ".zip", ".tgz", ".tar")
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
-CHECKPOINT = re.compile(r"checkpoint-\d+")  # a folder of the Hugging Face Trainer
+CHECKPOINT = re.compile(r"[/\\]?checkpoint-\d+$")  # a folder of the Hugging Face Trainer
 LEAST_OF_A_CURVE = 3  # points; fewer may be equal by chance
 IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
@@ -66,12 +65,11 @@ class Reading:
         known: dict[object, Run] = {}  # by what copies have in common
         for run in sorted(self.runs, key=_length, reverse=True):
             keys = [(arm(run), *key) for key in _beginnings(run)]
-            for twin in [known[key] for key in keys if key in known]:
-                if _is_copy(twin, run):
-                    twin.facts = run.facts | twin.facts
-                    self.copies.append((run.source, twin.source))
-                    self.runs.remove(run)
-                    break
+            twins = [known[key] for key in keys if key in known and _is_copy(known[key], run)]
+            for twin in twins[:1]:
+                twin.facts = run.facts | twin.facts
+                self.copies.append((run.source, twin.source))
+                self.runs.remove(run)
             for key in keys:
                 known.setdefault(key, run)
 
@@ -89,8 +87,7 @@ def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
             yield name, first.tobytes()
     folder, name = os.path.split(run.path)
     if name == "trainer_state.json":
-        has_others = CHECKPOINT.fullmatch(os.path.basename(folder))
-        yield os.path.dirname(folder) if has_others else folder, name
+        yield CHECKPOINT.sub("", folder), name
 
 
 def _is_copy(longer: Run, run: Run) -> bool:
@@ -157,16 +154,23 @@ def _read_file(
     scores: Sequence[str],
     file: tuple[str, str, bool],
 ) -> Reading:
-    """Read the runs of one file, if it is not refused or skipped."""
+    """Read the runs of one file, with facts from its path, if it is not refused or skipped."""
     path, _, is_named = file
-    reading = Reading()
+    reading, form = Reading(), ""
     try:
         source = Source(path, section, scores)
         forced = shipped_readers()[reader] if isinstance(reader, str) else reader
         chosen = forced or _recognise(source, is_named)
         reading.paths.append(path)
-        reading.runs = _read_runs(chosen, source)
-        reading.notes = source.notes
+        form = f" as {chosen.name}"
+        reading.runs, reading.notes = list(chosen.read(source)), source.notes
+        for number, run in enumerate(reading.runs, start=1):
+            run.finish()
+            run.source = path if number == 1 else f"{path}#{number}"
+            run.path, run.reader = path, chosen.name
+            run.decides = run.decides or next((s for s in chosen.score if s in run.scores), "")
+            if len(reading.runs) == 1 and (seed := seed_in(path)) is not None:
+                run.facts.setdefault("seed", seed)
         if not reading.runs:
             why = f"reader '{chosen.name}' finds no run in it"
             raise ParibusError(f"{path}: {why}") if is_named else SkippedError(why)
@@ -174,6 +178,9 @@ def _read_file(
         reading.skipped.append((path, str(error)))
     except ParibusError as error:
         reading.refused.append((path, str(error)))
+    except Exception as error:  # the file may be damaged, and the reader may be custom code
+        why = f"{path} cannot be read{form}: {type(error).__name__}: {error}"
+        reading.refused.append((path, " ".join(why.split())))
     return reading
 
 
@@ -220,18 +227,14 @@ def _recognise(source: Source, is_named: bool) -> Reader:
     is_document = name.endswith(NO_LOGS) and not is_named
     forms = [form for form in known if form.detects(source)] if not is_document else []
     forms = [form for form in forms if not form.general] or (forms if may_be_table else [])
-    if len(forms) > 1:
-        names = " or ".join(f"'{form.name}'" for form in forms)
-        raise ParibusError(f"{source.path} may be read as {names}; choose one with {WORD}")
-    if forms:
+    if len(forms) == 1:
         return forms[0]
-    if not is_named:
+    if not (forms or is_named):
         raise SkippedError("its form was not recognized")
-    if name.endswith(PACKED):
-        raise ParibusError(f"{source.path} is compressed; unpack it first")
-    names = ", ".join(form.name for form in known)
-    why = f"the form of {source.path} was not recognized; choose one with {WORD} ({names})"
-    raise ParibusError(f"{why}, or your own, 'file.py:name'")
+    names = ", ".join(form.name for form in forms or known)
+    why = "may be of several forms" if forms else "is of no known form, or packed"
+    ways = f"unpack it, or choose one with {WORD} ({names}), or your own, 'file.py:name'"
+    raise ParibusError(f"{source.path} {why}; {ways}")
 
 
 def files_at(paths: Paths) -> list[str]:

@@ -12,7 +12,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +45,8 @@ from paribus.untrusted_io import MIB, TABLE_BYTES, TABLE_COLUMNS, regular_path
 # `pyarrow.compute`, and so the methods of arrays, without the wrappers that it makes of 286
 # functions, which takes 60 ms.
 arrow_compute: Any = pyarrow._compute
+_call = arrow_compute.call_function
 BLOCK_BYTES = 4 * MIB
-KINDS = {"double": np.float64, "int64": np.int64, "int32": np.int32}  # of a column's buffer
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 PARQUET = b"PAR1"
 DIVERGED = re.compile(r"(?:diverged|overflow|-?1\.#(?:inf|ind|qnan))$", re.IGNORECASE)
@@ -66,28 +66,7 @@ YES, NO = ("true", "1", "yes"), ("false", "0", "no")
 ENDED = {"finished": NO, "completed": NO, "done": NO, "crashed": YES, "failed": YES}
 
 
-def _is_table(source: Source) -> bool:
-    name = source.name.lower()
-    is_list = name.endswith(".json") and source.head.lstrip().startswith(b"[")
-    return is_list or name.endswith(SUFFIXES) or source.head.startswith(PARQUET)
-
-
-def _declare(
-    name: str, says: str, detects: Callable[[Source], bool], step: str, score: tuple[str, ...]
-) -> Reader:
-    """Return the reader for a program's table of one run. `detects` recognises the file, `step` is
-    its column of steps, and `score` lists the default scores."""
-
-    def read(source: Source) -> Iterator[Run]:
-        section = source.section
-        if not (section.step or section.item or {section.arm, section.seed} & {*_names(source)}):
-            source.section = section.model_copy(update={"step": step})
-        return _read(source)
-
-    return Reader(name, read, says, detects, score)
-
-
-def _read(source: Source) -> Iterator[Run]:
+def read_rows(source: Source) -> Iterator[Run]:
     """Yield the runs of a table, in the order of their first rows."""
     runs = runs_of(read_table(source), source.section, source.scores, source.path)
     is_list = source.head.lstrip().startswith(b"[")
@@ -98,50 +77,40 @@ def _read(source: Source) -> Iterator[Run]:
     yield from runs
 
 
+def read_program_table(step: str, source: Source) -> Iterator[Run]:
+    """Yield the runs of a program's table; `step` is its column of steps, if no other is named."""
+    section = source.section
+    if not (section.step or section.item or {section.arm, section.seed} & {*names_of(source)}):
+        source.section = section.model_copy(update={"step": step})
+    return read_rows(source)
+
+
+def _is_table(source: Source) -> bool:
+    name = source.name.lower()
+    is_list = name.endswith(".json") and source.head.lstrip().startswith(b"[")
+    return is_list or name.endswith(SUFFIXES) or source.head.startswith(PARQUET)
+
+
 table = Reader(
     "table",
-    _read,
+    read_rows,
     "CSV, TSV, Parquet, JSON lines and lists, by the names of columns",
     _is_table,
     general=True,
-)
-LOSSES = ("val_loss", "eval_loss", "valid_loss", "loss", "train_loss")
-lightning = _declare(
-    "lightning",
-    "metrics.csv of Lightning's CSVLogger",
-    lambda source: source.name == "metrics.csv" and "step" in _names(source),
-    "step",
-    LOSSES,
-)
-keras = _declare(
-    "keras",
-    "CSVLogger of Keras",
-    lambda source: source.header.startswith("epoch,") and not lightning.detects(source),
-    "epoch",
-    LOSSES,
-)
-ray_tune = _declare(
-    "ray-tune",
-    "result.json or progress.csv of a trial of Ray Tune",
-    lambda source: all(word in source.header for word in ("training_iteration", "trial_id")),
-    "training_iteration",
-    (*LOSSES, "mean_accuracy", "episode_reward_mean"),
-)
-levanter = _declare(
-    "levanter-summary",
-    "tracker_metrics.jsonl of Levanter",
-    lambda source: source.name == "tracker_metrics.jsonl" and '"summary"' in source.header,
-    "",
-    ("summary.eval/loss", "summary.train/loss"),
 )
 
 
 @dataclass
 class Column:
-    """A column of a table: numbers, or codes of its distinct texts."""
+    """A column of a table: numbers, or codes of its distinct texts.
+
+    Attributes:
+        values: a number or a code by row; the number is NaN where a cell is empty.
+        missing: whether the cell is empty, by row.
+        texts: the distinct texts, or None.
+    """
 
     values: np.ndarray
-    """a number or a code by row; the number is NaN where a cell is empty"""
     missing: np.ndarray
     texts: list[str] | None = None
 
@@ -157,45 +126,43 @@ class Column:
         return "" if self.missing[row] else float(self.values[row])
 
 
-def _column(data: pa.Table, name: str) -> Column:
-    """Return a column of an Arrow table, from its buffers: Arrow's own conversions to NumPy import
-    pandas, which takes as long as all else together."""
-    cells = data.column(data.column_names.index(name)).combine_chunks()
-    if pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
-        options = arrow_compute.DictionaryEncodeOptions("encode")
-        cells = arrow_compute.call_function("dictionary_encode", [cells], options)
-    is_coded = pa.types.is_dictionary(cells.type)
-    coded = cells.indices if is_coded else cells
-    if str(coded.type) not in KINDS:
+def _as_numpy(cells: pa.Array, kind: pa.DataType) -> np.ndarray:
+    """Convert an Arrow array; of an empty cell, the value means nothing. Arrow's own conversions
+    import pandas, which takes as long as all else together."""
+    cells = _call("cast", [cells], arrow_compute.CastOptions.unsafe(kind))
+    values = [None, cells.buffers()[1]]
+    return np.from_dlpack(pa.Array.from_buffers(kind, len(cells), values, offset=cells.offset))
+
+
+def _column(cells: pa.Array) -> Column:
+    missing = _as_numpy(_call("is_null", [cells]), pa.uint8()) == 1
+    if not pa.types.is_dictionary(cells.type):
         try:
-            coded = coded.cast(pa.int64() if is_coded else pa.float64())
+            if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
+                return Column(np.where(missing, math.nan, _as_numpy(cells, pa.float64())), missing)
         except pa.ArrowException:  # such as dates
-            texts = pa.array(map(cell_text, cells.to_pylist()), pa.string())
-            return _column(pa.table({name: texts}), name)
-    validity, content = coded.buffers()
-    part = slice(coded.offset, coded.offset + len(coded))
-    values = np.frombuffer(content or b"", KINDS[str(coded.type)])[part]
-    missing = np.zeros(len(values), bool)
-    if validity is not None:
-        missing = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[part] == 0
-    if not is_coded:
-        return Column(np.where(missing, math.nan, values), missing)
+            cells = pa.array(map(cell_text, cells.to_pylist()), pa.string())
+        cells = _call("dictionary_encode", [cells], arrow_compute.DictionaryEncodeOptions("encode"))
     places: dict[str, int] = {}  # cells such as 1 and 1.0 are one text
     distinct = [*map(cell_text, cells.dictionary.to_pylist()), ""]
     codes = np.array([places.setdefault(text, len(places)) for text in distinct])
-    return Column(codes[np.where(missing, -1, values)], missing, [*places])
+    return Column(
+        codes[np.where(missing, -1, _as_numpy(cells.indices, pa.int64()))], missing, [*places]
+    )
 
 
 def columns_of(data: pa.Table) -> dict[str, Column]:
     """Return the columns of an Arrow table by name; of equal names, the first."""
-    return {name: _column(data, name) for name in dict.fromkeys(data.column_names)}
+    names = data.column_names
+    return {
+        name: _column(data.column(names.index(name)).combine_chunks())
+        for name in dict.fromkeys(names)
+    }
 
 
 def numbers_of(column: Column, name: str, where: str) -> Column:
-    """Return a column as numbers. A logged NaN is not empty.
-
-    Raises ParibusError for a cell that is not a number.
-    """
+    """Return a column as numbers. A logged NaN is not empty. Raises ParibusError for a cell that is
+    not a number."""
     if column.texts is None:
         return column
     texts = list(map(str.strip, column.texts))
@@ -206,15 +173,14 @@ def numbers_of(column: Column, name: str, where: str) -> Column:
             row = np.flatnonzero(column.values == code)[0] + 1
             why = f"{where}, row {row}: {column.texts[code]!r:.80} in column '{name}'"
             raise ParibusError(f"{why} must be a number")
-    values = np.array([math.nan if number is None else number for number in numbers])
-    return Column(values[column.values], missing[column.values])
+    return Column(np.array(numbers, float)[column.values], missing[column.values])
 
 
-def _numbers_or_none(column: Column) -> Column | None:
+def _is_numeric(column: Column) -> bool:
     try:
-        return numbers_of(column, "", "")
+        return not numbers_of(column, "", "").missing.all()
     except ParibusError:
-        return None
+        return False
 
 
 def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: str) -> list[Run]:
@@ -230,11 +196,9 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     keys = {name: key for name, key in keys.items() if name in names and name not in FROM_PATH}
     _require_columns(names, section, scores, where)
     columns = columns_of(data)
-    meant = {section.step, section.item, section.metric, section.value, *scores}
+    others = [name for name in names if name not in {*keys, section.step, section.item}]
     if not scores and not section.metric:
-        others = [name for name in names if name not in {*keys, *meant} and names.count(name) == 1]
-        scores = [name for name in others if _is_score(name, columns[name])]
-        meant |= {*scores}
+        scores = [n for n in others if names.count(n) == 1 and _is_score(n, columns[n])]
     order, starts = _group([columns[name].keys for name in keys], data.num_rows)
     step, is_grouped = section.step, bool(section.step or section.item or section.metric)
     if not is_grouped and len(keys) != 1:
@@ -244,9 +208,8 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     if len(starts) > MOST_SEEDS:
         raise ParibusError(f"{where} has more than {MOST_SEEDS:,} runs; pass --step or --item")
     runs = [Run(is_row=True) for _ in starts]
-    facts = keys | {
-        name: name for name in columns if name not in {*keys, *meant, step, "arm", "seed"}
-    }
+    meant = {step, section.metric, section.value, *scores, "arm", "seed"}
+    facts = keys | {name: name for name in others if name not in meant}
     for name, fact in facts.items() if runs else ():
         own = columns[name].keys[order]
         is_constant = np.maximum.reduceat(own, starts) == np.minimum.reduceat(own, starts)
@@ -258,34 +221,33 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     if section.metric:
         named = columns[section.metric]
         _, rows, codes = np.unique(named.keys, return_index=True, return_inverse=True)
-        cells = [cell_text(named.cell(row)) for row in rows]
-        metrics = {name: codes == code for code, name in enumerate(cells)}
-    if step:
-        speeds = [name for name in facts if RATE.fullmatch(name) or TIME.fullmatch(name)]
-        metrics |= {name: True for name in speeds if _numbers_or_none(columns[name])}
+        metrics = {cell_text(named.cell(row)): codes == code for code, row in enumerate(rows)}
+    if step:  # beside its scores, the speed and the gradient norm are read along a curve
+        speeds = [n for n in facts if RATE.fullmatch(n) or TIME.fullmatch(n)]
+        metrics |= dict.fromkeys((n for n in speeds if _is_numeric(columns[n])), True)
         metrics |= dict.fromkeys(filter(GRADIENT_NORM.fullmatch, facts), True)
     along = numbers_of(columns[step], step, where).values if step else None
     for name, chosen in metrics.items():
         of = section.value or name
         score = numbers_of(columns[of], of, where)
         present = (chosen & ~score.missing)[order]
-        is_whole = bool(present.all())
         for run, start, stop in zip(runs, starts, [*starts[1:], len(order)], strict=True):
-            rows = order[start:stop] if is_whole else order[start:stop][present[start:stop]]
-            if not len(rows):
-                continue
+            rows = order[start:stop][present[start:stop]]
             values = score.values[rows]
-            if along is not None:
+            if along is not None and len(rows):
                 _add_curve(run, name, along[rows], values, where)
-            elif section.item:
+            elif section.item and len(rows):
                 cells = [cell_text(columns[section.item].cell(row)) for row in rows.tolist()]
-                _add_items(run, name, cells, values, where)
+                run.items[name] = dict(zip(cells, values.tolist(), strict=True))
+                if len(run.items[name]) < len(cells):
+                    why = f"{where}: an item is twice in one run; name what tells runs apart"
+                    raise ParibusError(why, code="ambiguous")
             elif len(rows) > 1:
                 stated = ", ".join(f"{fact} {cell_text(own)}" for fact, own in run.facts.items())
                 why = f"{where}: two rows are one run ({stated}); name the column of steps (--step)"
                 ways = "or of items (--item), or what tells runs apart, such as a seed in every row"
                 raise ParibusError(f"{why} {ways}", code="ambiguous")
-            else:
+            elif len(rows):
                 run.scores[name] = float(values[0])
     for run in runs:
         _add_its_end(run)
@@ -315,8 +277,7 @@ def _require_columns(
 def _is_score(name: str, column: Column) -> bool:
     """Return whether a column is a score: it is numeric, and its name says nothing else."""
     says_more = find_kind(name) != "other" or split_words(name) & WORDS["along"]
-    numbers = None if says_more or name.casefold() in ENDED else _numbers_or_none(column)
-    return numbers is not None and not numbers.missing.all()
+    return not says_more and name.casefold() not in ENDED and _is_numeric(column)
 
 
 def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -340,21 +301,18 @@ def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndarray) -> str:
-    """Return the name of the column of steps, or an empty text. Its values increase within each
-    run, and start at the same step in all runs."""
-    begins = np.zeros(len(order), bool)
-    begins[starts] = True
-    is_alone = np.diff(starts, append=len(order)) < 2
-    for name, column in () if is_alone.any() else columns.items():
+    """Return the name of the column of steps, or an empty text. Its values differ within each run,
+    and start at the same step in all runs."""
+    lengths = np.diff(starts, append=len(order))
+    runs = np.repeat(np.arange(len(starts)), lengths)
+    for name, column in columns.items() if (lengths > 1).all() else ():
         is_called_so = STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs")
-        numbers = _numbers_or_none(column) if is_called_so else None
-        if numbers is None or not np.isfinite(numbers.values).all():
+        if not (is_called_so and _is_numeric(column)):
             continue
-        steps = numbers.values[order]
-        if not (begins[1:] | (np.diff(steps) > 0)).all():
-            steps = steps[np.lexsort([steps, np.cumsum(begins)])]
-        is_up = begins[1:] | (np.diff(steps) > 0)
-        if is_up.all() and (steps[starts] == steps[0]).all():
+        steps = numbers_of(column, name, "").values[order]
+        steps = steps[np.lexsort([steps, runs])]
+        is_up = (np.diff(runs) > 0) | (np.diff(steps) > 0)
+        if np.isfinite(steps).all() and is_up.all() and (steps[starts] == steps[0]).all():
             return name
     return ""
 
@@ -364,24 +322,14 @@ def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where
     ParibusError."""
     if not np.isfinite(steps).all():
         raise ParibusError(f"{where}: a row has no step; remove the row", code="ambiguous")
+    curve = np.stack([steps, values], axis=1)
     if (np.diff(steps) < 0).any():
-        order = np.argsort(steps, kind="stable")
-        steps, values = steps[order], values[order]
-    n_steps = 1 + np.count_nonzero(np.diff(steps))
-    if "seed" not in run.facts and 2 * n_steps <= len(steps):
+        curve = curve[np.argsort(steps, kind="stable")]
+    if "seed" not in run.facts and 2 * (1 + np.count_nonzero(np.diff(curve[:, 0]))) <= len(curve):
         why = "most steps are there several times, as of several runs or of one that began again"
         way_out = "name the column that tells them apart with --seed"
         raise ParibusError(f"{where}: {why}; {way_out}", code="ambiguous")
-    run.curves[name] = np.stack([steps, values], axis=1)
-
-
-def _add_items(run: Run, name: str, items: list[str], values: np.ndarray, where: str) -> None:
-    """Add the values of items. Raises ParibusError for an item that is there twice."""
-    run.items[name] = dict(zip(items, values.tolist(), strict=True))
-    if len(run.items[name]) < len(items):
-        twice = next(item for item in items if items.count(item) > 1)
-        why = f"{where}: item '{twice}' is twice in one run; name what tells runs apart"
-        raise ParibusError(why, code="ambiguous")
+    run.curves[name] = curve
 
 
 def _add_its_end(run: Run) -> None:
@@ -397,27 +345,21 @@ def _add_its_end(run: Run) -> None:
 
 
 def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
-    """Read a file as an Arrow table. With `whole_lines`, a last line without a line end is dropped.
-    Raises ParibusError."""
+    """Read a file as an Arrow table. With `whole_lines`, a last line without a line end is left
+    out. Raises ParibusError, and what Arrow raises."""
     start = source.head.lstrip()[:1]
-    try:
-        if source.head.startswith(PARQUET):
-            return _read_parquet(source)
-        if start == b"{":
-            return _from_objects(row for _, row in source.objects())
-        if start == b"[":
-            rows = source.json()
-            if not any(map(as_dict, rows)):
-                raise SkippedError("a JSON list without objects is not a table")
-            if lost := [n for n, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
-                raise ParibusError(f"{source.path}, row {lost[0]} must be a JSON object")
-            return _from_objects(rows)
+    if source.head.startswith(PARQUET):
+        return _read_parquet(source)
+    if start == b"{":
+        return _from_objects(source.objects())
+    if start != b"[":
         return _read_csv(source, whole_lines=whole_lines)
-    except UnicodeDecodeError:
-        why = f"{source.path} is not UTF-8; save it as UTF-8"
-        raise ParibusError(why, code="unreadable") from None
-    except pa.ArrowException as error:
-        raise ParibusError(f"{source.path} cannot be read as a table: {error}") from None
+    rows = source.json()
+    if not any(map(as_dict, rows)):
+        raise SkippedError("a JSON list without objects is not a table")
+    if lost := [n for n, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
+        raise ParibusError(f"{source.path}, row {lost[0]} must be a JSON object")
+    return _from_objects(rows)
 
 
 def _read_parquet(source: Source) -> pa.Table:
@@ -434,15 +376,14 @@ def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         cells = [row.get(name) for row in rows]
-        if all(cell is None or is_number(cell) for cell in cells):
-            columns[name] = pa.array(cells, pa.float64())
-        else:
-            texts = [None if cell is None else cell_text(cell) for cell in cells]
-            columns[name] = pa.array(texts, pa.string())
+        if not all(cell is None or is_number(cell) for cell in cells):
+            cells = [None if cell is None else cell_text(cell) for cell in cells]
+        is_text = any(isinstance(cell, str) for cell in cells)
+        columns[name] = pa.array(cells, pa.string() if is_text else pa.float64())
     return pa.table(columns)
 
 
-def _names(source: Source) -> list[str]:
+def names_of(source: Source) -> list[str]:
     """Return the column names in the first line of a CSV file."""
     return next(csv.reader(source.header.splitlines()[:1], delimiter=_delimiter(source)), [])
 
@@ -453,32 +394,32 @@ def _delimiter(source: Source) -> str:
 
 
 def _read_csv(source: Source, *, whole_lines: bool) -> pa.Table:
-    names, last = _names(source), source.tail.rpartition(b"\n")[2]
-    # A cell with line ends is quoted; without any, blocks are parsed in parallel.
-    is_quoted = any(b'"' in end for end in source.ends)
-    parse = pyarrow.csv.ParseOptions(delimiter=_delimiter(source), newlines_in_values=is_quoted)
+    delimiter, last = _delimiter(source), source.tail.rpartition(b"\n")[2]
+    too_short = last.count(delimiter.encode()) < len(names_of(source)) - 1
+    text: Any = regular_path(source.path, TABLE_BYTES)
+    if is_cut := bool(last and (whole_lines or too_short)):
+        source.notes.append(f"The last line of {source.path} is cut, and was left out.")
+    if is_cut or source.is_packed:
+        with source.open() as file:
+            text = io.BytesIO(file.read().removesuffix(last if is_cut else b""))
     # Arms, items and names of scores are texts as written, such as 007; true is no number.
     meant = (source.section.arm, source.section.item, source.section.metric)
-    convert = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(meant, pa.dictionary(pa.int32(), pa.string())),
-        null_values=EMPTY,
-        true_values=[],
-        false_values=[],
-        timestamp_parsers=["-"],  # pandas would be imported for a timestamp
-        auto_dict_encode=True,
-        auto_dict_max_cardinality=2**31 - 1,
-    )
-    options = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES)
-    is_cut = last and (whole_lines or last.count(_delimiter(source).encode()) < len(names) - 1)
-    text: Any = regular_path(source.path, TABLE_BYTES)
-    if source.unpack or is_cut:
-        with source.open() as file:
-            content = file.read()
-        text = io.BytesIO(content[: len(content) - len(last)] if is_cut else content)
-    if is_cut:
-        source.notes.append(f"The last line of {source.path} is cut, and was left out.")
     data = pyarrow.csv.read_csv(
-        text, read_options=options, parse_options=parse, convert_options=convert
+        text,
+        pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES),
+        # A cell with line ends is quoted; without any, blocks are parsed in parallel.
+        pyarrow.csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=any(b'"' in end for end in source.ends)
+        ),
+        pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(meant, pa.dictionary(pa.int32(), pa.string())),
+            null_values=EMPTY,
+            true_values=[],
+            false_values=[],
+            timestamp_parsers=["-"],  # pandas would be imported for a timestamp
+            auto_dict_encode=True,
+            auto_dict_max_cardinality=2**31 - 1,
+        ),
     )
     _ = data.column_names  # raises UnicodeDecodeError where they are no UTF-8
     return data

@@ -3,6 +3,7 @@ and charts of Weights & Biases and TensorBoard exported as CSV."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sqlite3
@@ -20,10 +21,10 @@ from paribus.readers.port import (
     Run,
     SkippedError,
     Source,
+    Value,
     as_dict,
     as_number,
     is_number,
-    read_json,
     reader,
     split_seed,
 )
@@ -77,11 +78,8 @@ def hugging_face(source: Source) -> Iterator[Run]:
     ),
 )
 def mlflow(source: Source) -> Iterator[Run]:
-    """Yield the run of a folder, with metrics by step, and parameters and tags as facts.
-
-    A metric's value is the largest by (step, timestamp, value), as in MLflow. A deleted run is
-    skipped.
-    """
+    """Yield the run of a folder, with metrics by step, and parameters and tags as facts. A deleted
+    run is skipped."""
     home = Path(source.path).parent
     lines = (line.decode("utf-8", "replace").partition(":") for line in source.lines())
     meta = {key.strip(): value.strip().strip("'\"") for key, _, value in lines}
@@ -91,23 +89,18 @@ def mlflow(source: Source) -> Iterator[Run]:
     run.state(name=meta.get("run_name"))
     run.state(**{NOT_FINISHED: STATUS.get(meta.get("status", ""))})
     for folder, prefix in (("params", ""), ("tags", "tags.")):
-        for file in _files(home / folder):
+        for file in filter(is_regular, sorted((home / folder).glob("*"))):
             text = read_text(file, MOST).strip()
             number = as_number(text)
-            fact = "parent" if file.name == "mlflow.parentRunId" else f"{prefix}{file.name}"
-            run.facts[fact] = text if number is None else number
-    for file in _files(home / "metrics"):
+            run.facts[prefix + file.name] = text if number is None else number
+    for file in filter(is_regular, sorted((home / "metrics").rglob("*"))):
+        rows = [line.split()[:3] for line in read_text(file, MOST).splitlines()]
+        time, value, step = np.array(rows, float).reshape(-1, 3).T
+        # As in MLflow the largest by (step, time, value) counts, and NaN is the least.
+        order = np.lexsort([np.nan_to_num(value, nan=-math.inf), time, step])
         name = file.relative_to(home / "metrics").as_posix()
-        points = [list(map(float, line.split())) for line in read_text(file, MOST).splitlines()]
-        # NaN is the least of a step, as the largest value counts.
-        points.sort(key=lambda p: (p[2], p[0], -math.inf if math.isnan(p[1]) else p[1]))
-        for _, value, step in points:
-            run.log(name, step, value)
+        run.curves[name] = np.stack([step, value], axis=1)[order]
     yield run
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if is_regular(file))
 
 
 @reader(
@@ -118,28 +111,23 @@ def _files(folder: Path) -> list[Path]:
 )
 def trackio(source: Source) -> Iterator[Run]:
     """Yield the runs of a project, with metrics by step and configurations as facts."""
-    path = Path(regular_path(source.path, 2**40)).absolute()
+    path = Path(regular_path(source.path, LOG_BYTES)).absolute()
     runs: dict[str, Run] = {}
     with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
         rows = "SELECT run_name, step, metrics FROM metrics ORDER BY timestamp, id"
         for name, step, text in database.execute(rows):
-            if name not in runs:
-                facts = _facts(name)
-                runs[name] = Run(facts=facts if "seed" in facts else {"run": name})
-            for metric, value in _parse(text, source).items():
+            facts = _facts(name)
+            run = runs.setdefault(name, Run(facts=facts if "seed" in facts else {"run": name}))
+            for metric, value in flatten(as_dict(json.loads(text))).items():
                 number = NUMBERS.get(value, value) if isinstance(value, str) else value
                 if is_number(number) and is_number(step):
-                    runs[name].log(metric, step, number)
+                    run.log(metric, step, number)
         if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'configs'").fetchone():
             for name, text in database.execute("SELECT run_name, config FROM configs"):
                 if name in runs:  # a run that failed at once has logged nothing
-                    config = _parse(text, source)
+                    config = flatten(as_dict(json.loads(text)))
                     runs[name].state(**{f"config.{key}": value for key, value in config.items()})
     yield from (run for run in runs.values() if run.curves)
-
-
-def _parse(text: Any, source: Source) -> dict[str, Any]:
-    return flatten(as_dict(read_json(str(text).encode(), source.path)))
 
 
 @reader(
@@ -158,34 +146,33 @@ def wandb_chart(source: Source) -> Iterator[Run]:
     same name.
     """
     data = read_table(source, whole_lines=True)
-    columns = columns_of(data)
+    columns, names = columns_of(data), data.column_names
     runs: dict[str, Run] = {}
     for column in columns:
-        ends = [columns[name] for name in (column + LEAST, column + LARGEST) if name in columns]
-        if BETWEEN not in column or len(ends) < 2:
-            continue
-        if data.column_names.count(column) > 1:
-            raise ParibusError(f"two runs are called '{column}'; export the table of runs")
         name, _, metric = column.rpartition(BETWEEN)
-        curve, rows = _curve(columns, data.column_names[0], column)
-        if not len(rows):
+        if not name or not {column + LEAST, column + LARGEST} <= columns.keys():
             continue
-        if len({end.cell(rows[-1]) for end in ends}) > 1:
+        if names.count(column) > 1:
+            raise ParibusError(f"two runs are called '{column}'; export the table of runs")
+        run = runs.setdefault(name, Run(facts=_facts(name)))
+        curve = _curve(columns, names[0], column)
+        ends = [_curve(columns, names[0], column + end)[-1:, 1] for end in (LEAST, LARGEST)]
+        if not np.array_equal(*ends, equal_nan=True):
             why = f"'{column}' ends with a mean over runs or steps; export the table of runs"
             raise ParibusError(why, code="incomparable")
-        runs.setdefault(name, Run(facts=_facts(name))).curves[metric] = curve
-    yield from runs.values()
+        if len(curve):
+            run.curves[metric] = curve
+    yield from (run for run in runs.values() if run.curves)
 
 
-def _curve(columns: dict[str, Column], *names: str) -> tuple[np.ndarray, list[int]]:
-    """Return the curve [points, 2] of a column of steps and a column of values, and the rows that
-    have a value."""
+def _curve(columns: dict[str, Column], *names: str) -> np.ndarray:
+    """Return the curve [points, 2] of a column of steps and a column of values."""
     steps, values = (numbers_of(columns[name], name, name) for name in names)
-    rows = np.flatnonzero(~values.missing & np.isfinite(steps.values))
-    return np.stack([steps.values[rows], values.values[rows]], axis=1), rows.tolist()
+    rows = ~values.missing & np.isfinite(steps.values)
+    return np.stack([steps.values[rows], values.values[rows]], axis=1)
 
 
-def _facts(name: str) -> dict[str, str | float]:
+def _facts(name: str) -> dict[str, Value]:
     arm, seed = split_seed(name)
     return {"run": name, "arm": arm} | seed
 
@@ -198,10 +185,11 @@ def _facts(name: str) -> dict[str, str | float]:
 def tensorboard_csv(source: Source) -> Iterator[Run]:
     """Yield the run RUN of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
     match = TAGGED.fullmatch(source.name)
-    tag = "Value" if match is None or "Value" in source.scores else match["tag"]
-    curve, rows = _curve(columns_of(read_table(source, whole_lines=True)), "Step", "Value")
-    if rows:
-        yield Run(curves={tag: curve}, facts=_facts(match["run"]) if match else {})
+    run = Run(facts=_facts(match["run"]) if match else {})
+    curve = _curve(columns_of(read_table(source, whole_lines=True)), "Step", "Value")
+    if len(curve):
+        run.curves = {match["tag"] if match and "Value" not in source.scores else "Value": curve}
+        yield run
 
 
 @reader(
