@@ -6,13 +6,11 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
-
-import numpy as np
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
@@ -43,7 +41,6 @@ NAMES = ("", "Unnamed: 0", "index", "Name", "name", "run")  # columns of names, 
 PARENTS = ("parent", "tags.mlflow.parentRunId", "parent_run_id")  # facts that name a sweep
 FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
 MOST_NAMED = 20  # runs in an error
-MOST_SHOWN = 5
 ENDS = ("steps", "epoch", "Epoch")  # facts of where runs ended
 
 
@@ -95,10 +92,17 @@ def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Ru
         for run in runs:
             if nested in run.facts:
                 run.facts["seed"] = run.facts[nested]
-    kept = _meet_conditions(runs, section.where)
-    parents = {str(run.facts[name]) for run in kept for name in PARENTS if name in run.facts}
+    for condition in section.where:
+        name, equals, value = condition.partition("=")
+        if not equals:
+            raise ParibusError(f"where: '{condition}' is not a condition; write it as lr=0.01")
+        values = sorted(map(cell_text, _require_fact("where", name, runs)))
+        runs = [run for run in runs if run.facts.get(name) in {value, as_number(value)}]
+        if not runs:
+            raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
+    parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
-    for run in kept:
+    for run in runs:
         if parents and str(run.facts.get("run_id", run.facts.get("run", ""))) in parents:
             continue  # of a sweep, which has no score of its own
         for name in (seed_of(run, section), *(str(run.facts.get(name, "")) for name in NAMES)):
@@ -106,27 +110,14 @@ def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Ru
                 why = f"a row is called '{name}' and is not a run; remove such rows"
                 raise ParibusError(why, code="incomparable")
         by_label.setdefault(arm_of(run, section), []).append(run)
-    spelt: dict[str, str] = {}
+    spelt = {label.strip().casefold(): label for label in by_label}
     for label in by_label:
-        if (twin := spelt.setdefault(label.strip().casefold(), label)) != label:
-            raise ParibusError(
-                f"arms '{twin}' and '{label}' differ in case or space alone; give one arm one name",
-                code="ambiguous",
+        if (twin := spelt[label.strip().casefold()]) != label:
+            why = (
+                f"arms '{label}' and '{twin}' differ in case or space alone; give one arm one name"
             )
+            raise ParibusError(why, code="ambiguous")
     return by_label
-
-
-def _meet_conditions(runs: Sequence[Run], conditions: Sequence[str]) -> list[Run]:
-    kept = list(runs)
-    for condition in conditions:
-        name, equals, value = condition.partition("=")
-        if not equals:
-            raise ParibusError(f"where: '{condition}' is not a condition; write it as lr=0.01")
-        values = sorted(map(cell_text, _require_fact("where", name, kept)))
-        kept = [run for run in kept if run.facts.get(name) in {value, as_number(value)}]
-        if not kept:
-            raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
-    return kept
 
 
 def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
@@ -158,11 +149,7 @@ def seed_of(run: Run, section: RunsSection) -> str:
 
 
 def select_runs(
-    by_label: Mapping[str, Sequence[Run]],
-    section: RunsSection,
-    scores: Sequence[str],
-    *,
-    lower: bool,
+    by_label: Arms, section: RunsSection, scores: Sequence[str], *, lower: bool
 ) -> Selection:
     """Return the runs to compare by `scores`, the first of which decides. `lower` means that lower
     values of it are better.
@@ -177,43 +164,46 @@ def select_runs(
         if name not in known:
             raise ParibusError(f"no run has a score '{name}': {nearest(name, known)}")
 
-    def is_missing(run: Run) -> bool:
-        """Return whether the score's cell is empty. A log without a score ended too early."""
-        return run.is_row and score not in run.scores and not _state(run)
+    def has_score(run: Run) -> bool:
+        """Return False if the score's cell is empty. A log without a score ended too early."""
+        return not run.is_row or score in run.scores or _state(run) != ""
 
-    missing = _pick(by_label, is_missing)
-    if any(missing.values()):
-        text = f"{_count(missing, by_label)} excluded: no {score} in {_name(missing, 3)} (an empty"
-        text += " cell is a missing score; write NaN for a run that diverged)."
-        findings.append(("no_score", text))
-    arms = _pick(by_label, lambda run: not is_missing(run))
-    bare = _pick(arms, lambda run: not seed_of(run, section))
-    bare = {arm: runs for arm, runs in bare.items() if 0 < len(runs) < len(arms[arm])}
-    if bare:
-        text = f"{_count(bare, arms)} have no seed, and the others do: are they rows that sum up"
+    arms = _pick(by_label, has_score)
+    missing = _pick(by_label, lambda run: not has_score(run))
+    if counted := _count(missing, by_label):
+        text = f"{counted} excluded, without {score} ({_name(chain(*missing.values()))}); write NaN"
+        findings.append(("no_score", f"{text} for a run that diverged."))
+    bare = _pick(arms, lambda run: seed_of(run, section) == "")
+    if mixed := {arm: runs for arm, runs in bare.items() if 0 < len(runs) < len(arms[arm])}:
+        text = f"{_count(mixed, arms)} have no seed, and the others do: are they rows that sum up"
         findings.append(("no_seed", f"{text} others? each counts."))
-    if section.at_step is not None:
-        for name in scores:
-            _require_at_step(arms, name, section.at_step)
+    for name in scores if section.at_step is not None else ():
+        _require_at_step(arms, name, section)
     kept = _drop_failed(arms, score, section, findings)
     excluded = {arm: n for arm, runs in arms.items() if (n := len(runs) - len(kept[arm]))}
     if section.best_of:
         kept = _take_best(kept, score, section, lower=lower)
-        text = (
-            f"The best {section.best_of} was chosen by the score itself, for each seed: both arms"
-        )
+        text = f"The best {section.best_of} of each seed was chosen by the score itself: both arms"
         text += " look better than they are, and the error of choosing is in no interval."
         findings.append(("chosen_by_score", text))
-    facts = facts_of_runs(kept, section, scores) if all(kept.values()) else []
+    by_seed = {arm: Counter(seed_of(run, section) for run in runs) for arm, runs in kept.items()}
+    twins = {arm: [s for s, n in own.items() if s and n > 1] for arm, own in by_seed.items()}
+    # What can be told apart by seeds alone are replicates.
+    is_replicated = not any(twins.values()) and all(
+        own.total() < 2 or not own[""] for own in by_seed.values()
+    )
+    known = {condition.partition("=")[0] for condition in section.where}.union(known, scores)
+    known |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
+    facts = list_facts(kept, known, is_replicated=is_replicated) if all(kept.values()) else []
     findings += check_facts(kept, facts, score)
-    for arm, runs in kept.items():
-        seeds = Counter(filter(None, (seed_of(run, section) for run in runs)))
-        for seed, n in seeds.most_common(1):
-            if n > 1:
-                twins = {arm: [run for run in runs if seed_of(run, section) == seed]}
-                why = f"arm '{arm}' has {n} runs with seed {seed} ({_name(twins, 2)}); remove one"
-                ways = "or name what tells the rows apart: --seed, --step (of training) or --item"
-                raise ParibusError(f"{why}, {ways}", code="ambiguous")
+    for arm, seeds in twins.items():
+        for seed in seeds:
+            named = _name(run for run in kept[arm] if seed_of(run, section) == seed)
+            why = (
+                f"arm '{arm}' has {by_seed[arm][seed]} runs with seed {seed} ({named}); remove one"
+            )
+            ways = "or name what tells the rows apart: --seed, --step (of training) or --item"
+            raise ParibusError(f"{why}, {ways}", code="ambiguous")
     return Selection(kept, excluded, facts, findings)
 
 
@@ -227,22 +217,12 @@ def _count(part: Arms, arms: Arms) -> str:
     return ", ".join(f"{n} of {total} of {arm}" for n, total, arm in counts if n)
 
 
-def _name(part: Arms, most: int) -> str:
-    return some([str(run.facts.get("Name") or run.source) for run in chain(*part.values())], most)
+def _name(runs: Iterable[Run], most: int = 3) -> str:
+    return some([str(run.facts.get("Name") or run.source) for run in runs], most)
 
 
 def _state(run: Run) -> str:
     return str(run.facts.get(NOT_FINISHED, ""))
-
-
-def facts_of_runs(arms: Arms, section: RunsSection, scores: Iterable[str]) -> list[Fact]:
-    """Return the facts of the compared runs, each with its conclusion."""
-    seeds = [[seed_of(run, section) for run in runs] for runs in arms.values()]
-    is_replicated = all(own == [""] or len({*own} - {""}) == len(own) for own in seeds)
-    known = {condition.partition("=")[0] for condition in section.where}
-    known |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
-    known |= {name for run in chain(*arms.values()) for name in run.scores}
-    return list_facts(arms, known.union(scores) - {""}, is_replicated=is_replicated)
 
 
 def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
@@ -251,28 +231,26 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
 
     Raises ParibusError if the run has no such score.
     """
-    if at_step is not None and name in run.scores:
-        last, value = run.curves.get(name, [(math.inf, 0.0)])[-1]
-        at = run.at(name, at_step)
-        return math.nan if at is None and last < at_step and not math.isfinite(value) else at
-    if name in run.scores:
+    if name not in run.scores:
+        if not run.is_row and (not run.scores or "cut" in run.facts):
+            return math.nan  # a log that ends before its first value
+        known = nearest(name, run.scores) if run.scores else "it has none"
+        raise ParibusError(f"{run.source} has no score '{name}': {known}")
+    if at_step is None:
         return run.scores[name]
-    if not run.is_row and (not run.scores or "cut" in run.facts):
-        return math.nan  # a log that ends before its first value
-    known = nearest(name, run.scores) if run.scores else "it has none"
-    raise ParibusError(f"{run.source} has no score '{name}': {known}")
+    last, value = run.curves.get(name, [(math.inf, 0.0)])[-1]
+    at = run.at(name, at_step)
+    return math.nan if at is None and last < at_step and not math.isfinite(value) else at
 
 
-def _require_at_step(arms: Arms, name: str, step: float) -> None:
+def _require_at_step(arms: Arms, name: str, section: RunsSection) -> None:
     """Raise ParibusError that names all runs without a score at the requested step."""
+    step = section.at_step
     arms = _pick(arms, lambda run: name in run.scores)
     missing = _pick(arms, lambda run: score_of(run, name, step) is None)
     if any(missing.values()):
-        named = []
-        for run in chain(*missing.values()):
-            steps = run.curves[name][:, 0] if name in run.curves else np.array([math.nan])
-            named.append(f"{run.source} (nearest: {steps[np.abs(steps - step).argmin()]:g})")
-        why = f"{_count(missing, arms)} have no {name} at step {step:g}: {some(named, MOST_NAMED)}"
+        why = f"{_count(missing, arms)} have no {name} at step {step:g}: "
+        why += _name(chain(*missing.values()), MOST_NAMED)
         ways = "name the column of steps, state a step of all runs, or leave out those that lack it"
         raise ParibusError(f"{why}; {ways}", code="missing")
 
@@ -288,43 +266,45 @@ def _drop_failed(
     every = list(chain(*arms.values()))
     ends = [run.facts.get("steps") for run in every if not _state(run)]
     last = max(filter(is_number, ends), default=math.inf)
-    is_ok = section.stopped_early == "ok"
 
     def is_finite(run: Run) -> bool:
         return math.isfinite(score_of(run, score, section.at_step))
 
     def is_stopped(run: Run) -> bool:
         if not _state(run) or score not in run.scores:
-            return bool(_state(run))
-        end = run.facts.get("steps")
+            return _state(run) != ""
+        end = run.facts.get("steps", -math.inf)
         is_there = section.at_step is not None and score in run.curves
         is_there |= is_number(end) and end >= last and not FAILED.search(_state(run))
         return is_finite(run) and not is_there
 
-    def is_early(run: Run) -> bool:
-        return is_stopped(run) and not (is_ok and score in run.scores)
-
+    stopped = _pick(arms, is_stopped)
+    is_ok = section.stopped_early == "ok"
+    early = _pick(stopped, lambda run: not (is_ok and score in run.scores))
     if section.crashed == "exclude":
-        return _pick(arms, lambda run: not is_early(run) and is_finite(run))
-    stopped, early = _pick(arms, is_stopped), _pick(arms, is_early)
-    meant = early if any(early.values()) else stopped
-    if states := list(map(_state, chain(*meant.values()))):
-        spans = ((name, [*filter(is_number, values_of(every, name))]) for name in ENDS)
-        spans = (f", at {name} {min(at):g} to {max(at):g}" for name, at in spans if len(at) > 1)
-        where = next(spans, "")
-        text = f"{len(states)} of {plural(len(every), 'run')} are {some([*dict.fromkeys(states)])}"
-        if meant is early:
-            raise ParibusError(
-                f"{text}{where}: {_name(early, MOST_SHOWN)}; exclude them (--crashed exclude), "
-                "wait for them, or pass --stopped-early ok if a budget common to all runs stopped "
-                "them; write NaN as the score of a run that diverged",
-                code="unfinished",
-            )
-        text += f", and count as stated: their budget stopped them{where}."
-        if not all(own for arm, own in stopped.items() if arms[arm]):
-            of_arms = some([arm for arm, own in stopped.items() if own])
-            text += f" All are of {of_arms}: does the change make runs slower, or fail?"
-        findings.append(("stopped_by_budget", text))
+        return {
+            arm: [run for run in runs if run not in early[arm] and is_finite(run)]
+            for arm, runs in arms.items()
+        }
+    listed = list(chain(*early.values())) or list(chain(*stopped.values()))
+    if not listed:
+        return {arm: list(runs) for arm, runs in arms.items()}
+    states = some([*dict.fromkeys(map(_state, listed))])
+    text = f"{len(listed)} of {plural(len(every), 'run')} are {states}"
+    for name in ENDS:
+        at = list(filter(is_number, values_of(every, name)))
+        if len(at) > 1:
+            text += f", at {name} {min(at):g} to {max(at):g}"
+            break
+    if any(early.values()):
+        why = f"{text}: {_name(listed)}; wait for them, exclude them (--crashed exclude), or pass "
+        why += "--stopped-early ok if a budget common to all runs stopped them; write NaN as the"
+        raise ParibusError(f"{why} score of a run that diverged", code="unfinished")
+    text += ", and count as stated: their budget stopped them."
+    if not all(own for arm, own in stopped.items() if arms[arm]):
+        of_arms = some([arm for arm, own in stopped.items() if own])
+        text += f" All are of {of_arms}: does the change make runs slower, or fail?"
+    findings.append(("stopped_by_budget", text))
     return {arm: list(runs) for arm, runs in arms.items()}
 
 
@@ -343,10 +323,9 @@ def _take_best(
 
     def rank(run: Run) -> float:
         value = score_of(run, score, section.at_step)
-        return math.inf if math.isnan(value) else value if lower else -value
+        return -math.inf if math.isnan(value) else -value if lower else value
 
-    best: dict[str, dict[str, Run]] = {arm: {} for arm in arms}
-    for arm, runs in arms.items():
-        for run in sorted(runs, key=rank):
-            best[arm].setdefault(seed_of(run, section), run)
-    return {arm: list(by_seed.values()) for arm, by_seed in best.items()}
+    return {  # the last of a seed stays
+        arm: list({seed_of(run, section): run for run in sorted(runs, key=rank)}.values())
+        for arm, runs in arms.items()
+    }
