@@ -99,3 +99,32 @@ def test_an_unknown_attention_is_refused(small_study):
     study = small_study({"model.attention.kind": "casual"})
     with refused("unknown", match="model/attentions/"):
         build_model(study.setting("baseline"), 29)
+
+
+def test_custom_positions_are_those_of_the_study_folder(small_study, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    turn = """
+from torch import nn
+class Turn(nn.Module):
+    stands, folder = "attention", {!r}
+    def __init__(self, model):
+        super().__init__()
+    def forward(self, q, k, positions):
+        return q, k
+"""
+    (tmp_path / "turn.py").write_text(turn.format("study"))
+    (elsewhere / "turn.py").write_text(turn.format("elsewhere"))
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n"
+        "from paribus.extend import study_positions\n"
+        "class Own(nn.Identity):\n"
+        "    def __init__(self, model):\n"
+        "        super().__init__()\n"
+        "        self.turn = study_positions(model, 'attention')\n"
+    )
+    own = {"model.modules.attention": "own.py:Own", "model.modules.positions": "turn.py:Turn"}
+    setting = small_study(own, arms={"baseline": {}}).setting("baseline")
+    monkeypatch.chdir(elsewhere)
+    model = build_model(setting, 29, tmp_path)
+    assert [block.attention.turn.folder for block in model.blocks] == ["study"] * 2

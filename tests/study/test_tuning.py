@@ -39,7 +39,7 @@ def listed(*candidates: dict[str, Any]) -> dict[str, Any]:
         ({"seeds": [2, 101]}, "share 2"),
         ({"grid": {RATE: [1e-3, 1e-3]}}, "twice"),
         ({"grid": {"model.embedding.norm": ["none", "center"]}}, "arm 'layernorm'"),
-        ({"grid": {"training.iterations": [4, 8]}}, "the budget"),
+        ({"grid": {"training.iterations": [4, 8]}}, "budgets"),
         ({"grid": {"training.batch_size": [4, 8]}}, "same budget"),
         ({"grid": {"training.optimizer.name": ["adamw", "own.py:mine"]}}, "custom code"),
         ({"grid": {RATE: [1e-3, 1e-2], DECAY: list(range(200))}}, "400 combinations"),

@@ -9,7 +9,6 @@ Axes: B batch, T time, D d_model, V vocabulary.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -60,19 +59,19 @@ class Block(nn.Module):
 
     undecayed = ("attention_norm", "mlp_norm")
 
-    def __init__(self, model: ModelConfig, folder: Path) -> None:
+    def __init__(self, model: ModelConfig) -> None:
         super().__init__()
         modules = model.modules
         self.is_pre = model.norm.placement == "pre"
-        self.attention_norm = _norm(model, "block_norm", folder)
-        self.attention: Any = custom_part(model, "attention", folder)
+        self.attention_norm = _norm(model, "block_norm")
+        self.attention: Any = custom_part(model, "attention")
         if self.attention is None:
             attention = find_part("attentions", model.attention.kind, "model.attention.kind").module
-            self.attention = attention(model, study_positions(model, "attention", folder))
+            self.attention = attention(model, study_positions(model, "attention"))
         self.attention_dropout = Dropout(model.dropout)
-        self.mlp_norm = _norm(model, "block_norm", folder)
+        self.mlp_norm = _norm(model, "block_norm")
         mlp = find_part("mlps", model.mlp.kind, "model.mlp.kind").module
-        self.mlp: Any = custom_part(model, "mlp", folder) or mlp(model)
+        self.mlp: Any = custom_part(model, "mlp") or mlp(model)
         self.mlp_dropout = Dropout(model.dropout)
         # Shipped attentions and MLPs begin with a product, so their norm may round its output.
         if self.is_pre and modules.block_norm is None:
@@ -116,8 +115,7 @@ class GPT(nn.Module):
     """tokens_BT -> logits [B, T, V].
 
     With a cache, the tokens continue those of the last call. `embedding` makes the input of the
-    first block, and has the token matrix that a tied head shares. `folder` is where the import
-    paths of custom modules start.
+    first block, and has the token matrix that a tied head shares.
 
     Attributes:
         auxiliaries: Names of the auxiliary losses of its parts.
@@ -126,23 +124,21 @@ class GPT(nn.Module):
 
     undecayed = ("final_norm",)
 
-    def __init__(self, model: ModelConfig, folder: Path | None = None) -> None:
+    def __init__(self, model: ModelConfig) -> None:
         super().__init__()
-        folder, modules = folder or Path.cwd(), model.modules
-        self.embedding: Any = custom_part(model, "embedding", folder)
+        modules = model.modules
+        self.embedding: Any = custom_part(model, "embedding")
         if self.embedding is None:
-            self.embedding = Embedding(model, study_positions(model, "embedding", folder))
-        self.blocks = nn.ModuleList(
-            Block(model.in_block(layer), folder) for layer in range(model.n_layer)
-        )
+            self.embedding = Embedding(model, study_positions(model, "embedding"))
+        self.blocks = nn.ModuleList(Block(model.in_block(layer)) for layer in range(model.n_layer))
         is_pre = model.norm.placement == "pre"
-        self.final_norm: Any = _norm(model, "final_norm", folder) if is_pre else nn.Identity()
-        self.head: Any = custom_part(model, "head", folder) or Head(model)
+        self.final_norm: Any = _norm(model, "final_norm") if is_pre else nn.Identity()
+        self.head: Any = custom_part(model, "head") or Head(model)
         if is_pre and modules.final_norm is None:
             self.final_norm.cast_output = modules.head is None  # type: ignore
         _require_trainable(self)
         custom = {
-            site: module_class(path, f"model.modules.{site}", folder)
+            site: module_class(path, f"model.modules.{site}", model.folder)
             for site, path in modules.named.items()
         }
         attention = find_part("attentions", model.attention.kind, "model.attention.kind")
@@ -222,12 +218,12 @@ def _require_trainable(model: GPT) -> None:
         raise ParibusError(f"parameter '{name}' of a custom module {problem}", code="own_code")
 
 
-def study_positions(model: ModelConfig, place: str, folder: Path | None = None) -> nn.Module | None:
+def study_positions(model: ModelConfig, place: str) -> nn.Module | None:
     """Return the study's positions if they belong at `place` ("embedding" or "attention").
 
     A custom attention or embedding calls this to have the positions of the study.
     """
-    custom = custom_part(model, "positions", folder or Path.cwd())
+    custom = custom_part(model, "positions")
     shipped = find_part("positions", model.positions.kind, "model.positions.kind").module
     positions: Any = custom or shipped(model)
     if getattr(positions, "stands", None) not in PLACES:
@@ -239,8 +235,6 @@ def study_positions(model: ModelConfig, place: str, folder: Path | None = None) 
     return positions if positions.stands == place else None
 
 
-def _norm(model: ModelConfig, site: str, folder: Path) -> Any:
+def _norm(model: ModelConfig, site: str) -> Any:
     norm = find_part("norms", model.norm.kind, "model.norm.kind").module
-    return custom_part(model, site, folder) or norm(
-        model, model.d_model, model.norm.eps, model.bias
-    )
+    return custom_part(model, site) or norm(model, model.d_model, model.norm.eps, model.bias)

@@ -50,15 +50,18 @@ class ModelConfig(Model):
     dropout: float = 0.0
     layer: int | None = None
     """Number of the part's block, from 0; None outside of blocks."""
+    folder: Path
+    """Where the import paths of custom modules start: the study's folder."""
 
     @classmethod
-    def of(cls, setting: Setting, vocab_size: int) -> Self:
-        """Return the configuration of a setting's model."""
+    def of(cls, setting: Setting, vocab_size: int, folder: Path | None = None) -> Self:
+        """Return the configuration of a setting's model; `folder` is the current one by default."""
         return cls.model_construct(
             **dict(setting.model),
             seq_len=setting.data.seq_len,
             vocab_size=vocab_size,
             dropout=setting.training.dropout,
+            folder=folder or Path.cwd(),
         )
 
     def in_block(self, layer: int) -> Self:
@@ -112,13 +115,13 @@ def module_class(path: str, key: str, folder: Path) -> type[nn.Module]:
     return load_own(path, key, "nn.Module", is_module_class, folder)
 
 
-def custom_part(model: ModelConfig, site: str, folder: Path) -> Any:
+def custom_part(model: ModelConfig, site: str) -> Any:
     """Build the custom module at `site`, or return None without one. Raises ParibusError."""
     path = getattr(model.modules, site)
     if path is None:
         return None
     label = f"model.modules.{site} = '{path}'"
-    cls = module_class(path, label, folder)
+    cls = module_class(path, label, model.folder)
     with blamed(f"{label} cannot be built as {cls.__name__}(model), model a ModelConfig"):
         module = cls(model)
         module.state_dict()  # fails if the class does not call nn.Module.__init__

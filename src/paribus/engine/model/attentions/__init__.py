@@ -3,7 +3,7 @@
 An attention maps [B, T, D] to [B, T, D] and never looks ahead. It is built as `Attention(model,
 turn)`, where `turn` are the study's positions if their place is the attention, else None
 (`positions`). A new one is a file here. A custom module at `model.modules.attention` is built as
-`Attention(model)` and gets its positions from `paribus.extend.study_positions`.
+`Attention(model)` and gets its positions by `paribus.extend.study_positions(model, "attention")`.
 
 An attention that can read a text piece by piece declares `cached=True` in `@part`, a custom class
 `cached = True`. It may be called with a `KeyValueCache` as second argument: its input starts at
