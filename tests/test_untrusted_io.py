@@ -47,9 +47,9 @@ def make_folder(path: Path) -> Path:
         (make_device, "unreadable"),
         (make_folder, "unreadable"),
         (lambda path: path, "missing"),
-        (lambda path: f"{path}\0", "value"),
+        (lambda path: f"{path}\0", "unreadable"),
         (lambda path: path.with_name("n" * 300), "unreadable"),
-        (lambda path: f"{path}\udcff\ud800", "value"),
+        (lambda path: f"{path}\udcff\ud800", "unreadable"),
     ],
 )
 def test_regular_files_alone(make, code, tmp_path):

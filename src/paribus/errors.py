@@ -11,8 +11,7 @@ from contextlib import contextmanager
 # What an error shows of one word (a path, a name, a number) and in all, in characters.
 LONGEST_WORD = 200
 LONGEST_MESSAGE = 1200
-MOST_MEANT = 6  # names that a suggestion has
-MOST_KNOWN = 30  # names that an error lists
+MOST_KNOWN = 8  # names that an error lists
 
 # Each code says which kind of mistake an error is about. Tests and programs compare codes; the text
 # is for people and may change.
@@ -100,24 +99,20 @@ def _cut(text: str, limit: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to an error about an unknown `name`.
 
-    Gives the names that begin with it, or the nearest one, or else the first MOST_KNOWN names.
+    Gives the names that contain it, the shortest first, or the nearest one, or else the first
+    MOST_KNOWN names.
     """
     names = sorted(known)
-    begun = [known_name for known_name in names if name and known_name.startswith(name)]
-    if 0 < len(begun) <= MOST_MEANT and name not in names:
-        return did_you_mean(begun)
+    meant = [known_name for known_name in names if name and name in known_name]
+    meant.sort(key=len)
     # difflib takes quadratic time, and a name that long is nobody's typing error.
-    if close := difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6):
-        return did_you_mean(close)
+    meant = meant or difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6)
+    if 0 < len(meant) <= MOST_KNOWN:
+        return f"did you mean {' or '.join(map(repr, meant))}?"
     if not names:
         return "none is known"
     rest = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
-    return f"known: {', '.join(names[:MOST_KNOWN])}{rest}"
-
-
-def did_you_mean(names: Iterable[str]) -> str:
-    """Return a question such as `did you mean 'a' or 'b'?`."""
-    return f"did you mean {' or '.join(map(repr, names))}?"
+    return f"known: {', '.join((meant or names)[:MOST_KNOWN])}{rest}"
 
 
 def require_positive(**stated: int | None) -> None:

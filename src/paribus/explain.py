@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, get_args, get_origin
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from paribus.errors import MOST_MEANT, did_you_mean, nearest
+from paribus.errors import nearest
 
 MEMBERS = ("bool", "int", "float", "str")  # of a union, as pydantic calls them
 OF_TYPES = ("list[", "tuple[", "literal[")  # how it calls members that have others in them
@@ -44,14 +44,13 @@ def explain(
         problems.setdefault(place, []).append(problem)
     # An unknown key explains a missing one (it may be its misspelling), so it goes first.
     ordered = sorted(problems, key=lambda place: problems[place][0]["type"] != "extra_forbidden")
-    texts = list(dict.fromkeys(_text(place, problems[place], model, also) for place in ordered))
+    known = [*_keys(model), *also]
+    texts = list(dict.fromkeys(_text(place, problems[place], known) for place in ordered))
     rest = f" (and {len(texts) - MOST_SHOWN} more)" if len(texts) > MOST_SHOWN else ""
     return "; ".join(texts[:MOST_SHOWN]) + rest
 
 
-def _text(
-    place: tuple[Any, ...], problems: list[Any], model: type[BaseModel], also: Sequence[str]
-) -> str:
+def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
     """Describe what is wrong at one place."""
     location = [str(part) for part in place]
     if place and isinstance(place[0], int):  # of a dataclass, by its place
@@ -64,9 +63,14 @@ def _text(
     ]
     rule = " or ".join(dict.fromkeys(rules))
     if kind in UNKNOWN_KEY:
-        known = _keys_at(model, location[:-1])
-        known += also if len(location) == 1 else ()
-        return f"unknown key '{key}': {likely(key, known, _all_keys(model))}"
+        *table, name = location
+        keys = [option.split(".") for option in known]
+        table = [part for part in table if any(part in option for option in keys)]
+        beside = [option[-1] for option in keys if option[:-1] == table]
+        same = [option for option in known if option.split(".")[-1] == name]
+        own = f"; a value of the part's own is '{'.'.join(table)}.options.{name}'"
+        hint = own if "options" in beside else ""
+        return f"unknown key '{key}': {nearest(name, same or beside)}{hint}"
     if location and location[-1] == "[key]":  # of a table whose keys are these
         return f"unknown key '{key.removesuffix('.[key]')}': it must be {rule}"
     if kind == "missing":
@@ -77,50 +81,16 @@ def _text(
         limit = problems[0]["ctx"]["max_length"]
         entries = "entries" if kind == "too_long" else "characters"
         return f"{key} has {len(value):,} {entries} and may have {limit:,}; shorten it"
-    # 'model.positions = "rotary"' means its kind, and `decision = "superiority"` its rule.
-    meant = [option for option in ("kind", "name", "rule") if option in _keys_at(model, location)]
-    way_out = f"; did you mean {key}.{meant[0]}?" if kind == "model_type" and meant else ""
-    return f"{key} = {value!r} must be {rule}{way_out}"
+    return f"{key} = {value!r} must be {rule}"
 
 
-def likely(key: str, known: Iterable[str], everywhere: Iterable[str]) -> str:
-    """Suggest what an unknown dotted key means: the same key elsewhere, or a similar one beside it.
-
-    If there is an `options` table beside it, the key may also belong there.
-    """
-    table, _, name = key.rpartition(".")
-    known, options = list(known), f"{table}.options"
-    elsewhere = [option for option in everywhere if option.rpartition(".")[2] == name]
-    if 0 < len(elsewhere) <= MOST_MEANT:
-        return did_you_mean([f"{options}.{name}"] * ("options" in known) + elsewhere)
-    text = nearest(name, known)
-    is_value = "options" in known and not text.startswith("did")
-    return f"{text}; values of a part's own go into '{options}'" if is_value else text
-
-
-def _keys_at(model: Any, path: list[str]) -> list[str]:
-    for part in path:
-        fields = _model_in(model).model_fields
-        if part in fields:
-            model = fields[part].annotation
-        # else: a key of a table or an index of a list, whose type is what the field holds
-    return sorted(field.alias or name for name, field in _model_in(model).model_fields.items())
-
-
-def _all_keys(model: type[BaseModel]) -> list[str]:
-    """Return the dotted keys of a model and its nested models. Keys inside tables and lists are
-    excluded, because they contain a name or an index chosen by the user."""
-    keys = []
-    for name, field in model.model_fields.items():
-        key, kind = field.alias or name, get_origin(field.annotation)
-        inner_model = BaseModel if kind in (dict, tuple, list) else _model_in(field.annotation)
-        keys += [key, *(f"{key}.{inner}" for inner in _all_keys(inner_model))]
-    return keys
-
-
-def _model_in(annotation: Any) -> type[BaseModel]:
-    """Return the first model named in a type such as `tuple[Endpoint, ...]` or `Claims | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    inner = [_model_in(argument) for argument in get_args(annotation)]
-    return next((model for model in inner if model is not BaseModel), BaseModel)
+def _keys(model: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of a model and of the models in its fields, without the names and
+    indices that the user chooses."""
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        for name, field in model.model_fields.items():
+            key = f"{prefix}{field.alias or name}"
+            yield key
+            yield from _keys(field.annotation, f"{key}.")
+    for inner in get_args(model):
+        yield from _keys(inner, prefix)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paribus.errors import ParibusError
-from paribus.untrusted_io import WEIGHTS_BYTES, open_regular
+from paribus.untrusted_io import open_regular
 
 PART = ".part"
 
@@ -129,7 +129,7 @@ def sweep(folder: Path) -> None:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's bytes. Raises ParibusError if it is not a regular file."""
-    with open_regular(path, WEIGHTS_BYTES) as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

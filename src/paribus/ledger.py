@@ -10,6 +10,7 @@ corpus with the range of bytes there. So overlapping splits of the same corpus a
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +29,6 @@ from paribus.untrusted_io import read_bytes
 VARIABLE = "PARIBUS_LEDGER"
 WAY_OUT = f"restore it, or name another ledger in {VARIABLE}"
 MOST_BYTES = 2**30
-LOCK_SECONDS = 30.0  # a writer holds the lock for milliseconds
 _is_on: ContextVar[bool] = ContextVar("is_on", default=True)
 DATA = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -151,29 +151,21 @@ def events_in(path: Path) -> list[Event]:
 @contextlib.contextmanager
 def appending(path: Path) -> Iterator[tuple[list[Event], Callable[[Event], None]]]:
     """Lock a ledger; yield its events and a function that appends one and syncs it to disk."""
-    from filelock import FileLock  # imports asyncio
-
-    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS)
     with errors_named(path, way_out=WAY_OUT):
         path.parent.mkdir(parents=True, exist_ok=True)
-        Path(lock.lock_file).touch()  # FileLock would wait for a file that cannot be created
-        lock.acquire()
-    try:
-        content = _lines(path)
-        end = len(content)
+        with path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+            content = _lines(path)
+            events = _events(content, path)
+            file.truncate(len(content))  # what a killed writer left
 
-        def append(event: Event) -> None:
-            nonlocal end
-            line = json.dumps(event.entry, sort_keys=True, separators=(",", ":")) + "\n"
-            with errors_named(path, way_out=WAY_OUT), path.open("ab") as file:
-                file.truncate(end)  # what a killed writer left
-                end += file.write(line.encode())
+            def append(event: Event) -> None:
+                line = json.dumps(event.entry, sort_keys=True, separators=(",", ":")) + "\n"
+                file.write(line.encode())
                 file.flush()
                 os.fsync(file.fileno())
 
-        yield _events(content, path), append
-    finally:
-        lock.release()
+            yield events, append
 
 
 def _lines(path: Path) -> bytes:

@@ -43,9 +43,6 @@ def short(value: float) -> str:
     return f"{rounded:.12g}" if abs(rounded) >= 1e-3 else f"{rounded:.3g}"
 
 
-UNBOUNDED = "unbounded"
-
-
 def delta(mean: float, low: float, high: float, digits: int) -> str:
     """Format a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
     return f"{signed(mean, digits)} {interval(low, high, digits)}"
@@ -54,7 +51,7 @@ def delta(mean: float, low: float, high: float, digits: int) -> str:
 def interval(low: float, high: float, digits: int) -> str:
     """Format an interval: `[-0.0010, +0.0256]`, `[-0.0010, +inf]`, or `[unbounded]`."""
     if math.isinf(low) and math.isinf(high):
-        return f"[{UNBOUNDED}]"
+        return "[unbounded]"
     ends = (f"{end:+}" if math.isinf(end) else signed(end, digits) for end in (low, high))
     return f"[{', '.join(ends)}]"
 
@@ -68,15 +65,10 @@ def ratio(log: float) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """Format a p-value as `0.013` or `<0.001`, or a dash for None."""
+    """Format a p-value as `0.013` or `<0.001`; an empty text without a test."""
     if p is None:
-        return NONE
+        return ""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def p_or_blank(p: float | None) -> str:
-    """Format a p-value, or return an empty text without a test."""
-    return "" if p is None else p_value(p)
 
 
 def p_equals(p: float | None) -> str:
@@ -117,9 +109,3 @@ def some(names: Sequence[str], limit: int = 3) -> str:
     """Return the first `limit` names and how many there are besides: `a, b, c and 2 more`."""
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest
-
-
-def ordinal(n: int) -> str:
-    """Format an ordinal number: `1st`, `2nd`, `13th`."""
-    last = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    return f"{n}{last}"

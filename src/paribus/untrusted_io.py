@@ -26,11 +26,8 @@ STUDY_BYTES = 1 * MIB  # the shipped ones have 3 KiB
 CODE_BYTES = 4 * MIB
 TOKENIZER_BYTES = 256 * MIB  # Gemma's, with 256,000 tokens, has 33 MiB
 RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20 MiB
-TABLE_BYTES = 64 * 1024 * MIB  # Parquet, read by column
 TABLE_COLUMNS = 1_000_000
-WEIGHTS_BYTES = 1024 * 1024 * MIB
-LOG_BYTES = 64 * 1024 * MIB  # of somebody else's training, read in pieces
-TEXT_BYTES = 1024 * 1024 * MIB  # one file of a corpus, which is read in pieces
+LARGEST = 1024 * 1024 * MIB  # of tables, logs, texts and weights, which are read in pieces
 
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
 
@@ -39,7 +36,7 @@ class MalformedError(ParibusError):
     """An error for text that is not valid JSON or TOML."""
 
 
-def regular_path(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> str:
+def regular_path(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> str:
     """Check that a path is a regular file of at most `limit` bytes, and return it as text.
 
     Raises ParibusError. `missing` is the message if there is no such file.
@@ -51,10 +48,8 @@ def regular_path(path: str | os.PathLike[str], limit: int, *, missing: str = "")
         raise ParibusError(
             missing or f"{name} does not exist; correct the path", code="missing"
         ) from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # of a null byte, or half of a character
         raise _unreadable(name, error) from None
-    except ValueError as error:  # a null byte, half of a character
-        raise ParibusError(f"the path '{name}' is not text: {error}; correct the path") from None
     if not stat.S_ISREG(status.st_mode):
         raise ParibusError(f"{name} is not a file; give the path of a file", code="unreadable")
     if status.st_size > limit:
@@ -66,7 +61,9 @@ def regular_path(path: str | os.PathLike[str], limit: int, *, missing: str = "")
     return name
 
 
-def open_regular(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> BufferedReader:
+def open_regular(
+    path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = ""
+) -> BufferedReader:
     """Open a regular file of at most `limit` bytes for reading. Raises ParibusError."""
     name = regular_path(path, limit, missing=missing)
     try:
@@ -75,8 +72,9 @@ def open_regular(path: str | os.PathLike[str], limit: int, *, missing: str = "")
         raise _unreadable(name, error) from None
 
 
-def _unreadable(name: str, error: OSError) -> ParibusError:
-    return ParibusError(f"cannot read {name}: {error.strerror}", code="unreadable")
+def _unreadable(name: str, error: Exception) -> ParibusError:
+    why = getattr(error, "strerror", None) or error
+    return ParibusError(f"cannot read {name}: {why}; correct the path", code="unreadable")
 
 
 def is_regular(path: str | os.PathLike[str]) -> bool:
@@ -84,14 +82,14 @@ def is_regular(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(path)
 
 
-def read_bytes(path: str | os.PathLike[str], limit: int, *, missing: str = "") -> bytes:
+def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> bytes:
     """Return the content of a regular file of at most `limit` bytes. Raises ParibusError."""
     with open_regular(path, limit, missing=missing) as file:
         return file.read()
 
 
 def read_text(
-    path: str | os.PathLike[str], limit: int, *, missing: str = "", way_out: str = CONVERT
+    path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "", way_out: str = CONVERT
 ) -> str:
     """Return the text of a UTF-8 file with unchanged line endings. Raises ParibusError."""
     try:

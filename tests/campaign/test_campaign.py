@@ -57,7 +57,8 @@ def stopping(study, folder, **options):
 
 
 def try_idea(campaign, name, overrides=None, run=run_here):
-    return try_for_real(campaign, name, overrides, run=run, register=register_here)
+    campaign._run, campaign._register = run, register_here
+    return try_for_real(campaign, name, overrides)
 
 
 def trained(folder: Path) -> list[str]:
@@ -87,7 +88,7 @@ def test_a_night(campaign):
     before = trained(campaign.path)
     assert len(before) == len(set(before)) == 5 * 2 + 4 * 6
     # The end is once, and of those that are kept.
-    end(campaign, run=run_here, register=register_here)
+    end(campaign)
     assert trained(campaign.path) == before
     once = (campaign.path / "campaign.json").read_bytes()
     assert verb("end", campaign.path)[0] == 0

@@ -46,10 +46,9 @@ def test_a_campaign_of_the_engine(tmp_path, monkeypatch):
     Path("study.toml").write_text(STUDY)
     assert verb("new", "night", "--baseline", "study.toml", "--screen-iterations", 50)[0] == 0
     # It stops in the screen, then in the confirmation, and comes to the same as in one go.
-    campaign = open_campaign(Path("night"))
     for n_finished in (1, 3):
         with pytest.raises(KeyboardInterrupt):
-            try_idea(campaign, "hot", RATE, run=stopped_after(n_finished))
+            try_idea(open_campaign(Path("night"), stopped_after(n_finished)), "hot", RATE)
     code, out, _ = verb("try", "night", "hot", "--json")
     assert code == 0
     stopped = json.loads(out)["ideas"]["hot"]

@@ -55,7 +55,7 @@ def repack(archived: Path, members: dict[str, bytes], kind: bytes = tarfile.REGT
 
 def test_it_has_every_record_but_weights(finished, archived):
     found = paribus.verify(archived)
-    assert found.findings == () and found.root == root_digest(finished)
+    assert found.findings == [] and found.root == root_digest(finished)
     records = {
         path.relative_to(finished).as_posix(): path.read_bytes()
         for path in finished.glob("trials/*/*/*")
@@ -89,7 +89,7 @@ def test_verbs_read_it_as_it_is(verb, archived, finished):
     assert not (archived / "trials").exists()
     if verb == "report":
         assert (archived / "report.html").is_file() and (archived / "analysis.json").is_file()
-    assert paribus.verify(archived).findings == ()
+    assert paribus.verify(archived).findings == []
 
 
 def test_without_weights_nothing_is_run(archived, tmp_path):

@@ -68,7 +68,7 @@ def test_arms_are_trained_as_far_as_looks_need_them(looked):
 def test_a_finished_study_with_looks_verifies(looked):
     _, results = looked
     paribus.decide(paribus.analyse(results))
-    assert verify(results.path).findings == ()
+    assert verify(results.path).findings == []
 
 
 def test_running_it_again_trains_and_looks_no_more(looked):

@@ -72,7 +72,7 @@ def test_what_was_chosen_is_what_is_trained(tuned):
         assert rate == one["values"][RATE] == 1e-2
         assert tuned.trials[arm, 1]["iterations"] == 8
     assert {trial["iterations"] for trial in trials_of(tuned).trials.values()} == {6}
-    assert verify(tuned.path).findings == ()
+    assert verify(tuned.path).findings == []
 
 
 def test_the_plan_was_registered_before_any_tuning_trial(tuned):

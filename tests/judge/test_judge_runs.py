@@ -257,7 +257,7 @@ def test_a_study_that_was_registered_before_is_not_exploratory(tmp_path):
     file = write_later(tmp_path / "runs.csv", FIVE)
     code, out, _ = judge_at(tmp_path)
     assert code == 0 and "xploratory" not in out
-    assert verify(tmp_path / "results").findings == ()
+    assert verify(tmp_path / "results").findings == []
     # Its folder is judged again without the files.
     file.unlink()
     assert verb("judge", "--study", tmp_path / "results")[1] == out
@@ -281,7 +281,7 @@ def test_only_files_of_a_second_stage_must_be_younger_than_its_registration(are_
             os.utime(file, (first, first))
         code, out, _ = judge_at(tmp_path)
         assert code == 0 and ("xploratory" in out) == (is_second and not are_new)
-    assert verify(results).findings == ()
+    assert verify(results).findings == []
 
 
 def test_runs_that_the_study_asks_for_are_needed(tmp_path):
@@ -300,7 +300,7 @@ def test_files_that_change_after_the_verdict_are_told(tmp_path, caplog):
     os.utime(file, (1e9, 1e9))
     code, out, _ = judge_at(tmp_path)
     assert code == 0 and out.startswith("Exploratory: ")
-    assert verify(results).findings == ()
+    assert verify(results).findings == []
     file.write_text(file.read_text().replace("3.1", "3.3"))
     (finding,) = verify(results).findings
     assert "runs.csv" in finding

@@ -49,6 +49,6 @@ def test_unknown_names_corrected(small_study, wrong, right, folder):
     name = wrong.split("'")[1]
     with refused("unknown") as told:
         of(small_study(), name)[wrong]()
-    assert f"{wrong}: did you" in str(told.value) and f"'{right}'?" in str(told.value)
+    assert f"{wrong}: did you" in str(told.value) and f"'{right}'" in str(told.value)
     assert f"paribus/{folder}" in str(told.value) and "; your own " in str(told.value)
     assert (PACKAGE / "paribus" / folder).exists()

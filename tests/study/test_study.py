@@ -69,7 +69,7 @@ def test_every_arm_differs_in_what_its_name_says(name):
     [
         ("[model]\nn_layr = 3", "'model.n_layr'"),
         ("[training.schedule]\ndecay = 0.2", "'training.schedule.options.decay'"),
-        ("[training.optimizer]\nns_steps = 2", "'training.optimizer.options'"),
+        ("[training.optimizer]\nns_steps = 2", "'training.optimizer.options.ns_steps'"),
         ("[arms.b]\nset.'training.batch_size.to' = 8", "'training.batch_size' ="),
         ("[model]\nn_layer = -3", "model.n_layer ="),
         ("[model]\nn_layer = 8.5", "model.n_layer ="),
@@ -99,7 +99,7 @@ def test_bad_studies_are_refused_in_one_line(text, message):
     ("text", "message"),
     [
         ("nme = 'x'", "'name'"),
-        (f"decision = 'superiority'\n{MINIMAL}", "decision.rule"),
+        (f"decision = 'superiority'\n{MINIMAL}", "a table"),
         (MINIMAL.replace("[1]", "[1, 1]"), "one twice"),
         (MINIMAL.replace('"minimal"', '"a/b"'), "name = 'a/b'"),
         (MINIMAL.replace("iterations = 30", ""), "either iterations"),

@@ -513,7 +513,7 @@ def test_a_template_the_environment_and_a_file_of_values(tmp_path):
     assert curve["value"].to_pylist() == [0.5, 1.5, 0.1]
     states = {control.name: control.state for control in results.controls}
     assert (states["command"], states["configuration"]) == ("declared", "held")
-    assert verify(tmp_path / "r").findings == ()
+    assert verify(tmp_path / "r").findings == []
 
 
 # What a program says of itself

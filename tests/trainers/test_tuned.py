@@ -82,7 +82,7 @@ def test_each_arm_is_trained_at_its_best(made):
     held = {(one.name, one.arm): one.state for one in analysis.controls}
     assert held["setting", "near"] == held["setting", "far"] == "held"
     json.dumps(analysis.to_dict(), allow_nan=False)
-    assert verify(made.path).findings == ()
+    assert verify(made.path).findings == []
 
 
 def test_a_run_that_was_killed_in_its_tuning_comes_to_the_same(made, here):

@@ -16,6 +16,7 @@ setting, seed and custom code is copied.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from paribus import numbers
@@ -95,6 +95,8 @@ class Campaign(BaseModel):
     verdicts: dict[str, dict[str, Any]] | None = None
 
     _path: Path = PrivateAttr()
+    _run: Run = PrivateAttr()
+    _register: Register = PrivateAttr()
 
     @property
     def path(self) -> Path:
@@ -144,14 +146,15 @@ class Campaign(BaseModel):
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the campaign against other processes, and reload what they have added."""
-        try:
-            with FileLock(self.path / ".lock", timeout=0):
-                vars(self).update(vars(open_campaign(self.path)))
-                yield
-        except Timeout:
-            raise ParibusError(
-                f"another idea is being tried in {self.path}; wait for it", code="in_use"
-            ) from None
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ParibusError(
+                    f"another idea is being tried in {self.path}; wait for it", code="in_use"
+                ) from None
+            vars(self).update(vars(open_campaign(self.path)))
+            yield
 
 
 def begin(
@@ -204,21 +207,24 @@ def begin(
         screen_iterations=screen_iterations,
         registered_at=utc_now(),
     )
-    campaign._path = path
+    campaign._path, campaign._run, campaign._register = path, run, register
     campaign.study_of("screen", {}, screen=True)  # refuse an impossible screen
     campaign.save()
     return campaign
 
 
-def open_campaign(path: Path) -> Campaign:
-    """Return the campaign in a folder. Raises ParibusError without one."""
+def open_campaign(path: Path, run: Run = run, register: Register = register) -> Campaign:
+    """Return the campaign in a folder. Raises ParibusError without one.
+
+    `run` and `register` have the interface of `paribus.run` and `paribus.register`.
+    """
     if not is_regular(path / CAMPAIGN):
         raise ParibusError(
             f"{path} holds no campaign; `paribus campaign new {path} --baseline STUDY` begins one",
             code="missing",
         )
     campaign = read_as(Campaign, path / CAMPAIGN)
-    campaign._path = path
+    campaign._path, campaign._run, campaign._register = path, run, register
     return campaign
 
 
@@ -231,21 +237,12 @@ def status(campaign: Campaign) -> dict[str, Any]:
     return stamped(record)
 
 
-def try_idea(
-    campaign: Campaign,
-    name: str,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    run: Run = run,
-    register: Register = register,
-) -> Idea:
+def try_idea(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None = None) -> Idea:
     """Screen an idea and, if it passes, confirm it; continue an interrupted one.
 
     Args:
-        campaign: from `begin` or `open_campaign`.
         name: the idea's name, which is the name of its arm.
         overrides: dotted keys and values; None continues the idea of that name.
-        run, register: functions with the interface of `paribus.run` and `paribus.register`.
 
     Raises ParibusError on bad input, in which case nothing is recorded, and if a trial fails.
     """
@@ -258,10 +255,11 @@ def try_idea(
             folder = campaign.results_of("screen", name)
             if name not in campaign.ideas:
                 shutil.rmtree(folder.path.parent, ignore_errors=True)  # left by a killed process
-                register(screen, folder.path)  # tries its code: a mistake there is not counted
+                # This tries its code, too: a mistake there is not counted.
+                campaign._register(screen, folder.path)
                 campaign.ideas[name] = idea
                 campaign.save()
-            idea.screen, idea.why = _measured(campaign, screen, folder, run, register)
+            idea.screen, idea.why = _measured(campaign, screen, folder)
             if idea.why:
                 idea.state = "dropped"
             else:
@@ -270,7 +268,7 @@ def try_idea(
             campaign.save()
         if idea.state == "confirming":
             folder = campaign.results_of("confirm", name)
-            idea.confirm, idea.why = _measured(campaign, confirm, folder, run, register)
+            idea.confirm, idea.why = _measured(campaign, confirm, folder)
             p, level = idea.confirm["p"], idea.level or 0.0
             if not idea.why and (p is None or p > level):
                 idea.why = "p above the level"
@@ -298,7 +296,7 @@ def _require_new(campaign: Campaign, name: str, overrides: Mapping[str, Any] | N
         raise ParibusError(why)
 
 
-def end(campaign: Campaign, *, run: Run = run, register: Register = register) -> None:
+def end(campaign: Campaign) -> None:
     """Judge the kept ideas on the sealed test part, which is opened once.
 
     No idea can be tried afterwards.
@@ -310,7 +308,7 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
         verdicts: dict[str, dict[str, Any]] = {}
         if kept:
             study, folder = campaign.study_of("final", kept), campaign.results_of("final")
-            decided = _decided(campaign, study, folder, run, register, is_final=True)
+            decided = _decided(campaign, study, folder, is_final=True)
             write_json(folder.path / "analysis.json", decided.analysis.to_dict())
             write_json(folder.path / "verdict.json", verdict_record(build_report(decided)))
             verdicts = {v.arm: {key: getattr(v, key) for key in MEASURED} for v in decided}
@@ -319,13 +317,7 @@ def end(campaign: Campaign, *, run: Run = run, register: Register = register) ->
 
 
 def _decided(
-    campaign: Campaign,
-    study: Study,
-    folder: ResultsFolder,
-    run: Run,
-    register: Register,
-    *,
-    is_final: bool = False,
+    campaign: Campaign, study: Study, folder: ResultsFolder, *, is_final: bool = False
 ) -> Verdicts:
     """Run a study, reusing trials of other ideas, and decide it.
 
@@ -340,25 +332,21 @@ def _decided(
             code="changed",
         )
     if any(sources.values()) and not folder.exists:
-        register(study, folder.path)
+        campaign._register(study, folder.path)
     for trial, source in sources.items():
         if source is not None:
             with whole_folder(folder.trial(*trial).path) as copy:
                 shutil.copytree(source.path, copy, dirs_exist_ok=True)
     options = {"open_test": is_final} if study.trainer == STACKED else {}
-    run(study, folder.path, **options)
+    campaign._run(study, folder.path, **options)
     return decide(analyse(load_results(folder.path)))
 
 
 def _measured(
-    campaign: Campaign,
-    study: Study,
-    folder: ResultsFolder,
-    run: Run,
-    register: Register,
+    campaign: Campaign, study: Study, folder: ResultsFolder
 ) -> tuple[dict[str, Any], str]:
     """Run a stage; return the verdict on its idea, and why the idea fails ("" if it passes)."""
-    decided = _decided(campaign, study, folder, run, register)
+    decided = _decided(campaign, study, folder)
     (verdict,), analysis = decided, decided.analysis
     contrast, why = analysis.contrast(verdict.arm), verdict.evidence.invalid
     if why == analysis.untested:  # the test part stays sealed until the end
@@ -392,7 +380,7 @@ def ideas_table(ideas: Mapping[str, Idea]) -> Table:
     rows = [
         (
             *(name, idea.state, _change(idea.screen), _change(idea.confirm)),
-            numbers.p_or_blank(idea.confirm.get("p")),
+            numbers.p_value(idea.confirm.get("p")),
             "" if idea.level is None else f"{idea.level:.2g}",
             idea.why,
         )

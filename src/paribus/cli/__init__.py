@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
 
 from paribus import __version__
 from paribus.cli.options import console
@@ -86,6 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         verb = " ".join(["paribus", *(error.command_chain or ())])
         problem = f"{error} See {verb} --help"
+        if isinstance(error, MissingArgumentError) and error.argument:
+            is_option = error.argument.field_info.is_keyword_only
+            missing = error.keyword or error.argument.name
+            missing = missing if is_option else missing.lstrip("-").upper()
+            problem = f"`{verb}` needs a value of {missing}; see {verb} --help"
     except ImportError as error:
         package = missing_package(error)
         if package is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from rich.markup import escape
@@ -78,11 +78,10 @@ def try_(
     Args:
         name: The name of the idea, as of an arm of a study.
     """
-    from paribus.campaign import open_campaign, try_idea
+    from paribus.campaign import try_idea
 
-    campaign = open_campaign(folder)
-    console.stderr = console.stderr or json
-    idea = try_idea(campaign, name, parse_overrides(set_) or None, **_runners(where))
+    campaign = _opened(folder, where, json=json)
+    idea = try_idea(campaign, name, parse_overrides(set_) or None)
     _show(campaign, {name: idea}, json=json)
     return 0 if idea.state == "kept" else EXIT_NOT_KEPT
 
@@ -100,16 +99,16 @@ def status(folder: CampaignPath, *, json: Json = False) -> None:
 def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None:
     """Judge the kept ideas on the sealed test part, opened once; no idea can follow."""
     from paribus.campaign import end as end_campaign
-    from paribus.campaign import open_campaign
 
-    campaign = open_campaign(folder)
-    console.stderr = console.stderr or json
-    end_campaign(campaign, **_runners(where))
+    campaign = _opened(folder, where, json=json)
+    end_campaign(campaign)
     _show(campaign, campaign.ideas, json=json)
 
 
-def _runners(where: Crew) -> dict[str, Any]:
+def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
+    """Return a campaign whose studies run `where` is said, with their progress."""
     require_positive(workers=where.workers)
+    from paribus.campaign import open_campaign
     from paribus.cli.commands import train
     from paribus.runs.run import register as register_study
 
@@ -121,7 +120,8 @@ def _runners(where: Crew) -> dict[str, Any]:
         del options["workers"]
         return register_study(study, folder, **options)
 
-    return {"run": run, "register": register}
+    console.stderr = console.stderr or json
+    return open_campaign(folder, run, register)
 
 
 def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool) -> None:

@@ -34,7 +34,7 @@ from paribus.errors import ParibusError
 from paribus.explain import explain
 from paribus.readers.port import Reader, Run, Source, Value, as_number, shared
 from paribus.readers.tables import read_program_table
-from paribus.untrusted_io import LOG_BYTES, MIB, STUDY_BYTES, parse_toml, read_text
+from paribus.untrusted_io import LARGEST, MIB, STUDY_BYTES, parse_toml, read_text
 
 FORMS = Path(__file__).parent / "forms"
 NUMBER = r"[-+.\w]+(?=[\s|;\]})'\x22]|,(?!\d))"
@@ -216,7 +216,7 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
     """Yield the runs of a log. A step that goes back to the first one begins a new run."""
     program = _read_program(form, source) if form.program_until else {}
     n, parts, facts = 0, defaultdict[str, list[Any]](list), list[Stated]()
-    span, size = LOG_BYTES if source.is_packed else SPAN_BYTES, os.path.getsize(source.path)
+    span, size = LARGEST if source.is_packed else SPAN_BYTES, os.path.getsize(source.path)
     task = partial(_scan_span, form, source.path, span)
     for scans, source.is_cut in shared(task, range(0, size, span), size):
         for n_matches, metrics, stated in scans:

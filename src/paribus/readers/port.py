@@ -20,7 +20,7 @@ import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.study.runs import RunsSection
-from paribus.untrusted_io import LOG_BYTES, MIB, RECORD_BYTES, regular_path
+from paribus.untrusted_io import LARGEST, MIB, RECORD_BYTES, regular_path
 
 PIECE_BYTES = 2 * MIB
 LARGE_BYTES = 16 * MIB  # which two processes share
@@ -133,14 +133,14 @@ class Source:
     def open(self) -> BinaryIO:
         """Open the file, decompressed if necessary."""
         opener = UNPACK.get(Path(self.path).suffix.lower(), open)
-        return opener(regular_path(self.path, LOG_BYTES), "rb")
+        return opener(regular_path(self.path), "rb")
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
         """Return whether a pattern occurs in the file's first or last bytes, with a line end before
         them."""
         return any(re.search(pattern, end) for end in self.ends)
 
-    def pieces(self, start: int = 0, stop: int = LOG_BYTES) -> Iterator[bytes]:
+    def pieces(self, start: int = 0, stop: int = LARGEST) -> Iterator[bytes]:
         """Yield the lines that begin from byte `start` to `stop`, in pieces; only the last line of
         the file may lack its end. Raises ParibusError for a line longer than LINE_BYTES."""
         with self.open() as file:

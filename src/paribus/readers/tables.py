@@ -40,7 +40,7 @@ from paribus.readers.port import (
 )
 from paribus.study.base import MOST_SEEDS
 from paribus.study.runs import RunsSection
-from paribus.untrusted_io import MIB, TABLE_BYTES, TABLE_COLUMNS, regular_path
+from paribus.untrusted_io import MIB, TABLE_COLUMNS, regular_path
 
 # `pyarrow.compute`, and so the methods of arrays, without the wrappers that it makes of 286
 # functions, which takes 60 ms.
@@ -365,7 +365,7 @@ def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
 def _read_parquet(source: Source) -> pa.Table:
     import pyarrow.parquet
 
-    file = pyarrow.parquet.ParquetFile(regular_path(source.path, TABLE_BYTES))
+    file = pyarrow.parquet.ParquetFile(regular_path(source.path))
     if file.metadata.num_columns > TABLE_COLUMNS:
         raise ParibusError(f"{source.path} must have at most {TABLE_COLUMNS:,} columns")
     return file.read()
@@ -396,7 +396,7 @@ def _delimiter(source: Source) -> str:
 def _read_csv(source: Source, *, whole_lines: bool) -> pa.Table:
     delimiter, last = _delimiter(source), source.tail.rpartition(b"\n")[2]
     too_short = last.count(delimiter.encode()) < len(names_of(source)) - 1
-    text: Any = regular_path(source.path, TABLE_BYTES)
+    text: Any = regular_path(source.path)
     if is_cut := bool(last and (whole_lines or too_short)):
         source.notes.append(f"The last line of {source.path} is cut, and was left out.")
     if is_cut or source.is_packed:

@@ -30,7 +30,6 @@ from paribus.readers.port import (
 )
 from paribus.readers.tables import Column, columns_of, numbers_of, read_table
 from paribus.untrusted_io import (
-    LOG_BYTES,
     MIB,
     is_regular,
     open_regular,
@@ -111,7 +110,7 @@ def mlflow(source: Source) -> Iterator[Run]:
 )
 def trackio(source: Source) -> Iterator[Run]:
     """Yield the runs of a project, with metrics by step and configurations as facts."""
-    path = Path(regular_path(source.path, LOG_BYTES)).absolute()
+    path = Path(regular_path(source.path)).absolute()
     runs: dict[str, Run] = {}
     with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
         rows = "SELECT run_name, step, metrics FROM metrics ORDER BY timestamp, id"
@@ -228,7 +227,7 @@ def _records(path: Path, run: Run) -> Iterator[bytes]:
 
     If a run was killed and its file ends within a record, reading stops there.
     """
-    with open_regular(path, LOG_BYTES) as file:
+    with open_regular(path) as file:
         while header := file.read(12):
             length = int.from_bytes(header[:8], "little")
             if len(header) == 12 and length > MOST:

@@ -321,8 +321,8 @@ def _(c: Context) -> Iterator[str]:
         return
     also = f", and validated on by {reuse.validated} before" if reuse.validated else ""
     yield (
-        f"Test text opened for the {numbers.ordinal(reuse.opened_for)} study{also}; the first was "
-        f"'{reuse.first.study}' on {reuse.first.time[:10]}. "
+        f"Test text opened for {numbers.plural(reuse.opened_for, 'study', 'studies')}{also}; the "
+        f"first was '{reuse.first.study}' on {reuse.first.time[:10]}. "
         f"{numbers.plural(reuse.tests, 'primary test')} on it in all (p_over_studies in "
         "verdict.json)."
     )

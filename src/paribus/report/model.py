@@ -300,7 +300,7 @@ class _Builder:
         for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
             never = ", ".join(f"{n} of {self.called[arm]}" for arm, n in late if n)
-            p, holm_p = numbers.p_or_blank(contrast.p), numbers.p_or_blank(contrast.holm_p)
+            p, holm_p = numbers.p_value(contrast.p), numbers.p_value(contrast.holm_p)
             note = f"never there: {never}" if never else ""
             label, change = self.called[contrast.arm], change_text(contrast)
             rows.append((contrast.metric, Row(label, "", change, p, holm_p, note, contrast.arm)))
@@ -437,10 +437,10 @@ class _Builder:
 def _tests(judged: Verdict | Depends, *, several: bool) -> tuple[str, str]:
     """Format p, and Holm's p if there are `several` tests. Both are empty for SAME, because the p
     of a difference does not show that it is too small to matter."""
-    p = numbers.p_or_blank(judged.p)
+    p = numbers.p_value(judged.p)
     if not p or judged.word == "SAME":
         return "", ""
-    return p, numbers.p_or_blank(judged.adjusted_p) if several else ""
+    return p, numbers.p_value(judged.adjusted_p) if several else ""
 
 
 def title_of(metric: Metric) -> str:

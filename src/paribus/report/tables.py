@@ -52,7 +52,7 @@ def _mean(analysis: Analysis, arm: str, metric: Metric) -> dict[str, str]:
 
 
 def _tests(contrast: Contrast) -> dict[str, str]:
-    return {"p": numbers.p_or_blank(contrast.p), "Holm p": numbers.p_or_blank(contrast.holm_p)}
+    return {"p": numbers.p_value(contrast.p), "Holm p": numbers.p_value(contrast.holm_p)}
 
 
 def drop_shared_reference(table: Table) -> Table:
@@ -154,7 +154,7 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
         return {"n": str(len(contrast.seeds)), "mean": contrast.why_not}
 
     def p(value: float | None) -> str:
-        return numbers.p_or_blank(value if contrast.tested else None)
+        return numbers.p_value(value if contrast.tested else None)
 
     def span(interval: Interval | None) -> str:
         return "" if interval is None else metric.span_text(interval.low, interval.high)
@@ -273,8 +273,8 @@ def looks_table(analysis: Analysis) -> Table:
                 row = {"look": str(entry["look"]), "seeds": str(entry["seeds"])}
                 row |= {"arm": analysis.study.called[arm], "endpoint": metric.short_title}
                 row |= {"pairs": str(cells["pairs"]), "change": _look_change(cells, metric)}
-                row["Holm p"] = numbers.p_or_blank(cells.get("holm_p"))
-                row["TOST p"] = numbers.p_or_blank(cells.get("equivalence_holm_p"))
+                row["Holm p"] = numbers.p_value(cells.get("holm_p"))
+                row["TOST p"] = numbers.p_value(cells.get("equivalence_holm_p"))
                 rows.append(row | {"decision": cells.get("resolved") or decided["decision"]})
     caption = (
         "Every look: the change with its interval over all looks, Holm's p, the p of two one-sided "

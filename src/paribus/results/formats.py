@@ -18,7 +18,7 @@ from paribus.explain import explain
 from paribus.files import write_bytes
 from paribus.schema import KEY, SCHEMA, stamped, unstamped
 from paribus.study import Study
-from paribus.untrusted_io import TABLE_BYTES, regular_path
+from paribus.untrusted_io import regular_path
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -128,7 +128,7 @@ class Folder:
         ParibusError."""
         import pyarrow.parquet
 
-        path = regular_path(self.path / name, TABLE_BYTES)
+        path = regular_path(self.path / name)
         try:
             with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
                 names = file.schema_arrow.names

@@ -14,7 +14,7 @@ import pyarrow as pa
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
 from paribus.results.formats import COLUMNS, Folder, read_json, read_seals, write_json
-from paribus.untrusted_io import WEIGHTS_BYTES, is_regular, regular_path
+from paribus.untrusted_io import is_regular, regular_path
 
 REQUIRED = (
     *("trial.json", "initial.json", "steps.parquet", "tasks.parquet", "items.parquet"),
@@ -97,7 +97,7 @@ class TrialFolder(Folder):
 
         path = self.path / weights_file(self.require_weights(step))
         try:
-            return safetensors.numpy.load_file(regular_path(path, WEIGHTS_BYTES))
+            return safetensors.numpy.load_file(regular_path(path))
         except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
             raise ParibusError(
                 f"{path} does not hold weights ({error}); delete {self.path} and run again",

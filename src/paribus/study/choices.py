@@ -112,30 +112,24 @@ def load_new(
 
 
 def require_declared(
-    name: str, known: Mapping[str, Declared], where: str, word: str, package: str
-) -> Declared:
-    """Return the part `name` of the `known` ones, which `package` declares. Raises ParibusError."""
-    if name not in known:
-        raise no_such(name, known, where, word, package)
-    return known[name]
-
-
-def no_such(
     name: str,
-    known: Iterable[str],
+    known: Mapping[str, Declared],
     where: str,
     word: str,
     package: str,
     own: str = "your own is 'file.py:name'",
-) -> ParibusError:
-    """Return the error for a `name` that nothing in `package` declares; it says how to use
-    custom code."""
-    meant = nearest(name, known)
-    return ParibusError(
-        f"{where}: there is no {word} '{name}': {meant}{'' if meant.endswith('?') else '.'} They "
-        f"are declared in {package.replace('.', '/')}/; {own}",
-        code="unknown",
-    )
+) -> Declared:
+    """Return the part `name` of the `known` ones, which `package` declares.
+
+    Raises ParibusError, which says how to use custom code (`own`).
+    """
+    if name not in known:
+        raise ParibusError(
+            f"{where}: there is no {word} '{name}': {nearest(name, known)}; they are declared in "
+            f"{package.replace('.', '/')}/, and {own}",
+            code="unknown",
+        )
+    return known[name]
 
 
 def read_options(model: type[Options], given: Mapping[str, Any], where: str, name: str) -> Options:

@@ -14,7 +14,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from paribus.analysis import analyse, tuning_record
@@ -55,7 +55,7 @@ SENTENCES = frozenset(
 SHOWN = 5  # names in a finding: keys, trials, arms, steps
 
 
-@dataclass(frozen=True)
+@dataclass
 class Verification:
     """Outcome of `verify`: the checks made, the differences found, and what is missing.
 
@@ -67,9 +67,9 @@ class Verification:
     """
 
     root: str
-    checked: tuple[str, ...]
-    findings: tuple[str, ...]
-    unfinished: tuple[str, ...]
+    checked: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
 
 
 def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification:
@@ -82,38 +82,33 @@ def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification
     outcome = _check(folder, trust=trust)
     if (tuning := folder.tuning_trials).exists:
         inner = _check(tuning, trust=trust, is_tuning=True)
-        outcome = Verification(
-            outcome.root,
-            (*outcome.checked, "the tuning trials, and what was chosen by them"),
-            (*outcome.findings, *(f"{FOLDER}/: {line}" for line in inner.findings)),
-            (*outcome.unfinished, *(f"{FOLDER}/: {line}" for line in inner.unfinished)),
-        )
+        outcome.checked.append("the tuning trials, and what was chosen by them")
+        outcome.findings += [f"{FOLDER}/: {line}" for line in inner.findings]
+        outcome.unfinished += [f"{FOLDER}/: {line}" for line in inner.unfinished]
     return outcome
 
 
 def _check(folder: ResultsFolder, *, trust: bool, is_tuning: bool = False) -> Verification:
     """Check one folder. Tuning trials are neither timed nor tested."""
-    study = folder.read_study(trust=trust)
+    study, outcome = folder.read_study(trust=trust), Verification(root_digest(folder.path))
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in trials if trial.is_finished]
-    checked = [f"seals of {len(finished)} of {len(trials)} trials"]
+    outcome.checked.append(f"seals of {len(finished)} of {len(trials)} trials")
     findings = [*_seals(study, folder, finished), *changed_files(folder.records)]
-    unfinished: list[str] = []
     try:
         results = load_results(folder.path, trust=trust)
-        checked.append("registration")
+        outcome.checked.append("registration")
         if folder.is_archive:
-            checked.append(f"weights of {len(finished)} trials: not in an archive")
-        unfinished += _unfinished(results, is_tuning=is_tuning)
-        for check in (registration_findings, tuning_findings):
-            findings += check(results)
+            outcome.checked.append(f"weights of {len(finished)} trials: not in an archive")
+        outcome.unfinished += _unfinished(results, is_tuning=is_tuning)
+        findings += registration_findings(results)
+        findings += tuning_findings(results)
         for check in (_files_of_runs, _scores, _derived):
-            findings += check(results, checked)
+            findings += check(results, outcome.checked)
     except ParibusError as error:  # nothing can be computed from records that cannot be read
         findings.append(str(error))
-    return Verification(
-        root_digest(folder.path), tuple(checked), tuple(dict.fromkeys(findings)), tuple(unfinished)
-    )
+    outcome.findings += dict.fromkeys(findings)
+    return outcome
 
 
 def registration_findings(results: Results) -> Iterator[str]:
@@ -202,8 +197,7 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
 
 
 def _unfinished(results: Results, *, is_tuning: bool) -> Iterator[str]:
-    """Yield what a run would add: trials, tests, speeds, repeated steps and chosen values."""
-    study, folder = results.study, ResultsFolder(results.path)
+    """Yield what a run would add: trials, tests and chosen values."""
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
         yield f"{some(missing, SHOWN)} missing, of {results.n_trials} trials"
@@ -212,13 +206,8 @@ def _unfinished(results: Results, *, is_tuning: bool) -> Iterator[str]:
     if untested and not is_tuning and results.why_not_tested:
         named = some([f"{arm}/seed-{seed}" for arm, seed in untested], SHOWN)
         yield f"{named} not evaluated on the sealed test part"
-    if study.trainer == STACKED and not is_tuning and not folder.has_timed(results.trials):
-        yield "throughput.parquet does not hold all trials"
-    custom = [arm for arm in study.arms if study.setting(arm).own_parts]
-    repeated = folder.read_repeated(custom)
-    if lacking := [arm for arm in custom if arm not in repeated]:
-        yield f"repeated.json does not hold {some(lacking, SHOWN)}, with custom code"
-    if study.tuning and (results.tuning_trials is None or not study.tuning.chosen):
+    tuning = results.study.tuning
+    if tuning and (results.tuning_trials is None or not tuning.chosen):
         yield "the tuning is not finished"
 
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.cache_utils import DynamicCache
-from transformers.generation import GenerationMixin
+from transformers.generation.utils import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
 # Custom parts by site; the export adds lines that fill it.
@@ -358,7 +358,8 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         """Return logits, and with `labels` the mean loss of next tokens in nats, ignoring -100."""
         shared = Shared()
         output = self.model(input_ids, attention_mask, past_key_values, use_cache, cache, shared)
-        x, tokens = output.last_hidden_state, self.model.embedding.tokens.weight
+        embedding: Any = self.model.embedding
+        x, tokens = output.last_hidden_state, embedding.tokens.weight
         if "head" in OWN:
             logits = called(self.head, shared, x, tokens)
         else:
@@ -373,4 +374,4 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         """Pass the whole text at every step if a part cannot be cached."""
         if self.model.reads_whole:
             return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}
-        return super().prepare_inputs_for_generation(input_ids, **kwargs)
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore

@@ -25,7 +25,7 @@ from paribus.declared import DECLARED, declared
 from paribus.engine.setting import Setting
 from paribus.engine.setting.architecture import Model
 from paribus.errors import blamed
-from paribus.study.choices import no_such
+from paribus.study.choices import require_declared
 from paribus.study.custom_code import load_own
 
 PACKAGE = __name__.rpartition(".")[0]
@@ -100,10 +100,8 @@ def parts(kind: str) -> dict[str, Part]:
 
 def find_part(kind: str, name: str, key: str) -> Part:
     """Return a part that a study names under `key`. Raises ParibusError."""
-    if name not in parts(kind):
-        hint = "your own goes to model.modules"
-        raise no_such(name, parts(kind), key, KINDS[kind], f"{PACKAGE}.{kind}", hint)
-    return parts(kind)[name]
+    hint = "your own goes to model.modules"
+    return require_declared(name, parts(kind), key, KINDS[kind], f"{PACKAGE}.{kind}", hint)
 
 
 def module_class(path: str, key: str, folder: Path) -> type[nn.Module]:

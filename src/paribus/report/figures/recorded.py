@@ -72,11 +72,9 @@ def series_of(results: Results, columns: Collection[str]) -> Iterator[Series]:
     """Yield the series of each column in each trial that has it."""
     probes = results.read_each("probes.parquet")
     for (arm, seed), table in results.trial_steps.items():
-        sources = dict.fromkeys(probes[arm, seed].column_names, probes[arm, seed])
-        sources |= dict.fromkeys(table.column_names, table)
+        sources = (table, probes[arm, seed])
         for column in columns:
-            if column in sources:
-                source = sources[column]
+            for source in [table for table in sources if column in table.column_names][:1]:
                 line = finite_series(arm, seed, column, source["step"], source[column])
                 if line is not None:
                     yield line

@@ -9,7 +9,7 @@ from pathlib import Path
 from paribus.engine.data.corpora import corpus
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, nearest
-from paribus.untrusted_io import TEXT_BYTES, files_below, open_regular
+from paribus.untrusted_io import files_below, open_regular
 
 _KEYS = ("split", "revision", "column")
 FINEWEB_EDU = "HuggingFaceFW/fineweb-edu"
@@ -25,7 +25,7 @@ def _local_files(folder: Path, name: str) -> list[Path]:
         return []
     files = files_below(folder / name)
     for file in files:
-        open_regular(file, TEXT_BYTES).close()
+        open_regular(file).close()
     return files
 
 

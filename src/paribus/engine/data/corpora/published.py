@@ -15,7 +15,7 @@ from paribus.engine.data.corpora.text_files import corpus_files
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
-from paribus.untrusted_io import MIB, TEXT_BYTES, is_regular, open_regular, read_bytes
+from paribus.untrusted_io import MIB, is_regular, open_regular, read_bytes
 
 # As http://mattmahoney.net/dc/textdata.html has them, compared with it on 2026-11-22.
 ENWIK8_URL = "http://mattmahoney.net/dc/enwik8.zip"
@@ -44,7 +44,7 @@ def enwik8(data: Data, folder: Path) -> list[str]:
     """
     (file, *_) = corpus_files(data, folder)
     try:
-        with open_regular(file, TEXT_BYTES) as opened:
+        with open_regular(file) as opened:
             if zipfile.is_zipfile(opened):
                 with zipfile.ZipFile(opened) as archive, archive.open("enwik8") as member:
                     content = member.read(ENWIK8_BYTES + 1)

@@ -21,7 +21,7 @@ from paribus.engine.data.corpora import corpus
 from paribus.engine.data.pieces import Document
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError, nearest
-from paribus.untrusted_io import CONVERT, TEXT_BYTES, files_below, open_regular
+from paribus.untrusted_io import CONVERT, files_below, open_regular
 
 CHUNK_CHARACTERS = 2**22
 ROWS = 1024  # of a Parquet file, at a time
@@ -57,7 +57,7 @@ def corpus_files(data: Data, folder: Path) -> list[Path]:
     # isdir never raises: what cannot be looked at is told when it is opened.
     files = files_below(path) if os.path.isdir(path) else [path]
     for file in files:
-        open_regular(file, TEXT_BYTES, missing=missing).close()
+        open_regular(file, missing=missing).close()
     return files
 
 
@@ -69,7 +69,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """
     decompress = COMPRESSIONS.get(path.suffix)
     try:
-        with open_regular(path, TEXT_BYTES) as file:
+        with open_regular(path) as file:
             yield decompress(file) if decompress else file
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -151,7 +151,7 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
     import pyarrow.parquet as pq
 
     try:
-        with open_regular(file, TEXT_BYTES) as content, pq.ParquetFile(content) as opened:
+        with open_regular(file) as content, pq.ParquetFile(content) as opened:
             names = opened.schema_arrow.names
             if names.count(column) != 1:
                 raise ParibusError(

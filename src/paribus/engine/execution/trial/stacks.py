@@ -29,7 +29,7 @@ from paribus.results.trial_folder import TrialFolder
 from paribus.schema import KEY, SCHEMA
 from paribus.study import Study
 from paribus.study.trainer import Trial
-from paribus.untrusted_io import WEIGHTS_BYTES, read_bytes, read_json
+from paribus.untrusted_io import read_bytes, read_json
 
 SHARE = 0.7  # of the free memory: recorded graphs, probes and gaps of the allocator come on top
 
@@ -141,7 +141,7 @@ class Checkpoint:
         for replica, sha256 in enumerate(self.files):
             content, name = b"", ARRAYS.format(replica)
             with contextlib.suppress(ParibusError):
-                content = read_bytes(self.path / name, WEIGHTS_BYTES)
+                content = read_bytes(self.path / name)
             if hashlib.sha256(content).hexdigest() != sha256:
                 raise UnusableError(f"{name} is missing or damaged")
             states.append(safetensors.numpy.load(content))
@@ -211,7 +211,7 @@ class StackCheckpoints:
     def copy_kept(self, trial: TrialFolder, target: TrialFolder) -> None:
         """Copy the kept weights of `trial` into `target`. Raises ParibusError."""
         for path in self.kept(trial).path.glob("weights-*"):
-            write_bytes(target.path / path.name, read_bytes(path, WEIGHTS_BYTES))
+            write_bytes(target.path / path.name, read_bytes(path))
 
     def remove_after(self, t: int) -> None:
         """Remove checkpoints of steps later than t."""

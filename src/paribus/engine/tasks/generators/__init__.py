@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paribus.declared import declared
 from paribus.engine.tasks.task import Task
-from paribus.study.choices import load_new, no_such
+from paribus.study.choices import load_new, require_declared
 
 
 @cache
@@ -24,9 +24,8 @@ def find_tasks(names: Sequence[str] | None = None, own: Sequence[Task] = ()) -> 
     """
     known = dict(sorted((all_tasks() | {task.name: task for task in own}).items()))
     for name in names or ():
-        if name not in known:
-            own_goes = "your own goes to tasks.own"
-            raise no_such(name, known, "tasks.names", "task", __name__, own_goes)
+        own_goes = "your own goes to tasks.own"
+        require_declared(name, known, "tasks.names", "task", __name__, own_goes)
     return [value for name, value in known.items() if names is None or name in names]
 
 
