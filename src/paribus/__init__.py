@@ -17,8 +17,7 @@ from paribus.declared import PROVIDED, homes, load_name
 from paribus.schema import VERSION
 
 if TYPE_CHECKING:
-    from paribus.analysis import analyse as analyse
-    from paribus.analysis import detectable as detectable
+    from paribus.analysis import analyse as analyse, detectable as detectable
     from paribus.decision import decide as decide
     from paribus.engine.execution.evaluate import evaluate as evaluate
     from paribus.engine.execution.start import estimate as estimate
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from paribus.errors import ParibusError as ParibusError
     from paribus.readers.judge import judge as judge
     from paribus.report.page import write_report as write_report
-    from paribus.results import extend as extend
-    from paribus.results import load_results as load_results
-    from paribus.runs.run import register as register
-    from paribus.runs.run import run as run
-    from paribus.study import Study as Study
-    from paribus.study import load_study as load_study
-    from paribus.study import shipped_studies as shipped_studies
+    from paribus.results import extend as extend, load_results as load_results
+    from paribus.runs.run import register as register, run as run
+    from paribus.study import (
+        Study as Study,
+        load_study as load_study,
+        shipped_studies as shipped_studies,
+    )
     from paribus.verification import verify as verify
 
 __version__ = VERSION

@@ -11,13 +11,12 @@ to it. Sentences are not compared, because rewording them does not invalidate an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
 RELATIVE = 1e-9  # of a number, or of the SD, the mean or the width of the interval beside it
 LEAST = 1e-12  # of what is 0 but for rounding
-MOST_INTEGER = 2**63  # a larger one is no count
+LARGEST = 1e300  # a difference of larger ones may have no value
 
 
 def differences(
@@ -69,9 +68,7 @@ def _size(table: dict[Any, Any]) -> float:
 
 
 def _is_number(value: Any) -> bool:
-    if type(value) is int:  # true is none
-        return abs(value) < MOST_INTEGER
-    return isinstance(value, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < LARGEST  # neither true nor NaN
 
 
 def _is_text(value: Any) -> bool:

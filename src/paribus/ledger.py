@@ -98,21 +98,17 @@ class Event(BaseModel):
 def overlap(a: TextPart, b: TextPart) -> bool:
     """Return whether two parts share, or may share, bytes.
 
-    In a deduplicated corpus a byte lies no later than in the whole corpus. So a part of the whole
-    is certainly apart only if it ends before the deduplicated part begins.
+    Deduplication moves places, so parts of differently deduplicated corpora may share any.
     """
     if a.digest == b.digest:
         return True
     if not a.corpus or a.corpus != b.corpus or a.start is None or b.start is None:
         return False
-    if a.form == b.form:
-        first, second = sorted((a, b), key=lambda part: part.start or 0)
-        is_empty = a.start == a.stop or b.start == b.stop
-        return not is_empty and (first.stop is None or (second.start or 0) < first.stop)
-    if a.form and b.form:
+    if a.form != b.form:
         return True
-    original, deduplicated = (b, a) if a.form else (a, b)
-    return original.stop is None or original.stop > (deduplicated.start or 0)
+    first, second = sorted((a, b), key=lambda part: part.start or 0)
+    is_empty = a.start == a.stop or b.start == b.stop
+    return not is_empty and (first.stop is None or (second.start or 0) < first.stop)
 
 
 def uses(events: Iterable[Event], parts: Sequence[TextPart], own: str = "") -> list[Event]:

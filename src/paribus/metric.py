@@ -164,10 +164,6 @@ class Metric:
         """Format a value: `1.8730`, or `81.20` for a share."""
         return numbers.fixed(self.displayed(value), self.shown_digits)
 
-    def mean_text(self, mean: float | None, sd: float | None) -> str:
-        """Format a mean over seeds with its SD: `1.8730 (0.0174)`."""
-        return numbers.mean_sd(self.displayed(mean), self.displayed(sd), self.shown_digits)
-
     def change_text(self, change: float | None) -> str:
         """Format a change: `+0.0123`, or `+1.23` (percentage points) for a share."""
         return numbers.signed(self.displayed(change), self.shown_change_digits)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from paribus.analysis import analyse
-from paribus.campaign import begin, end, open_campaign
-from paribus.campaign import try_idea as try_for_real
+from paribus.campaign import begin, end, open_campaign, try_idea as try_for_real
 from paribus.errors import ParibusError
 from paribus.results import load_results
 from paribus.statistics import Lord

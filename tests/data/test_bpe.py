@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from hypothesis import given, strategies as st
+from tokenizers import (
+    Tokenizer as HuggingFaceTokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from paribus.engine.data import load_dataset
 from paribus.engine.data.corpora import read_pieces

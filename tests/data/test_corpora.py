@@ -12,11 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from paribus.engine.data import load_dataset
-from paribus.engine.data import pieces as pieces_module
+from paribus.engine.data import load_dataset, pieces as pieces_module
 from paribus.engine.data.corpora import published, read_pieces
 from paribus.engine.data.pieces import cut, documents, pieces
 from paribus.engine.setting import Data

@@ -4,8 +4,7 @@ import gzip
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from paribus.engine.data import batch, consumption, load_dataset, open_test

@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paribus.engine.data import batch, consumption, load_dataset
 from paribus.engine.data.order import Windows, document_places, permuted

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paribus.engine.data import load_dataset, open_test
 from paribus.engine.data.duplicates import count_in_training

@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from paribus.engine.evaluation import Evaluation
-from paribus.engine.evaluation import blocks as division
+from paribus.engine.evaluation import Evaluation, blocks as division
 
 TOKENS = [0, 1, 2, 3, 9, 5, 6, 7, 8, 9, 1]
 SUCCESSOR = np.eye(11, k=1) * 3

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paribus.engine.cost import trial_bytes
 from paribus.engine.execution.runner import EngineRunner

@@ -2,8 +2,7 @@
 
 import hashlib
 
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from paribus.ledger import Event, TextPart, overlap, uses
 
@@ -39,9 +38,7 @@ def test_overlap_is_of_bytes(one, other):
 
 @given(one=places(), other=places(), form=st.sampled_from(["exact", "near"]))
 def test_a_deduplicated_corpus_is_never_missed(one, other, form):
-    found = overlap(part(*one), part(*other, form=form))
-    assert found == (one[1] is None or one[1] > other[0])
-    assert overlap(part(*one, form="near"), part(*other, form="exact"))
+    assert overlap(part(*one), part(*other, form=form))
 
 
 def test_the_same_text_is_the_same_wherever_it_is_from():

@@ -12,8 +12,13 @@ import torch
 from paribus.engine.data import TOKEN_CLASSES
 from paribus.engine.observation import StepView
 from paribus.engine.probes import shipped_probes
-from paribus.engine.probes.reduce import CLASSES, GROUPS, QUANTILES, group_of
-from paribus.engine.probes.reduce import quantiles as quantiles_of
+from paribus.engine.probes.reduce import (
+    CLASSES,
+    GROUPS,
+    QUANTILES,
+    group_of,
+    quantiles as quantiles_of,
+)
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting
 

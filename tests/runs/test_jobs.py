@@ -21,8 +21,7 @@ from paribus.runs.queue import Queue
 from paribus.runs.run import Options, _order
 from paribus.runs.standing import cancel, job_states
 
-from ..execution.job_backend import Options as ProcessOptions
-from ..execution.job_backend import Processes
+from ..execution.job_backend import Options as ProcessOptions, Processes
 from ..tools import eventually, in_one_process, refused
 from .conftest import processes, records, study_in
 

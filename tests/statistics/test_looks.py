@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import beta as beta_function
-from scipy.special import ndtri, stdtr
+from scipy.special import beta as beta_function, ndtri, stdtr
 from scipy.stats import norm, skew
 
 from paribus.statistics import (

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as hs
+from hypothesis import example, given, settings, strategies as hs
 
 from paribus.statistics import (
     DecidingTest,

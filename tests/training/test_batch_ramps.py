@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from paribus.engine.data import starts_of_step
 from paribus.engine.data.order import Mixture, Windows

@@ -125,8 +125,7 @@ def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
 
 
 def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool) -> None:
-    from paribus.campaign import ideas_table, standing
-    from paribus.campaign import status as as_json
+    from paribus.campaign import ideas_table, standing, status as as_json
 
     if json:
         print_json(as_json(campaign))

@@ -144,8 +144,7 @@ def check(
     from paribus.cli import tables
     from paribus.decision import unreachable
     from paribus.ledger import unrecorded
-    from paribus.runs.run import register as register_study
-    from paribus.runs.run import try_briefly
+    from paribus.runs.run import register as register_study, try_briefly
     from paribus.study.trainer import COMMAND, STACKED
 
     options = where.options(loaded)

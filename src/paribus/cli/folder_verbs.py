@@ -211,8 +211,7 @@ def archive(results: Folder, out: Path) -> None:
         out: The folder to write; it must be new.
     """
     from paribus.numbers import plural
-    from paribus.results import archive as archive_study
-    from paribus.results import load_results
+    from paribus.results import archive as archive_study, load_results
 
     loaded = load_results(results)
     written = archive_study(loaded, out)

@@ -48,7 +48,9 @@ def _pair(study: Study, entry: Any) -> dict[str, str]:
 
 def _mean(analysis: Analysis, arm: str, metric: Metric) -> dict[str, str]:
     summary = analysis.summary(arm, metric.name)
-    return {"mean (SD)": metric.mean_text(summary.mean, summary.sd), "seeds": str(summary.n)}
+    mean, sd = metric.displayed(summary.mean), metric.displayed(summary.sd)
+    text = numbers.mean_sd(mean, sd, metric.shown_digits)
+    return {"mean (SD)": text, "seeds": str(summary.n)}
 
 
 def _tests(contrast: Contrast) -> dict[str, str]:

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer as HuggingFaceTokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 
 from paribus.engine.data.tokenizer import BpeTokenizer

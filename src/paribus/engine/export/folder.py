@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.numpy
-from tokenizers import AddedToken, decoders, models
-from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers import AddedToken, Tokenizer as HuggingFaceTokenizer, decoders, models
 
 from paribus.engine.data import STAND_INS, CharacterTokenizer, Tokenizer
 from paribus.engine.data.split import Texts

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from paribus.numbers import some
-from paribus.results import TrialFolder
-from paribus.results import controls as checked
+from paribus.results import TrialFolder, controls as checked
 from paribus.results.controls import Check, Finding, State
 from paribus.results.records import TRAINER, Record, RecordFormat, Table, TrialJson
 from paribus.results.software import differences

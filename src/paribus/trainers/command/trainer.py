@@ -29,8 +29,7 @@ from paribus.study import Study
 from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.trainers.command import scores, sections, sources
 from paribus.trainers.command.records import LOG, MACHINE, REPORTED, TRAIN_LOSS
-from paribus.trial import FOLDER as TRIAL_FOLDER
-from paribus.trial import SEED as TRIAL_SEED
+from paribus.trial import FOLDER as TRIAL_FOLDER, SEED as TRIAL_SEED
 from paribus.untrusted_io import CODE_BYTES, RECORD_BYTES, is_regular, read_bytes, read_text
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from paribus.engine.tasks import find_tasks, own_tasks
 from paribus.engine.training import LOSS_SCALING, METRICS, OBJECTIVE, optimizer_slots
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric, by_name, find
-from paribus.results.curves import METRICS as CURVE_METRICS
-from paribus.results.curves import OF_TURNS
+from paribus.results.curves import METRICS as CURVE_METRICS, OF_TURNS
 from paribus.study import Study
 
 STEP_METRICS = (*METRICS, OBJECTIVE, *LOSS_SCALING)  # a trainer may measure them at every step
