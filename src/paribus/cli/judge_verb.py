@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from rich.markup import escape
@@ -16,6 +17,46 @@ if TYPE_CHECKING:
     from paribus.results import Results
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Selection:
+    """Options for which runs of the files are read, and how.
+
+    Attributes:
+        arm: What names the arm: a column, a fact, or the folder or name of the file; by default
+            arm.
+        seed: The column or fact that is the seed; by default seed.
+        pair: Compare runs of one seed, or of one value of this column, as pairs: they share data.
+        reader: The form of the files, if not recognised: a name, your form.toml or file.py:name.
+        where: Take the runs that meet a condition, such as lr=0.01.
+        best_of: Take the best run of each seed over this setting.
+        step: The column of steps, where a run has several rows of a table.
+        item: The column of items, where a run has a row for each question.
+        metric: The column of the score's name, in a table with a row for each.
+        value: The column of its value there.
+        at_step: The step at which scores are read; by default the last.
+        crashed: Whether a run without a finite score is a result, or is left out.
+        stopped_early: ok: runs that are called crashed were stopped by the budget of all.
+    """
+
+    arm: Annotated[str | None, Parameter(name=("--arm", "--arm-from"))] = None
+    seed: str | None = None
+    pair: str | None = None
+    reader: Annotated[str | None, Parameter(name=("--reader", "--form"))] = None
+    where: list[str] | None = None
+    best_of: str = ""
+    step: str = ""
+    item: str = ""
+    metric: str = ""
+    value: str = ""
+    at_step: float | None = None
+    crashed: Literal["data", "exclude"] = "data"
+    stopped_early: Literal["ask", "ok"] = "ask"
+
+
+ALL = Selection()
+
+
 def judge(
     paths: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     /,
@@ -23,21 +64,9 @@ def judge(
     score: list[str] | None = None,
     margin: float | None = None,
     better: list[Literal["lower", "higher"]] | None = None,
-    arm: Annotated[str | None, Parameter(name=("--arm", "--arm-from"))] = None,
-    seed: str | None = None,
     baseline: str | None = None,
-    pair: str | None = None,
-    reader: Annotated[str | None, Parameter(name=("--reader", "--form"))] = None,
-    where: list[str] | None = None,
-    best_of: str = "",
-    step: str = "",
-    item: str = "",
-    metric: str = "",
-    value: str = "",
-    at_step: float | None = None,
+    selection: Selection = ALL,
     target: float | None = None,
-    crashed: Literal["data", "exclude"] = "data",
-    stopped_early: Literal["ask", "ok"] = "ask",
     bar: float | None = None,
     resolution: float | None = None,
     alpha: float = 0.05,
@@ -53,22 +82,8 @@ def judge(
         score: The score that decides; repeat the option for scores that stand beside it.
         margin: The largest change that would not matter, in the score's unit.
         better: Which direction is better, repeated for each score; by default by its name.
-        arm: What names the arm: a column, a fact, or the folder or name of the file; by default
-            arm.
-        seed: The column or fact that is the seed; by default seed.
         baseline: The arm that others are compared with; by default baseline.
-        pair: Compare runs of one seed, or of one value of this column, as pairs: they share data.
-        reader: The form of the files, if not recognised: a name, your form.toml or file.py:name.
-        where: Take the runs that meet a condition, such as lr=0.01.
-        best_of: Take the best run of each seed over this setting.
-        step: The column of steps, where a run has several rows of a table.
-        item: The column of items, where a run has a row for each question.
-        metric: The column of the score's name, in a table with a row for each.
-        value: The column of its value there.
-        at_step: The step at which scores are read; by default the last.
         target: Compare what runs need to come to this value of the score, too.
-        crashed: Whether a run without a finite score is a result, or is left out.
-        stopped_early: ok: runs that are called crashed were stopped by the budget of all.
         bar: Compare the runs of one arm with this number instead.
         resolution: The smallest difference that the score can show, where runs may be equal.
         alpha: The chance of a false claim, over all arms.
@@ -79,14 +94,14 @@ def judge(
     scores = score or []
     if study is not None:
         stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
-        stated |= {"--arm": arm, "--pair": pair, "--target": target}
+        stated |= {"--arm": selection.arm, "--pair": selection.pair, "--target": target}
         if repeated := [name for name, value in stated.items() if value]:
             raise ParibusError(
                 f"{', '.join(repeated)} is already set by the study; remove it, or remove --study"
             )
         from paribus.readers.judge import judge_study
 
-        records = judge_study(study, paths or [], reader, results)
+        records = judge_study(study, paths or [], selection.reader, results)
         if isinstance(records, str):
             show(escape(records))
             return 0
@@ -95,10 +110,7 @@ def judge(
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
     from paribus.readers.judge import judged, make_study
 
-    options: dict[str, Any] = {"arm": arm, "seed": seed, "pair": pair, "reader": reader}
-    options |= {"step": step, "item": item, "metric": metric, "value": value}
-    options |= {"where": where or [], "best_of": best_of, "at_step": at_step}
-    options |= {"crashed": crashed, "stopped_early": stopped_early}
+    options = vars(selection) | {"where": selection.where or []}
     if bar is not None:
         unused = {"--page": page, "--results": results, "--margin": margin, "--baseline": baseline}
         unused |= {"--target": target, "--markdown": answer.markdown}
@@ -110,14 +122,14 @@ def judge(
         from paribus.readers.bar import judge_against_bar
         from paribus.schema import stamped
 
-        options |= {"better": better[0] if better else None, "alpha": alpha}
-        against, lines = judge_against_bar(paths, scores, bar, **options)
+        side = better[0] if better else None
+        against, lines = judge_against_bar(paths, scores, bar, better=side, alpha=alpha, **options)
         if answer.json:
             print_json(stamped({"bar": against}))
         else:
             show(*map(escape, lines))
         return WORDS[against["word"]] if answer.exit_verdict else 0
-    built, reading, selection = make_study(
+    built, reading, chosen = make_study(
         paths,
         score=scores,
         margin=margin,
@@ -134,11 +146,11 @@ def judge(
         for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
             for path, why in files:
                 show_path(f"{fate}: {path}: {why}")
-        for fact in selection.facts:
+        for fact in chosen.facts:
             own = "; ".join(f"{arm} {some(list(map(str, v)), 3)}" for arm, v in fact.values.items())
             if fact.conclusion not in ("equal", "varies"):
                 show_path(f"{fact.name}: {fact.conclusion} ({fact.kind}): {own}")
-    with judged(built, reading, selection, results) as records:
+    with judged(built, reading, chosen, results) as records:
         return _give(records, page, answer)
 
 
