@@ -10,7 +10,6 @@ import pytest
 import paribus
 from paribus.engine.data import load_dataset
 from paribus.engine.ops.kernels import compiling
-from paribus.files import cache_folder
 from paribus.results import load_results
 from paribus.study.custom_code import load_own
 
@@ -79,13 +78,6 @@ def test_a_folder_whose_name_is_no_utf8(tmp_path):
     stated = {"corpus": "text", "path": "text.txt", "seq_len": 16, "validation_tokens": None}
     assert load_dataset(data.model_copy(update=stated), folder).vocab_size > 10
     assert load_own("own.py:Own", "here", "class", type, folder)
-
-
-def test_a_user_without_a_home_has_no_cache_here(monkeypatch):
-    for name in ("PARIBUS_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert cache_folder().is_absolute() and not cache_folder().exists()
 
 
 def test_without_a_compiler_pytorch_trains_and_it_is_on_record(

@@ -52,10 +52,5 @@ _HOMES = homes(__file__)
 __all__ = sorted(_HOMES)
 
 
-def __dir__() -> list[str]:
-    """Return the names without loading them."""
-    return __all__
-
-
 def __getattr__(name: str) -> Any:
     return load_name(name, __name__, _HOMES)

@@ -34,15 +34,6 @@ def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:
     return fixed(mean, digits) if sd is None else f"{fixed(mean, digits)} ({fixed(sd, digits)})"
 
 
-def short(value: float) -> str:
-    """Format three digits with a suffix for thousands: `0.884`, `7.1k`, `78.8G`."""
-    rounded = float(f"{value:.3g}")
-    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if size <= abs(rounded) < 1e15:
-            return f"{rounded / size:.3g}{letter}"
-    return f"{rounded:.12g}" if abs(rounded) >= 1e-3 else f"{rounded:.3g}"
-
-
 def delta(mean: float, low: float, high: float, digits: int) -> str:
     """Format a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
     return f"{signed(mean, digits)} {interval(low, high, digits)}"

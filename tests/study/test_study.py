@@ -1,5 +1,6 @@
 """The study file: what is refused and how, what an arm changes, what ships."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -89,9 +90,8 @@ def test_every_arm_differs_in_what_its_name_says(name):
     ],
 )
 def test_bad_studies_are_refused_in_one_line(text, message):
-    with pytest.raises(ParibusError) as caught:
+    with pytest.raises(ParibusError, match=re.escape(message)):
         parse(text)
-    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,13 @@ def test_bad_studies_are_refused_in_one_line(text, message):
         (MINIMAL.replace("[1]", "[1, 1]"), "one twice"),
         (MINIMAL.replace('"minimal"', '"a/b"'), "name = 'a/b'"),
         (MINIMAL.replace("iterations = 30", ""), "either iterations"),
+        ('title = "a\\nb"' + MINIMAL, "line break"),
+        (MINIMAL.replace("minimal", "mini\\u2028mal"), "line break"),
     ],
 )
 def test_bad_tables_are_refused_in_one_line(text, message):
-    with refused("value", match=r".") as caught:
+    with refused("value", match=re.escape(message)):
         parse_study(tomllib.loads(text), folder=Path())
-    assert message in str(caught.value)
-
-
-def test_lines_belong_in_running_text_and_in_no_title():
-    assert parse_study(tomllib.loads('question = "a\\nb"' + MINIMAL), folder=Path()).question
-    for text in ('title = "a\\nb"' + MINIMAL, MINIMAL.replace("minimal", "mini\\u2028mal")):
-        with refused("value", match="line break"):
-            parse_study(tomllib.loads(text), folder=Path())
 
 
 def test_names_are_limited_in_bytes_as_folders_are():

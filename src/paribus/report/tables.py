@@ -386,7 +386,7 @@ def along_table(analysis: Analysis) -> Table:
     """Return a table of the speed-ups and curve crossings of every contrast with curves."""
     rows = []
     for entry in analysis.along:
-        places = [(numbers.short(c.at), c.resolved) for c in entry.contrast.crossings]
+        places = [(f"{c.at:,.0f}", c.resolved) for c in entry.contrast.crossings]
         crossings = numbers.some([at if resolved else f"({at})" for at, resolved in places])
         ratio, speedup = entry.speedup, numbers.NONE
         if ratio is not None:

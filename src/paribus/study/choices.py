@@ -126,7 +126,7 @@ def require_declared(
     if name not in known:
         raise ParibusError(
             f"{where}: there is no {word} '{name}': {nearest(name, known)}; they are declared in "
-            f"{package.replace('.', '/')}/, and {own}",
+            f"{package.replace('.', '/')}/; {own}",
             code="unknown",
         )
     return known[name]

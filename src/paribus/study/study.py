@@ -6,7 +6,7 @@ between two arms is therefore known before anything runs, and can be printed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -231,13 +231,6 @@ class Study(Spec):
     @cached_property
     def _arm_facts(self) -> dict[str, ArmFacts]:
         return {arm: self.format.arm_facts(self, arm) for arm in self.arms}
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, without what this study has cached because arms may differ."""
-        copy = super().model_copy(update=update, deep=deep)
-        for cached in ("_settings", "_arm_facts"):
-            vars(copy).pop(cached, None)
-        return copy
 
     def arm_facts(self, arm: str) -> ArmFacts:
         """Return the facts of an arm from the trainer's sections."""
