@@ -91,7 +91,7 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
                 name = f"{task}/{metric},{sample.get('filter', 'none')}".removesuffix(",none")
                 values = run.items.setdefault(name, {})
                 if item in values:
-                    raise ParibusError(f"{samples.path}: document {item} is there twice")
+                    raise ParibusError(f"{samples.path}: document {item} must be there once")
                 values[item] = float(value)
 
 
