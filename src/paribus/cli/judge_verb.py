@@ -108,7 +108,7 @@ def judge(
         return _give(records, page, answer)
     if not paths:
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
-    from paribus.readers.judge import judged, make_study
+    from paribus.readers.judge import judge_against_bar, judged, make_study
 
     options = vars(selection) | {"where": selection.where or []}
     if bar is not None:
@@ -119,7 +119,6 @@ def judge(
                 f"{', '.join(stated)} has no meaning with --bar, which prints a card; leave it out"
             )
         from paribus.decision import WORDS
-        from paribus.readers.bar import judge_against_bar
         from paribus.schema import stamped
 
         side = better[0] if better else None

@@ -19,7 +19,7 @@ from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
 from paribus.ledger import unrecorded
 from paribus.metric import readable
-from paribus.numbers import plural, some
+from paribus.numbers import fixed, level, p_value, plural, some
 from paribus.readers.facts import find_kind, values_of
 from paribus.readers.port import Run, cell_text
 from paribus.readers.read import Reading
@@ -35,6 +35,8 @@ from paribus.readers.select import (
 from paribus.readers.tables import runs_of
 from paribus.results import Results
 from paribus.results.store import ResultsFolder, results_folder
+from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
+from paribus.statistics.t_test import mean_and_sd
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from, section_of
 from paribus.study.trainer import RUNS
@@ -144,25 +146,17 @@ def make_study(
     Raises ParibusError.
     """
     scores = [score] if isinstance(score, str) else list(score)
-    for option, number, most in (
-        ("margin", margin, math.inf),
-        ("resolution", resolution, math.inf),
-        ("alpha", alpha, 1.0),
-    ):
-        if number is not None and not 0 < number < most:
-            limit = "" if most == math.inf else f" and less than {most:g}"
-            raise ParibusError(f"--{option} {number:g} must be greater than 0{limit}")
     reading, section, by_label = read_data(data, scores, pair=pair, **options)
     scores = scores or [default_score(reading.runs)]
     _require_arms(by_label, section.arm)
-    baseline = _find_baseline(None if baseline is None else cell_text(baseline), by_label)
+    baseline = _find_baseline(baseline, by_label)
     stated = [better] if isinstance(better, str) else list(better or [])
     directions = {s: d or direction(s) for s, d in zip_longest(scores, stated) if s}
     first = scores[0]
     selection = select_runs(by_label, section, scores, lower=directions[first] == "lower")
     by_label = selection.runs
     if empty := [label for label, runs in by_label.items() if not runs]:
-        why = f"arm '{empty[0]}' has no run with a {first} that did not crash; write NaN for a run"
+        why = f"no run of arm '{empty[0]}' has a {first} and did not crash; write NaN for a run"
         raise ParibusError(f"{why} that diverged, or remove the arm", code="too_few")
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
     specs = {
@@ -188,9 +182,9 @@ def make_study(
         endpoints += [{"metric": budget} for budget in budgets]
     called, arms = _name_folders(by_label), {}
     for label in sorted(by_label, key=lambda label: label != baseline):
-        without_runs = {"runs.without": without[label]} if without[label] else {}
+        absent = {"runs.without": without[label]} if without[label] else {}
         title = {} if called[label] == label else {"title": label}
-        arms[called[label]] = {"set": {"runs.label": label} | without_runs} | title
+        arms[called[label]] = {"set": {"runs.label": label} | absent} | title
     treatments = [label for label in by_label if label != baseline]
     study = load_study(
         {
@@ -210,6 +204,66 @@ def make_study(
         }
     )
     return study, reading, selection
+
+
+def judge_against_bar(
+    paths: Sequence[str],
+    scores: Sequence[str],
+    bar: float,
+    *,
+    better: Better | None,
+    alpha: float,
+    **options: Any,
+) -> tuple[dict[str, Any], list[str]]:
+    """Compare the runs of the only arm with `bar`, by Student's one-sample t test. Returns the
+    comparison and the lines of its card. `make_study` explains the options.
+
+    `n` counts the runs with a finite score. The others diverged, and rule out BETTER. With fewer
+    than two finite runs there is no SD and no interval, and with fewer than five no p. Raises
+    ParibusError if there are more arms, or no finite score.
+    """
+    reading, section, by_arm = read_data(paths, scores, **options)
+    if len(by_arm) > 1:
+        raise ParibusError(
+            f"--bar needs a single arm, and there are {len(by_arm)}: {', '.join(by_arm)}"
+        )
+    score = scores[0] if scores else default_score(reading.runs)
+    side = better or direction(score)
+    selection = select_runs(by_arm, section, [score], lower=side == "lower")
+    ((arm, runs),) = selection.runs.items()
+    finite = np.array([score_of(run, score, section.at_step) for run in runs])
+    finite = finite[np.isfinite(finite)]
+    n, lost = len(finite), len(runs) - len(finite)
+    if not (n and math.isfinite(bar) and 0 < alpha < 1):
+        why = f"--bar {bar} and the score of at least one run must be finite, and --alpha"
+        raise ParibusError(f"{why} {alpha} between 0 and 1")
+    mean, sd = mean_and_sd(finite)
+    low = high = p = None
+    if n > 1:
+        test = paired_t(finite)
+        low, high = test.interval(1 - alpha).low, test.interval(1 - alpha).high
+        p = test.p_value(bar) if n >= DESCRIPTIVE_BELOW and sd else None
+    word, is_better = "DESCRIPTIVE", (mean > bar) == (side == "higher")
+    if p is not None:
+        is_shown = p <= alpha and not (is_better and lost)
+        word = ("BETTER" if is_better else "WORSE") if is_shown else "UNRESOLVED"
+    passed = int((finite > bar if side == "higher" else finite < bar).sum())
+    against = {"score": score, "bar": bar, "better": side, "n": n, "diverged": lost, "mean": mean}
+    against |= {"sd": sd if n > 1 else None, "p": p, "word": word, "passed": passed}
+    digits = digits_of(sd) + 1
+    span = f" [{fixed(low, digits)}, {fixed(high, digits)}], SD {fixed(sd, digits)}" * (n > 1)
+    p_text = "" if p is None else f", p {p_value(p)}"
+    diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
+    lines = [
+        f"Exploratory: {score} of {arm or 'these runs'} against {bar:g}",
+        f"  {score}, {side} is better",
+        f"  {word}  {fixed(mean, digits)}{span}, n {n}{p_text}",
+        f"The mean with its {level(alpha)} interval, and p of a t test against {bar:g}.",
+        f"{passed} of {plural(n + lost, 'run')} passed it{diverged}.",
+    ]
+    if failed := selection.excluded.get(arm):
+        lines.append(f"Failed runs are excluded: {failed} of {plural(failed + len(runs), 'run')}.")
+    return against | {"low": low, "high": high}, lines + [text for _, text in selection.findings]
 
 
 def _spread(by_label: Mapping[str, Sequence[Run]], score: str, at_step: float | None) -> float:
@@ -281,14 +335,13 @@ def default_score(runs: Sequence[Run]) -> str:
     raise ParibusError(f"{why}: {some(known, MOST_NAMED)}", code="ambiguous")
 
 
-def _find_baseline(baseline: str | None, by_label: Mapping[str, Sequence[Run]]) -> str:
+def _find_baseline(baseline: str | float | None, by_label: Mapping[str, Sequence[Run]]) -> str:
     """Return the label of the baseline. Raises ParibusError if it is missing or unknown."""
-    if baseline is None:
-        baseline = next((name for name in BASELINES if name in by_label), None)
-    if baseline in by_label:
-        return str(baseline)
-    arms = ", ".join(f"{label} ({len(runs)})" for label, runs in list(by_label.items())[:8])
+    names = BASELINES if baseline is None else [cell_text(baseline)]
+    if known := [name for name in names if name in by_label]:
+        return known[0]
     why = "no baseline is named" if baseline is None else f"baseline '{baseline}' is not an arm"
+    arms = some([f"{label} ({len(runs)})" for label, runs in by_label.items()], MOST_NAMED)
     why += f"; say --baseline {next(iter(by_label))}, or another arm (with its runs): {arms}"
     raise ParibusError(why, code="ambiguous")
 
@@ -332,7 +385,7 @@ def _find_seeds(
     """
     words = {seed_of(run, section) for runs in by_label.values() for run in runs}
     every = sorted(words, key=lambda word: (len(word), word))
-    if not all(w.isdecimal() and str(int(w)) == w and int(w) < 2**63 for w in every):
+    if not all(re.fullmatch("0|[1-9][0-9]{0,17}", word) for word in every):
         if pair and ("" in every or section.seed == "seed"):
             why = f"'{every[0]}' in '{section.seed}' is not a whole number, so it cannot pair runs"
             raise ParibusError(f"{why}; name another column with --pair, or remove --pair")

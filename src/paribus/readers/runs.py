@@ -28,7 +28,7 @@ from paribus.readers.select import (
     seed_of,
     select_runs,
 )
-from paribus.results import Results, ResultsFolder, TrialFolder, extended, load_results
+from paribus.results import Results, TrialFolder, extended, load_results
 from paribus.results.curves import LossCurve
 from paribus.results.formats import COLUMNS, column
 from paribus.results.records import RunsRecord
@@ -69,42 +69,50 @@ class Runs:
     def run(self, study: Study, trials: Sequence[Trial]) -> Iterator[tuple[Trial, TrialRecord]]:
         """Yield the record of each trial. Raises ParibusError if a run is missing."""
         section, score = section_of(study), study.primary.metric
-        labels = {arm: study.setting(arm).runs.label or arm for arm in study.arms}
+        labels = {arm: study.setting(arm).runs.label for arm in study.arms}
         if self.reading is None:
             if not section.paths:
                 raise ParibusError(f"study '{study.name}' names no files; set runs.paths")
             self.reading = read_runs(section.paths, section, scores_of(study), home=study.folder)
-        if (selection := self.selection) is None:
+        if self.selection is None:
             grouped = group_by_arm(self.reading.runs, section)
             by_label = {label: grouped.get(label, []) for label in labels.values()}
             lower = declared(study)[score].better == "lower"
-            selection = select_runs(by_label, section, scores_of(study), lower=lower)
-        self.selection = selection
+            self.selection = select_runs(by_label, section, scores_of(study), lower=lower)
+        selected, findings = self.selection, self.selection.findings
         by_trial: dict[Trial, Run] = {}
         for arm, label in labels.items():
-            if label in selection.excluded:
-                self.excluded[arm] = selection.excluded[label]
-            own = number_runs(arm, selection.runs[label], study)
+            self.excluded |= {arm: selected.excluded[label]} if label in selected.excluded else {}
+            own = number_runs(arm, selected.runs[label], study)
             by_trial |= {(arm, seed): run for seed, run in own.items()}
-            if surplus := len(selection.runs[label]) - len(own):
+            if surplus := len(selected.runs[label]) - len(own):
                 text = f"{plural(surplus, 'run')} of {arm} left out: the study has no such seed."
-                selection.findings.append(("left_out", text))
+                findings.append(("left_out", text))
         if missing := [trial for trial in trials if trial not in by_trial]:
-            raise _missing_runs(missing, by_trial, self.reading, selection)
-        self.judged |= {by_trial[trial].path for trial in trials}
-        arms: dict[str, list[Run]] = {}
-        for trial in trials:
-            arms.setdefault(trial[0], []).append(by_trial[trial])
-        selection.findings += check_values(arms, score, section.at_step)
+            reasons = [why for _, why in self.reading.refused]
+            reasons += [text for code, text in findings if code == "no_score"]
+            why = f"{plural(len(missing), 'run')} of the study not found, such as that of arm "
+            why += f"'{missing[0][0]}' and seed {missing[0][1]}; of one that crashed the score is"
+            raise ParibusError("; ".join([f"{why} NaN", *reasons[:1]]), code="missing")
         every = [by_trial[trial] for trial in trials]
+        arms = {arm: [by_trial[trial] for trial in trials if trial[0] == arm] for arm in labels}
+        findings += check_values(arms, score, section.at_step)
+        self.judged |= {run.path for run in every}
         _require_same_items(study, every)
-        needed = _spent_to_target(study, every)
-        speeds = speeds_of(every)
-        for place, trial in enumerate(trials):
+        needed, speeds = _spent_to_target(study, every), speeds_of(every)
+        for place, (trial, run) in enumerate(zip(trials, every, strict=True)):
             spent = {name: own[place] for name, own in needed.items()}
-            yield trial, _record(study, by_trial[trial], spent, speeds[place])
+            yield trial, _record(study, run, spent, speeds[place])
 
-    def about(
+    def digests(self) -> dict[str, str]:
+        """Return the digests of the files that were read, by path relative to the results."""
+        return {
+            Path(os.path.relpath(path, self.home)).as_posix(): file_digest(Path(path))
+            for path in (self.reading.paths if self.reading else ())
+            if is_regular(path)
+        }
+
+    def describe(
         self, registered: Mapping[str, Any] | None, before: RunsRecord | None, *, is_kept: bool
     ) -> RunsRecord:
         """Return the record of which files were read, refused or skipped. If the results are kept,
@@ -115,17 +123,16 @@ class Runs:
         """
         reading, selection = self.reading, self.selection
         assert reading is not None and selection is not None  # as trials were recorded
-        sha256 = {
-            Path(os.path.relpath(path, self.home)).as_posix(): file_digest(Path(path))
-            for path in reading.paths
-            if is_kept and is_regular(path)
-        }
         exploratory = "nothing was registered before these runs were there"
         if registered is not None:
-            exploratory = self._find_early(registered)
+            moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
+            files = [path for path in sorted(self.judged) if os.path.exists(path)]
+            early = [path for path in files if os.stat(path).st_mtime < moment]
+            text = f"{len(early)} of {plural(len(files), 'file')} older than the registration, such"
+            exploratory = f"{text} as {early[0]}" if early else ""
         return RunsRecord(
             exploratory=(before.exploratory if before else "") or exploratory,
-            sha256=sha256,
+            sha256=self.digests() if is_kept else {},
             files=reading.files,
             excluded=self.excluded,
             refused=[list(pair) for pair in reading.refused],
@@ -135,32 +142,10 @@ class Runs:
             notes=[["file", note] for note in reading.notes] + list(map(list, selection.findings)),
         )
 
-    def _find_early(self, registered: Mapping[str, Any]) -> str:
-        """Return a sentence on judged files older than the study's registration, if any."""
-        moment = datetime.fromisoformat(registered["registered_at"]).timestamp()
-        files = [path for path in sorted(self.judged) if os.path.exists(path)]
-        early = [path for path in files if os.stat(path).st_mtime < moment]
-        was = "was" if len(early) == 1 else "were"
-        text = f"{len(early)} of {plural(len(files), 'file')} {was} there before the study was"
-        return f"{text} registered, such as {early[0]}" if early else ""
-
-
-def _missing_runs(
-    missing: Sequence[Trial], by_trial: Mapping[Trial, Run], reading: Reading, selection: Selection
-) -> ParibusError:
-    reasons = [why for _, why in reading.refused]
-    reasons += [text for code, text in selection.findings if code == "no_score"]
-    arm, seed = missing[0]
-    n = sum(name == arm for name, _ in by_trial)
-    why = f"{plural(len(missing), 'run')} that the study asks for are not there, such as that of"
-    why += f" arm '{arm}' and seed {seed} ({n} found of it); of one that crashed the score is NaN"
-    return ParibusError("; ".join([why, *reasons[:1]]), code="missing")
-
 
 def scores_of(study: Study) -> list[str]:
     """Return the names of the study's scores, beginning with the primary one."""
-    primary = study.primary.metric
-    return [primary, *(name for name in section_of(study).scores if name != primary)]
+    return list(dict.fromkeys([study.primary.metric, *section_of(study).scores]))
 
 
 def files_of(study: Study) -> list[str]:
@@ -198,32 +183,24 @@ def _require_same_items(study: Study, runs: Sequence[Run]) -> None:
 def _record(
     study: Study, run: Run, needed: Mapping[str, tuple[float, bool]], speed: float | None
 ) -> TrialRecord:
-    section = section_of(study)
+    section, primary = section_of(study), study.primary.metric
     scores = {
-        name: score_of(run, name, section.at_step)
-        if name == study.primary.metric or name in run.scores
-        else math.nan
+        name: score_of(run, name, section.at_step) if name in {primary, *run.scores} else math.nan
         for name in section.scores
     }
-    scores |= {name: spent for name, (spent, _) in needed.items()}
-    items = {
-        name: [value for _, value in sorted(run.items[name].items())]
-        for name, score in section.scores.items()
-        if score.by_item
-    }
+    by_item = [name for name, score in section.scores.items() if score.by_item]
     curves = {}
     for name in section.scores.keys() & run.curves.keys():  # an even choice of points, to be drawn
         n = len(run.curves[name])
         chosen = np.linspace(0, n - 1, min(n, MOST_POINTS)).round().astype(int)
         curves[name] = [tuple(point) for point in run.curves[name][chosen].tolist()]
     known = {name: v for name, v in run.facts.items() if isinstance(v, str) or math.isfinite(v)}
-    facts: dict[str, Any] = {**known, "source": run.source}
-    if censored := [name for name, (_, is_above) in needed.items() if is_above]:
-        facts["censored"] = censored
+    censored = [name for name, (_, is_above) in needed.items() if is_above]
+    facts = {**known, "source": run.source} | ({"censored": censored} if censored else {})
     seconds = run.facts.get("train_seconds")
     return TrialRecord(
-        scores=scores,
-        items=items,
+        scores=scores | {name: spent for name, (spent, _) in needed.items()},
+        items={name: [value for _, value in sorted(run.items[name].items())] for name in by_item},
         curves=curves,
         seconds=seconds if is_number(seconds) and 0 < seconds < math.inf else None,
         about={"facts": facts} | ({"speed": speed} if speed else {}),
@@ -233,10 +210,9 @@ def _record(
 def spent_by(run: Run, score: str, name: str) -> np.ndarray:
     """Return the budget that a run had spent at each point of its `score` curve; empty if unknown.
     `name` is the endpoint, such as `steps_to_target`."""
-    if score not in run.curves:
-        return np.array([])
-    steps, budget = run.curves[score][:, 0], name.removesuffix(TO_TARGET)
-    if budget == "steps":
+    budget = name.removesuffix(TO_TARGET)
+    steps = run.curves[score][:, 0] if score in run.curves else np.array([])
+    if budget == "steps" or not len(steps):
         return steps
     for curve in SPENT[budget]:
         if curve in run.curves:
@@ -257,12 +233,13 @@ def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[
     for name in (metric for metric in study.metrics if metric.endswith(TO_TARGET)):
         spent = [spent_by(run, score, name) for run in runs]
         budget = float(min((own[-1] for own in spent if len(own)), default=math.nan))
-        at = [math.nan] * len(runs)
-        for place, own in enumerate(spent):
+        needed[name] = []
+        for run, own in zip(runs, spent, strict=True):
+            at = math.nan
             if len(own):
-                curve = LossCurve(own, own, None, None, sign * runs[place].curves[score][:, 1], 1)
-                at[place] = curve.spent_at(sign * target, "tokens")
-        needed[name] = [(min(own, budget), own > budget) for own in at]
+                curve = LossCurve(own, own, None, None, sign * run.curves[score][:, 1], 1)
+                at = curve.spent_at(sign * target, "tokens")
+            needed[name].append((min(at, budget), at > budget))
     return needed
 
 
@@ -271,11 +248,6 @@ class MemoryTrial(TrialFolder):
     """A trial whose records stay in memory: nothing is written or sealed."""
 
     records: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def is_finished(self) -> bool:
-        """Always True, because the trial is built from a complete record."""
-        return True
 
     def write_json(self, name: str, value: Any) -> None:
         """Store the record `name` in memory."""
@@ -309,18 +281,26 @@ def judge_runs(
     is_kept: bool = True,
 ) -> Results:
     """Read and record the finished runs of a study, without starting a worker. The runs come from
-    the files that the study names, or from `reading` and `selection`. Unless `is_kept`, no trial is
-    written.
+    the files that the study names, or from `reading` and `selection`. Unless `is_kept`, the trials
+    stay in memory.
 
     Raises ParibusError on bad input, and if the folder holds a verdict on other files.
     """
     folder = results_folder(study, results)
     folder.require_home()
     trainer: Any = find_trainer(study, folder, reading=reading, selection=selection)
+    runner = TrainerRunner(None, trainer)
     with folder.lock():
-        runner, earlier = TrainerRunner(None, trainer), read_registration(folder)
         if not is_kept:
-            return _judge_in_memory(study, folder, runner)
+            study, trials = runner.register(runner.open(study, folder), folder), []
+            for (arm, seed), record in trainer_records(study, trainer, study.trials):
+                trials.append(MemoryTrial(folder.path, arm, seed))
+                fill_folder(study, trials[-1], runner.declaration, record)
+            record = trainer.describe(None, None, is_kept=False)
+            folder.seal(RUNS, record.model_dump(mode="json"))
+            records = {(trial.arm, trial.seed): trial.read_json("trial.json") for trial in trials}
+            return Results(folder.path, study, tuple(trials), (), records, root_digest(folder.path))
+        earlier = read_registration(folder)
         while True:
             try:
                 runner.go_through(study, folder)
@@ -330,34 +310,14 @@ def judge_runs(
                 runner.run_trials(extended(study, folder), folder, trials)
         before = folder.read_runs()
         if trainer.judged:
-            record = trainer.about(earlier, before, is_kept=True)
+            record = trainer.describe(earlier, before, is_kept=True)
             folder.seal(RUNS, record.model_dump(mode="json"))
         elif before is not None:
-            _require_same_files(folder, before, trainer.reading)
+            known, why = set(before.sha256.values()), folder.runs_changed()
+            new = [path for path, digest in trainer.digests().items() if digest not in known]
+            if known and new:
+                why = why or f"{folder.path} holds a verdict that did not include {new[0]}"
+            if why:
+                ways = "restore the judged files, or judge the current ones into another folder"
+                raise ParibusError(f"{why}; {ways} with --results", code="changed")
     return load_results(folder.path)
-
-
-def _require_same_files(folder: ResultsFolder, before: RunsRecord, reading: Reading | None) -> None:
-    """Raise ParibusError if the files are not those that were judged."""
-    why, known = folder.runs_changed(), set(before.sha256.values())
-    if reading and known and not why:
-        files = [path for path in reading.paths if is_regular(path)]
-        if new := [path for path in files if file_digest(Path(path)) not in known]:
-            why = f"{folder.path} holds a verdict that did not include {os.path.relpath(new[0])}"
-    if why:
-        way_out = "restore the judged files, or judge the current ones into another folder"
-        raise ParibusError(f"{why}; {way_out} with --results", code="changed")
-
-
-def _judge_in_memory(study: Study, folder: ResultsFolder, runner: TrainerRunner) -> Results:
-    """Return the results of a study in a temporary folder; its trials stay in memory."""
-    study = runner.register(runner.open(study, folder), folder)
-    finished = []
-    for (arm, seed), record in trainer_records(study, runner.trainer, study.trials):
-        trial = MemoryTrial(folder.path, arm, seed)
-        fill_folder(study, trial, runner.declaration, record)
-        finished.append(trial)
-    read = runner.trainer.about(None, None, is_kept=False)
-    folder.seal(RUNS, read.model_dump(mode="json"))
-    records = {(trial.arm, trial.seed): trial.read_json("trial.json") for trial in finished}
-    return Results(folder.path, study, tuple(finished), (), records, root_digest(folder.path))
