@@ -18,6 +18,7 @@ HASH = 16  # characters of a document's hash that name it
 DATED = r"_(\d{4}-\d\d-\d\dT[\d.:-]+)"
 SAMPLES = re.compile(rf"samples_(.+){DATED}\.jsonl")
 RESULTS = re.compile(rf".+{DATED}\.json")
+VERSIONS = re.compile(rb',none"|"lm_eval_version"|"versions"')
 TABLE = re.compile(rb'"results"\s*:\s*\{')
 NO_METRICS = ("doc_id", "target", "filter")  # of a line of samples that does not list its metrics
 # Of inspect_ai: correct, incorrect, partial, none.
@@ -25,12 +26,10 @@ GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 
 def _is_lm_eval(source: Source) -> bool:
-    if SAMPLES.fullmatch(source.name) and source.has(b'"doc_id"'):
-        return True
-    if not source.name.endswith(".json") or source.has(b'"config_general"'):
-        return False
-    is_said = any(map(source.has, (b',none"', b'"lm_eval_version"', b'"versions"')))
-    return is_said and bool(TABLE.search(source.head))
+    if SAMPLES.fullmatch(source.name):
+        return source.has(b'"doc_id"')
+    is_said = source.name.endswith(".json") and source.has(TABLE) and source.has(VERSIONS)
+    return is_said and not source.has(b'"config_general"')
 
 
 @reader("lm-eval", says="results_<date>.json, with its samples_*.jsonl", detects=_is_lm_eval)

@@ -246,8 +246,6 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
             elif len(place):
                 run.scores[name] = float(values[own][-1])
     runs[-1].facts = {name: value for _, name, value in reversed(facts)} | runs[-1].facts
-    if source.is_cut:
-        runs[-1].facts["cut"] = "the last line has no end"
     yield from (run for run in runs if run.curves or run.scores)
 
 

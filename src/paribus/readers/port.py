@@ -117,7 +117,7 @@ class Source:
     ) -> None:
         self.path, self.section, self.scores = path, section or RunsSection(), tuple(scores)
         self.notes: list[str] = []  # what a reader says of the file besides its runs
-        self.is_cut = False  # once its content was read, whether its last line had no end
+        self.is_cut = False  # once its content was read: whether its last line has no end
         self.is_packed = Path(path).suffix.lower() in UNPACK
         self.name = Path(path).stem if self.is_packed else Path(path).name
         with self.open() as file:
@@ -175,8 +175,9 @@ class Source:
                 if number == 1 or line.endswith(b"\n"):
                     raise ParibusError(f"{self.path}, line {number}: {error}") from None
                 self.notes.append(f"The last line of {self.path} is cut, and was left out.")
-                return
+                break
             yield value
+        self.is_cut = False
 
     def json(self) -> Any:
         """Return the file's content as JSON, in which Python writes NaN and Infinity for losses."""
@@ -196,10 +197,19 @@ def shared(task: Callable[[Any], Any], parts: Iterable[Any], size: int) -> Itera
         from concurrent.futures import ProcessPoolExecutor
 
         if not multiprocessing.parent_process():
-            with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
-                yield from pool.map(task, parts)
+            # A forked process has the task, which is not sent: a user's function cannot be.
+            fork = multiprocessing.get_context("fork")
+            with ProcessPoolExecutor(2, fork, TASK.append, (task,)) as pool:
+                yield from pool.map(_run_task, parts)
             return
     yield from map(task, parts)
+
+
+TASK: list[Callable[[Any], Any]] = []  # of this process
+
+
+def _run_task(part: Any) -> Any:
+    return TASK[-1](part)
 
 
 class SkippedError(ParibusError):

@@ -64,14 +64,13 @@ class Reading:
         """
         known: dict[object, Run] = {}  # by what copies have in common
         for run in sorted(self.runs, key=_length, reverse=True):
-            keys = [(arm(run), *key) for key in _beginnings(run)]
-            twins = [known[key] for key in keys if key in known and _is_copy(known[key], run)]
-            for twin in twins[:1]:
-                twin.facts = run.facts | twin.facts
-                self.copies.append((run.source, twin.source))
-                self.runs.remove(run)
-            for key in keys:
-                known.setdefault(key, run)
+            for key in _beginnings(run):
+                longer = known.setdefault((arm(run), *key), run)
+                if longer is not run and _is_copy(longer, run):
+                    longer.facts = run.facts | longer.facts
+                    self.copies.append((run.source, longer.source))
+                    self.runs.remove(run)
+                    break
 
 
 def _length(run: Run) -> int:
@@ -133,11 +132,8 @@ def read(
     """
     forced = _find_reader(reader) if isinstance(reader, str) else reader
     files = list(_files(paths, needed=needed))
-    # A shipped reader is sent to another process by its name, and no other is sent.
-    is_shipped = forced is None or shipped_readers().get(forced.name) is forced
     size = sum(os.path.getsize(path) for path, *_ in files if os.path.exists(path))
-    size, sent = (size, forced and forced.name) if is_shipped else (0, forced)
-    task = partial(_read_file, sent, section, scores)
+    task = partial(_read_file, forced, section, scores)
     reading = Reading(files=len(files))
     for (_, label, _), part in zip(files, shared(task, files, size), strict=True):
         for run in part.runs if label else ():
@@ -149,7 +145,7 @@ def read(
 
 
 def _read_file(
-    reader: str | Reader | None,
+    forced: Reader | None,
     section: RunsSection | None,
     scores: Sequence[str],
     file: tuple[str, str, bool],
@@ -159,7 +155,6 @@ def _read_file(
     reading, form = Reading(), ""
     try:
         source = Source(path, section, scores)
-        forced = shipped_readers()[reader] if isinstance(reader, str) else reader
         chosen = forced or _recognise(source, is_named)
         reading.paths.append(path)
         form = f" as {chosen.name}"
@@ -171,6 +166,8 @@ def _read_file(
             run.decides = run.decides or next((s for s in chosen.score if s in run.scores), "")
             if len(reading.runs) == 1 and (seed := seed_in(path)) is not None:
                 run.facts.setdefault("seed", seed)
+        if reading.runs and source.is_cut:
+            reading.runs[-1].facts["cut"] = "the last line has no end"
         if not reading.runs:
             why = f"reader '{chosen.name}' finds no run in it"
             raise ParibusError(f"{path}: {why}") if is_named else SkippedError(why)

@@ -33,14 +33,13 @@ from paribus.readers.port import (
     SkippedError,
     Source,
     Value,
-    as_dict,
     as_number,
     cell_text,
     is_number,
 )
 from paribus.study.base import MOST_SEEDS
 from paribus.study.runs import RunsSection
-from paribus.untrusted_io import MIB, TABLE_COLUMNS, regular_path
+from paribus.untrusted_io import MIB, regular_path
 
 # `pyarrow.compute`, and so the methods of arrays, without the wrappers that it makes of 286
 # functions, which takes 60 ms.
@@ -68,13 +67,7 @@ ENDED = {"finished": NO, "completed": NO, "done": NO, "crashed": YES, "failed": 
 
 def read_rows(source: Source) -> Iterator[Run]:
     """Yield the runs of a table, in the order of their first rows."""
-    runs = runs_of(read_table(source), source.section, source.scores, source.path)
-    is_list = source.head.lstrip().startswith(b"[")
-    if runs and not is_list and not source.tail.endswith((b"\n", PARQUET)):
-        if not source.notes:
-            source.notes.append(f"The last line of {source.path} has no end, and was taken.")
-        runs[-1].facts["cut"] = "the last line has no end"
-    yield from runs
+    yield from runs_of(read_table(source), source.section, source.scores, source.path)
 
 
 def read_program_table(step: str, source: Source) -> Iterator[Run]:
@@ -152,12 +145,10 @@ def _column(cells: pa.Array) -> Column:
 
 
 def columns_of(data: pa.Table) -> dict[str, Column]:
-    """Return the columns of an Arrow table by name; of equal names, the first."""
+    """Return the columns of an Arrow table, by the names that only one has."""
     names = data.column_names
-    return {
-        name: _column(data.column(names.index(name)).combine_chunks())
-        for name in dict.fromkeys(names)
-    }
+    columns = zip(names, data.columns, strict=True)
+    return {name: _column(own.combine_chunks()) for name, own in columns if names.count(name) == 1}
 
 
 def numbers_of(column: Column, name: str, where: str) -> Column:
@@ -189,16 +180,16 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     Raises ParibusError for a missing column, a value that is not a number, and rows that cannot be
     told apart.
     """
-    names, scores = data.column_names, () if section.metric else scores
+    columns, scores = columns_of(data), () if section.metric else scores
+    names = list(columns)
     seeds = [name for name in names if name == section.seed or find_kind(name) == "seed"]
     is_clear = len(seeds) == 1 and section.seed not in names
     keys = {section.arm: "arm", seeds[0] if is_clear else section.seed: "seed"}
     keys = {name: key for name, key in keys.items() if name in names and name not in FROM_PATH}
     _require_columns(names, section, scores, where)
-    columns = columns_of(data)
     others = [name for name in names if name not in {*keys, section.step, section.item}]
     if not scores and not section.metric:
-        scores = [n for n in others if names.count(n) == 1 and _is_score(n, columns[n])]
+        scores = [name for name in others if _is_score(name, columns[name])]
     order, starts = _group([columns[name].keys for name in keys], data.num_rows)
     step, is_grouped = section.step, bool(section.step or section.item or section.metric)
     if not is_grouped and len(keys) != 1:
@@ -259,19 +250,15 @@ def _require_columns(
     names: Sequence[str], section: RunsSection, scores: Sequence[str], where: str
 ) -> None:
     """Raise ParibusError if named columns are missing, duplicate or contradictory."""
-    if bool(section.metric) != bool(section.value):
-        raise ParibusError(f"{where}: a long table needs both columns, `metric` and `value`")
-    if section.step and section.item:
-        why = f"{where}: columns of steps and of items at once; name the items alone"
-        raise ParibusError(why, code="conflict")
+    if bool(section.metric) != bool(section.value) or (section.step and section.item):
+        why = "name both or neither of `metric` and `value`, and not both of `step` and `item`"
+        raise ParibusError(f"{where}: {why}", code="conflict")
     named = {section.arm, section.seed} - {"arm", "seed", *FROM_PATH}
     named |= {section.step, section.item, section.metric, section.value} - {""}
     for name in [*scores, *sorted(named)]:
         if name not in names:
-            why = f"{where}: there is no column '{name}': {nearest(name, names)}"
+            why = f"{where}: no column alone is called '{name}': {nearest(name, names)}"
             raise ParibusError(why, code="missing")
-        if names.count(name) > 1:
-            raise ParibusError(f"{where}: two columns are called '{name}'; rename one")
 
 
 def _is_score(name: str, column: Column) -> bool:
@@ -344,31 +331,23 @@ def _add_its_end(run: Run) -> None:
             run.facts.setdefault("steps", value)
 
 
-def read_table(source: Source, *, whole_lines: bool = False) -> pa.Table:
-    """Read a file as an Arrow table. With `whole_lines`, a last line without a line end is left
-    out. Raises ParibusError, and what Arrow raises."""
+def read_table(source: Source) -> pa.Table:
+    """Read a file as an Arrow table. Raises ParibusError, and what Arrow raises."""
     start = source.head.lstrip()[:1]
     if source.head.startswith(PARQUET):
-        return _read_parquet(source)
-    if start == b"{":
-        return _from_objects(source.objects())
-    if start != b"[":
-        return _read_csv(source, whole_lines=whole_lines)
-    rows = source.json()
-    if not any(map(as_dict, rows)):
-        raise SkippedError("a JSON list without objects is not a table")
-    if lost := [n for n, row in enumerate(rows, start=1) if not isinstance(row, dict)]:
-        raise ParibusError(f"{source.path}, row {lost[0]} must be a JSON object")
-    return _from_objects(rows)
+        import pyarrow.parquet
 
-
-def _read_parquet(source: Source) -> pa.Table:
-    import pyarrow.parquet
-
-    file = pyarrow.parquet.ParquetFile(regular_path(source.path))
-    if file.metadata.num_columns > TABLE_COLUMNS:
-        raise ParibusError(f"{source.path} must have at most {TABLE_COLUMNS:,} columns")
-    return file.read()
+        return pyarrow.parquet.ParquetFile(regular_path(source.path)).read()
+    if start == b"[":
+        rows = source.json()
+        if not all(isinstance(row, dict) for row in rows):
+            raise SkippedError("it is a list of other values than JSON objects")
+        return _from_objects(rows)
+    data = _from_objects(source.objects()) if start == b"{" else _read_csv(source)
+    source.is_cut = not source.tail.endswith(b"\n")
+    if source.is_cut and not source.notes:
+        source.notes.append(f"The last line of {source.path} has no end, and was taken.")
+    return data
 
 
 def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
@@ -393,15 +372,15 @@ def _delimiter(source: Source) -> str:
     return "\t" if is_tabbed else max(",\t;", key=source.header.count)
 
 
-def _read_csv(source: Source, *, whole_lines: bool) -> pa.Table:
+def _read_csv(source: Source) -> pa.Table:
     delimiter, last = _delimiter(source), source.tail.rpartition(b"\n")[2]
-    too_short = last.count(delimiter.encode()) < len(names_of(source)) - 1
+    is_short = bool(last) and last.count(delimiter.encode()) < len(names_of(source)) - 1
     text: Any = regular_path(source.path)
-    if is_cut := bool(last and (whole_lines or too_short)):
+    if is_short:
         source.notes.append(f"The last line of {source.path} is cut, and was left out.")
-    if is_cut or source.is_packed:
+    if is_short or source.is_packed:
         with source.open() as file:
-            text = io.BytesIO(file.read().removesuffix(last if is_cut else b""))
+            text = io.BytesIO(file.read().removesuffix(last if is_short else b""))
     # Arms, items and names of scores are texts as written, such as 007; true is no number.
     meant = (source.section.arm, source.section.item, source.section.metric)
     data = pyarrow.csv.read_csv(

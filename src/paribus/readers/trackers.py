@@ -80,7 +80,7 @@ def mlflow(source: Source) -> Iterator[Run]:
     """Yield the run of a folder, with metrics by step, and parameters and tags as facts. A deleted
     run is skipped."""
     home = Path(source.path).parent
-    lines = (line.decode("utf-8", "replace").partition(":") for line in source.lines())
+    lines = (line.partition(":") for line in source.head.decode("utf-8", "replace").splitlines())
     meta = {key.strip(): value.strip().strip("'\"") for key, _, value in lines}
     if meta.get("lifecycle_stage") == "deleted":
         raise SkippedError("the run was deleted")
@@ -144,18 +144,16 @@ def wandb_chart(source: Source) -> Iterator[Run]:
     maximum differ. Raises ParibusError if a curve ends with such a mean, and for two runs of the
     same name.
     """
-    data = read_table(source, whole_lines=True)
-    columns, names = columns_of(data), data.column_names
+    data = read_table(source)
+    step, columns = data.column_names[0], columns_of(data)
     runs: dict[str, Run] = {}
     for column in columns:
         name, _, metric = column.rpartition(BETWEEN)
         if not name or not {column + LEAST, column + LARGEST} <= columns.keys():
             continue
-        if names.count(column) > 1:
-            raise ParibusError(f"two runs are called '{column}'; export the table of runs")
-        run = runs.setdefault(name, Run(facts=_facts(name)))
-        curve = _curve(columns, names[0], column)
-        ends = [_curve(columns, names[0], column + end)[-1:, 1] for end in (LEAST, LARGEST)]
+        run = runs.setdefault(name, Run(facts=_facts(name), is_row=True))
+        curve = _curve(columns, step, column)
+        ends = [_curve(columns, step, column + end)[-1:, 1] for end in (LEAST, LARGEST)]
         if not np.array_equal(*ends, equal_nan=True):
             why = f"'{column}' ends with a mean over runs or steps; export the table of runs"
             raise ParibusError(why, code="incomparable")
@@ -184,8 +182,8 @@ def _facts(name: str) -> dict[str, Value]:
 def tensorboard_csv(source: Source) -> Iterator[Run]:
     """Yield the run RUN of a file `run-RUN-tag-TAG.csv`, with the curve TAG."""
     match = TAGGED.fullmatch(source.name)
-    run = Run(facts=_facts(match["run"]) if match else {})
-    curve = _curve(columns_of(read_table(source, whole_lines=True)), "Step", "Value")
+    run = Run(facts=_facts(match["run"]) if match else {}, is_row=True)
+    curve = _curve(columns_of(read_table(source)), "Step", "Value")
     if len(curve):
         run.curves = {match["tag"] if match and "Value" not in source.scores else "Value": curve}
         yield run
@@ -230,10 +228,10 @@ def _records(path: Path, run: Run) -> Iterator[bytes]:
     with open_regular(path) as file:
         while header := file.read(12):
             length = int.from_bytes(header[:8], "little")
-            if len(header) == 12 and length > MOST:
+            if length > MOST:
                 raise ParibusError(f"{path} has a record of {length:,} bytes; is it damaged?")
-            content = file.read(length + 4) if len(header) == 12 else b""
-            if len(header) < 12 or len(content) < length + 4:
+            content = file.read(length + 4)
+            if len(content) < length + 4:
                 run.facts["cut"] = f"{path.name} ends within a record"
                 return
             yield content[:-4]
