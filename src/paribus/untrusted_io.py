@@ -26,7 +26,6 @@ STUDY_BYTES = 1 * MIB  # the shipped ones have 3 KiB
 CODE_BYTES = 4 * MIB
 TOKENIZER_BYTES = 256 * MIB  # Gemma's, with 256,000 tokens, has 33 MiB
 RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20 MiB
-TABLE_COLUMNS = 1_000_000
 LARGEST = 1024 * 1024 * MIB  # of tables, logs, texts and weights, which are read in pieces
 
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"

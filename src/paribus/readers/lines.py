@@ -23,6 +23,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
+from itertools import repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.readers.port import Reader, Run, Source, Value, as_number, shared
+from paribus.readers.port import Reader, Run, Source, Value, as_number, as_value, shared
 from paribus.readers.tables import read_program_table
 from paribus.untrusted_io import LARGEST, MIB, STUDY_BYTES, parse_toml, read_text
 
@@ -170,7 +171,8 @@ def _scan(form: Form, text: bytes) -> tuple[int, list[Series], list[Stated]]:
             name, _, unit = spelt.partition("__")
             name = form.rename.get(name, name)
             if line.fact:
-                facts += [(at, name, _value(cell)) for at, cell in zip(places, texts, strict=True)]
+                cells = map(as_value, map(_text, texts))
+                facts += zip(places.tolist(), repeat(name), cells, strict=False)
                 continue
             try:
                 values = list(map(float, texts))
@@ -180,11 +182,6 @@ def _scan(form: Form, text: bytes) -> tuple[int, list[Series], list[Stated]]:
                 values = [value for value in values if value is not None]
             metrics.append((name, places, np.array(values) * UNITS.get(unit, 1.0)))
     return len(matches), metrics, facts
-
-
-def _value(cell: bytes) -> Value:
-    number = as_number(cell)
-    return _text(cell) if number is None else number
 
 
 def _pairs(

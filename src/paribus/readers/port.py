@@ -226,7 +226,6 @@ class Reader:
         says: one line about the files, for lists and documentation.
         detects: whether a file is of this form, by its name and its first and last bytes.
         score: default scores to judge by; the first one that a run has is used.
-        general: whether the format is generic, such as a table, and tried after all others.
     """
 
     name: str
@@ -234,7 +233,6 @@ class Reader:
     says: str
     detects: Callable[[Source], bool]
     score: tuple[str, ...] = ()
-    general: bool = False
 
 
 def reader(name: str, **options: Any) -> Callable[[Callable[[Source], Iterable[Run]]], Reader]:
@@ -267,6 +265,12 @@ def as_number(text: Any) -> float | None:
         return float(text)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def as_value(text: Any) -> Value:
+    """Convert text to a number if it is one."""
+    number = as_number(text)
+    return str(text) if number is None else number
 
 
 def is_number(value: Any) -> TypeGuard[float]:

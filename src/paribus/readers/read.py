@@ -192,29 +192,6 @@ def _find_reader(name: str) -> Reader:
     return find_declared(name, Reader, WORD, __name__.rpartition(".")[0], Path.cwd())
 
 
-def _read_runs(chosen: Reader, source: Source) -> list[Run]:
-    """Return the runs of a file, with facts from its path and scores from their curves.
-
-    Raises ParibusError for any failure: the file may be damaged, and the reader may be custom code.
-    """
-    try:
-        runs = list(chosen.read(source))
-        for run in runs:
-            run.finish()
-    except ParibusError:
-        raise
-    except Exception as error:
-        why = f"{source.path} cannot be read as {chosen.name}: {type(error).__name__}: {error}"
-        raise ParibusError(why, code="unreadable") from error
-    for number, run in enumerate(runs, start=1):
-        run.source = source.path if number == 1 else f"{source.path}#{number}"
-        run.path, run.reader = source.path, chosen.name
-        run.decides = run.decides or next((s for s in chosen.score if s in run.scores), "")
-        if len(runs) == 1 and (seed := seed_in(source.path)) is not None:
-            run.facts.setdefault("seed", seed)
-    return runs
-
-
 def _recognise(source: Source, is_named: bool) -> Reader:
     """Return the reader for a file. Raises ParibusError if no form fits, or SkippedError if the
     file was found in a folder."""
@@ -223,7 +200,7 @@ def _recognise(source: Source, is_named: bool) -> Reader:
     may_be_table = is_named or source.scores or source.section != RunsSection()
     is_document = name.endswith(NO_LOGS) and not is_named
     forms = [form for form in known if form.detects(source)] if not is_document else []
-    forms = [form for form in forms if not form.general] or (forms if may_be_table else [])
+    forms = [form for form in forms if form is not tables.table] or (forms if may_be_table else [])
     if len(forms) == 1:
         return forms[0]
     if not (forms or is_named):
@@ -260,10 +237,8 @@ def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
         if is_folder := os.path.isdir(path):
             files = [os.fspath(file) for file in files_below(Path(path))]
             are_tables = all(f.lower().endswith((*tables.SUFFIXES, *NO_LOGS)) for f in files)
-        elif os.path.lexists(path):
-            files = [path]
         else:
-            matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+            matches = [path] if os.path.lexists(path) else sorted(glob.glob(path, recursive=True))
             files = [match for match in matches if not os.path.isdir(match)]
             if needed and not matches:
                 why = f"{path} does not exist, or matches nothing; correct it"

@@ -28,14 +28,15 @@ from paribus.readers.port import (
     FROM_PATH,
     GRADIENT_NORM,
     NOT_FINISHED,
-    Reader,
     Run,
     SkippedError,
     Source,
     Value,
     as_number,
+    as_value,
     cell_text,
     is_number,
+    reader,
 )
 from paribus.study.base import MOST_SEEDS
 from paribus.study.runs import RunsSection
@@ -65,17 +66,12 @@ YES, NO = ("true", "1", "yes"), ("false", "0", "no")
 ENDED = {"finished": NO, "completed": NO, "done": NO, "crashed": YES, "failed": YES}
 
 
-def read_rows(source: Source) -> Iterator[Run]:
-    """Yield the runs of a table, in the order of their first rows."""
-    yield from runs_of(read_table(source), source.section, source.scores, source.path)
-
-
-def read_program_table(step: str, source: Source) -> Iterator[Run]:
+def read_program_table(step: str, source: Source) -> Iterable[Run]:
     """Yield the runs of a program's table; `step` is its column of steps, if no other is named."""
     section = source.section
     if not (section.step or section.item or {section.arm, section.seed} & {*names_of(source)}):
         source.section = section.model_copy(update={"step": step})
-    return read_rows(source)
+    return table.read(source)
 
 
 def _is_table(source: Source) -> bool:
@@ -84,13 +80,14 @@ def _is_table(source: Source) -> bool:
     return is_list or name.endswith(SUFFIXES) or source.head.startswith(PARQUET)
 
 
-table = Reader(
+@reader(
     "table",
-    read_rows,
-    "CSV, TSV, Parquet, JSON lines and lists, by the names of columns",
-    _is_table,
-    general=True,
+    says="CSV, TSV, Parquet, JSON lines and lists, by the names of columns",
+    detects=_is_table,
 )
+def table(source: Source) -> Iterator[Run]:
+    """Yield the runs of a table, in the order of their first rows."""
+    yield from runs_of(read_table(source), source.section, source.scores, source.path)
 
 
 @dataclass
@@ -206,8 +203,7 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
         is_constant = np.maximum.reduceat(own, starts) == np.minimum.reduceat(own, starts)
         for place in np.flatnonzero(is_constant).tolist():
             if (cell := columns[name].cell(int(order[starts[place]]))) != "":
-                number = None if fact == "arm" else as_number(cell)
-                runs[place].facts[fact] = cell_text(cell) if number is None else number
+                runs[place].facts[fact] = cell_text(cell) if fact == "arm" else as_value(cell)
     metrics: dict[str, Any] = dict.fromkeys(scores, True)
     if section.metric:
         named = columns[section.metric]
@@ -280,8 +276,6 @@ def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarra
         distinct, own = np.unique(keys[starts], return_inverse=True)
         codes = codes * len(distinct) + own
     _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    if len(first) == len(codes):  # the rows of a group follow each other
-        return np.arange(n), starts
     groups = np.repeat(np.argsort(np.argsort(first))[codes], np.diff(starts, append=n))
     order = np.argsort(groups, kind="stable")
     return order, np.searchsorted(groups[order], np.arange(len(first)))

@@ -23,7 +23,7 @@ from paribus.readers.port import (
     Source,
     Value,
     as_dict,
-    as_number,
+    as_value,
     is_number,
     reader,
     split_seed,
@@ -89,9 +89,7 @@ def mlflow(source: Source) -> Iterator[Run]:
     run.state(**{NOT_FINISHED: STATUS.get(meta.get("status", ""))})
     for folder, prefix in (("params", ""), ("tags", "tags.")):
         for file in filter(is_regular, sorted((home / folder).glob("*"))):
-            text = read_text(file, MOST).strip()
-            number = as_number(text)
-            run.facts[prefix + file.name] = text if number is None else number
+            run.facts[prefix + file.name] = as_value(read_text(file, MOST).strip())
     for file in filter(is_regular, sorted((home / "metrics").rglob("*"))):
         rows = [line.split()[:3] for line in read_text(file, MOST).splitlines()]
         time, value, step = np.array(rows, float).reshape(-1, 3).T
