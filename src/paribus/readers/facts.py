@@ -6,7 +6,7 @@ name. The conclusion depends on how its values differ within and between arms:
     setting       differs between arms: it may define them. Differs within one: a sweep, refused.
     environment   differs between arms exactly as the arm does: confounded, a caution.
     evaluation    differs anywhere: the scores cannot be compared, refused.
-    seed, identifier, time, other: may differ.
+    seed, identifier, time: may differ. Any other fact is most likely a setting or an outcome.
 
 Scores and curves may reveal more differences, such as other last steps or repeated steps.
 """
@@ -21,7 +21,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -49,8 +48,15 @@ TIME = re.compile(
     _MEASURED + r"(?:(?:step|iter(?:ation)?)_?time|time_per_(?:step|iter(?:ation)?)|runtime|seconds"
     r"|(?:s|sec|seconds|ms)_per_(?:step|iter(?:ation)?))(?:_(?:s|sec|seconds|ms))?"
 )
-OWN = {"arm", "seed", "planned_steps", "train_seconds", "cut", "unfinished", "crashed"}
-OWN |= {"source_digest", "commit", "stage", "zeroed", "parent"}
+# By kind, what follows where only some arms state a fact, where it differs between arms, and where
+# it differs within one; of other kinds it varies.
+CONCLUSIONS = {
+    "evaluation": ("confounded", "incomparable", "incomparable"),
+    "environment": ("equal", "confounded", "varies"),
+    "setting": ("defines", "defines", "sweep"),
+    "along": ("equal", "defines", "varies"),
+    "other": ("equal", "defines", "varies"),
+}
 
 Arms = Mapping[str, Sequence[Run]]
 Finding = tuple[str, str]  # a code and a sentence about the runs, for cautions and records
@@ -126,7 +132,7 @@ def find_seed(runs: Sequence[Run], name: str) -> str:
 def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list[Fact]:
     """Return the facts of the runs, each with its conclusion. Columns in `known` are excluded.
     `is_replicated` means that the runs of every arm have different seeds."""
-    every, excluded = list(chain(*arms.values())), OWN.union(known)
+    every, excluded = list(chain(*arms.values())), set(known).union(WORDS["own"])
     may_be_rows = not is_replicated and not any(run.curves for run in every)
     facts = []
     for name in dict.fromkeys(n for run in every for n in run.facts if n not in excluded):
@@ -157,24 +163,17 @@ def _is_along(steps: Sequence[Value | None]) -> bool:
 def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, is_replicated: bool) -> str:
     """Return the conclusion from a fact's values in each arm."""
     sets = [set(own) for own in values]
+    partly, between, within = CONCLUSIONS.get(kind, ("equal", "varies", "varies"))
     if len(set().union(*sets)) < 2:
-        stated = {"setting": "defines", "evaluation": "confounded"}
-        is_one_sided = any(sets) and not all(sets)  # as where a cell is empty, or null
-        return stated.get(kind, "equal") if is_one_sided else "equal"
-    if kind == "evaluation":
-        return "incomparable"
-    if kind in ("seed", "identifier", "time"):
-        return "varies"
+        return partly if any(sets) and not all(sets) else "equal"  # an empty cell, or null
+    is_known = kind not in ("other", "along")
     if any(len(own) > 1 for own in sets):
         # Not known by name: the same values in each arm, and no seeds that make replicates.
         is_crossed = len(sets) > 1 and all(own == sets[0] for own in sets)
-        is_sweep = kind in ("other", "along") and is_crossed and not is_replicated
-        return "sweep" if kind == "setting" or is_sweep else "varies"
-    if kind == "environment" and all(sets):
-        return "confounded"
+        return "sweep" if is_crossed and not is_known and not is_replicated else within
     # A number that one run has is most likely an outcome.
-    is_setting = kind == "setting" or all(len(runs) > 1 for runs in arms.values())
-    return "defines" if is_setting and all(sets) else "varies"
+    is_clear = is_known or all(len(runs) > 1 for runs in arms.values())
+    return between if kind == "evaluation" or (all(sets) and is_clear) else "varies"
 
 
 def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Finding]:
@@ -296,27 +295,28 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         yield "cut", f"{text} ({cut[0].facts['cut']})."
     if at_step is not None:
         return
-    ends = [(run, *(run.facts.get(k) for k in ("steps", "planned_steps"))) for run in every]
-    if early := [(r, a, b) for r, a, b in ends if is_number(a) and is_number(b) and a < b]:
-        run, end, planned = early[0]
-        text = f"{len(early)} of {n_runs} stopped before the last step that was planned, such as"
-        yield "stopped_early", f"{text} {run.source} at {end:,g} of {planned:,g}."
-    for name in (score, ""):  # of runs without its curve, where they ended
-        spans = {arm: _ends_of(runs, name) for arm, runs in arms.items()}
-        if len(set().union(*spans.values())) > 1:
-            shown = [(arm, min(own), max(own)) for arm, own in spans.items() if own][:MOST_VALUES]
-            each = "; ".join(f"{arm} {a:,g}" + f" to {b:,g}" * bool(a < b) for arm, a, b in shown)
-            text = f"Scores are those of the last step logged, which differs: {each}. A sampled"
-            yield "other_lengths", f"{text} history lacks its end: export all, or state --at-step."
-            break
+    spans = {
+        arm: [
+            run.curves[score][-1, 0] if score in run.curves else _number(run, "steps")
+            for run in runs
+        ]
+        for arm, runs in arms.items()
+    }
+    plans = [_number(run, "planned_steps") for run in every]
+    early = [a < b for a, b in zip(chain(*spans.values()), plans, strict=True)]
+    if any(early) or len({end for end in chain(*spans.values()) if end == end}) > 1:
+        shown = [(arm, min(own), max(own)) for arm, own in spans.items() if own][:MOST_VALUES]
+        each = "; ".join(f"{arm} {a:,g}" + f" to {b:,g}" * bool(a < b) for arm, a, b in shown)
+        if any(early):
+            each += f" ({sum(early)} before the last of {np.nanmax(plans):,g} planned)"
+        text = f"Scores are those of the last step logged, which differs: {each}. A sampled history"
+        yield "other_lengths", f"{text} lacks its end: export all of it, or state --at-step."
 
 
-def _ends_of(runs: Iterable[Run], name: str) -> list[Any]:
-    """Return the last step of each run's score curve, or of the run if it has no such curve."""
-    last = [
-        run.curves[name][-1, 0] if name in run.curves else run.facts.get("steps") for run in runs
-    ]
-    return [step for step in last if step is not None]
+def _number(run: Run, name: str) -> float:
+    """Return a fact of a run that is a number, or else NaN."""
+    value = run.facts.get(name)
+    return value if is_number(value) else math.nan
 
 
 def _is_fine(value: float) -> bool:

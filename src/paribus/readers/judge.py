@@ -20,7 +20,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, level, p_value, plural, some
-from paribus.readers.facts import find_kind, values_of
+from paribus.readers.facts import WORDS, find_kind, values_of
 from paribus.readers.port import Run, cell_text
 from paribus.readers.read import Reading
 from paribus.readers.runs import files_of, judge_runs, scores_of, spent_by
@@ -41,18 +41,6 @@ from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from, section_of
 from paribus.study.trainer import RUNS
 
-BASELINES = ("baseline", "base", "control", "plain", "vanilla", "default")
-# Words of a name that say which direction is better: the last of them, as of accuracy_drop the drop
-# is meant, and of lossless_acc the accuracy.
-LOWER = {"loss", "losses", "bpb", "bpc", "perplexity", "ppl", "error", "errors", "nll", "wer"}
-LOWER |= {"entropy", "crossentropy", "drop", "regret", "forgetting", "valloss", "trainloss"}
-HIGHER = {"acc", "accuracy", "accuracies", "f1", "bleu", "rouge", "reward", "rewards", "match"}
-HIGHER |= {"pass", "core", "valacc", "trainacc"}
-# Words that turn what another word says, or make another quantity of it; ask then.
-TURNED = {"neg", "negative", "negated", "inv", "inverse", "improve", "improved", "improvement"}
-TURNED |= {"gain", "change", "delta", "diff", "err", "stderr", "std", "se", "to", "time", "gap"}
-TURNED |= {"reduced", "reduction", "saved", "free", "var", "variance", "resistance", "spread"}
-TURNED |= {"degradation", "violation", "range"}
 MOST_NAMED = 8
 Better = Literal["lower", "higher"]
 
@@ -94,16 +82,11 @@ def judge_study(
             "report` judges its results"
         )
     home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
-    section, is_judged = section_of(study), home.read_runs() is not None
+    section = section_of(study)
     if paths:
         reading = read_runs(paths, section, scores_of(study), reader)
         return judge_runs(study, home.path, reading=reading)
-    if is_folder and not is_judged:
-        raise ParibusError(
-            f"{name} has no verdict yet, and its paths are relative to the study's file; "
-            "judge that file the first time, such as --study study.toml"
-        )
-    if section.paths and not is_judged and not files_of(study):
+    if section.paths and home.read_runs() is None and not files_of(study):
         return f"{study.name}: no runs in {', '.join(section.paths)} yet"
     return judge_runs(study, home.path)
 
@@ -337,7 +320,7 @@ def default_score(runs: Sequence[Run]) -> str:
 
 def _find_baseline(baseline: str | float | None, by_label: Mapping[str, Sequence[Run]]) -> str:
     """Return the label of the baseline. Raises ParibusError if it is missing or unknown."""
-    names = BASELINES if baseline is None else [cell_text(baseline)]
+    names = WORDS["baseline"] if baseline is None else [cell_text(baseline)]
     if known := [name for name in names if name in by_label]:
         return known[0]
     why = "no baseline is named" if baseline is None else f"baseline '{baseline}' is not an arm"
@@ -408,9 +391,9 @@ def direction(score: str) -> Better:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", score).casefold()
     name = re.split(r"(?<![a-z])per(?![a-z])", name)[0]  # of loss_per_token the loss is meant
     words = re.findall(r"[a-z]+\d?", name)
-    telling = [word for word in words if word in LOWER | HIGHER]
-    if telling and not TURNED & {*words}:
-        return "lower" if telling[-1] in LOWER else "higher"
+    telling = [word for word in words if word in WORDS["lower"] + WORDS["higher"]]
+    if telling and {*words}.isdisjoint(WORDS["turned"]):
+        return "lower" if telling[-1] in WORDS["lower"] else "higher"
     why = f"whether less or more of '{score}' is better is not known; say --better lower or higher"
     raise ParibusError(f"{why}, of several scores once for each", code="ambiguous")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from paribus.results.records import RunsRecord
 from paribus.results.registration import read_registration
 from paribus.results.store import RUNS, results_folder, root_digest
 from paribus.runs.queue import Missing
-from paribus.runs.trainer_runner import TrainerRunner, fill_folder, find_trainer, trainer_records
+from paribus.runs.trainer_runner import TrainerRunner, content_of, find_trainer, trainer_records
 from paribus.study import Study
 from paribus.study.runs import TO_TARGET, declared, section_of
 from paribus.study.trainer import Declaration, Trial, TrialRecord
@@ -245,31 +245,18 @@ def _spent_to_target(study: Study, runs: Sequence[Run]) -> dict[str, list[tuple[
 
 @dataclass(frozen=True)
 class MemoryTrial(TrialFolder):
-    """A trial whose records stay in memory: nothing is written or sealed."""
+    """A trial whose tables and JSON records stay in memory: nothing is written or sealed."""
 
-    records: dict[str, Any] = field(default_factory=dict)
-
-    def write_json(self, name: str, value: Any) -> None:
-        """Store the record `name` in memory."""
-        self.records[name] = value
+    content: Any = None
 
     def read_json(self, name: str) -> Any:
         """Return the record `name`."""
-        return self.records[name]
-
-    def write_columns(
-        self, name: str, columns: Mapping[str, Any], units: Any, labels: Any = None
-    ) -> None:
-        """Store the table `name` in memory."""
-        self.records[name] = columns
+        return self.content[1][name]
 
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Return the table `name`, or an empty one if it was not stored."""
-        kept = self.records.get(name, dict.fromkeys(COLUMNS[name], np.array([])))
+        """Return the table `name`, or an empty one if there is none."""
+        kept = self.content[0].get(name, dict.fromkeys(COLUMNS[name], np.array([])))
         return pa.table({key: column(own) for key, own in kept.items() if key in (columns or kept)})
-
-    def finish(self, names: Sequence[str] = ()) -> None:
-        """Do nothing, because there is no folder to seal."""
 
 
 def judge_runs(
@@ -294,8 +281,9 @@ def judge_runs(
         if not is_kept:
             study, trials = runner.register(runner.open(study, folder), folder), []
             for (arm, seed), record in trainer_records(study, trainer, study.trials):
-                trials.append(MemoryTrial(folder.path, arm, seed))
-                fill_folder(study, trials[-1], runner.declaration, record)
+                trial = folder.trial(arm, seed)
+                content = content_of(study, trial, runner.declaration, record)
+                trials.append(MemoryTrial(folder.path, arm, seed, content=content))
             record = trainer.describe(None, None, is_kept=False)
             folder.seal(RUNS, record.model_dump(mode="json"))
             records = {(trial.arm, trial.seed): trial.read_json("trial.json") for trial in trials}

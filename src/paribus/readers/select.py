@@ -14,7 +14,16 @@ from typing import Any
 
 from paribus.errors import ParibusError, nearest
 from paribus.numbers import plural, some
-from paribus.readers.facts import Arms, Fact, Finding, check_facts, find_seed, list_facts, values_of
+from paribus.readers.facts import (
+    WORDS,
+    Arms,
+    Fact,
+    Finding,
+    check_facts,
+    find_seed,
+    list_facts,
+    values_of,
+)
 from paribus.readers.port import (
     FROM_PATH,
     NOT_FINISHED,
@@ -34,11 +43,7 @@ OF_A_RUN = re.compile(
     r"|tensorboard|tb|wandb|latest",
     re.IGNORECASE,
 )
-# What a row is called that sums up others.
-SUMMARIES = {"all", "average", "avg", "count", "max", "mean", "median", "min", "overall"}
-SUMMARIES |= {"sd", "se", "sem", "std", "stderr", "sum", "total", "var"}
-NAMES = ("", "Unnamed: 0", "index", "Name", "name", "run")  # columns of names, as pandas has them
-PARENTS = ("parent", "tags.mlflow.parentRunId", "parent_run_id")  # facts that name a sweep
+PARENTS, ROW_NAMES, SUMMARIES = (WORDS[key] for key in ("parent", "row_name", "summary"))
 FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
 MOST_NAMED = 20  # runs in an error
 ENDS = ("steps", "epoch", "Epoch")  # facts of where runs ended
@@ -105,7 +110,10 @@ def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Ru
     for run in runs:
         if parents and str(run.facts.get("run_id", run.facts.get("run", ""))) in parents:
             continue  # of a sweep, which has no score of its own
-        for name in (seed_of(run, section), *(str(run.facts.get(name, "")) for name in NAMES)):
+        for name in (
+            seed_of(run, section),
+            *(str(run.facts.get(name, "")) for name in ROW_NAMES),
+        ):
             if name.casefold() in SUMMARIES:
                 why = f"a row is called '{name}' and is not a run; remove such rows"
                 raise ParibusError(why, code="incomparable")

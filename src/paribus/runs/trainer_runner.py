@@ -166,13 +166,22 @@ def write_record(
 ) -> None:
     """Write and seal the record of a trial. Raises ParibusError for undeclared content."""
     with sealed_once(folder) as draft:
-        fill_folder(study, draft, declaration, record)
+        tables, records = content_of(study, draft, declaration, record)
+        for name, columns in tables.items():
+            units = dict.fromkeys(columns, "") | ({"step": "steps"} if name == STEPS else {})
+            draft.write_columns(name, columns, units)
+        for name, content in record.files.items():
+            write_bytes(draft.path / name, content)
+        for name, value in records.items():
+            draft.write_json(name, value)
+        draft.finish(["trial.json", "evaluation.json", *tables, *record.files])
 
 
-def fill_folder(
+def content_of(
     study: Study, folder: TrialFolder, declaration: Declaration, record: TrialRecord
-) -> None:
-    """Write and seal the record of a trial. Raises ParibusError for undeclared content."""
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return the tables and the JSON records of a trial, by file name. Raises ParibusError for
+    undeclared content."""
     scores, items = _checked(study, f"trial {folder.label}", declaration, record)
     n_items, n_steps = len(next(iter(items.values()), ())), len(record.losses)
     tables: dict[str, dict[str, Any]] = {}
@@ -185,15 +194,6 @@ def fill_folder(
         names, *numbers = zip(*points, strict=True)
         at_steps, values = np.asarray(numbers, np.float64)
         tables[SERIES] = {"metric": np.asarray(names), "step": at_steps, "value": values}
-    for name, columns in tables.items():
-        units = dict.fromkeys(columns, "") | ({"step": "steps"} if name == STEPS else {})
-        folder.write_columns(name, columns, units)
-    for name, content in record.files.items():
-        write_bytes(folder.path / name, content)
-    if record.seconds:  # a speed needs a time
-        timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
-        folder.write_json("timing.json", timing)
-    folder.write_json("evaluation.json", scores)
     trial = {
         "arm": folder.arm,
         "seed": folder.seed,
@@ -205,8 +205,11 @@ def fill_folder(
         "blocks": {"kind": "item", "items": n_items, "blocks": n_items},
         "diverged_at": record.diverged_at,
     }
-    folder.write_json("trial.json", dict(record.about) | trial)
-    folder.finish(["trial.json", "evaluation.json", *tables, *record.files])
+    records = {"evaluation.json": scores, "trial.json": dict(record.about) | trial}
+    if record.seconds:  # a speed needs a time
+        timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
+        records["timing.json"] = timing
+    return tables, records
 
 
 def _checked(
