@@ -9,18 +9,16 @@ NONE = "–"  # noqa: RUF001  (an en dash, where there is no number)
 MOST_DIGITS = 9  # after the point; smaller numbers have an exponent
 
 
-def fixed(value: float | None, digits: int) -> str:
+def fixed(value: float | None, digits: int, sign: str = "") -> str:
     """Format a number as `3.4567`, never as `-0.0000`; a dash if it is not finite."""
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:z.{_notation(value, digits)}}"
+    return f"{value:{sign}z.{_notation(value, digits)}}"
 
 
 def signed(value: float | None, digits: int) -> str:
     """Format a number with its sign as `+3.4567`; a dash if it is not finite."""
-    if value is None or not math.isfinite(value):
-        return NONE
-    return f"{value:+z.{_notation(value, digits)}}"
+    return fixed(value, digits, "+")
 
 
 def _notation(value: float, digits: int) -> str:

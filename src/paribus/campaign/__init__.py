@@ -5,9 +5,7 @@ from paribus.campaign.campaign import (
     Idea,
     begin,
     end,
-    ideas_table,
     open_campaign,
-    standing,
     status,
     try_idea,
 )

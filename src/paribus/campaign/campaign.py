@@ -26,14 +26,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from paribus import numbers
 from paribus.analysis import analyse
 from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder
 from paribus.report.model import build_report
 from paribus.report.record import verdict_record
-from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import read_as, write_json
 from paribus.results.registration import utc_now
@@ -373,41 +371,3 @@ def _same_trial(campaign: Campaign, study: Study, arm: str, seed: int) -> TrialF
             if record["setting"] == wanted and record.get("own_modules", {}) == code:
                 return trial
     return None
-
-
-def ideas_table(ideas: Mapping[str, Idea]) -> Table:
-    """Return a table with a row for each idea: its state, and the results of its two stages."""
-    rows = [
-        (
-            *(name, idea.state, _change(idea.screen), _change(idea.confirm)),
-            numbers.p_value(idea.confirm.get("p")),
-            "" if idea.level is None else f"{idea.level:.2g}",
-            idea.why,
-        )
-        for name, idea in ideas.items()
-    ]
-    head = ("idea", "state", "screen", "confirmation", "p", "level", "why")
-    return Table("ideas", "", head, rows)
-
-
-def standing(campaign: Campaign) -> str:
-    """Summarise a campaign: numbers of ideas and tests, and the next level or how it ended."""
-    n_ideas, n_tests = len(campaign.ideas), len(campaign.tested)
-    text = (
-        f"{numbers.plural(n_ideas, 'idea')}, {numbers.plural(n_tests, 'test')} by LORD++ for a "
-        f"false discovery rate of {campaign.alpha:g}."
-    )
-    if campaign.verdicts is not None:
-        verdicts = campaign.verdicts.items()
-        words = ", ".join(f"{v['word']} {name} {_change(v)}" for name, v in verdicts)
-        return f"{text} Ended: {words or 'nothing was kept'}."
-    if campaign.is_over:
-        return f"{text} It is ending: run `paribus campaign end` again."
-    return f"{text} Next level: {campaign.next_level:.2g}."
-
-
-def _change(measured: Mapping[str, Any]) -> str:
-    effect, low, high = (measured.get(key) for key in ("effect", "low", "high"))
-    if effect is None or low is None or high is None:
-        return "" if effect is None else numbers.signed(effect, 4)
-    return numbers.delta(effect, low, high, 4)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
-from rich.markup import escape
 
 from paribus.cli.options import (
     CREW,
@@ -18,6 +17,7 @@ from paribus.cli.options import (
     parse_overrides,
     print_json,
     show,
+    table,
 )
 from paribus.errors import require_positive
 
@@ -125,11 +125,35 @@ def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
 
 
 def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool) -> None:
-    from paribus.campaign import ideas_table, standing, status as as_json
+    from paribus.campaign import status as as_json
+    from paribus.numbers import p_value, plural
+    from paribus.report.render import fill
 
     if json:
         print_json(as_json(campaign))
         return
-    if ideas:
-        show(ideas_table(ideas))
-    show(escape(standing(campaign)))
+    head = ("idea", "state", "screen", "confirmation", "p", "level", "why")
+    rows = [
+        (
+            *(name, idea.state, _change(idea.screen), _change(idea.confirm)),
+            *(p_value(idea.confirm.get("p")), _level(idea), idea.why),
+        )
+        for name, idea in ideas.items()
+    ]
+    if rows:
+        show(table("ideas", head, rows))
+    show(fill("campaign.txt", campaign=campaign, change=_change, plural=plural))
+
+
+def _level(idea: Idea) -> str:
+    return "" if idea.level is None else f"{idea.level:.2g}"
+
+
+def _change(measured: dict[str, Any]) -> str:
+    """Format the change that an idea made, with its interval if it has one."""
+    from paribus.numbers import delta, signed
+
+    effect, low, high = (measured.get(key) for key in ("effect", "low", "high"))
+    if effect is None:
+        return ""
+    return signed(effect, 4) if low is None or high is None else delta(effect, low, high, 4)
