@@ -73,31 +73,27 @@ def load_own(
     raise ParibusError(f"{where}: {why}", code="unknown")
 
 
-def own_file(name: str, folder: Path) -> Path:
+def own_file(name: str, folder: Path, where: str) -> Path:
     """Return the path of the user's file `name`, relative to the study's `folder`.
 
     If the folder has no such file, return the file of that name that ships beside an example: an
     example is found by its name, and its relative paths start at the working directory.
     """
-    file = folder / name
     shipped = {path.name: path for path in EXAMPLES.glob("*/*.py")}
-    return shipped.get(name, file) if not is_regular(file) else file
-
-
-def no_file(where: str, file: Path) -> ParibusError:
-    """Return the error for a missing custom file, with the nearest file name beside it."""
-    known = [sibling.name for sibling in file.parent.glob("*.py") if sibling != file]
-    hint = f": {nearest(file.name, known)}" if known else ""
-    return ParibusError(
-        f"{where}: no file {file}{hint}; paths start at the study's folder", code="missing"
-    )
+    file = folder / name
+    file = file if is_regular(file) else shipped.get(name, file)
+    if not is_regular(file):
+        raise ParibusError(
+            f"{where}: no file {file}; paths start at the study's folder", code="missing"
+        )
+    return file
 
 
 def _load(name: str, folder: Path, where: str) -> ModuleType:
     try:
         if not name.endswith(".py"):
             return importlib.import_module(name)
-        file = own_file(name, folder).resolve()
+        file = own_file(name, folder, where).resolve()
         add_own_folder(folder)  # files beside it can be imported
         # One module object for a file, under a name of its own that no import can meet.
         alias = f"paribus_own_{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}"
@@ -112,8 +108,6 @@ def _load(name: str, folder: Path, where: str) -> ModuleType:
             del sys.modules[alias]
             raise
         return module
-    except FileNotFoundError:
-        raise no_file(where, folder / name) from None
     except ParibusError:
         raise
     except (Exception, SystemExit) as error:  # one that exits would end the command in silence
@@ -203,9 +197,7 @@ def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
     """Return the named file, the root of its absolute imports, and the folder or file within
     which imports count as custom code."""
     if name.endswith(".py"):
-        file = own_file(name, folder)
-        if not is_regular(file):
-            raise no_file(where, file)
+        file = own_file(name, folder, where)
         root = folder if _is_below(file.resolve(), folder) else file.parent
         return file, root, root
     try:
