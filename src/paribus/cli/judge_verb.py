@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.markup import escape
@@ -110,7 +110,7 @@ def judge(
         raise ParibusError("judge takes files, such as runs.csv, or a registered --study")
     from paribus.readers.judge import judge_against_bar, judged, make_study
 
-    options = vars(selection) | {"where": selection.where or []}
+    options: dict[str, Any] = vars(selection) | {"where": selection.where or []}
     if bar is not None:
         unused = {"--page": page, "--results": results, "--margin": margin, "--baseline": baseline}
         unused |= {"--target": target, "--markdown": answer.markdown}
