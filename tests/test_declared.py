@@ -7,27 +7,16 @@ import pytest
 from paribus.declared import PROVIDED, declared, provided
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch, request):
-    """An empty package; its name is that of the folder, another one for every test."""
-    folder = tmp_path / f"declares_{request.node.name}"
-    folder.mkdir()
-    (folder / "__init__.py").touch()
+def test_files_are_read_by_name_and_then_by_line(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    return folder
-
-
-def test_files_are_read_by_name_and_then_by_line(package):
-    (package / "b.py").write_text("from pathlib import Path\nz, a = Path('z'), Path('a')\n")
-    (package / "a.py").write_text("from pathlib import Path\nm, no_path = Path('m'), 'x'\n")
-    assert list(declared(package.name, Path)) == ["m", "z", "a"]
-
-
-def test_two_of_one_name_are_refused(package):
-    for name in ("one", "two"):
-        (package / f"{name}.py").write_text("from pathlib import Path\nz = Path('z')\n")
+    for package, names in (("declares_some", "m"), ("declares_twice", "z")):
+        (tmp_path / package).mkdir()
+        lines = {"__init__": "", "b": "z, a = Path('z'), Path('a')", "a": f"m = Path('{names}')"}
+        for name, line in lines.items():
+            (tmp_path / package / f"{name}.py").write_text(f"from pathlib import Path\n{line}\n")
+    assert list(declared("declares_some", Path)) == ["m", "z", "a"]
     with pytest.raises(ValueError, match="path 'z'"):
-        declared(package.name, Path)
+        declared("declares_twice", Path)
 
 
 def test_what_lower_layers_ask_for_is_there():

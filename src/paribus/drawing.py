@@ -104,15 +104,11 @@ class Drawing:
 def together(drawings: Iterable[Drawing]) -> list[Drawing]:
     """Merge equal drawings of several trials. Each has the parts of all trials, beginning with the
     longest list of parts."""
-    parts_of: dict[Drawing, dict[tuple[str, ...], None]] = {}
-    for drawing in drawings:
-        parts_of.setdefault(replace(drawing, parts=()), {})[drawing.parts] = None
-    merged = []
-    for drawing, lists in parts_of.items():
-        longest_first = sorted(lists, key=len, reverse=True)
-        parts = dict.fromkeys(part for parts in longest_first for part in parts)
-        merged.append(replace(drawing, parts=tuple(parts)))
-    return merged
+    keyed = [(replace(drawing, parts=()), drawing.parts) for drawing in drawings]
+    merged: dict[Drawing, dict[str, None]] = {drawing: {} for drawing, _ in keyed}
+    for drawing, parts in sorted(keyed, key=lambda pair: len(pair[1]), reverse=True):
+        merged[drawing] |= dict.fromkeys(parts)
+    return [replace(drawing, parts=tuple(parts)) for drawing, parts in merged.items()]
 
 
 def drawings_from_records(records: list[dict[str, Any]], where: str) -> list[Drawing]:

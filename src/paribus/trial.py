@@ -156,6 +156,10 @@ def _array_bytes(array):
     return f"{array.dtype}{list(array.shape)}".encode() + numpy.ascontiguousarray(array).tobytes()
 
 
+SEEDERS = (
+    *("random.seed", "numpy.random.seed", "torch.manual_seed", "torch.random.manual_seed"),
+    *("torch.cuda.manual_seed", "torch.cuda.manual_seed_all"),
+)
 SALT = 1_000_003  # between the seeds of two trials: more than ranks add
 
 
@@ -171,20 +175,19 @@ def _seeded(function):
 def main(words):
     """Run a Python program, `-m module ...` or `file.py ...`, with the seed of this trial."""
     import importlib.util
+    import pkgutil
     import runpy
 
     if not words or words == ["-m"]:
         sys.exit("usage: python -m paribus.trial [-m MODULE | PROGRAM.py] ARGUMENTS")
-    seeders = [("random", "seed"), ("numpy.random", "seed"), ("torch", "manual_seed")]
-    seeders += [("torch.random", "manual_seed"), ("torch.cuda", "manual_seed")]
-    seeders += [("torch.cuda", "manual_seed_all")]
-    for module, name in seeders:
+    for place in SEEDERS:
+        module, _, name = place.rpartition(".")
         if importlib.util.find_spec(module.partition(".")[0]):
             owner = importlib.import_module(module)
             setattr(owner, name, _seeded(getattr(owner, name)))
-    for module, name in seeders[:3]:
-        if module in sys.modules:
-            getattr(sys.modules[module], name)(0)
+    for place in SEEDERS[:3]:
+        if place.partition(".")[0] in sys.modules:
+            pkgutil.resolve_name(place)(0)
     is_module = words[0] == "-m"
     sys.argv = words[1:] if is_module else words
     if is_module:

@@ -137,24 +137,12 @@ def infinite(path: Path) -> None:
         (lambda path: (path / "throughput.parquet").unlink(), "parquet"),
         (lambda path: (path / "manifest.json").unlink(), "throughput.parquet"),
         (lambda path: (path / "registration.json").unlink(), "registration.json"),
-        (
-            edit("registration.json", lambda r: r.update(seeds=[1])),
-            "seeds is",
-        ),
+        (edit("registration.json", lambda r: r.update(seeds=[1])), "seeds is"),
         (edit("registration.json", lambda r: r.update(number=2)), "registration-1.json"),
-        (
-            edit("analysis.json", lambda a: a["contrasts"][0].update(holm_p=0.5)),
-            r"contrasts\.0\.holm_p",
-        ),
-        (
-            plain("analysis.json", lambda a: a.pop("schema_version")),
-            "analysis.json",
-        ),
+        (edit("analysis.json", lambda a: a["contrasts"][0].update(holm_p=0.5)), "0.holm_p"),
+        (plain("analysis.json", lambda a: a.pop("schema_version")), "analysis.json"),
         (infinite, "1e999 is"),
-        (
-            edit("verdict.json", lambda v: v["verdicts"][0].update(row="12")),
-            r"verdicts\.0\.row",
-        ),
+        (edit("verdict.json", lambda v: v["verdicts"][0].update(row="12")), "verdicts.0.row"),
     ],
 )
 def test_each_contradiction_is_a_finding(damage, words, decided, capsys):
@@ -162,10 +150,7 @@ def test_each_contradiction_is_a_finding(damage, words, decided, capsys):
     capsys.readouterr()
     assert main(["verify", str(decided)]) == 3
     said = capsys.readouterr().out
-    findings = [line for line in said.splitlines() if " agree: " in line]
-    assert findings
-    with pytest.raises(AssertionError, match=words):
-        raise AssertionError(said)
+    assert " agree: " in said and words in said
 
 
 REGISTERED = "registration.json"

@@ -276,7 +276,6 @@ def ledger(*, json: Json = False) -> None:
         raise ParibusError(f"{VARIABLE} is empty, which turns the ledger off; set it to a file")
     events = events_in(path)
     texts = {event.text.digest: event.text for event in events if event.text}
-    opened = [(text, uses(events, [text])) for text in texts.values()]
     if json:
         print_stamped({"path": str(path), "entries": [event.entry for event in events]})
         return
@@ -284,13 +283,10 @@ def ledger(*, json: Json = False) -> None:
     head = ("text", "opened for", "tests", "since", "study")
     rows = [
         (
-            text.digest[:8],
-            "test" if use.is_test else "validation",
-            str(use.tests),
-            use.time[:10],
-            use.study,
+            *(text.digest[:8], "test" if use.is_test else "validation"),
+            *(str(use.tests), use.time[:10], use.study),
         )
-        for text, studies in opened
-        for use in studies
+        for text in texts.values()
+        for use in uses(events, [text])
     ]
     show(table("texts", head, rows))

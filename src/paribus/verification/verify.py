@@ -47,9 +47,8 @@ from paribus.verification.scores import item_findings, score_findings
 # Keys of analysis.json and verdict.json that hold sentences. Anything else is a number or a code.
 SENTENCES = frozenset(
     {
-        *("answer", "caveats", "detail", "invalid", "items_about", "items_why_not", "label"),
-        *("needs", "pairs_why_not", "reason", "reasons", "sentence", "statement", "text"),
-        *("tie_breaks", "unregistered", "untested", "why", "why_not"),
+        *("caveats", "detail", "invalid", "items_about", "items_why_not", "label", "needs"),
+        *("reason", "reasons", "statement", "text", "unregistered", "untested", "why", "why_not"),
     }
 )
 SHOWN = 5  # names in a finding: keys, trials, arms, steps
