@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -142,32 +142,29 @@ def make_study(
         why = f"no run of arm '{empty[0]}' has a {first} and did not crash; write NaN for a run"
         raise ParibusError(f"{why} that diverged, or remove the arm", code="too_few")
     seeds, without = _find_seeds(by_label, section, pair=bool(pair))
-    specs = {
+    runs = list(chain(*by_label.values()))
+    specs: dict[str, dict[str, Any]] = {
         score: {"better": side, "digits": digits_of(_spread(by_label, score, section.at_step))}
         for score, side in directions.items()
     }
     if resolution is not None:
         specs[first]["resolution"] = float(resolution)
-    runs = [run for own in by_label.values() for run in own]
     items = runs[0].items.get(first, {}).keys()
     if items and all(run.items.get(first, {}).keys() == items for run in runs):
         specs[first]["by_item"] = True
-    endpoints: list[dict[str, Any]] = [{"metric": first, "primary": True}]
-    if margin is not None:
-        endpoints[0]["margin"] = margin
-    endpoints += [{"metric": score} for score in scores[1:]]
     if section.target is not None:
         budgets = [f"{budget}{TO_TARGET}" for budget in BUDGETS]
         budgets = [name for name in budgets if all(len(spent_by(r, first, name)) for r in runs)]
         if not budgets:
-            why = f"--target takes a curve of '{first}'; name --step, the column of steps"
-            raise ParibusError(why)
-        endpoints += [{"metric": budget} for budget in budgets]
+            raise ParibusError(f"--target takes a curve of '{first}'; name the column --step")
+        scores += budgets
+    endpoints: list[dict[str, Any]] = [{"metric": score} for score in scores]
+    endpoints[0] |= {"primary": True} | ({} if margin is None else {"margin": margin})
     called, arms = _name_folders(by_label), {}
     for label in sorted(by_label, key=lambda label: label != baseline):
         absent = {"runs.without": without[label]} if without[label] else {}
-        title = {} if called[label] == label else {"title": label}
-        arms[called[label]] = {"set": {"runs.label": label} | absent} | title
+        settings = {"runs.label": label} | absent
+        arms[called[label]] = {"title": label, "set": settings}
     treatments = [label for label in by_label if label != baseline]
     study = load_study(
         {
@@ -178,11 +175,7 @@ def make_study(
             "arms": arms,
             "seeds": seeds,
             "endpoints": endpoints,
-            "inference": {
-                "test": "paired_t" if pair else "welch_t",
-                "alpha": alpha,
-                "target": "this item set",
-            },
+            "inference": {"test": "paired_t" if pair else "welch_t", "alpha": alpha},
             "runs": section.model_dump(mode="json", exclude_defaults=True) | {"scores": specs},
         }
     )
