@@ -104,20 +104,6 @@ def test_equal_results_of_other_samples_are_two_runs(tmp_path):
     assert len(reading.runs) == 2 and not reading.copies
 
 
-def test_checkpoints_of_a_run_count_once(tmp_path):
-    entries = [f'{{"loss": {3 - at / 7}, "step": {at}}}' for at in range(1, 9)]
-    for name, n in (("checkpoint-4", 4), ("checkpoint-8", 8), ("other", 8)):
-        said = ",".join(entries[:n] if name != "other" else [*entries[:-1], '{"loss":9,"step":8}'])
-        (tmp_path / name).mkdir()
-        text = f'{{"log_history": [{said}], "global_step": {n}}}'
-        (tmp_path / name / "trainer_state.json").write_text(text)
-    reading = read(tmp_path)
-    assert sorted(run.scores["loss"] for run in reading.runs) == [3 - 8 / 7, 9]
-    ((copy, first),) = reading.copies
-    assert "checkpoint-4" in copy
-    assert "checkpoint-8" in first
-
-
 @pytest.mark.parametrize("folder", ["run", "lr=1e-3#2"])
 @pytest.mark.parametrize("last", [1, 2])
 def test_checkpoints_of_few_evaluations_count_once(last, folder, tmp_path):

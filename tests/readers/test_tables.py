@@ -58,15 +58,6 @@ def test_long_with_steps(tmp_path):
     assert other.facts["steps"] == 10
 
 
-def test_rows_are_runs_where_nothing_says_otherwise(tmp_path):
-    found = table(tmp_path, "arm,loss\na,1\na,2\nb,3\n", scores=("loss",), arm="arm")
-    assert [(run.facts["arm"], run.scores["loss"]) for run in found] == [
-        ("a", 1),
-        ("a", 2),
-        ("b", 3),
-    ]
-
-
 def test_items(tmp_path):
     text = (
         '{"m": "a", "doc": 1, "acc": 1}\n{"m": "a", "doc": 2, "acc": 0}\n'

@@ -8,16 +8,15 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from paribus.errors import ParibusError
 from paribus.readers.port import Run, SkippedError, Source, as_dict, is_number, reader, seed_in
 from paribus.untrusted_io import RECORD_BYTES, is_regular, regular_path
 
 HASH = 16  # characters of a document's hash that name it
-DATED = r"_(\d{4}-\d\d-\d\dT[\d.:-]+)"
-SAMPLES = re.compile(rf"samples_(.+){DATED}\.jsonl")
-RESULTS = re.compile(rf".+{DATED}\.json")
+DATED = re.compile(r"(_\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl?$")
+SAMPLES = re.compile(rf"samples_(.+){DATED.pattern}")
+OF_TASKS = {"limit": "limit", "max_samples": "limit", "batch_size": "eval_batch_size"}
 VERSIONS = re.compile(rb',none"|"lm_eval_version"|"versions"')
 TABLE = re.compile(rb'"results"\s*:\s*\{')
 NO_METRICS = ("doc_id", "target", "filter")  # of a line of samples that does not list its metrics
@@ -32,51 +31,57 @@ def _is_lm_eval(source: Source) -> bool:
     return is_said and not source.has(b'"config_general"')
 
 
-@reader("lm-eval", says="results_<date>.json, with its samples_*.jsonl", detects=_is_lm_eval)
-def lm_eval(source: Source) -> Iterator[Run]:
-    """Yield the run, with a score for each task and metric.
+def _read_results(source: Source) -> Iterator[Run]:
+    """Yield the run, with a score for each task and metric, without the average of tasks.
 
     Item scores come from sample files of the same date in the same folder. Items are keyed by
-    doc_id and doc_hash, so that only identical documents are paired. Result files older than
+    doc_id and doc_hash, so that only identical documents are paired. Result files of lm_eval before
     version 0.4 are read as well. A file of samples is skipped, as it is read with its results.
     """
     if SAMPLES.fullmatch(source.name):
         raise SkippedError("it is read with the results_<date>.json beside it; pass that file")
     run, content = Run(), as_dict(source.json())
-    _add_scores(run, content.get("results"))
-    config, n = as_dict(content.get("config")), as_dict(content.get("n-samples"))
+    for task, metrics in as_dict(content.get("results")).items():
+        for name, value in as_dict(metrics).items():
+            is_other = "stderr" in name or name == "sample_len" or task == "all"
+            if is_number(value) and not is_other:
+                run.scores[f"{task}/{name.removesuffix(',none')}"] = float(value)
+        if (shots := task.rpartition(":")[2]).isdecimal():  # as lighteval has them
+            run.facts[f"n_shot/{task}"] = float(shots)
+    config = as_dict(content.get("config") or content.get("config_general"))
     run.state(
-        arm=content.get("model_name") or config.get("model_args"),
+        arm=content.get("model_name") or config.get("model_args") or config.get("model_name"),
         model_args=config.get("model_args"),
         lm_eval_version=content.get("lm_eval_version"),
         evaluation_seed=config.get("random_seed"),
     )
+    sizes = as_dict(content.get("n-samples")).items()
     for fact, values in (
         ("task_hash", content.get("task_hashes")),
         ("task_version", content.get("versions")),
         ("n_shot", content.get("n-shot")),
-        ("n_samples", {task: as_dict(own).get("effective") for task, own in n.items()}),
+        ("n_samples", {task: as_dict(size).get("effective") for task, size in sizes}),
     ):
         run.state(**{f"{fact}/{task}": value for task, value in as_dict(values).items()})
-    for fact, key in (("limit", "limit"), ("eval_batch_size", "batch_size")):
+    for key, fact in OF_TASKS.items():
         if key in config:
             run.facts[fact] = str(config[key])
-    if date := RESULTS.fullmatch(source.name):
-        for file in sorted(Path(source.path).parent.glob("samples_*")):
-            match = SAMPLES.fullmatch(file.name)
-            if match and match[2] == date[1] and is_regular(file):
+    if date := DATED.search(source.name):
+        for file in sorted(Path(source.path).parent.glob(f"samples_*{date[1]}.jsonl")):
+            if (match := SAMPLES.fullmatch(file.name)) and is_regular(file):
                 _add_items(run, Source(str(file)), match[1])
     if run.scores:
         yield run
 
 
-def _add_scores(run: Run, results: Any) -> None:
-    """Add the scores of all tasks, without standard errors, lengths and the average of tasks."""
-    for task, metrics in as_dict(results).items():
-        for name, value in as_dict(metrics).items():
-            is_other = "stderr" in name or name == "sample_len" or task == "all"
-            if is_number(value) and not is_other:
-                run.scores[f"{task}/{name.removesuffix(',none')}"] = float(value)
+lm_eval = reader(
+    "lm-eval", says="results_<date>.json, with its samples_*.jsonl", detects=_is_lm_eval
+)(_read_results)
+lighteval = reader(
+    "lighteval",
+    says="results_<date>.json of lighteval",
+    detects=lambda source: source.name.endswith(".json") and source.has(b'"config_general"'),
+)(_read_results)
 
 
 def _add_items(run: Run, samples: Source, task: str) -> None:
@@ -92,24 +97,6 @@ def _add_items(run: Run, samples: Source, task: str) -> None:
                 if item in values:
                     raise ParibusError(f"{samples.path}: document {item} must be there once")
                 values[item] = float(value)
-
-
-@reader(
-    "lighteval",
-    says="results_<date>.json of lighteval",
-    detects=lambda source: source.name.endswith(".json") and source.has(b'"config_general"'),
-)
-def lighteval(source: Source) -> Iterator[Run]:
-    """Yield the run, with a score for each task and metric."""
-    run, content = Run(), as_dict(source.json())
-    _add_scores(run, content.get("results"))
-    for task in as_dict(content.get("results")):
-        if (shots := task.rpartition(":")[2]).isdecimal():
-            run.facts[f"n_shot/{task}"] = float(shots)
-    general = as_dict(content.get("config_general"))
-    run.state(arm=general.get("model_name"), limit=general.get("max_samples"))
-    if run.scores:
-        yield run
 
 
 @reader(

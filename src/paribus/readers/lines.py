@@ -171,8 +171,8 @@ def _scan(form: Form, text: bytes) -> tuple[int, list[Series], list[Stated]]:
             name, _, unit = spelt.partition("__")
             name = form.rename.get(name, name)
             if line.fact:
-                cells = map(as_value, map(_text, texts))
-                facts += zip(places.tolist(), repeat(name), cells, strict=False)
+                stated = map(as_value, map(_text, texts))
+                facts += zip(places.tolist(), repeat(name), stated, strict=False)
                 continue
             try:
                 values = list(map(float, texts))

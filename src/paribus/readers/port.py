@@ -182,10 +182,7 @@ class Source:
     def json(self) -> Any:
         """Return the file's content as JSON, in which Python writes NaN and Infinity for losses."""
         with self.open() as file:
-            content = file.read(RECORD_BYTES + 1)
-        if len(content) > RECORD_BYTES:
-            raise ParibusError(f"{self.path} must have at most {RECORD_BYTES:,} bytes")
-        return json.loads(content)
+            return json.loads(file.read(RECORD_BYTES))
 
 
 def shared(task: Callable[[Any], Any], parts: Iterable[Any], size: int) -> Iterator[Any]:

@@ -30,7 +30,7 @@ from paribus.readers.port import (
 )
 from paribus.readers.tables import Column, columns_of, numbers_of, read_table
 from paribus.untrusted_io import (
-    MIB,
+    RECORD_BYTES,
     is_regular,
     open_regular,
     read_text,
@@ -41,7 +41,6 @@ from paribus.untrusted_io import (
 COSTS = ("runtime", "per_second", "learning_rate", "total_flos", "epoch", "step")
 STATUS = {"1": "running", "2": "scheduled", "4": "failed", "5": "killed"}  # 3: finished
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as trackio writes them
-MOST = 64 * MIB  # of a file of MLflow, or a record of TensorBoard
 TENSORS = {1: "<f", 2: "<d"}  # content of DT_FLOAT, DT_DOUBLE
 BETWEEN, LEAST, LARGEST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
 TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
@@ -89,9 +88,9 @@ def mlflow(source: Source) -> Iterator[Run]:
     run.state(**{NOT_FINISHED: STATUS.get(meta.get("status", ""))})
     for folder, prefix in (("params", ""), ("tags", "tags.")):
         for file in filter(is_regular, sorted((home / folder).glob("*"))):
-            run.facts[prefix + file.name] = as_value(read_text(file, MOST).strip())
+            run.facts[prefix + file.name] = as_value(read_text(file, RECORD_BYTES).strip())
     for file in filter(is_regular, sorted((home / "metrics").rglob("*"))):
-        rows = [line.split()[:3] for line in read_text(file, MOST).splitlines()]
+        rows = [line.split()[:3] for line in read_text(file, RECORD_BYTES).splitlines()]
         time, value, step = np.array(rows, float).reshape(-1, 3).T
         # As in MLflow the largest by (step, time, value) counts, and NaN is the least.
         order = np.lexsort([np.nan_to_num(value, nan=-math.inf), time, step])
@@ -226,8 +225,6 @@ def _records(path: Path, run: Run) -> Iterator[bytes]:
     with open_regular(path) as file:
         while header := file.read(12):
             length = int.from_bytes(header[:8], "little")
-            if length > MOST:
-                raise ParibusError(f"{path} has a record of {length:,} bytes; is it damaged?")
             content = file.read(length + 4)
             if len(content) < length + 4:
                 run.facts["cut"] = f"{path.name} ends within a record"
