@@ -22,8 +22,8 @@ from paribus.metric import readable
 from paribus.numbers import fixed, level, p_value, plural, some
 from paribus.readers.facts import WORDS, find_kind, values_of
 from paribus.readers.port import Run, cell_text
-from paribus.readers.read import Reading
-from paribus.readers.runs import files_of, judge_runs, scores_of, spent_by
+from paribus.readers.read import Reading, files_at
+from paribus.readers.runs import judge_runs, paths_of, scores_of, spent_by
 from paribus.readers.select import (
     Selection,
     group_by_arm,
@@ -86,7 +86,7 @@ def judge_study(
     if paths:
         reading = read_runs(paths, section, scores_of(study), reader)
         return judge_runs(study, home.path, reading=reading)
-    if section.paths and home.read_runs() is None and not files_of(study):
+    if section.paths and home.read_runs() is None and not files_at(paths_of(study)):
         return f"{study.name}: no runs in {', '.join(section.paths)} yet"
     return judge_runs(study, home.path)
 

@@ -18,11 +18,10 @@ from paribus.files import file_digest
 from paribus.numbers import plural
 from paribus.readers.facts import check_values, speeds_of
 from paribus.readers.port import Run, is_number
-from paribus.readers.read import Reading, files_at
+from paribus.readers.read import Reading, split_label
 from paribus.readers.select import (
     Selection,
     group_by_arm,
-    join_label,
     read_runs,
     score_of,
     seed_of,
@@ -73,7 +72,7 @@ class Runs:
         if self.reading is None:
             if not section.paths:
                 raise ParibusError(f"study '{study.name}' names no files; set runs.paths")
-            self.reading = read_runs(section.paths, section, scores_of(study), home=study.folder)
+            self.reading = read_runs(paths_of(study), section, scores_of(study), needed=False)
         if self.selection is None:
             grouped = group_by_arm(self.reading.runs, section)
             by_label = {label: grouped.get(label, []) for label in labels.values()}
@@ -148,9 +147,11 @@ def scores_of(study: Study) -> list[str]:
     return list(dict.fromkeys([study.primary.metric, *section_of(study).scores]))
 
 
-def files_of(study: Study) -> list[str]:
-    """Return the existing files that a study of runs names."""
-    return files_at(join_label(study.folder, path) for path in section_of(study).paths)
+def paths_of(study: Study) -> list[str]:
+    """Return the paths of a study of runs, with their labels, joined to its folder."""
+    labelled = map(split_label, section_of(study).paths)
+    joined = [(label, str(study.folder / path)) for label, path in labelled]
+    return [f"{label}={path}" if label else path for label, path in joined]
 
 
 def number_runs(arm: str, runs: Sequence[Run], study: Study) -> dict[int, Run]:

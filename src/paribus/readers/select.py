@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
@@ -34,7 +34,7 @@ from paribus.readers.port import (
     is_number,
     split_seed,
 )
-from paribus.readers.read import Reading, read, split_label
+from paribus.readers.read import Reading, read
 from paribus.study.runs import RunsSection
 
 # Folders and ends of their names that say a seed, a repeat or a checkpoint, and no arm.
@@ -66,24 +66,12 @@ def read_runs(
     scores: Sequence[str],
     reader: Any = None,
     *,
-    home: Path | None = None,
+    needed: bool = True,
 ) -> Reading:
-    """Read the runs in files as the section `[runs]` describes them. `home` is the folder of a
-    study that names the paths, whose files may not exist yet. Raises ParibusError."""
-    return read(
-        [join_label(home, path) for path in paths] if home else paths,
-        reader or section.reader or None,
-        section=section,
-        scores=scores,
-        arm=lambda run: arm_of(run, section),
-        needed=home is None,
-    )
-
-
-def join_label(home: Path, path: str) -> str:
-    """Join a path to the folder `home`, keeping its label."""
-    label, rest = split_label(path)
-    return f"{label}={home / rest}" if label else str(home / rest)
+    """Read the runs in files as the section `[runs]` describes them. Raises ParibusError, also for
+    a path without files if they are `needed`."""
+    chosen, options = reader or section.reader or None, {"section": section, "scores": scores}
+    return read(paths, chosen, arm=lambda run: arm_of(run, section), needed=needed, **options)
 
 
 def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Run]]:
@@ -194,24 +182,19 @@ def select_runs(
         text = f"The best {section.best_of} of each seed was chosen by the score itself: both arms"
         text += " look better than they are, and the error of choosing is in no interval."
         findings.append(("chosen_by_score", text))
-    by_seed = {arm: Counter(seed_of(run, section) for run in runs) for arm, runs in kept.items()}
-    twins = {arm: [s for s, n in own.items() if s and n > 1] for arm, own in by_seed.items()}
-    # What can be told apart by seeds alone are replicates.
-    is_replicated = not any(twins.values()) and all(
-        own.total() < 2 or not own[""] for own in by_seed.values()
-    )
+    seeds = Counter((arm, seed_of(run, section)) for arm, runs in kept.items() for run in runs)
+    twins = [place for place, n in seeds.items() if place[1] and n > 1]
+    bare_arms = [arm for arm, seed in seeds if not seed and len(kept[arm]) > 1]
     known = {condition.partition("=")[0] for condition in section.where}.union(known, scores)
     known |= {getattr(section, key) for key in ("arm", "seed", "best_of", "step", "item")}
+    is_replicated = not twins and not bare_arms
     facts = list_facts(kept, known, is_replicated=is_replicated) if all(kept.values()) else []
     findings += check_facts(kept, facts, score)
-    for arm, seeds in twins.items():
-        for seed in seeds:
-            named = _name(run for run in kept[arm] if seed_of(run, section) == seed)
-            why = (
-                f"arm '{arm}' has {by_seed[arm][seed]} runs with seed {seed} ({named}); remove one"
-            )
-            ways = "or name what tells the rows apart: --seed, --step (of training) or --item"
-            raise ParibusError(f"{why}, {ways}", code="ambiguous")
+    for arm, seed in twins:
+        named = _name(run for run in kept[arm] if seed_of(run, section) == seed)
+        why = f"arm '{arm}' has {seeds[arm, seed]} runs with seed {seed} ({named}); remove one, or"
+        ways = "name what tells the rows apart: --seed, --step (of training) or --item"
+        raise ParibusError(f"{why} {ways}", code="ambiguous")
     return Selection(kept, excluded, facts, findings)
 
 
@@ -264,7 +247,7 @@ def _require_at_step(arms: Arms, name: str, section: RunsSection) -> None:
 
 
 def _drop_failed(
-    arms: Arms, score: str, section: RunsSection, findings: list[Finding]
+    arms: dict[str, list[Run]], score: str, section: RunsSection, findings: list[Finding]
 ) -> dict[str, list[Run]]:
     """Return the runs that count, by arm.
 
@@ -296,7 +279,7 @@ def _drop_failed(
         }
     listed = list(chain(*early.values())) or list(chain(*stopped.values()))
     if not listed:
-        return {arm: list(runs) for arm, runs in arms.items()}
+        return arms
     states = some([*dict.fromkeys(map(_state, listed))])
     text = f"{len(listed)} of {plural(len(every), 'run')} are {states}"
     for name in ENDS:
@@ -313,7 +296,7 @@ def _drop_failed(
         of_arms = some([arm for arm, own in stopped.items() if own])
         text += f" All are of {of_arms}: does the change make runs slower, or fail?"
     findings.append(("stopped_by_budget", text))
-    return {arm: list(runs) for arm, runs in arms.items()}
+    return arms
 
 
 def _take_best(
