@@ -158,19 +158,20 @@ def _read_file(
         chosen = forced or _recognise(source, is_named)
         reading.paths.append(path)
         form = f" as {chosen.name}"
-        reading.runs, reading.notes = list(chosen.read(source)), source.notes
-        for number, run in enumerate(reading.runs, start=1):
+        runs = list(chosen.read(source))
+        for number, run in enumerate(runs, start=1):
             run.finish()
             run.source = path if number == 1 else f"{path}#{number}"
             run.path, run.reader = path, chosen.name
             run.decides = run.decides or next((s for s in chosen.score if s in run.scores), "")
-            if len(reading.runs) == 1 and (seed := seed_in(path)) is not None:
+            if len(runs) == 1 and (seed := seed_in(path)) is not None:
                 run.facts.setdefault("seed", seed)
-        if reading.runs and source.is_cut:
-            reading.runs[-1].facts["cut"] = "the last line has no end"
-        if not reading.runs:
+        if not runs:
             why = f"reader '{chosen.name}' finds no run in it"
             raise ParibusError(f"{path}: {why}") if is_named else SkippedError(why)
+        if source.is_cut:
+            runs[-1].facts["cut"] = "the last line has no end"
+        reading.runs, reading.notes = runs, source.notes
     except SkippedError as error:
         reading.skipped.append((path, str(error)))
     except ParibusError as error:

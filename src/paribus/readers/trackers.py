@@ -138,11 +138,13 @@ def wandb_chart(source: Source) -> Iterator[Run]:
 
     The arm is the run's name without a trailing seed: `base` for `base-s1` or `base seed 1`. A
     chart of groups has the same columns, but its values are means over runs, and the minimum and
-    maximum differ. Raises ParibusError if a curve ends with such a mean, and for two runs of the
-    same name.
+    maximum differ. Raises ParibusError if a curve ends with such a mean, and for two runs of one
+    name.
     """
     data = read_table(source)
     step, columns = data.column_names[0], columns_of(data)
+    if len(columns) < data.num_columns:
+        raise ParibusError("two runs have one name; export the table of runs", code="ambiguous")
     runs: dict[str, Run] = {}
     for column in columns:
         name, _, metric = column.rpartition(BETWEEN)
