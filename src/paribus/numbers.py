@@ -32,8 +32,10 @@ def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:
     return fixed(mean, digits) if sd is None else f"{fixed(mean, digits)} ({fixed(sd, digits)})"
 
 
-def delta(mean: float, low: float, high: float, digits: int) -> str:
-    """Format a change with its interval: `+0.0123 [-0.0010, +0.0256]`."""
+def delta(mean: float | None, low: float | None, high: float | None, digits: int) -> str:
+    """Format a change with its interval, if it has one: `+0.0123 [-0.0010, +0.0256]`."""
+    if low is None or high is None:
+        return signed(mean, digits)
     return f"{signed(mean, digits)} {interval(low, high, digits)}"
 
 

@@ -87,9 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verb = " ".join(["paribus", *(error.command_chain or ())])
         problem = f"{error} See {verb} --help"
         if isinstance(error, MissingArgumentError) and error.argument:
-            is_option = error.argument.field_info.is_keyword_only
             missing = error.keyword or error.argument.name
-            missing = missing if is_option else missing.lstrip("-").upper()
             problem = f"`{verb}` needs a value of {missing}; see {verb} --help"
     except ImportError as error:
         package = missing_package(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,6 @@ from paribus.errors import require_positive
 
 if TYPE_CHECKING:
     from paribus.campaign import Campaign, Idea
-    from paribus.results import Results
     from paribus.study import Study
 
 EXIT_NOT_KEPT = 10
@@ -112,16 +112,13 @@ def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
     from paribus.cli.commands import train
     from paribus.runs.run import register as register_study
 
-    def run(study: Study, folder: Path, *, open_test: bool = True) -> Results:
-        return train(study, folder, where, open_test=open_test)
-
     def register(study: Study, folder: Path) -> Path:
         options = where.options(study)
         del options["workers"]
         return register_study(study, folder, **options)
 
     console.stderr = console.stderr or json
-    return open_campaign(folder, run, register)
+    return open_campaign(folder, partial(train, where=where), register)
 
 
 def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool) -> None:
@@ -136,7 +133,9 @@ def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool) -> None:
     rows = [
         (
             *(name, idea.state, _change(idea.screen), _change(idea.confirm)),
-            *(p_value(idea.confirm.get("p")), _level(idea), idea.why),
+            p_value(idea.confirm.get("p")),
+            "" if idea.level is None else f"{idea.level:.2g}",
+            idea.why,
         )
         for name, idea in ideas.items()
     ]
@@ -145,15 +144,7 @@ def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool) -> None:
     show(fill("campaign.txt", campaign=campaign, change=_change, plural=plural))
 
 
-def _level(idea: Idea) -> str:
-    return "" if idea.level is None else f"{idea.level:.2g}"
-
-
 def _change(measured: dict[str, Any]) -> str:
-    """Format the change that an idea made, with its interval if it has one."""
-    from paribus.numbers import delta, signed
+    from paribus.numbers import delta
 
-    effect, low, high = (measured.get(key) for key in ("effect", "low", "high"))
-    if effect is None:
-        return ""
-    return signed(effect, 4) if low is None or high is None else delta(effect, low, high, 4)
+    return delta(*(measured[key] for key in ("effect", "low", "high")), 4) if measured else ""

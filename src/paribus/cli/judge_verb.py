@@ -93,12 +93,9 @@ def judge(
     """
     scores = score or []
     if study is not None:
-        stated = {"--score": score, "--margin": margin, "--better": better, "--baseline": baseline}
-        stated |= {"--arm": selection.arm, "--pair": selection.pair, "--target": target}
-        if repeated := [name for name, value in stated.items() if value]:
-            raise ParibusError(
-                f"{', '.join(repeated)} is already set by the study; remove it, or remove --study"
-            )
+        stated = {"score": score, "margin": margin, "better": better, "baseline": baseline}
+        stated |= {"arm": selection.arm, "pair": selection.pair, "target": target}
+        _require_unset("is already set by the study", **stated)
         from paribus.readers.judge import judge_study
 
         records = judge_study(study, paths or [], selection.reader, results)
@@ -112,12 +109,9 @@ def judge(
 
     options: dict[str, Any] = vars(selection) | {"where": selection.where or []}
     if bar is not None:
-        unused = {"--page": page, "--results": results, "--margin": margin, "--baseline": baseline}
-        unused |= {"--target": target, "--markdown": answer.markdown}
-        if stated := [option for option, value in unused.items() if value]:
-            raise ParibusError(
-                f"{', '.join(stated)} has no meaning with --bar, which prints a card; leave it out"
-            )
+        unused = {"page": page, "results": results, "margin": margin, "baseline": baseline}
+        unused |= {"target": target, "markdown": answer.markdown}
+        _require_unset("has no meaning with --bar, which prints a card", **unused)
         from paribus.decision import WORDS
         from paribus.schema import stamped
 
@@ -151,6 +145,12 @@ def judge(
                 show_path(f"{fact.name}: {fact.conclusion} ({fact.kind}): {own}")
     with judged(built, reading, chosen, results) as records:
         return _give(records, page, answer)
+
+
+def _require_unset(why: str, **options: object) -> None:
+    """Raise ParibusError for options that are set."""
+    if stated := [f"--{name}" for name, value in options.items() if value]:
+        raise ParibusError(f"{', '.join(stated)} {why}; leave it out")
 
 
 def _give(results: Results, page: Path | None, answer: Answer) -> int:
