@@ -32,6 +32,7 @@ MOST_VALUES = 4  # of a fact, and arms, that a message names
 LEAST_EQUAL = 3  # values; fewer may be equal by chance
 MORE_EQUAL = 3  # times as many as chance gives
 LEAST_CLIMB = 3  # rows
+PLANNED = "planned_steps"
 KINDS = ("evaluation", "seed", "environment", "setting", "identifier", "time")
 WORDS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text())
 TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
@@ -295,22 +296,23 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         yield "cut", f"{text} ({cut[0].facts['cut']})."
     if at_step is not None:
         return
-    spans = {
-        arm: [
-            run.curves[score][-1, 0] if score in run.curves else _number(run, "steps")
-            for run in runs
-        ]
-        for arm, runs in arms.items()
-    }
-    plans = [_number(run, "planned_steps") for run in every]
-    early = [a < b for a, b in zip(chain(*spans.values()), plans, strict=True)]
-    if any(early) or len({end for end in chain(*spans.values()) if end == end}) > 1:
+    early = [run for run in every if _number(run, "steps") < _number(run, PLANNED)]
+    spans = {arm: [end for run in runs for end in _ends(run, score)] for arm, runs in arms.items()}
+    if early or len(set().union(*spans.values())) > 1:
         shown = [(arm, min(own), max(own)) for arm, own in spans.items() if own][:MOST_VALUES]
         each = "; ".join(f"{arm} {a:,g}" + f" to {b:,g}" * bool(a < b) for arm, a, b in shown)
-        if any(early):
-            each += f" ({sum(early)} before the last of {np.nanmax(plans):,g} planned)"
-        text = f"Scores are those of the last step logged, which differs: {each}. A sampled history"
-        yield "other_lengths", f"{text} lacks its end: export all of it, or state --at-step."
+        if early:
+            each += (
+                f" ({len(early)} of {n_runs} before the last of {_number(early[0], PLANNED):,g})"
+            )
+        text = f"Scores are those of the last step logged: {each}. A sampled history lacks its end:"
+        yield "other_lengths", f"{text} export all of it, or state --at-step."
+
+
+def _ends(run: Run, score: str) -> list[float]:
+    """Return the last step of a run's score curve, or of the run if it has no such curve."""
+    end = run.curves[score][-1, 0] if score in run.curves else _number(run, "steps")
+    return [] if math.isnan(end) else [end]
 
 
 def _number(run: Run, name: str) -> float:
