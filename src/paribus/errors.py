@@ -77,7 +77,7 @@ def print_any_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def one_line(text: str) -> str:
+def one_line(text: str, limit: int = LONGEST_MESSAGE) -> str:
     """Return `text` as one line of bounded length, with characters unsafe for a terminal escaped.
 
     Values in a message come from files that anybody may have written: an escape sequence must not
@@ -86,7 +86,7 @@ def one_line(text: str) -> str:
     """
     words = " ".join(_cut(word, LONGEST_WORD) for word in text.split())
     safe = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
-    return _cut("".join(safe), LONGEST_MESSAGE)
+    return _cut("".join(safe), limit)
 
 
 def _cut(text: str, limit: int) -> str:

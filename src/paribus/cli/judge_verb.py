@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from paribus.cli.options import PLAIN, Answer, print_json, show, show_path
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, one_line
 from paribus.numbers import some
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def judge(
         show_path(f"{reading.counts}.")
         for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
             for path, why in files:
-                show_path(f"{fate}: {path}: {why}")
+                show_path(one_line(f"{fate}: {path}: {why.removeprefix(path)}"))
         for fact in chosen.facts:
             own = "; ".join(f"{arm} {some(list(map(str, v)), 3)}" for arm, v in fact.values.items())
             if fact.conclusion not in ("equal", "varies"):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError, nearest, one_line
 from paribus.readers import evaluations, lines, tables, trackers
 from paribus.readers.port import Reader, Run, SkippedError, Source, seed_in, shared
 from paribus.study.choices import find_declared
@@ -23,6 +23,7 @@ WORD = "--reader"
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 CHECKPOINT = re.compile(r"[/\\]?checkpoint-\d+$")  # a folder of the Hugging Face Trainer
 LEAST_OF_A_CURVE = 3  # points; fewer may be equal by chance
+LONGEST_QUOTE = 80  # characters of an error, which may quote the file
 IDENTITY = ("arm", "seed", "source_digest", "commit")  # facts in which no two copies differ
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -177,8 +178,8 @@ def _read_file(
     except ParibusError as error:
         reading.refused.append((path, str(error)))
     except Exception as error:  # the file may be damaged, and the reader may be custom code
-        why = f"{path} cannot be read{form}: {type(error).__name__}: {error}"
-        reading.refused.append((path, " ".join(why.split())))
+        why = f"{type(error).__name__}: {one_line(str(error), LONGEST_QUOTE)}"
+        reading.refused.append((path, f"{path} cannot be read{form}: {why}"))
     return reading
 
 

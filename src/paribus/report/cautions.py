@@ -15,6 +15,7 @@ from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import Verdict, Verdicts, word_of
 from paribus.decision.evidence import gather, quality_shown
 from paribus.decision.verdict import is_of_text
+from paribus.errors import one_line
 from paribus.report.cells import TESTS, change_text, join_some, key_text
 from paribus.statistics import skewness
 
@@ -360,7 +361,7 @@ def all_cautions(
         contrast = analysis.contrast(verdict.arm, verdict.metric)
         context = Context(analysis, contrast, verdict, called, wider)
         cautions = [
-            Caution(code, severity, text)
+            Caution(code, severity, one_line(text))  # it may quote files and their names
             for code, severity, judged, sentences in CAUTIONS
             if not (judged and verdict.evidence.invalid)
             for text in sentences(context)
