@@ -77,5 +77,5 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name == "figures":
-        return importlib.import_module("paribus.report.figures")
+        return importlib.import_module("paribus.figures")
     return load_name(name, __name__, _HOMES)

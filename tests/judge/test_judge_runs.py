@@ -210,6 +210,18 @@ def test_the_card_is_exploratory_and_leaves_nothing_behind(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "runs.csv"]
 
 
+def test_a_refused_file_is_quoted_in_a_few_safe_characters(tmp_path):
+    file = write(tmp_path / "runs.csv", drawn(5, {"base": 0.0, "new": -0.03}))
+    other = tmp_path / "\x1b[2Jother.csv"
+    other.write_text("arm,seed,loss\nbase,1,2\n\x1b[2J\x1b[32mBETTER" + "\ufffd" * 900 + ",1,2,3\n")
+    options = ("--arm", "variant", "--score", "loss", "--verbose")
+    for paths in ([file, other], [other]):
+        code, *printed = verb("judge", *paths, *options)
+        assert code == (0 if file in paths else 2)
+        text = "".join(printed)
+        assert "\x1b" not in text and r"\x1b[2J" in text and text.count("\ufffd") < 160
+
+
 STUDY = """
 name = "registered"
 trainer = "runs"

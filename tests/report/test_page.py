@@ -146,12 +146,13 @@ def test_a_notebook_shows_the_card_and_figures_by_name(five: Results) -> None:
     verdicts = decide(analyse(five))
     assert verdicts[0].word in verdicts._repr_markdown_()
     primary = five.study.primary.metric
-    for name, label in ((primary, f"pairs-{primary}"), ("train", "train_loss")):
-        assert paribus.figures.plot(five, name).to_dict(validate=False)["datasets"].keys() == {
-            label
-        }
+    names = {name: name for name in paribus.figures.names(five)}
+    for name, drawn_as in (names | {primary: f"pairs_{primary}", "train": "train_loss"}).items():
+        chart = getattr(paribus.figures, name)(five).to_dict(validate=False)
+        assert drawn_as in [re.sub(r"\W+", "_", label) for label in chart["datasets"]]
+    assert {"forest", "train_loss"} <= names.keys()
     with refused("unknown"):
-        paribus.figures.plot(five, "forrest")
+        paribus.figures.forrest(five)
 
 
 def test_printed_figures_have_their_data_and_black_text(figures: dict[str, Figure]) -> None:

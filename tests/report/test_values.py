@@ -68,6 +68,22 @@ def test_numbers_without_a_value_and_changed_values_are_listed(paper):
     ]
 
 
+def test_latex_reads_names_and_signs_of_every_kind(small_study, fabricate, tmp_path):
+    arms = {"baseline": {}, "50%{#}_a": {"set": {"model.embedding.norm": "layernorm"}}}
+    study = small_study(seeds=[1, 2, 3, 4, 5], arms=arms)
+    results = fabricate(study, lambda arm, seed: 2 + 0.01 * seed - (arm != "baseline") + seed**3e-4)
+    settings, document = tmp_path / "paper.toml", tmp_path / "paper.tex"
+    settings.write_text(f"[studies]\n'a#b' = '{results.path}'\n")
+    write_values(settings)
+    written = (tmp_path / "values.tex").read_text()
+    names = re.findall(r"\\def\\csname (.*?)\\endcsname", written)
+    assert "pv@p@a<23>b@50<25><7b><23><7d>_a@" in names
+    assert not [name for name in names if re.search(r"[\\{}%#&$~^]", name)]
+    assert re.search(r"pv@p@.*\{\$<\$ 0", written) and not re.search(r"\{< ", written)
+    document.write_text(r"\pvalue{a<23>b}{50<25><7b><23><7d>_a} \word{a<23>b}{absent}")
+    assert ["absent" in line for line in check_document(settings, document)] == [True]
+
+
 @pytest.mark.parametrize(
     ("settings", "code"),
     [

@@ -41,6 +41,12 @@ CALLS = {
     ".tex": r"\\(?P<name>NAMES)(?:value)?(?:\[(?P<endpoint>[^]]*)\])?"
     r"\{(?P<study>[^{}]*)\}\{(?P<arm>[^{}]*)\}",
 }
+# What LaTeX prints for a character of its own, or in its oldest encoding for a sign.
+LATEX = str.maketrans(
+    {char: rf"\{char}" for char in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": "$<$", ">": "$>$"}
+)
 DECIMAL = re.compile(r"(?<![\w.#-])[-\u2212]?\d[\d,]*(?:\.\d+)?%?(?![\w.]*\()")
 
 
@@ -190,12 +196,14 @@ def check_document(path: Path, document: Path) -> list[str]:
     else:
         lines = [f"{accepted} is missing: write it with `paribus values {path}`"]
     pattern = CALLS.get(document.suffix, CALLS[".typ"]).replace("NAMES", "|".join(NAMES))
+    safe = _latex_key if document.suffix == ".tex" else str
     for call in re.finditer(pattern, text):
         where = f"{document}: {call[0]}"
         try:
-            values = _known(call["study"], now, where)
+            values = _known(call["study"], {safe(name): now[name] for name in now}, where)
             arms = _known(call["endpoint"] or values["primary"], values, where)
-            _known(call["name"], _known(call["arm"], arms, where), where)
+            cells = _known(call["arm"], {safe(arm): arms[arm] for arm in arms}, where)
+            _known(call["name"], cells, where)
         except ParibusError as error:
             lines.append(str(error))
     for number, line in enumerate(_prose(text, document.suffix), start=1):
@@ -269,20 +277,25 @@ def _latex(values: dict[str, Any], shown: dict[str, Table]) -> str:
             metric, _, rest = key.partition(".")
             if isinstance(text, list):
                 arm, _, name = rest.rpartition(".")
-                place = rf"\csname pv@{name}@{study}@{arm}@{metric}\endcsname"
+                keys = "@".join(map(_latex_key, (study, arm, metric)))
+                place = rf"\csname pv@{name}@{keys}\endcsname"
                 lines.append(rf"\expandafter\def{place}{{{_latex_text(text[1])}}}")
     for name, table in shown.items():
         columns = "".join("l" if label in table.text else "r" for label in table.head)
         cells = (" & ".join(map(_latex_text, row)) for row in (table.head, *table.rows))
         rows = " \\\\\n".join(cells)
-        lines.append(
-            rf"\expandafter\def\csname pv@table@{name}\endcsname{{\begin{{tabular}}{{{columns}}}"
-            f"\n{rows}\n" + r"\end{tabular}}"
-        )
+        place = rf"\csname pv@table@{_latex_key(name)}\endcsname"
+        begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
+        lines.append(rf"\expandafter\def{place}{{{begin}" + f"\n{rows}\n{end}}}")
     lines.append(r"\newcommand{\paributable}[1]{\csname pv@table@#1\endcsname}")
     return "\n".join(lines) + "\n"
 
 
+def _latex_key(name: str) -> str:
+    """Replace characters that LaTeX interprets by their codes, such as `%` by `<25>`."""
+    return re.sub(r"[\\{}%#&$~^]", lambda match: f"<{ord(match[0]):x}>", name)
+
+
 def _latex_text(text: str) -> str:
-    text = re.sub(r"([&%$#_{}])", r"\\\1", text)
+    text = text.translate(LATEX)
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", text)
