@@ -302,9 +302,8 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         shown = [(arm, min(own), max(own)) for arm, own in spans.items() if own][:MOST_VALUES]
         each = "; ".join(f"{arm} {a:,g}" + f" to {b:,g}" * bool(a < b) for arm, a, b in shown)
         if early:
-            each += (
-                f" ({len(early)} of {n_runs} before the last of {_number(early[0], PLANNED):,g})"
-            )
+            planned = _number(early[0], PLANNED)
+            each += f"; {len(early)} of {n_runs} ended before the {planned:,g} planned"
         text = f"Scores are those of the last step logged: {each}. A sampled history lacks its end:"
         yield "other_lengths", f"{text} export all of it, or state --at-step."
 
