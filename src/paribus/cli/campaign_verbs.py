@@ -147,4 +147,6 @@ def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool) -> None:
 def _change(measured: dict[str, Any]) -> str:
     from paribus.numbers import delta
 
-    return delta(*(measured[key] for key in ("effect", "low", "high")), 4) if measured else ""
+    if not measured:
+        return ""
+    return delta(measured["effect"], measured["low"], measured["high"], 4)

@@ -129,6 +129,9 @@ def make_study(
     Raises ParibusError.
     """
     scores = [score] if isinstance(score, str) else list(score)
+    for option, number in (("margin", margin), ("resolution", resolution)):
+        if number is not None and not number > 0:
+            raise ParibusError(f"--{option} {number:g} must be greater than 0")
     reading, section, by_label = read_data(data, scores, pair=pair, **options)
     scores = scores or [default_score(reading.runs)]
     _require_arms(by_label, section.arm)

@@ -205,10 +205,12 @@ def content_of(
         "blocks": {"kind": "item", "items": n_items, "blocks": n_items},
         "diverged_at": record.diverged_at,
     }
-    records = {"evaluation.json": scores, "trial.json": dict(record.about) | trial}
+    records: dict[str, Any] = {
+        "evaluation.json": scores,
+        "trial.json": dict(record.about) | trial,
+    }
     if record.seconds:  # a speed needs a time
-        timing = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
-        records["timing.json"] = timing
+        records["timing.json"] = {"training_seconds": record.seconds, "evaluation_seconds": 0.0}
     return tables, records
 
 
