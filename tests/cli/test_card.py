@@ -113,6 +113,7 @@ def test_where_every_trial_diverged_that_comes_first(tmp_path):
     assert "every" in first.lower() and "diverged" in first
     assert not any(word in question + first for word in WORDS)
     assert any(line.split()[:2] == ["UNRESOLVED", "other"] for line in rest)
+    assert any(line.split()[:1] == ["needs"] for line in rest)
     assert verdict["needed"]["why_not"] and verdict["needed"]["pairs"] is None
 
 

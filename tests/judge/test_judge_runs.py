@@ -26,6 +26,7 @@ from paribus.study import load_study
 from paribus.verification import verify
 
 from ..tools import codes, eventually, refused, verb
+from ..tools import rows as rows_of
 
 # R datasets::sleep; Darwin's maize, in inches, as in Fisher (1935) and R's HistData::ZeaMays.
 DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
@@ -176,6 +177,19 @@ def test_runs_keep_their_own_seeds():
     named = judge(data | {"seed": list("abcdefghij")}).analysis
     assert {one.arm: list(one.values) for one in named.summaries}["base"] == [1, 2, 3, 4, 5]
     assert named.contrasts[0].decided == analysis.contrasts[0].decided
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize("others", [{}, {"b": 0.0, "c": 0.01}])
+def test_an_arm_that_lost_seeds_is_the_gravest_caution(others, pair):
+    data = drawn(8, {"base": 0.0, "a": -0.1} | others)
+    rows = [row for row in zip(*data.values(), strict=True) if row[0] != "a" or row[1] < 6]
+    verdicts = judge(columns("variant seed loss", rows), pair=pair)
+    report = build_report(verdicts)
+    assert [code for code, _ in verdicts.analysis.runs.notes] == ["lost_seeds"]
+    assert report.gravest.code == "unequal"
+    assert any(fact.split()[0] == "3" for fact in report.facts) == pair
+    assert ("5 and 8" in rows_of(verdicts)["a"].change) != pair
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "categories"])

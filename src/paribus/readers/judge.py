@@ -35,7 +35,7 @@ from paribus.readers.select import (
 from paribus.readers.tables import runs_of
 from paribus.results import Results
 from paribus.results.store import ResultsFolder, results_folder
-from paribus.statistics import DESCRIPTIVE_BELOW, paired_t
+from paribus.statistics import DESCRIPTIVE_BELOW, paired_t, required_pairs
 from paribus.statistics.t_test import mean_and_sd
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from, section_of
@@ -217,27 +217,38 @@ def judge_against_bar(
         why = f"--bar {bar} and the score of at least one run must be finite, and --alpha"
         raise ParibusError(f"{why} {alpha} between 0 and 1")
     mean, sd = mean_and_sd(finite)
-    low = high = p = None
+    low = high = p = needed = None
     if n > 1:
         test = paired_t(finite)
         low, high = test.interval(1 - alpha).low, test.interval(1 - alpha).high
         p = test.p_value(bar) if n >= DESCRIPTIVE_BELOW and sd else None
     word, is_better = "DESCRIPTIVE", (mean > bar) == (side == "higher")
+    reading = f"The mean with its {level(alpha)} interval" if n > 1 else "The only finite score"
+    reading += (
+        f", and p of a t test against {bar:g}."
+        if p is not None
+        else ". It is described, not tested."
+    )
     if p is not None:
         is_shown = p <= alpha and not (is_better and lost)
         word = ("BETTER" if is_better else "WORSE") if is_shown else "UNRESOLVED"
+        needed = required_pairs(mean - bar, sd, alpha=alpha) if p > alpha else None
     passed = int((finite > bar if side == "higher" else finite < bar).sum())
     against = {"score": score, "bar": bar, "better": side, "n": n, "diverged": lost, "mean": mean}
     against |= {"sd": sd if n > 1 else None, "p": p, "word": word, "passed": passed}
+    against["needed"] = needed
     digits = digits_of(sd) + 1
     span = f" [{fixed(low, digits)}, {fixed(high, digits)}], SD {fixed(sd, digits)}" * (n > 1)
     p_text = "" if p is None else f", p {p_value(p)}"
+    if word == "UNRESOLVED":
+        enough = f"~{needed:,}" if needed else "more"
+        p_text += f"  needs {enough} runs" if p > alpha else "  needs runs that do not diverge"
     diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
     lines = [
         f"Exploratory: {score} of {arm or 'these runs'} against {bar:g}",
         f"  {score}, {side} is better",
         f"  {word}  {fixed(mean, digits)}{span}, n {n}{p_text}",
-        f"The mean with its {level(alpha)} interval, and p of a t test against {bar:g}.",
+        reading,
         f"{passed} of {plural(n + lost, 'run')} passed it{diverged}.",
     ]
     if failed := selection.excluded.get(arm):

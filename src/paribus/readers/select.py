@@ -173,6 +173,13 @@ def select_runs(
     if mixed := {arm: runs for arm, runs in bare.items() if 0 < len(runs) < len(arms[arm])}:
         text = f"{_count(mixed, arms)} have no seed, and the others do: are they rows that sum up"
         findings.append(("no_seed", f"{text} others? each counts."))
+    seeds_of = {arm: {seed_of(run, section) for run in runs} for arm, runs in by_label.items()}
+    every = set[str]().union(*seeds_of.values())
+    if "" not in every and set.intersection(*seeds_of.values()):
+        for arm, own in seeds_of.items():
+            if absent := sorted(every - own, key=lambda seed: (len(seed), seed)):
+                text = f"{arm} has {len(own)} of {len(every)} seeds: it lacks {some(absent)}."
+                findings.append(("lost_seeds", text))
     for name in scores if section.at_step is not None else ():
         _require_at_step(arms, name, section)
     kept = _drop_failed(arms, score, section, findings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from paribus import numbers
@@ -231,7 +231,7 @@ class _Builder:
         elif word == "BETTER" and may_be_small(verdict):
             margin = contrast.declared.stated_text(verdict.margin or 0)
             of_word = f"gain may be below the margin {margin}"
-        elif word == "UNRESOLVED" and contrast.decided is not None:
+        elif word == "UNRESOLVED":
             of_word = needs_text(verdict, is_paired=study.is_paired)
             if verdict.needed.pairs or verdict.needed.instead:
                 of_word = f"needs {of_word}"
@@ -245,12 +245,16 @@ class _Builder:
         )
         p, holm_p = _tests(verdict, several=study.family > 1)
         n = verdict.n or (verdict.evidence.n if word == "DESCRIPTIVE" else 0)
-        change, note = f"{change}  {self._n(n)}".rstrip(), "; ".join(filter(None, notes))
+        sizes = contrast.by_run.runs[::-1] if contrast.by_run and contrast.by_run.runs else ()
+        change, note = f"{change}  {self._n(n, sizes)}".rstrip(), "; ".join(filter(None, notes))
         against = self.called[verdict.reference]
         return Row(self.called[arm], word, change, p, holm_p, note, arm, against)
 
-    def _n(self, n: int) -> str:
-        """Format `n = 3` if seeds are few or their number differs between arms; otherwise empty."""
+    def _n(self, n: int, sizes: Sequence[int] = ()) -> str:
+        """Format `n = 3`, or the `sizes` of both arms, if seeds are few or their number differs
+        between arms; otherwise empty."""
+        if len(set(sizes)) > 1:
+            return f"n = {' and '.join(map(str, sizes))}"
         counts = {verdict.n for verdict in self.verdicts if verdict.n}
         return f"n = {n}" if n and (n < DESCRIPTIVE_BELOW or len(counts) > 1) else ""
 
@@ -408,14 +412,14 @@ class _Builder:
             style = "bad" if states["broken"] else "good" if n_held == states.total() else "open"
             yield Chip(f"{n_held} of {states.total()} controls hold", "controls", style)
         if runs and analysis.study.is_paired:
-            paired = {
+            alone = {
                 (arm, seed)
                 for pair in analysis.study.contrasts
-                for seed in set.intersection(*map(analysis.seeds_of, pair))
-                for arm in pair
+                for arm, other in (pair, pair[::-1])
+                for seed in analysis.seeds_of(arm) - analysis.seeds_of(other)
             }
-            if alone := len(analysis.events.keys() - paired):
-                yield Chip(f"{alone} without a partner excluded", "trials", "open")
+            if alone:
+                yield Chip(f"{len(alone)} without a partner excluded", "trials", "open")
         if analysis.excluded:
             counts = (f"{n} of {self.called[arm]}" for arm, n in analysis.excluded.items())
             yield Chip(f"failed runs excluded: {', '.join(counts)}", "trials", "open")
