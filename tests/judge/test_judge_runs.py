@@ -18,6 +18,7 @@ import paribus
 from paribus.cli import main
 from paribus.decision import Verdicts
 from paribus.errors import ParibusError
+from paribus.readers.facts import find_size
 from paribus.readers.judge import direction
 from paribus.report.model import build_report
 from paribus.results import extend
@@ -25,8 +26,7 @@ from paribus.runs.run import register
 from paribus.study import load_study
 from paribus.verification import verify
 
-from ..tools import codes, eventually, refused, verb
-from ..tools import rows as rows_of
+from ..tools import codes, eventually, refused, rows as rows_of, verb
 
 # R datasets::sleep; Darwin's maize, in inches, as in Fisher (1935) and R's HistData::ZeaMays.
 DRUG_1 = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
@@ -391,9 +391,16 @@ def test_a_table_for_each_run(how, tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "values"),
-    [("tokens_per_second", (1000, 640)), ("step_time", (0.64, 1.0)), ("seconds", (640, 1000))],
+    [
+        ("tokens_per_second", (1000, 640)),
+        ("step_time", (0.64, 1.0)),
+        ("seconds", (640, 1000)),
+        ("n_params", (100, 136)),
+        ("train/total_flos", (1e18, 1.36e18)),
+        ("peakMemory_GiB", (10, 13.6)),
+    ],
 )
-def test_a_measured_speed_is_the_arms_cost(column, values, tmp_path):
+def test_a_speed_or_size_is_the_arms_cost(column, values, tmp_path):
     data = drawn(6, {"base": 0.0, "org/a": -0.05, "org-a": -0.05})
     measured = dict(zip(("base", "org/a"), values, strict=True))
     data[column] = [
@@ -403,9 +410,9 @@ def test_a_measured_speed_is_the_arms_cost(column, values, tmp_path):
     files = [str(write(tmp_path / "runs.csv", data))]
     verdicts = paribus.judge(files, arm="variant", baseline="base")
     (block,) = build_report(verdicts).blocks
-    slower = {row.label: "36%" in row.note for row in block.rows}
-    assert slower == {"org/a": True, "org-a": False}
-    assert {verdict.cost for verdict in verdicts} == {""}
+    more = {row.label: "36%" in row.note for row in block.rows}
+    assert more == {"org/a": True, "org-a": False}
+    assert {verdict.cost for verdict in verdicts} == {"not measured" if find_size(column) else ""}
 
 
 def test_a_folder_of_tables_is_read_as_its_files_are(tmp_path):

@@ -33,6 +33,7 @@ LEAST_EQUAL = 3  # values; fewer may be equal by chance
 MORE_EQUAL = 3  # times as many as chance gives
 LEAST_CLIMB = 3  # rows
 PLANNED = "planned_steps"
+SIZES = ("parameters", "training_flops", "peak_memory")
 KINDS = ("evaluation", "seed", "environment", "setting", "identifier", "time")
 WORDS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text())
 TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
@@ -58,6 +59,7 @@ CONCLUSIONS = {
     "along": ("equal", "defines", "varies"),
     "other": ("equal", "defines", "varies"),
 }
+SIZE_UNIT = re.compile(r"_(?:bytes|[kmgt]i?_?b|[mgtp]flops)$")
 
 Arms = Mapping[str, Sequence[Run]]
 Finding = tuple[str, str]  # a code and a sentence about the runs, for cautions and records
@@ -76,14 +78,25 @@ class Fact:
     """equal, varies, defines, confounded, incomparable, sweep or curve"""
 
 
+def _parts(name: str) -> list[str]:
+    """Return the parts of a fact's name in lower case, with words joined by `_`."""
+    spelt = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
+    return [part.strip("_") for part in re.split(r"[./:]", spelt) if part] or [""]
+
+
+def find_size(name: str) -> str:
+    """Return which size of an arm a fact is by its name, such as `peak_memory`, or ""."""
+    last = SIZE_UNIT.sub("", _parts(name)[-1])
+    return next((size for size in SIZES if last in WORDS[size]), "")
+
+
 def find_kind(name: str) -> str:
     """Infer the kind of a fact from its name, such as `config/trainer.learningRate`."""
-    if RATE.fullmatch(name):
+    if RATE.fullmatch(name) or find_size(name) == "peak_memory":
         return "time"
     if name.startswith(OF_TASK):
         return "evaluation"
-    spelt = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s-]+", "_", name).lower()
-    *above, last = [part.strip("_") for part in re.split(r"[./:]", spelt) if part] or [""]
+    *above, last = _parts(name)
     words = {*re.split(r"[^a-z]+", last)}
     for kind in KINDS:
         if last in WORDS.get(kind, ()) or not words.isdisjoint(WORDS.get(f"{kind}_part", ())):
@@ -108,6 +121,12 @@ def speeds_of(runs: Sequence[Run]) -> list[float | None]:
             if any(measured):
                 return [value and value**power for value in measured]
     return [None] * len(runs)
+
+
+def sizes_of(run: Run) -> dict[str, float]:
+    """Return the sizes that a run states. The unit is that of the files."""
+    measured = {find_size(name): _measured(run, name) for name in (*run.curves, *run.facts)}
+    return {size: value for size, value in measured.items() if size and value}
 
 
 def _measured(run: Run, name: str) -> float | None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.numbers import plural
-from paribus.readers.facts import check_values, speeds_of
+from paribus.readers.facts import check_values, sizes_of, speeds_of
 from paribus.readers.port import Run, is_number
 from paribus.readers.read import Reading, split_label
 from paribus.readers.select import (
@@ -204,7 +204,7 @@ def _record(
         items={name: [value for _, value in sorted(run.items[name].items())] for name in by_item},
         curves=curves,
         seconds=seconds if is_number(seconds) and 0 < seconds < math.inf else None,
-        about={"facts": facts} | ({"speed": speed} if speed else {}),
+        about={"facts": facts} | sizes_of(run) | ({"speed": speed} if speed else {}),
     )
 
 

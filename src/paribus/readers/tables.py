@@ -23,7 +23,7 @@ import pyarrow.csv
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
-from paribus.readers.facts import RATE, TIME, find_kind
+from paribus.readers.facts import RATE, TIME, find_kind, find_size
 from paribus.readers.port import (
     FROM_PATH,
     GRADIENT_NORM,
@@ -259,7 +259,7 @@ def _require_columns(
 
 def _is_score(name: str, column: Column) -> bool:
     """Return whether a column is a score: it is numeric, and its name says nothing else."""
-    says_more = find_kind(name) != "other" or name.casefold() in ENDED
+    says_more = find_kind(name) != "other" or find_size(name) or name.casefold() in ENDED
     return not says_more and _is_numeric(column)
 
 

@@ -235,11 +235,12 @@ class _Builder:
             of_word = needs_text(verdict, is_paired=study.is_paired)
             if verdict.needed.pairs or verdict.needed.instead:
                 of_word = f"needs {of_word}"
+        cost, size = COST_NOTES.get(verdict.cost, ""), size_text(analysis, arm)
         notes = (
             of_word,
-            COST_NOTES.get(verdict.cost, ""),
+            cost.replace("cost", "speed") if verdict.cost == "not measured" and size else cost,
             speed_text(analysis, arm),
-            size_text(analysis, arm),
+            size,
             lost,
             "" if names_target or not verdict.target else f"on {verdict.target}",
         )

@@ -240,7 +240,8 @@ def records_of(study: Study) -> RecordFormat:
 def training_flops(trial: Mapping[str, Any]) -> float | None:
     """Return the FLOPs of a trial's training; None if they were not counted."""
     per_token = trial.get("flops", {}).get("per_token")
-    return None if per_token is None else per_token * trial["tokens"]
+    stated: float | None = trial.get("training_flops")  # by a finished run
+    return stated if per_token is None else per_token * trial["tokens"]
 
 
 def distinct(records: Mapping[Trial, Mapping[str, Any]], key: str) -> Iterator[tuple[Trial, Any]]:
