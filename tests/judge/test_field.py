@@ -11,6 +11,7 @@ from scipy import stats
 import paribus
 from paribus.decision import Verdicts
 from paribus.errors import ParibusError
+from paribus.readers.facts import find_kind
 
 from ..tools import refused, verb
 
@@ -45,9 +46,8 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
 @pytest.mark.parametrize(
     ("columns", "why"),
     [
-        ({"n_shot": (0, 5)}, "n_shot is 0"),
         ({"limit": ("none", "1000")}, "limit is"),
-        ({"eval_iters": (200, 20)}, "eval_iters is 200"),
+        ({"limit": (None, 1000)}, "limit is 1000"),
         ({"matrix_lr": RATES * 2}, "matrix_lr"),
         ({"lr": RATES * 2, "seed": [0] * 12}, "--best-of 'lr'"),
         ({"config.opt.rate": RATES * 2}, "--where 'config.opt.rate=0.1'"),
@@ -59,6 +59,28 @@ RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
 def test_what_is_not_equal_is_refused(columns, why):
     with pytest.raises(ParibusError, match=why):
         judge(table(**columns), score=["loss", *(columns.keys() & {"eval_loss"})])
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    {
+        "evaluation": "n_shot kshot numFewshot eval_iters loss_unit val_loss_unit units"
+        " eval_seq_len eval_stride val_fraction split eval_task benchmark n_eval_samples val_steps"
+        " val_batches limit_val_batches validation_data dev_set eval.dataset config.eval.batches"
+        " grader n_docs loss_reduction chat_template system_instruction max_new_tokens",
+        "environment": "gpu_count acceleratorType GPU-Type torch.version cuda-version slurm_node"
+        " SLURM_NODELIST cluster_name dataset_path data_path config.dataset numpy_version nodes"
+        " host_name machine_id train_dataset lm_eval_version",
+        "setting": "eval_steps config.torch_compile config.hidden_units matrix_lr",
+        "identifier": "evaluation_seed model_name out_dir git_sha task_id",
+        "seed": "config.init_seed run_seed fold",
+        "other": "eval_gen_len eval/mean_ep_length val_loss_step num_units eval_interval gpu_memory"
+        " val_loss_every model_version test_set_accuracy metric hidden_units",
+    }.items(),
+)
+def test_a_name_says_the_kind_of_a_fact(kind, names):
+    for name in names.split():
+        assert find_kind(name).replace("along", "other") == kind, name
 
 
 @pytest.mark.parametrize("name", ["host", "gpu", "torch", "env.cuda", "dataset"])
@@ -82,6 +104,8 @@ def test_a_machine_of_each_arm_is_a_caution(name):
         {"memory": [20.1, 20.2, 20.1] * 4, "notes": [""] * 12},
         {"fold": [0, 1, 2, 3, 4, 5] * 2},
         {"config.wandb_run_name": [f"r{k}" for k in range(12)]},
+        {"config.log": [f"{k}.log" for k in range(12)], "config.run_number": list(range(12))},
+        {"prompt_tokens": [50_000 + k for k in range(12)], "limit": [math.nan] * 12},
     ],
 )
 def test_honest_columns_are_no_reason(columns):
@@ -225,7 +249,7 @@ def test_one_arm_is_compared_with_a_bar(tmp_path):
     ("data", "options", "code"),
     [
         (table(dropout=(None, 0.1)), {}, "arms_differ"),
-        (table(limit=(None, 1000)), {}, "confounded"),
+        (table(loudness=("low", "high")), {}, "also_differ"),
         (
             table(by=0.0, seed=list(range(12)))
             | {"loss": [3.1234567 + s / 7 for s in range(6)] * 2},

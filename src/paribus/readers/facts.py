@@ -19,6 +19,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, combinations
 from pathlib import Path
 
@@ -26,7 +27,7 @@ import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.numbers import plural, some
-from paribus.readers.port import Run, Value, is_number
+from paribus.readers.port import Run, Value, cell_text, is_number
 
 MOST_VALUES = 4  # of a fact, and arms, that a message names
 LEAST_EQUAL = 3  # values; fewer may be equal by chance
@@ -53,7 +54,7 @@ TIME = re.compile(
 # By kind, what follows where only some arms state a fact, where it differs between arms, and where
 # it differs within one; of other kinds it varies.
 CONCLUSIONS = {
-    "evaluation": ("confounded", "incomparable", "incomparable"),
+    "evaluation": ("incomparable", "incomparable", "incomparable"),
     "environment": ("equal", "confounded", "varies"),
     "setting": ("defines", "defines", "sweep"),
     "along": ("equal", "defines", "varies"),
@@ -90,6 +91,7 @@ def find_size(name: str) -> str:
     return next((size for size in SIZES if last in WORDS[size]), "")
 
 
+@cache
 def find_kind(name: str) -> str:
     """Infer the kind of a fact from its name, such as `config/trainer.learningRate`."""
     if RATE.fullmatch(name) or find_size(name) == "peak_memory":
@@ -97,18 +99,51 @@ def find_kind(name: str) -> str:
     if name.startswith(OF_TASK):
         return "evaluation"
     *above, last = _parts(name)
-    words = {*re.split(r"[^a-z]+", last)}
+    if kinds := [kind for kind in KINDS if last in WORDS.get(kind, ())]:
+        return kinds[0]
+    words, around = ({*re.findall("[a-z]+", text)} for text in (last, " ".join(above)))
     for kind in KINDS:
-        if last in WORDS.get(kind, ()) or not words.isdisjoint(WORDS.get(f"{kind}_part", ())):
-            return kind
+        if kind == "environment":
+            is_kind = _is_of_machine(words, above)
+        else:
+            is_kind = not words.isdisjoint(WORDS[f"{kind}_word"])
+            is_kind |= kind == "evaluation" and _is_of_evaluation(words, around)
+        if is_kind:
+            # A seed of the evaluation makes no replicates of the training.
+            is_other = kind == "seed" and not (words | around).isdisjoint(WORDS["evaluated_by"])
+            return "identifier" if is_other else kind
     if not {*above}.isdisjoint(WORDS["prefix"]):
         return "setting"
     return "other" if words.isdisjoint(WORDS["along"]) else "along"
 
 
+def _is_of_evaluation(words: set[str], around: set[str]) -> bool:
+    """Return whether words say how runs were evaluated: the unit, the number of items, or the data
+    of an evaluation. `around` are the words of the parts above."""
+    measure = words.difference(*(WORDS[f"evaluated_{key}"] for key in ("by", "never")))
+    counted = words.difference(WORDS["of_count"])
+    is_counted = counted < words and len(counted) == 1 and counted <= {*WORDS["counted"]}
+    every = words | around
+    is_evaluated = not every.isdisjoint(WORDS["evaluated_by"])
+    is_evaluated &= not words.isdisjoint(WORDS["evaluated_what"])
+    is_evaluated &= every.isdisjoint(WORDS["evaluated_never"])
+    return is_evaluated or is_counted or (bool(measure) and measure <= {*WORDS["measure"]})
+
+
+def _is_of_machine(words: set[str], above: Sequence[str]) -> bool:
+    """Return whether words say on what runs were made: a machine, a library or a corpus. Words that
+    say nothing alone, such as `version`, belong to the part above."""
+    if words <= {*WORDS["of_thing"]} and above:
+        words = words | {*re.findall("[a-z]+", above[-1])}
+    rest = words.difference(WORDS["of_thing"], WORDS["prefix"])
+    is_version = "version" in words and words.isdisjoint(WORDS["own_version"])
+    return bool(rest) and (is_version or rest <= {*WORDS["environment_word"]})
+
+
 def values_of(runs: Iterable[Run], name: str) -> list[Value]:
-    """Return the distinct values of a fact, in the order of the runs."""
-    return list(dict.fromkeys(run.facts[name] for run in runs if name in run.facts))
+    """Return the distinct values of a fact, in the order of the runs. NaN is no value."""
+    values = dict.fromkeys(run.facts[name] for run in runs if name in run.facts)
+    return [value for value in values if value == value]
 
 
 def speeds_of(runs: Sequence[Run]) -> list[float | None]:
@@ -158,12 +193,22 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
     for name in dict.fromkeys(n for run in every for n in run.facts if n not in excluded):
         kind, values = find_kind(name), {arm: values_of(runs, name) for arm, runs in arms.items()}
         columns = [[run.facts.get(name) for run in runs] for runs in arms.values()]
+        if kind == "setting" and is_replicated and _is_unique(list(chain(*columns)), name):
+            kind = "identifier"
         if kind == "along" and may_be_rows and any(map(_is_along, columns)):
             facts.append(Fact(name, kind, values, "curve"))
         elif name != "steps":
             conclusion = _conclude(kind, list(values.values()), arms, is_replicated)
             facts.append(Fact(name, kind, values, conclusion))
     return facts
+
+
+def _is_unique(values: Sequence[Value | None], name: str) -> bool:
+    """Return whether each run has a text or integer of its own. A part of the name above makes it a
+    setting, and no word of its own does."""
+    is_known = find_kind(re.split("[./:]", name)[-1]) == "setting"
+    are_whole = all(isinstance(value, str) or value == value // 1 for value in values if value)
+    return not is_known and are_whole and None not in values and len({*values}) == len(values)
 
 
 def _is_along(steps: Sequence[Value | None]) -> bool:
@@ -188,12 +233,21 @@ def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, is_replicate
         return partly if any(sets) and not all(sets) else "equal"  # an empty cell, or null
     is_known = kind not in ("other", "along")
     if any(len(own) > 1 for own in sets):
+        if kind == "evaluation" and _is_counted(sets, arms):
+            return "varies"
         # Not known by name: the same values in each arm, and no seeds that make replicates.
         is_crossed = len(sets) > 1 and all(own == sets[0] for own in sets)
         return "sweep" if is_crossed and not is_known and not is_replicated else within
     # A number that one run has is most likely an outcome.
     is_clear = is_known or all(len(runs) > 1 for runs in arms.values())
     return between if kind == "evaluation" or (all(sets) and is_clear) else "varies"
+
+
+def _is_counted(sets: Sequence[set[Value]], arms: Arms) -> bool:
+    """Return whether the values are numbers that most runs have of their own, as of tokens."""
+    sizes = [len(runs) for runs in arms.values()]
+    is_own = all(2 * len(own) > n >= LEAST_EQUAL for own, n in zip(sets, sizes, strict=True))
+    return is_own and all(map(is_number, set().union(*sets))) and any(a != sets[0] for a in sets)
 
 
 def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Finding]:
@@ -208,12 +262,16 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
     if TRAINING_LOSS.fullmatch(score):
         _refuse_multiplied(arms, defines, score)
     for fact in [fact for fact in facts if fact.conclusion == "confounded"][:MOST_VALUES]:
-        own = {arm: _as_text(own[0]) if own else "not stated" for arm, own in fact.values.items()}
+        own = {arm: _as_text([*own, None][0]) for arm, own in fact.values.items()}
         each = ", ".join(f"{value} in {arm}" for arm, value in own.items())
         text = f"The arm and {fact.name} cannot be told apart: {each}."
         yield "confounded", f"{text} The change may come from either."
-    if defines:
-        yield "arms_differ", f"Arms differ in {some([fact.name for fact in defines], 6)}."
+    # Of a name that says nothing it is not known whether the arm is meant by it.
+    unknown = [fact.name for fact in defines if fact.kind == "other" and not find_size(fact.name)]
+    if known := [fact.name for fact in defines if fact.name not in unknown]:
+        yield "arms_differ", f"Arms differ in {some(known, 6)}."
+    if unknown:
+        yield "also_differ", f"Arms differ in {some(unknown, 6)}: is that the change?"
     for name in WORDS["start"]:
         starts = {run.facts.get(name) for run in every}
         if len(every) > 1 and len(starts) == 1 and not starts & {None, 0.0, ""}:
@@ -235,18 +293,17 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         texts = list(map(_as_text, values))
         why = f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {name} "
         why += f"({some(texts, MOST_VALUES)}), so they are not replicates"
-        ways = f"judge one value (--where '{name}={texts[0]}') or the best of each seed (--best-of "
-        ways += f"'{name}'); pass --seed '{name}' if it numbers replicates, or --score '{name}' too"
-        ways += " if it is an outcome"
+        ways = f"judge one value (--where '{name}={cell_text(values[0])}') or the best of each seed"
+        ways += f" (--best-of '{name}'); pass --seed '{name}' if it numbers replicates, or --score"
+        ways += f" '{name}' too if it is an outcome"
     elif fact.conclusion == "incomparable":
         if name.startswith(OF_TASK) and name.partition("/")[2] != score.rpartition("/")[0]:
             return  # of another task than the score is of
-        run, *rest = [run for run in chain(*arms.values()) if name in run.facts]
-        twin = next(other for other in rest if other.facts[name] != run.facts[name])
-        value, other = _as_text(run.facts[name]), _as_text(twin.facts[name])
-        why = f"runs of {score} were not evaluated alike: {name} is {value} in {run.source} and "
-        why += f"{other} in {twin.source}"
-        ways = f"evaluate them alike, or judge those with --where '{name}={value}'"
+        by_value = {(values_of([run], name) or [None])[0]: run for run in chain(*arms.values())}
+        (value, run), (other, twin) = sorted(by_value.items(), key=lambda own: own[0] is None)[:2]
+        why = f"runs of {score} were not evaluated alike: {name} is {_as_text(value)} in "
+        why += f"{run.source} and {_as_text(other)} in {twin.source}"
+        ways = f"evaluate them alike, or judge those with --where '{name}={cell_text(value)}'"
     else:
         return
     raise ParibusError(f"{why}; {ways}", code=code)
@@ -281,7 +338,9 @@ def _middle(runs: Iterable[Run], names: Collection[str]) -> float:
 
 
 def _as_text(value: Value | None) -> str:
-    return f"{value:g}" if isinstance(value, float) else f"{value!s:.40}"
+    if value is None:
+        return "not stated"
+    return f"{value:g}" if isinstance(value, float) else f"{value:.40}"
 
 
 def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Finding]:
