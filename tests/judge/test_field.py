@@ -40,6 +40,7 @@ def found(verdicts: Verdicts) -> dict[str, str]:
     return dict(verdicts.analysis.runs.notes)
 
 
+LOSSES = [by + noise for by in (3.2, 3.17) for noise in NOISE]
 RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
 
 
@@ -193,15 +194,20 @@ def test_a_parent_of_a_sweep_is_no_run():
     data["seed"][-1] = None
     data["run_id"] = [f"r{k}" for k in range(13)]
     data["parent"] = ["r12"] * 12 + [""]
-    assert judge(data)[0].n == 6
+    verdicts = judge(data)
+    assert verdicts[0].n == 6 and "r12" in found(verdicts)["file"]
 
 
-def test_folders_of_restarts_and_seeds_are_no_arms(tmp_path):
+@pytest.mark.parametrize(
+    "home",
+    ["{arm}-seed{seed}/lightning_logs/version_0", "{arm}/train_{arm}_0000{seed}/seed_{seed}"],
+)
+def test_folders_of_restarts_and_seeds_are_no_arms(home, tmp_path):
     rows = table()
     for arm, seed, loss in zip(rows["arm"], rows["seed"], rows["loss"], strict=True):
-        home = tmp_path / f"{arm}-seed{seed}" / "lightning_logs" / "version_0"
-        home.mkdir(parents=True)
-        (home / "metrics.csv").write_text(f"step,val_loss\n10,4.0\n20,{loss}\n")
+        folder = tmp_path / home.format(arm=arm, seed=seed)
+        folder.mkdir(parents=True)
+        (folder / "metrics.csv").write_text(f"step,val_loss\n10,4.0\n20,{loss}\n")
     verdicts = judge(f"{tmp_path}/*/*/*/metrics.csv", score="val_loss", step="step")
     assert verdicts[0].n == 6 and verdicts[0].arm == "new"
     assert list(verdicts.analysis.summaries[0].values) == [0, 1, 2, 3, 4, 5]
@@ -251,6 +257,12 @@ def test_one_arm_is_compared_with_a_bar(tmp_path):
         (table(dropout=(None, 0.1)), {}, "arms_differ"),
         (table(loudness=("low", "high")), {}, "also_differ"),
         (
+            table(loss=[3.21345] * 4 + [3.2 + noise for noise in [*NOISE, 0.004, 0.001]]),
+            {},
+            "equal_runs",
+        ),
+        (table(grad_norm=[1.0] * 11 + [math.nan], loss=[*LOSSES[:-1], 0.0]), {}, "nan_as_zero"),
+        (
             table(by=0.0, seed=list(range(12)))
             | {"loss": [3.1234567 + s / 7 for s in range(6)] * 2},
             {},
@@ -277,3 +289,69 @@ def test_an_outcome_called_like_a_setting_is_a_further_score():
     with pytest.raises(ParibusError, match="--score 'norm'"):
         judge(data)
     assert judge(data, score=["loss", "norm"], better=["lower", "lower"])
+
+
+EPISODES = {"arm": ["base"] * 18 + ["new"] * 18, "seed": [0, 1, 2, 3, 4, 5] * 6}
+EPISODES |= {"ep": [0] * 6 + [1] * 6 + [2] * 6, "loss": [k / 7 for k in range(36)]}
+SUMMED = {name: [*own, own[0]] for name, own in table().items()}
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "says"),
+    [
+        (SUMMED | {"arm": [*SUMMED["arm"][:-1], "all"], "seed": [*range(12), None]}, "", "'all'"),
+        (table(acc=[0.61, 0.6, 0.62] * 2 + [61.0, 63.0, 62.0] * 2), "", "percentage"),
+        (EPISODES | {"ep": EPISODES["ep"] * 2}, "ambiguous", "--item ep"),
+        (table(lr=[1 / 300, 1 / 30] * 6), "", f"lr={1 / 300!r}"),
+    ],
+)
+def test_rows_of_other_kinds_are_refused(data, code, says):
+    with refused(code or "incomparable", match=says):
+        judge(data, score="acc" if "acc" in data else "loss")
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"), [("59.9%", "write 59.9"), ('"3,2"', "write 3.2"), ("loss", "header")]
+)
+def test_a_cell_that_is_no_number_is_said_with_a_way_on(cell, says, tmp_path):
+    file = tmp_path / "runs.csv"
+    file.write_text(f"arm,seed,loss\nbase,0,3.1\nnew,0,{cell}\n")
+    with refused("missing", match=says):
+        judge(str(file))
+    file.write_text("arm,seed,loss\n")
+    with refused("missing", match="no run"):
+        judge(str(file))
+
+
+def test_a_log_cut_before_its_score_is_unfinished(tmp_path):
+    for arm, seed in ((arm, seed) for arm in ("base", "new") for seed in range(5)):
+        is_cut = (arm, seed) == ("new", 3)
+        first = 4 + NOISE[seed] + (arm == "new")
+        lines = [f"s:{step} trl:{first - step / 1e3} lr:0.1\n" for step in range(0, 1000, 100)]
+        lines += [] if is_cut else [f"s:1000 tel:{3.2 + NOISE[seed]}\n"]
+        (tmp_path / arm).mkdir(exist_ok=True)
+        (tmp_path / arm / f"main_{seed}.log").write_text("".join(lines)[: -9 if is_cut else None])
+    with refused("unfinished", match="main_3"):
+        paribus.judge(str(tmp_path), baseline="base")
+
+
+@pytest.mark.parametrize(
+    ("column", "per_step", "budget"),
+    [
+        *((name, 2.5, "seconds") for name in ("wall_time", "time", "elapsed_s", "_runtime")),
+        *((name, 2500, "seconds") for name in ("train_time_ms", "train/elapsed_ms")),
+        *((name, 1024, "tokens") for name in ("tokens", "tokens_seen", "train/num_tokens")),
+    ],
+)
+def test_time_and_tokens_are_costs_and_budgets_of_a_target(column, per_step, budget):
+    rows = [(arm, seed, step) for arm in ("base", "new") for seed in range(5) for step in range(9)]
+    data: dict[str, list[Any]] = {
+        "arm": [arm for arm, _, _ in rows],
+        "seed": [seed for _, seed, _ in rows],
+        "step": [f"step_{step:04}" for _, _, step in rows],
+        "loss": [4 - (arm == "new") - step / 10 + NOISE[seed] for arm, seed, step in rows],
+        column: [step * per_step for _, _, step in rows],
+    }
+    analysis = judge(data, seed="seed", target=3.5).analysis
+    needed = analysis.summary("base", f"{budget}_to_target").mean
+    assert needed == pytest.approx(5 * (2.5 if budget == "seconds" else per_step), rel=0.02)

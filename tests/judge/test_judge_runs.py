@@ -489,7 +489,7 @@ def test_equal_scores_at_all_seeds_are_asked_about_and_not_tested():
 @pytest.mark.parametrize(
     ("name", "better"),
     [
-        *((n, "lower") for n in ("val_loss", "eval/lm/CE loss", "valLoss", "accuracy_drop", "bpb")),
+        *((n, "lower") for n in ("val_loss", "eval/lm/CE loss", "valLoss", "accuracy_drop", "mse")),
         *((n, "higher") for n in ("lossless_acc", "arc/acc_norm", "pass@1", "final.exact_match")),
         *((n, None) for n in ("neg_loss", "perplexity_improvement", "acc_stderr", "inaccuracy")),
         *((n, None) for n in ("steps_to_accuracy", "memory_per_accuracy", "score", "access_time")),

@@ -19,8 +19,9 @@ import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,10 @@ KINDS = ("evaluation", "seed", "environment", "setting", "identifier", "time")
 WORDS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text())
 TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
 EVALUATED = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss$", re.IGNORECASE)
+# Scores that are shares of some number.
+SHARE = re.compile(
+    r"acc|auc|bleu|err|f1|match|pass|percent|precision|rate|recall|rouge|wer", re.IGNORECASE
+)
 # Facts of one task, as readers of evaluations name them.
 OF_TASK = ("task_hash/", "n_shot/", "n_samples/", "task_version/")
 # What a run measured of its speed: a rate, or the time of a step or of the whole.
@@ -47,9 +52,19 @@ RATE = re.compile(
     _MEASURED + r"(?:(?:tok(?:en)?|sample|example|step|it(?:er(?:ation)?)?|sequence)s?"
     r"(?:_per_|/)s(?:ec(?:ond)?)?(?:[/_](?:per_)?(?:gpu|device))?|throughput|tps)"
 )
+ELAPSED = re.compile(
+    r"(?:.*[/.])?_?(?:(?:wall|train(?:ing)?|elapsed|total|run)_?(?:clock_?)?)*"
+    r"(?:time|seconds|elapsed)(?:_(?:s|sec|seconds|ms))?",
+    re.IGNORECASE,
+)
+TOKENS = re.compile(
+    r"(?:.*[/.])?_?(?:(?:n|num|total|train|consumed)_)*tokens(?:_(?:seen|total|trained))?",
+    re.IGNORECASE,
+)
 TIME = re.compile(
-    _MEASURED + r"(?:(?:step|iter(?:ation)?)_?time|time_per_(?:step|iter(?:ation)?)|runtime|seconds"
-    r"|(?:s|sec|seconds|ms)_per_(?:step|iter(?:ation)?))(?:_(?:s|sec|seconds|ms))?"
+    _MEASURED + r"(?:(?:step|iter(?:ation)?)_?time|time_per_(?:step|iter(?:ation)?)"
+    r"|(?:s|sec|seconds|ms)_per_(?:step|iter(?:ation)?)|runtime|seconds)(?:_(?:s|sec|seconds|ms))?"
+    rf"|{ELAPSED.pattern}"
 )
 # By kind, what follows where only some arms state a fact, where it differs between arms, and where
 # it differs within one; of other kinds it varies.
@@ -195,7 +210,8 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
         columns = [[run.facts.get(name) for run in runs] for runs in arms.values()]
         if kind == "setting" and is_replicated and _is_unique(list(chain(*columns)), name):
             kind = "identifier"
-        if kind == "along" and may_be_rows and any(map(_is_along, columns)):
+        is_along = kind == "along" and any(map(_is_along, columns))
+        if may_be_rows and (is_along or (kind == "other" and all(map(_is_counted_up, columns)))):
             facts.append(Fact(name, kind, values, "curve"))
         elif name != "steps":
             conclusion = _conclude(kind, list(values.values()), arms, is_replicated)
@@ -223,6 +239,14 @@ def _is_along(steps: Sequence[Value | None]) -> bool:
             return True
     gaps = np.diff(np.sort(values))
     return bool(gaps[0] > 0 and np.ptp(gaps) == 0)
+
+
+def _is_counted_up(values: Sequence[Value | None]) -> bool:
+    """Return whether the values are whole numbers from 0 or 1, each as often, as of items."""
+    times = Counter(values)
+    counts = [float(n) for n in range(len(times) + 1)]
+    is_whole = set(times) in ({*counts[:-1]}, {*counts[1:]})
+    return is_whole and LEAST_CLIMB <= len(times) < len(values) and len({*times.values()}) == 1
 
 
 def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, is_replicated: bool) -> str:
@@ -257,6 +281,7 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
     """
     for fact in facts:
         _refuse_unequal(fact, arms, score)
+    _refuse_percent(arms, score)
     every = list(chain(*arms.values()))
     defines = [fact for fact in facts if fact.conclusion == "defines"]
     if TRAINING_LOSS.fullmatch(score):
@@ -309,6 +334,22 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
     raise ParibusError(f"{why}; {ways}", code=code)
 
 
+def _refuse_percent(arms: Arms, score: str) -> None:
+    """Raise ParibusError if a score seems to be a fraction in one arm and a percentage in other
+    arms."""
+    values = [
+        [v for run in runs if math.isfinite(v := run.scores.get(score, math.nan))]
+        for runs in arms.values()
+    ]
+    low = [own for own in values if own and 0 <= min(own) <= max(own) <= 1]
+    high = [own for own in values if own and 1 < min(own) <= max(own) <= 100]
+    for fractions, percents in product(low if SHARE.search(score) else [], high):
+        if 50 < np.median(percents) / (np.median(fractions) or math.inf) < 200:
+            why = f"{score} is about {np.median(fractions):g} in one arm and"
+            why += f" {np.median(percents):g} in another, as a fraction and a percentage"
+            raise ParibusError(f"{why}; write both in one unit", code="incomparable")
+
+
 def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
     """Raise ParibusError if a training loss seems to be summed over accumulated batches: it is a
     whole multiple of the evaluation loss in only one arm, or it is proportional to the number of
@@ -358,6 +399,15 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         if len(equal) >= max(LEAST_EQUAL, MORE_EQUAL * repeats):
             text = f"{first} and {second} have {len(equal)} values of {score} in common, such as"
             yield "equal_arms", f"{text} {equal[0]:g}: did the change take effect?"
+            break
+    for arm, own in values.items() if not SHARE.search(score) else ():
+        # By chance, of values with as many decimals, drawn from a normal distribution.
+        step = min((10.0 ** Decimal(repr(v)).as_tuple().exponent for v in own), default=math.inf)
+        spread = float(np.std(list(own.elements()))) if len(own) > 1 else 0.0
+        pairs = own.total() ** 2 * step / (4 * math.sqrt(math.pi) * spread) if spread else math.inf
+        if (repeats := own.total() - len(own)) > max(1, MORE_EQUAL * pairs):
+            text = f"{repeats} of {own.total()} values of {score} in {arm} repeat others, such as"
+            yield "equal_runs", f"{text} {own.most_common(1)[0][0]:g}: are runs there twice?"
             break
     repeated = []
     for run in every:

@@ -20,7 +20,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, level, p_value, plural, some
-from paribus.readers.facts import WORDS, find_kind, values_of
+from paribus.readers.facts import TOKENS, WORDS, find_kind, values_of
 from paribus.readers.port import Run, cell_text
 from paribus.readers.read import Reading, files_at
 from paribus.readers.runs import judge_runs, paths_of, scores_of, spent_by
@@ -295,7 +295,7 @@ def read_data(
         reasons += [f"{path}: {why}" for path, why in reading.skipped]
         none = f"no run was found in {plural(reading.files, 'file')}"
         raise ParibusError("; ".join([none, *reasons[:1]]), code="missing")
-    return reading, stated, group_by_arm(reading.runs, stated)
+    return reading, stated, group_by_arm(reading, stated)
 
 
 def _as_arrow(data: Any) -> Any:
@@ -317,7 +317,8 @@ def _as_arrow(data: Any) -> Any:
 def default_score(runs: Sequence[Run]) -> str:
     """Return the default score of the log format, or the only score of the runs."""
     known = {name for run in runs for name in run.scores}
-    known = sorted(name for name in known if find_kind(name) != "time") or sorted(known)
+    spent = {name for name in known if find_kind(name) == "time" or TOKENS.fullmatch(name)}
+    known = sorted(known - spent) or sorted(known)
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]

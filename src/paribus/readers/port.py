@@ -86,6 +86,11 @@ class Run:
         `zeroed`: the NaN filter of the Hugging Face Trainer logs the mean of the finite losses
         since the last log, which is 0 if there are none (`logging_nan_inf_filter`).
         """
+        stated = {**self.facts, **self.scores} if self.is_row else {}
+        norm_of_row = [v for name, v in stated.items() if GRADIENT_NORM.fullmatch(name)]
+        if any(is_number(value) and not math.isfinite(value) for value in norm_of_row):
+            for name in [n for n, own in self.scores.items() if own == 0 and "loss" in n.lower()]:
+                self.scores[name], self.facts["zeroed"] = math.nan, name
         self.curves = {name: np.asarray(own, np.float64) for name, own in self.curves.items()}
         norms = [name for name in self.curves if GRADIENT_NORM.fullmatch(name)]
         norm = self.curves.pop(norms[0]) if len(norms) == 1 < len(self.curves) else np.empty((0, 2))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.numbers import plural
-from paribus.readers.facts import check_values, sizes_of, speeds_of
+from paribus.readers.facts import ELAPSED, TOKENS, check_values, sizes_of, speeds_of
 from paribus.readers.port import Run, is_number
 from paribus.readers.read import Reading, split_label
 from paribus.readers.select import (
@@ -41,8 +41,8 @@ from paribus.study.trainer import Declaration, Trial, TrialRecord
 from paribus.untrusted_io import is_regular
 
 MOST_POINTS = 1_000  # of a curve that is recorded
-# Curves of what was spent, by what is asked for.
-SPENT = {"tokens": ("tokens",), "seconds": ("train_seconds", "seconds")}
+# Names of curves of what was spent, by what is asked for.
+SPENT = {"tokens": TOKENS, "seconds": ELAPSED}
 
 
 class Runs:
@@ -74,7 +74,7 @@ class Runs:
                 raise ParibusError(f"study '{study.name}' names no files; set runs.paths")
             self.reading = read_runs(paths_of(study), section, scores_of(study), needed=False)
         if self.selection is None:
-            grouped = group_by_arm(self.reading.runs, section)
+            grouped = group_by_arm(self.reading, section)
             by_label = {label: grouped.get(label, []) for label in labels.values()}
             lower = declared(study)[score].better == "lower"
             self.selection = select_runs(by_label, section, scores_of(study), lower=lower)
@@ -215,11 +215,11 @@ def spent_by(run: Run, score: str, name: str) -> np.ndarray:
     steps = run.curves[score][:, 0] if score in run.curves else np.array([])
     if budget == "steps" or not len(steps):
         return steps
-    for curve in SPENT[budget]:
-        if curve in run.curves:
-            at, spent = run.curves[curve].T
-            is_inside = at[0] <= steps[0] and steps[-1] <= at[-1]
-            return np.interp(steps, at, spent) if is_inside else np.array([])
+    for curve in filter(SPENT[budget].fullmatch, run.curves):
+        at, spent = run.curves[curve].T
+        is_inside = at[0] <= steps[0] and steps[-1] <= at[-1]
+        if is_inside and (np.diff(spent) >= 0).all():
+            return np.interp(steps, at, spent) * (1e-3 if curve.lower().endswith("ms") else 1)
     return np.array([])
 
 

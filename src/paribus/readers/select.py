@@ -40,7 +40,7 @@ from paribus.study.runs import RunsSection
 # Folders and ends of their names that say a seed, a repeat or a checkpoint, and no arm.
 OF_A_RUN = re.compile(
     r"(?:checkpoint|version|seed|run|rep|trial|fold|s)[ _=-]?\d+|logs?|csv(?:_logs)?|lightning_logs"
-    r"|tensorboard|tb|wandb|latest",
+    r"|tensorboard|tb|wandb|latest|.+_0\d{4}(?:_\d+(?:_.*)?)?",
     re.IGNORECASE,
 )
 PARENTS, ROW_NAMES, SUMMARIES = (WORDS[key] for key in ("parent", "row_name", "summary"))
@@ -74,13 +74,14 @@ def read_runs(
     return read(paths, chosen, arm=lambda run: arm_of(run, section), needed=needed, **options)
 
 
-def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Run]]:
+def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]:
     """Return the runs that meet `section.where`, keyed by arm label, or "" without a label. A seed
-    nested in the configuration becomes the fact `seed`.
+    nested in the configuration becomes the fact `seed`. Parents of sweeps are left out, and noted.
 
     Raises ParibusError for two labels that differ only in case or spaces, for a row that summarises
     others, and for a condition that no run meets.
     """
+    runs = reading.runs
     if (nested := find_seed(runs, section.seed)) != section.seed:
         for run in runs:
             if nested in run.facts:
@@ -95,17 +96,21 @@ def group_by_arm(runs: Sequence[Run], section: RunsSection) -> dict[str, list[Ru
             raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
     parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
+    sizes = Counter(arm_of(run, section) for run in runs if seed_of(run, section) == "")
+    has_seeds = sizes.total() < len(runs)
     for run in runs:
-        if parents and str(run.facts.get("run_id", run.facts.get("run", ""))) in parents:
-            continue  # of a sweep, which has no score of its own
-        for name in (
-            seed_of(run, section),
-            *(str(run.facts.get(name, "")) for name in ROW_NAMES),
-        ):
+        if (own := str(run.facts.get("run_id", run.facts.get("run", "")))) in parents - {""}:
+            reading.notes.append(f"Run {own} is the parent of others, and was left out.")
+            continue
+        names = [seed_of(run, section), *(str(run.facts.get(name, "")) for name in ROW_NAMES)]
+        label = arm_of(run, section)
+        if has_seeds and sizes[label] == 1 and not names[0]:
+            names.append(label)
+        for name in names:
             if name.casefold() in SUMMARIES:
                 why = f"a row is called '{name}' and is not a run; remove such rows"
                 raise ParibusError(why, code="incomparable")
-        by_label.setdefault(arm_of(run, section), []).append(run)
+        by_label.setdefault(label, []).append(run)
     spelt = {label.strip().casefold(): label for label in by_label}
     for label in by_label:
         if (twin := spelt[label.strip().casefold()]) != label:
@@ -155,6 +160,9 @@ def select_runs(
     for runs without a score at the requested step, and for facts that make runs incomparable.
     """
     score, findings = scores[0], list[Finding]()
+    for run in chain(*by_label.values()):
+        if "cut" in run.facts and score not in run.scores and not run.is_row:
+            run.facts.setdefault(NOT_FINISHED, "cut")
     known = {name for run in chain(*by_label.values()) for name in run.scores}
     for name in scores:
         if name not in known:
@@ -230,7 +238,7 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
     Raises ParibusError if the run has no such score.
     """
     if name not in run.scores:
-        if not run.is_row and (not run.scores or "cut" in run.facts):
+        if not run.is_row and not run.scores:
             return math.nan  # a log that ends before its first value
         known = nearest(name, run.scores) if run.scores else "it has none"
         raise ParibusError(f"{run.source} has no score '{name}': {known}")

@@ -23,7 +23,7 @@ import pyarrow.csv
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
-from paribus.readers.facts import RATE, TIME, find_kind, find_size
+from paribus.readers.facts import ELAPSED, RATE, TIME, TOKENS, find_kind, find_size
 from paribus.readers.port import (
     FROM_PATH,
     GRADIENT_NORM,
@@ -159,8 +159,11 @@ def numbers_of(column: Column, name: str, where: str) -> Column:
     for code, number in enumerate(numbers):
         if number is None and not missing[code] and code in column.values:
             row = np.flatnonzero(column.values == code)[0] + 1
-            why = f"{where}, row {row}: {column.texts[code]!r:.80} in column '{name}'"
-            raise ParibusError(f"{why} must be a number")
+            why = f"{where}, row {row}: {column.texts[code]!r:.80} in column '{name}' must be a"
+            plain = as_number(texts[code].rstrip(" %").replace(",", "."))
+            way = "correct it" if plain is None else f"write {plain:g} there, and all in one unit"
+            way = "remove the second header" if texts[code] == name else way
+            raise ParibusError(f"{why} number; {way}")
     return Column(np.array(numbers, float)[column.values], missing[column.values])
 
 
@@ -177,7 +180,12 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     Raises ParibusError for a missing column, a value that is not a number, and rows that cannot be
     told apart.
     """
+    if not data.num_rows:
+        return []
     columns, scores = columns_of(data), () if section.metric else scores
+    for name, column in columns.items():
+        if name == section.step or _is_called_step(name):
+            columns[name] = _digits_of(column)
     names = list(columns)
     seeds = [name for name in names if name == section.seed or find_kind(name) == "seed"]
     is_clear = len(seeds) == 1 and section.seed not in names
@@ -210,7 +218,8 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
         _, rows, codes = np.unique(named.keys, return_index=True, return_inverse=True)
         metrics = {cell_text(named.cell(row)): codes == code for code, row in enumerate(rows)}
     if step:  # beside its scores, the speed and the gradient norm are read along a curve
-        speeds = [n for n in facts if RATE.fullmatch(n) or TIME.fullmatch(n)]
+        spent = (RATE, TIME, ELAPSED, TOKENS)
+        speeds = [n for n in facts if any(pattern.fullmatch(n) for pattern in spent)]
         metrics |= dict.fromkeys((n for n in speeds if _is_numeric(columns[n])), True)
         metrics |= dict.fromkeys(filter(GRADIENT_NORM.fullmatch, facts), True)
     along = numbers_of(columns[step], step, where).values if step else None
@@ -287,8 +296,7 @@ def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndar
     lengths = np.diff(starts, append=len(order))
     runs = np.repeat(np.arange(len(starts)), lengths)
     for name, column in columns.items() if (lengths > 1).all() else ():
-        is_called_so = STEPS.fullmatch(name) or name.casefold() in ("epoch", "epochs")
-        if not (is_called_so and _is_numeric(column)):
+        if not (_is_called_step(name) and _is_numeric(column)):
             continue
         steps = numbers_of(column, name, "").values[order]
         steps = steps[np.lexsort([steps, runs])]
@@ -296,6 +304,21 @@ def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndar
         if np.isfinite(steps).all() and is_up.all() and (steps[starts] == steps[0]).all():
             return name
     return ""
+
+
+def _is_called_step(name: str) -> bool:
+    return bool(STEPS.fullmatch(name)) or name.casefold() in ("epoch", "epochs")
+
+
+def _digits_of(column: Column) -> Column:
+    """Return a column of steps such as `step_00100` as numbers, or unchanged if it has others."""
+    texts = [
+        re.fullmatch(r"[a-z]+[ _=-]*(\d+)|", text, re.IGNORECASE) for text in column.texts or ()
+    ]
+    if not texts or not all(texts):
+        return column
+    numbers = np.array([float(match[1] or "nan") if match else math.nan for match in texts])
+    return Column(numbers[column.values], column.missing)
 
 
 def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where: str) -> None:
