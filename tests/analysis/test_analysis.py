@@ -90,7 +90,7 @@ def test_broken_controls_are_not_analysed(small_study, fabricate):
     analysis = analyse(results)
     assert [c.name for c in analysis.broken("layernorm")] == ["batches"]
     broken = [c for c in analysis.contrasts if c.arm == "layernorm"]
-    assert all(c.by_run is None and c.why_not == "controls broken: batches" for c in broken)
+    assert all(c.by_run is None and c.why_not.endswith(" batches") for c in broken)
     assert analysis.contrast("rmsnorm", "validation_loss").by_run is not None
 
 

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from paribus.decision import WORDS
+from paribus.analysis import analyse
+from paribus.decision import WORDS, decide
+from paribus.report.model import build_report
+from paribus.report.record import verdict_record
+from paribus.results import load_results
 
 from ..build import write_results
 from ..conftest import studies_in
@@ -115,6 +119,16 @@ def test_where_every_trial_diverged_that_comes_first(tmp_path):
     assert any(line.split()[:2] == ["UNRESOLVED", "other"] for line in rest)
     assert any(line.split()[:1] == ["needs"] for line in rest)
     assert verdict["needed"]["why_not"] and verdict["needed"]["pairs"] is None
+
+
+def test_what_would_resolve_a_verdict_is_a_code_with_words_in_the_report():
+    kept = Path(__file__).parents[2] / "studies" / "embedding-norm"
+    verdicts = decide(analyse(load_results(kept)))
+    assert {verdict.needed.instead for verdict in verdicts} == {"", "items"}
+    records = verdict_record(build_report(verdicts))["verdicts"]
+    for verdict, record in zip(verdicts, records, strict=True):
+        assert bool(verdict.needed.instead) == bool(record["needed"]["instead"])
+        assert record["needed"]["instead"] in record["needs"]
 
 
 def test_what_is_not_resolved_says_what_would_resolve_it(tmp_path):

@@ -23,7 +23,7 @@ def test_errors_come_first(small_study, small_dataset, tmp_path):
     study = small_study(
         arms={"baseline": {}, "own": {"set": {"model.modules.mlp": "ideas.py:Doubles"}}}
     )
-    with refused("value", match=r"arm 'own' \(ideas.py:Doubles\)"):
+    with refused("value", match="ideas.py:Doubles"):
         paribus.run(study, tmp_path / "r", workers=1)
     misspelt = small_study(
         arms={"baseline": {}, "b": {"set": {"model.embedding.norm": "layernrm"}}}

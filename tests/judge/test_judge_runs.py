@@ -217,7 +217,7 @@ def test_the_card_is_exploratory_and_leaves_nothing_behind(tmp_path, capsys):
     page = tmp_path / "page.html"
     assert main(["judge", str(file), *options, "--page", str(page)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("Exploratory: ") and "controls: not recorded" in out
+    assert out.startswith("Exploratory: ") and "not recorded" in out
     assert main(["judge", str(file), *options, "--markdown"]) == 0
     assert "| **BETTER**" in capsys.readouterr().out
     assert main(["judge", str(file), *options, "--baseline", "new"]) == 11

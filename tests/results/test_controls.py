@@ -74,13 +74,13 @@ def test_evidence_counts_parameters_and_seeds(small_study: Maker) -> None:
     more, batches = controls["initial values"], controls["batches"]
     assert (more.state, more.sign) == ("held", "~")
     assert more.detail.startswith("1 of 2 parameters")
-    assert "not shared: embedding.norm.weight" in more.detail and "2 of 2 seeds" in more.detail
+    assert "embedding.norm.weight" in more.detail and "2 of 2 seeds" in more.detail
     # Of every seed, not of the first alone.
     assert all(text in batches.detail for text in ("batches-1", "batches-2", "2 of 2 seeds"))
     change = put("trial/batch_digest", "others")
     change(next(each for each in records if (each.arm, each.seed) == ("layernorm", 2)))
     broken = controls_of(study, records)["batches"]
-    assert broken.sign == "✗" and "layernorm/seed-2: 1 of 2 seeds" in broken.detail
+    assert broken.sign == "✗" and "layernorm/seed-2: 1 of 2" in broken.detail
 
 
 def put(path: str, value: Any) -> Callable[[StackedEvidence], None]:

@@ -43,7 +43,7 @@ def test_edited_studies(small_study, tmp_path, overrides, named):
     folder = ResultsFolder(tmp_path / "r")
     settle(folder, small_study(), registered(small_study(), DATA, "cpu"))
     edited = small_study(overrides)
-    with pytest.raises(ParibusError, match=r"different study|names 2") as caught:
+    with pytest.raises(ParibusError) as caught:
         settle(folder, edited, registered(edited, DATA, "cpu"))
     assert named in str(caught.value)
 
@@ -84,14 +84,14 @@ def test_records_of_another_text_are_invalid(small_study, fabricate):
     registered["data"]["layernorm"]["digests"]["train"] = "0" * 64
     path.write_text(json.dumps(registered))
     verdict = decide(analyse(load_results(results.path)))[0]
-    assert "layernorm/seed-1" in verdict.evidence.invalid
+    assert verdict.evidence.invalid == "unregistered"
 
 
 def test_results_without_registration_invalid(small_study, fabricate):
     results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
     (results.path / "registration.json").rename(results.path / "kept")
     verdict = decide(analyse(load_results(results.path)))[0]
-    assert verdict.outcome == "INVALID" and "missing" in verdict.evidence.invalid
+    assert (verdict.outcome, verdict.evidence.invalid) == ("INVALID", "unregistered")
     study = small_study()
     with pytest.raises(ParibusError, match="though 6"):
         settle(ResultsFolder(results.path), study, registered(study, DATA, "cpu"))
@@ -102,7 +102,7 @@ def test_studies_edited_later_are_invalid(small_study, fabricate):
     path = results.path / "study.json"
     path.write_text(path.read_text().replace('"margin": 0.02', '"margin": 5.0'))
     verdict = decide(analyse(load_results(results.path)))[0]
-    assert "changed" in verdict.evidence.invalid
+    assert verdict.evidence.invalid == "unregistered"
 
 
 DESCRIBED = {

@@ -111,7 +111,7 @@ def test_a_scheduler_that_does_not_answer_for_a_while_ends_nothing(
     for _ in range(3):
         backend.check()
     (record,) = caplog.records
-    assert record.getMessage().startswith("slurmctld: connection refused;")
+    assert record.getMessage().startswith("slurmctld:")
 
 
 def test_jobs_leave_the_records_of_a_run_here(tmp_path: Path, processes_backend: Processes) -> None:

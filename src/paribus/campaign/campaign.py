@@ -30,6 +30,7 @@ from paribus.analysis import analyse
 from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder
+from paribus.report.cautions import invalid_text
 from paribus.report.model import build_report
 from paribus.report.record import verdict_record
 from paribus.results import Results, ResultsFolder, load_results
@@ -346,8 +347,8 @@ def _measured(
     """Run a stage; return the verdict on its idea, and why the idea fails ("" if it passes)."""
     decided = _decided(campaign, study, folder)
     (verdict,), analysis = decided, decided.analysis
-    contrast, why = analysis.contrast(verdict.arm), verdict.evidence.invalid
-    if why == analysis.untested:  # the test part stays sealed until the end
+    contrast, why = analysis.contrast(verdict.arm), invalid_text(analysis, verdict)
+    if verdict.evidence.invalid == "untested":  # the test part stays sealed until the end
         broken = [f"{control.name}: {control.detail}" for control in analysis.broken(verdict.arm)]
         why = next(iter(broken), "")
     if not why and (n_lost := len(study.seeds) - len(contrast.seeds)):

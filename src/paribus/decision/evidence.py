@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from paribus.analysis import Analysis, Contrast, Costs
-from paribus.numbers import some
 from paribus.statistics import Decided, fisher_exact, holm
 
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
@@ -14,6 +13,7 @@ Fix = Literal["fix", "harm", "unshown"]
 Budget = Literal["within", "over", "not shown"]
 Benefit = Literal["shown", "absent", "not shown"]
 Divergence = Literal["more", "equal", "fewer"]
+Invalid = Literal["", "missing", "unregistered", "untested", "broken"]
 Elsewhere = Literal["worse", "within margin", "not worse"]
 
 
@@ -62,13 +62,14 @@ class Evidence:
     """The facts that a verdict rests on.
 
     Attributes:
-        invalid: why the study cannot be judged; empty if it can.
+        invalid: the code of why the study cannot be judged: trials are missing, the registration is
+            contradicted, the test part was not opened, or a control is broken; empty if it can.
         n: seed pairs that both arms have finished, diverged ones included; for unpaired runs, the
             number of runs of the arm that has fewer.
         state: the only part that rules may read.
     """
 
-    invalid: str
+    invalid: Invalid
     n: int
     state: State
 
@@ -105,11 +106,17 @@ def gather(analysis: Analysis, contrast: Contrast) -> Evidence:
     return Evidence(_why_invalid(analysis, contrast), n, state)
 
 
-def _why_invalid(analysis: Analysis, contrast: Contrast) -> str:
-    if missing := analysis.missing_of(contrast):
-        return f"trials are missing: {some(missing)}"
-    broken = [f"{control.name}: {control.detail}" for control in analysis.broken(contrast.arm)]
-    return analysis.unregistered or analysis.untested or next(iter(broken), "")
+def _why_invalid(analysis: Analysis, contrast: Contrast) -> Invalid:
+    reasons: dict[Invalid, object] = {
+        "missing": analysis.missing_of(contrast),
+        "unregistered": analysis.unregistered,
+        "untested": analysis.untested,
+        "broken": analysis.broken(contrast.arm),
+    }
+    for code, holds in reasons.items():
+        if holds:
+            return code
+    return ""
 
 
 def _quality(analysis: Analysis, contrast: Contrast) -> tuple[Quality, bool]:

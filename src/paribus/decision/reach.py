@@ -24,7 +24,7 @@ from paribus.statistics import (
 from paribus.study import Study
 
 MOST_PAIRS = 1000  # stop searching beyond this
-MORE_RUNS = "more seeds"
+MORE_RUNS = "seeds"
 ACCEPT = 'decision.unreachable = "accept"'
 
 
@@ -140,7 +140,7 @@ def needed(analysis: Analysis, contrast: Contrast, row: Row, word: Word) -> Need
         return None if pairs is None else harm if harms else Needed(pairs)
 
     if any(analysis.all_diverged(arm) for arm in (contrast.reference, contrast.arm)):
-        return by_events() or Needed(None, "all_diverged", "trials that do not diverge")
+        return by_events() or Needed(None, "all_diverged", "survivors")
     if row.open == "cure":
         return (not harms and by_events()) or Needed(why_not="no_cure")
     if is_unresolved and quality_shown(contrast, alpha) != "Q?":
@@ -173,9 +173,9 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
     if says.descriptive_only:
         return Needed(None, "few_pairs", MORE_RUNS)
     if any(contrast.censored):
-        return Needed(None, "censored", "a larger budget")
+        return Needed(None, "censored", "budget")
     if not size:
-        return Needed(None, "no_margin", "a margin")
+        return Needed(None, "no_margin", "margin")
     if not (math.isfinite(says.interval.low) and math.isfinite(says.interval.high)):
         return Needed(None, "no_spread", MORE_RUNS)
     if says.constant:
@@ -202,7 +202,7 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
 
 
 def _error_parts(contrast: Contrast) -> dict[str, float]:
-    """Return the parts of a contrast's squared error, keyed by the remedy that would reduce each.
+    """Return the parts of a contrast's squared error, keyed by the code of what would reduce it.
 
     Lack of fit of tuning curves is included even if the registered error excludes it.
     """
@@ -211,7 +211,7 @@ def _error_parts(contrast: Contrast) -> dict[str, float]:
         items = crossed.item_error**2
         parts = {
             MORE_RUNS: max(crossed.standard_error**2 - items, 0.0),
-            f"more {contrast.items_about.rpartition(' ')[2]}": items,
+            "items": items,
         }
     elif contrast.by_run and contrast.by_run.pairs:
         parts = {MORE_RUNS: contrast.by_run.sd**2 / contrast.by_run.n}
@@ -222,8 +222,8 @@ def _error_parts(contrast: Contrast) -> dict[str, float]:
         fit = choice.lack_of_fit**2
         of_seeds = choice.error**2 - (fit if choice.fit_included else 0.0)
         parts |= {
-            "more tuning seeds": max(of_seeds, 0.0),
-            "a finer grid around the optimum": fit,
+            "tuning_seeds": max(of_seeds, 0.0),
+            "grid": fit,
         }
     return parts
 

@@ -16,9 +16,9 @@ class Needed:
 
     Attributes:
         pairs: seed pairs, or runs of each arm; None if more would not help, or it is unknown.
-        why_not: the code of why there is no number (`report.cautions` has the sentences); empty if
+        why_not: the code of why there is no number (`report.cautions` has all sentences); empty if
             there is one, or nothing is left to resolve.
-        instead: what reduces the largest part of the error, such as `more questions`, if that is
+        instead: the code of what reduces the largest part of the error, such as "items", if that is
             not more seeds.
     """
 
@@ -96,7 +96,7 @@ class Depends(Answer):
         word: DIFFERS where Holm's p is at most alpha and the difference is not shown to lie inside
             the margin; SAME where it is; UNRESOLVED, DESCRIPTIVE and INVALID as of a verdict.
         of, than: the arms whose mean effects are compared.
-        why_not: why it cannot be judged; empty if it can.
+        why_not: why its arms cannot be compared; empty if they can, or if it is INVALID.
         found: the analysis that it rests on.
     """
 

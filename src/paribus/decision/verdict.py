@@ -39,9 +39,8 @@ class Verdicts(list[Verdict]):
         """Judge an interaction. It is INVALID if one of its arms is."""
         alpha, says = self.analysis.study.inference.alpha, interacting.decided
         arms = (*interacting.of, *interacting.than)
-        invalid = {v.arm: v.evidence.invalid for v in self if v.metric == interacting.metric}
-        why = next((invalid[arm] for arm in arms if invalid.get(arm)), "")
-        if why:
+        invalid = {v.arm for v in self if v.metric == interacting.metric and v.evidence.invalid}
+        if not invalid.isdisjoint(arms):
             word = "INVALID"
         elif says is None or says.descriptive_only:
             word = "DESCRIPTIVE"
@@ -60,7 +59,7 @@ class Verdicts(list[Verdict]):
             p=says.p_value if says and interacting.holm_p is not None else None,
             adjusted_p=interacting.holm_p,
             margin=interacting.margin,
-            why_not=why or interacting.why_not,
+            why_not=interacting.why_not,
             found=interacting,
         )
 

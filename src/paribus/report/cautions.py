@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, extension_text
 from paribus.analysis.contrasts import with_lack_of_fit
-from paribus.decision import Verdict, Verdicts, word_of
+from paribus.decision import Depends, Verdict, Verdicts, word_of
 from paribus.decision.evidence import gather, quality_shown
 from paribus.decision.verdict import is_of_text
 from paribus.errors import one_line
@@ -381,7 +381,7 @@ def shown_cautions(
     arms."""
     arms: dict[Caution, list[str]] = {}
     for verdict, cautions in zip(verdicts, every, strict=True):
-        invalid = verdict.evidence.invalid if is_finished else ""
+        invalid = invalid_text(verdicts.analysis, verdict) if is_finished else ""
         for caution in (Caution("invalid", 3, invalid), *cautions):
             if caution.text and caution.severity:
                 named = arms.setdefault(caution, [])
@@ -409,14 +409,52 @@ NO_NUMBER: dict[str, str] = {
 }
 
 
-def needs_text(verdict: Verdict, *, is_paired: bool) -> str:
+# What would resolve a verdict besides more seeds, by its code.
+INSTEAD: dict[str, str] = {
+    "seeds": "more seeds",
+    "tuning_seeds": "more tuning seeds",
+    "grid": "a finer grid around the optimum",
+    "items": "more {items}",
+    "survivors": "trials that do not diverge",
+    "budget": "a larger budget",
+    "margin": "a margin",
+}
+
+
+def instead_text(analysis: Analysis, verdict: Verdict) -> str:
+    """Format what would resolve a verdict besides more seeds, such as `more questions`."""
+    items = analysis.contrast(verdict.arm, verdict.metric).items_about.rpartition(" ")[2]
+    return INSTEAD.get(verdict.needed.instead, "").format(items=items)
+
+
+def needs_text(analysis: Analysis, verdict: Verdict) -> str:
     """Format what would resolve a verdict, such as `~36 seeds, or more questions`, or "" if
     nothing."""
-    needed = verdict.needed
-    runs = "seeds" if is_paired else "runs an arm"
+    needed, instead = verdict.needed, instead_text(analysis, verdict)
+    runs = "seeds" if analysis.study.is_paired else "runs an arm"
     if needed.why_not == "no_margin":  # more runs may show a change, and a margin its absence
-        return f"more {runs}, or {needed.instead}"
+        return f"more {runs}, or {instead}"
     number = f"~{needed.pairs:,} {runs}" if needed.pairs else ""
-    if number or needed.instead:
-        return ", or ".join(filter(None, (number, needed.instead)))
-    return NO_NUMBER.get(needed.why_not, "")
+    return ", or ".join(filter(None, (number, instead))) or NO_NUMBER.get(needed.why_not, "")
+
+
+def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
+    """Say why a verdict cannot be given; empty if it can."""
+    code, contrast = verdict.evidence.invalid, analysis.contrast(verdict.arm, verdict.metric)
+    if code == "missing":
+        return f"trials are missing: {numbers.some(analysis.missing_of(contrast))}"
+    if code == "broken":
+        control = analysis.broken(verdict.arm)[0]
+        return f"{control.name}: {control.detail}"
+    return {"unregistered": analysis.unregistered, "untested": analysis.untested}.get(code, "")
+
+
+def why_no_interaction(verdicts: Verdicts, interaction: Depends) -> str:
+    """Say why an interaction cannot be judged; empty if it can."""
+    by_arm = {
+        v.arm: invalid_text(verdicts.analysis, v)
+        for v in verdicts
+        if v.metric == interaction.metric
+    }
+    texts = (by_arm.get(arm) for arm in (*interaction.of, *interaction.than))
+    return next(filter(None, texts), interaction.why_not)

@@ -18,6 +18,7 @@ from paribus.report.cautions import (
     may_be_small,
     needs_text,
     shown_cautions,
+    why_no_interaction,
 )
 from paribus.report.cells import (
     change_text,
@@ -232,7 +233,7 @@ class _Builder:
             margin = contrast.declared.stated_text(verdict.margin or 0)
             of_word = f"gain may be below the margin {margin}"
         elif word == "UNRESOLVED":
-            of_word = needs_text(verdict, is_paired=study.is_paired)
+            of_word = needs_text(analysis, verdict)
             if verdict.needed.pairs or verdict.needed.instead:
                 of_word = f"needs {of_word}"
         cost, size = COST_NOTES.get(verdict.cost, ""), size_text(analysis, arm)
@@ -288,7 +289,7 @@ class _Builder:
         ]
 
     def _interaction(self, interaction: Depends) -> Row:
-        says, note = interaction.found.decided, interaction.why_not
+        says, note = interaction.found.decided, why_no_interaction(self.verdicts, interaction)
         if interaction.word == "SAME":
             note = inside_text(self.analysis.study, interaction.found)
         change = ""

@@ -8,7 +8,7 @@ from typing import Any
 from paribus.analysis import Analysis
 from paribus.decision.evidence import stated
 from paribus.decision.verdict import finite
-from paribus.report.cautions import needs_text
+from paribus.report.cautions import instead_text, invalid_text, needs_text, why_no_interaction
 from paribus.report.model import Report, secondary_contrasts
 
 
@@ -19,8 +19,10 @@ def verdict_record(report: Report) -> dict[str, Any]:
     for verdict, cautions in zip(verdicts, report.cautions_of, strict=True):
         evidence = verdict.evidence
         record = asdict(verdict) | {
-            "needs": needs_text(verdict, is_paired=analysis.study.is_paired),
-            "evidence": {"invalid": evidence.invalid, "n": evidence.n} | evidence.state._asdict(),
+            "needs": needs_text(analysis, verdict),
+            "needed": asdict(verdict.needed) | {"instead": instead_text(analysis, verdict)},
+            "evidence": {"invalid": invalid_text(analysis, verdict), "n": evidence.n}
+            | evidence.state._asdict(),
             "cautions": [asdict(caution) for caution in cautions],
         }
         records.append(finite(record))
@@ -29,6 +31,7 @@ def verdict_record(report: Report) -> dict[str, Any]:
         "hypotheses": [asdict(judgement) for judgement in report.hypotheses],
         "interactions": [
             finite({key: value for key, value in vars(interaction).items() if key != "found"})
+            | {"why_not": why_no_interaction(verdicts, interaction)}
             for interaction in verdicts.interactions
         ],
         "excluded": analysis.excluded,
