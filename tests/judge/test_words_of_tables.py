@@ -181,3 +181,13 @@ def test_two_runs_against_two_have_no_interval(n, pair):
     figure = forest(verdicts.analysis, verdicts.analysis.study.primary)
     (row,) = figure.rows
     assert (row["low"] == row["mean"] == row["high"]) == (n == 2)
+    assert row["word"] == verdict.word
+
+
+def test_the_mark_of_few_survivors_is_that_of_their_word():
+    data = as_table(
+        [3.01, 2.98, 3.0, 2.99, 3.02, 3.03], [3.0, 2.99, 3.01, 3.02, *[float("nan")] * 2]
+    )
+    (verdict,) = verdicts = paribus.judge(data, score="loss", baseline="base")
+    figure = forest(verdicts.analysis, verdicts.analysis.study.primary)
+    assert figure.rows[0]["n"] == 4 and figure.rows[0]["word"] == verdict.word == "UNRESOLVED"

@@ -34,6 +34,7 @@ from paribus.report.cells import (
 from paribus.statistics import DESCRIPTIVE_BELOW
 
 KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes that keep the reference
+MOST_PLAIN = 1e15  # larger means have an exponent, whatever the changes have
 COST_NOTES = {
     "not measured": "cost not measured",
     "over": "cost over its budget",
@@ -211,7 +212,8 @@ class _Builder:
             targets = {verdict.target for verdict in own if verdict.target}
             on = f", on {targets.pop()}" if len(targets) == 1 else ""
             rows = tuple(self._row(verdict, names_target=bool(on)) for verdict in own)
-            compared = tuple(self._compared(arm, metric) for arm in references)
+            is_huge = any("e+" in row.change for row in rows)
+            compared = tuple(self._compared(arm, metric, is_huge=is_huge) for arm in references)
             blocks.append(Block(f"{title_of(metric)}{on}", rows, compared))
         return blocks
 
@@ -260,10 +262,13 @@ class _Builder:
         counts = {verdict.n for verdict in self.verdicts if verdict.n}
         return f"n = {n}" if n and (n < DESCRIPTIVE_BELOW or len(counts) > 1) else ""
 
-    def _compared(self, arm: str, metric: Metric) -> Compared:
+    def _compared(self, arm: str, metric: Metric, *, is_huge: bool) -> Compared:
+        """Return a reference with its mean, in the form of the changes (`is_huge`: an exponent)."""
         summary = self.analysis.summary(arm, metric.name)
-        mean = metric.value_text(summary.mean) + ("%" if metric.is_share else "")
-        return Compared(self.called[arm], mean, summary.n)
+        mean, value = metric.value_text(summary.mean), summary.mean or 0.0
+        if "e+" in mean and not is_huge and abs(value) < MOST_PLAIN:
+            mean = f"{value:.{metric.shown_digits}f}"
+        return Compared(self.called[arm], mean + ("%" if metric.is_share else ""), summary.n)
 
     def interactions(self) -> list[Block]:
         """Return a block of interactions for each endpoint."""

@@ -23,18 +23,7 @@ from paribus.statistics import DESCRIPTIVE_BELOW, EventRates, Interval
 from paribus.study import Study, values_text
 
 MOST_SEEDS = 20  # that a line names
-STATES = ("BETTER or WORSE", "SAME", "unresolved", "described only")
 BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
-
-
-def state_of(contrast: Contrast, alpha: float) -> str:
-    """Return the result of a primary contrast's test, one of STATES."""
-    says = contrast.decided
-    if says is None or says.descriptive_only or contrast.holm_p is None:
-        return STATES[3]
-    if contrast.equivalent(alpha):
-        return STATES[1]
-    return STATES[0] if contrast.significant(alpha) else STATES[2]
 
 
 def _change_label(study: Study, name: str = "change") -> str:

@@ -9,6 +9,8 @@ import altair as alt
 
 from paribus import numbers
 from paribus.analysis import Analysis
+from paribus.decision import word_of
+from paribus.decision.evidence import gather
 from paribus.report.figures.style import (
     LABEL_CHARACTERS,
     PANEL,
@@ -25,12 +27,18 @@ from paribus.report.figures.style import (
     value_axis,
     zero_line,
 )
-from paribus.report.tables import STATES, state_of
 from paribus.study import Endpoint, Study
 
 ROW_PIXELS = 30  # of a name in two lines
 PADDING = 12  # pixels at both ends of the axis
-SHAPES = ("circle", "square", "diamond", "cross")
+SHAPES = {
+    "BETTER": "circle",
+    "WORSE": "triangle-down",
+    "SAME": "square",
+    "UNRESOLVED": "diamond",
+    "DESCRIPTIVE": "cross",
+    "INVALID": "triangle-up",
+}
 
 
 def forest_name(study: Study, endpoint: Endpoint) -> str:
@@ -70,18 +78,16 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
     )
     rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", **x), x2=alt.X2("high:Q"))
     points = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("mean:Q", **x))
-    states = [state for state in STATES if any(row["state"] == state for row in rows)]
+    words = [word for word in SHAPES if any(row["word"] == word for row in rows)]
     # Beside long names of arms no three fit.
-    legend = {"symbolFillColor": TEXT, "columns": min(len(states), 2), "labelLimit": 0}
-    scale = alt.Scale(domain=list(STATES), range=list(SHAPES))
-    shape = alt.Shape(
-        "state:N", title=None, scale=scale, legend=alt.Legend(values=states, **legend)
-    )
+    legend = {"symbolFillColor": TEXT, "columns": min(len(words), 2), "labelLimit": 0}
+    scale = alt.Scale(domain=list(SHAPES), range=list(SHAPES.values()))
+    shape = alt.Shape("word:N", title=None, scale=scale, legend=alt.Legend(values=words, **legend))
     layers += [zero_line(across=False), rules, points.encode(shape=shape)]
     title = f"Change of {metric.short_title}"
     caption = (
         f"Each arm minus its reference, with its unadjusted "
-        f"{numbers.level(study.inference.alpha)} interval. Shapes go by Holm's p."
+        f"{numbers.level(study.inference.alpha)} interval. Shapes go by the word."
     )
     chart = alt.layer(*layers).properties(width=WIDTH, height=ROW_PIXELS * len(rows))
     return Figure(name, "endpoints", title, caption, chart, rows)
@@ -105,7 +111,7 @@ def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
                 "metric": contrast.declared.short_title,
                 **{"mean": rounded(mean), "low": rounded(low), "high": rounded(high)},
                 "n": says.n,
-                "state": state_of(contrast, analysis.study.inference.alpha),
+                "word": word_of(gather(analysis, contrast)),
             }
         )
     return rows

@@ -62,7 +62,7 @@ function fitted(figure, room) {
     definition.width = Math.min(WIDEST, room);
     definition.autosize = { type: "fit-x", contains: "padding" };
   }
-  const named = ["arm", "state"].flatMap((field) => figure.columns[field] ?? []);
+  const named = ["arm", "word"].flatMap((field) => figure.columns[field] ?? []);
   const longest = named.reduce((most, name) => Math.max(most, name?.length ?? 0), 0);
   const entry = longest * CHARACTER + SYMBOL, wide = figure.panel ? room : Math.min(room, WIDEST);
   const entries = Math.max(1, Math.min(4, Math.floor((wide - 66) / entry)));
