@@ -85,18 +85,39 @@ PROBE = """<script>
   { id: "result", textContent: JSON.stringify({ problems: [String(error), ...problems] }) })); });
 </script>"""
 
+# Runs beside a page in a frame, which is narrower than a window may be.
+PHONE = """<script>
+document.querySelector("iframe").onload = (event) => {
+  const page = event.target.contentDocument, root = page.documentElement;
+  const top = (name) => page.querySelector(name).getBoundingClientRect().top;
+  const parts = [...page.querySelectorAll(".opening *")];
+  const seen = { caution: top(".caution"), endpoint: top(".endpoint") };
+  const ends = parts.map((part) => part.getBoundingClientRect().right);
+  seen.wide = Math.max(...ends) - root.clientWidth;
+  seen.folded = page.querySelectorAll(".brief details:not([open]) .outcome").length;
+  const result = document.createElement("pre");
+  result.id = "result";
+  result.textContent = JSON.stringify(seen);
+  document.body.append(result);
+};
+</script>"""
 
-def in_browser(page: str, folder: Path, colour: str, width: int = 1200) -> dict[str, Any]:
-    """What the probe saw."""
+
+def probed(page: str, colour: str) -> str:
+    """The page with what watches it."""
     page = page.replace("<head>", f"<head>{WATCH}", 1)
     # The scripts know the word too: the last one ends the page.
     page, _, end = page.rpartition("</body>")
-    page += PROBE.replace("COLOUR", json.dumps(colour)) + "</body>" + end
+    return page + PROBE.replace("COLOUR", json.dumps(colour)) + "</body>" + end
+
+
+def in_browser(page: str, folder: Path) -> dict[str, Any]:
+    """What the page says that it saw."""
     path = folder / "page.html"
     path.write_text(page, encoding="utf-8")
     command = [
         *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu"),
-        *(f"--user-data-dir={folder / 'profile'}", f"--window-size={width},1000"),
+        *(f"--user-data-dir={folder / 'profile'}", "--window-size=1200,1000"),
         *("--virtual-time-budget=60000", "--dump-dom", path.as_uri()),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
@@ -117,7 +138,7 @@ def test_toggles_do_nothing_else(small_study, fabricate, tmp_path):
     )
     results = fabricate(study, lambda arm, seed: 2.5 + seed / 100 + len(arm) % 7 * seed**2 / 90)
     analysis = analyse(results)
-    seen = in_browser(render(results, analysis, decide(analysis)), tmp_path, BLUE)
+    seen = in_browser(probed(render(results, analysis, decide(analysis)), BLUE), tmp_path)
     assert sorted(set(seen["problems"])) == []
     assert seen["requests"] == []
     assert 2 < seen["opened"] < seen["drawn"]  # what is folded is drawn when it is opened
@@ -137,3 +158,17 @@ def test_toggles_do_nothing_else(small_study, fabricate, tmp_path):
     steps = results.trial_steps["layernorm", 2]
     for step, loss in zip(steps["step"].to_pylist(), steps["train_loss"].to_pylist(), strict=True):
         assert losses[step, 2] == pytest.approx(loss, rel=1e-4)
+
+
+def test_many_arms_stay_within_a_phone_below_their_caution(small_study, fabricate, tmp_path):
+    setting = {"model.embedding.norm": "layernorm"}
+    arms = {f"a{k}": {"title": f"a{k}_{'name_' * 12}", "set": setting} for k in range(9)}
+    study = small_study(arms={"baseline": {}} | arms, seeds=[1, 2, 3, 4, 5])
+    results = fabricate(study, lambda arm, seed: 2.5 + (arm != "baseline") * (0.1 + seed / 100))
+    analysis = analyse(results)
+    page = render(results, analysis, decide(analysis), drawn=[])
+    seen = in_browser(
+        f'<iframe width="390" height="800" srcdoc="{html.escape(page)}"></iframe>' + PHONE, tmp_path
+    )
+    assert seen["wide"] <= 0 and seen["folded"] == 9
+    assert seen["caution"] < seen["endpoint"]
