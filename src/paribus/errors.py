@@ -12,6 +12,7 @@ from contextlib import contextmanager
 LONGEST_WORD = 200
 LONGEST_MESSAGE = 1200
 MOST_KNOWN = 8  # names that an error lists
+MOST_MEANT = 3
 
 # Each code says which kind of mistake an error is about. Tests and programs compare codes; the text
 # is for people and may change.
@@ -99,20 +100,20 @@ def _cut(text: str, limit: int) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to an error about an unknown `name`.
 
-    Gives the names that contain it, the shortest first, or the nearest one, or else the first
-    MOST_KNOWN names.
+    Gives up to MOST_MEANT names that contain it, the shortest first, or the nearest one, or else
+    the first MOST_KNOWN names.
     """
     names = sorted(known)
     meant = [known_name for known_name in names if name and name in known_name]
-    meant.sort(key=len)
+    meant = sorted(meant, key=len)[:MOST_MEANT]
     # difflib takes quadratic time, and a name that long is nobody's typing error.
     meant = meant or difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6)
-    if 0 < len(meant) <= MOST_KNOWN:
+    if meant:
         return f"did you mean {' or '.join(map(repr, meant))}?"
     if not names:
         return "none is known"
     rest = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
-    return f"known: {', '.join((meant or names)[:MOST_KNOWN])}{rest}"
+    return f"known: {', '.join(names[:MOST_KNOWN])}{rest}"
 
 
 def require_positive(**stated: int | None) -> None:
