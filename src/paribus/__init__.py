@@ -64,6 +64,7 @@ PROVIDED.update(
         "own_format": "paribus.study.protocol:OWN_FORMAT",
         "require_runnable": "paribus.engine.execution.runner:require_runnable",
         "judge_runs": "paribus.readers.runs:judge_runs",
+        "unreachable_text": "paribus.report.cautions:unreachable_text",
         "build_report": "paribus.report.model:build_report",
         "card_markdown": "paribus.report.render:card_markdown",
     },

@@ -142,8 +142,8 @@ def check(
     import tempfile
 
     from paribus.cli import tables
-    from paribus.decision import unreachable
     from paribus.ledger import unrecorded
+    from paribus.report.cautions import unreachable_text
     from paribus.runs.run import register as register_study, try_briefly
     from paribus.study.trainer import COMMAND, STACKED
 
@@ -163,7 +163,7 @@ def check(
     if json:
         print_stamped(
             _named(loaded)
-            | {"seeds": loaded.seeds, "cost": cost, "unreachable": unreachable(loaded)}
+            | {"seeds": loaded.seeds, "cost": cost, "unreachable": unreachable_text(loaded)}
             | {"trained_a_step": is_ours, "study": loaded.model_dump(mode="json")}
             | ({"tried": tried} if tried else {})
         )

@@ -12,9 +12,10 @@ from rich.markup import escape
 from paribus import numbers
 from paribus.analysis import Detectable, least_effect, look_text
 from paribus.cli.options import table
-from paribus.decision import Verdicts, unreachable
+from paribus.decision import Verdicts
 from paribus.metric import Metric
 from paribus.report import tables
+from paribus.report.cautions import unreachable_text
 from paribus.report.cells import TESTS
 from paribus.report.render import fill
 from paribus.report.table_model import Table
@@ -37,7 +38,7 @@ def design(study: Study, *, only_warnings: bool = False) -> str:
     return fill(
         "design.txt",
         study=study,
-        unreachable=unreachable(study),
+        unreachable=unreachable_text(study),
         asked=asked,
         least=DESCRIPTIVE_BELOW,
         in_sds=_in_sds(study) if asked else 0.0,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from paribus import numbers
 from paribus.analysis import Analysis, Contrast, plan_of
 from paribus.decision.evidence import Value, events_shown, quality_shown
 from paribus.decision.rule import Row, Rule
 from paribus.decision.rules import find_rule
 from paribus.decision.schema import Needed
 from paribus.decision.word import Word
+from paribus.declared import provided
 from paribus.errors import ParibusError
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
@@ -28,12 +29,15 @@ MORE_RUNS = "seeds"
 ACCEPT = 'decision.unreachable = "accept"'
 
 
-def why_no_events(study: Study) -> str:
-    """Return why a study cannot show that an arm cures or causes instability; empty if it can.
+def why_no_events(study: Study) -> tuple[float, int | None] | None:
+    """Return the least p of all contrasts, and how many seeds are enough, if a study cannot show
+    that an arm cures or causes instability; no seeds are if they follow planned stages.
 
     The smallest p is reached if all runs of one arm and none of the other have an event.
     """
     n, contrasts, plan = len(study.seeds), len(study.contrasts), plan_of(study)
+    if not contrasts:
+        return None
 
     def least_p(n: int) -> float:
         return mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)
@@ -46,57 +50,65 @@ def why_no_events(study: Study) -> str:
         p = OneLook(plan, len(plan.pairs) - 1).other_p(p)
     level = study.inference.alpha / contrasts
     if p <= level:
-        return ""
-    why = (
-        f"{n} seeds cannot show that an arm cures or causes instability: the exact p of "
-        f"{numbers.plural(contrasts, 'contrast')} is at least {p * contrasts:.3g}"
-    )
+        return None
     enough = next(k for k in range(n, MOST_PAIRS) if least_p(k) <= level)
-    return why if study.stages else f"{why}; {max(enough, n + 1)} seeds can"
+    return p * contrasts, None if study.stages else max(enough, n + 1)
 
 
 def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
-    """Return the first reason why a row cannot decide, keyed by row id: too few seeds, or something
-    that the study does not register."""
-    ids, n, decision = [row.id for row in rule.rows], len(study.seeds), study.decision
+    """Return the code of the first reason why a row cannot decide, keyed by row id: too few seeds,
+    or something that the study does not register."""
+    ids, decision = [row.id for row in rule.rows], study.decision
     if not study.contrasts:
         return {}
-    if n < DESCRIPTIVE_BELOW:
-        why = f"fewer than {DESCRIPTIVE_BELOW} seeds are described, not tested"
-        return dict.fromkeys(ids, f"{numbers.plural(n, 'seed')}: {why}")
+    if len(study.seeds) < DESCRIPTIVE_BELOW:
+        return dict.fromkeys(ids, "few_seeds")
     is_limited = (decision.calibration_budget, decision.throughput_budget) != (None, None)
     reasons = (
-        ("fix", "unshown", why_no_events(study)),
-        ("budget", "within", "" if is_limited else "no cost is limited"),
-        ("benefit", "not shown", "" if decision.benefit else "no benefit is named"),
-        ("elsewhere", "not worse", "" if study.judged[1:] else "no other endpoint is primary"),
+        ("no_events", "fix", "unshown", why_no_events(study) is None),
+        ("no_limit", "budget", "within", is_limited),
+        ("no_benefit", "benefit", "not shown", bool(decision.benefit)),
+        ("no_other_endpoint", "elsewhere", "not worse", bool(study.judged[1:])),
     )
     dead: dict[str, str] = {}
     known: dict[str, Value] = {}
-    for part, value, why in reasons:
-        if why:
+    for code, part, value, can_differ in reasons:
+        if not can_differ:
             known[part] = value
             alive = rule.reachable(known)
-            dead |= {row: why for row in ids if row not in alive | dead.keys()}
+            dead |= {row: code for row in ids if row not in alive | dead.keys()}
     return dead
 
 
-def unreachable(study: Study) -> list[str]:
-    """Return a line for each outcome that cannot occur: that a verdict supports or contradicts a
-    hypothesis, or that the rule adopts an arm."""
+class Unreachable(NamedTuple):
+    """An outcome that cannot occur.
+
+    Attributes:
+        name: of the hypothesis, or of the rule.
+        claim: what cannot be: the hypothesis "supported" or "contradicted", or an arm "adopted".
+        reasons: codes of `dead_rows`; empty if the rule has no such outcome.
+    """
+
+    name: str
+    claim: str
+    reasons: tuple[str, ...]
+
+
+def unreachable(study: Study) -> list[Unreachable]:
+    """Return the outcomes that cannot occur: that a verdict supports or contradicts a hypothesis,
+    or that the rule adopts an arm."""
     rule = find_rule(study)
-    dead, lines = dead_rows(study, rule), []
-    claims = [(f"{h.name} cannot be supported", h.supported_by) for h in study.hypotheses]
-    claims += [(f"{h.name} cannot be contradicted", h.contradicted_by) for h in study.hypotheses]
+    dead, out_of_reach = dead_rows(study, rule), []
+    claims = [(h.name, "supported", h.supported_by) for h in study.hypotheses]
+    claims += [(h.name, "contradicted", h.contradicted_by) for h in study.hypotheses]
     if any(row.outcome == "ADOPT" for row in rule.rows):
-        claims.append((f"the rule {rule.name} can adopt nothing", ("ADOPT",)))
-    for claim, outcomes in claims:
+        claims.append((rule.name, "adopted", ("ADOPT",)))
+    for name, claim, outcomes in claims:
         rows = [row for row in rule.rows if not {row.outcome, f"row {row.id}"}.isdisjoint(outcomes)]
         if outcomes and all(row.id in dead for row in rows):
-            reasons = dict.fromkeys(dead[row.id] for row in rows)
-            why = "; ".join(reasons) or f"the rule {rule.name} has no such outcome"
-            lines.append(f"{claim}: {why}")
-    return lines
+            reasons = tuple(dict.fromkeys(dead[row.id] for row in rows))
+            out_of_reach.append(Unreachable(name, claim, reasons))
+    return out_of_reach
 
 
 def require_comparison(study: Study) -> None:
@@ -115,7 +127,8 @@ def require_reachable(study: Study) -> None:
     describes = len(study.seeds) < DESCRIPTIVE_BELOW and not study.hypotheses
     if describes or study.decision.unreachable == "accept":
         return
-    if lines := unreachable(study):
+    if unreachable(study):
+        lines = provided("function", "unreachable_text")(study)
         raise ParibusError(
             f"{'; '.join(lines)}; change the design, or register it anyway with {ACCEPT}"
         )

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, extension_text
 from paribus.analysis.contrasts import with_lack_of_fit
-from paribus.decision import Depends, Verdict, Verdicts, word_of
+from paribus.decision import Depends, Verdict, Verdicts, find_rule, unreachable, word_of
 from paribus.decision.evidence import gather, quality_shown
+from paribus.decision.reach import why_no_events
 from paribus.decision.verdict import is_of_text
 from paribus.errors import one_line
 from paribus.report.cells import TESTS, change_text, join_some, key_text
-from paribus.statistics import skewness
+from paribus.statistics import DESCRIPTIVE_BELOW, skewness
+from paribus.study import Study
 
 MOST_SEEDS = 3  # that a caution names
 # Findings about finished runs that come after the others.
@@ -458,3 +460,36 @@ def why_no_interaction(verdicts: Verdicts, interaction: Depends) -> str:
     }
     texts = (by_arm.get(arm) for arm in (*interaction.of, *interaction.than))
     return next(filter(None, texts), interaction.why_not)
+
+
+# Why a row of the rule cannot decide, by the code of `decision.reach.dead_rows`.
+DEAD: dict[str, str] = {
+    "few_seeds": "{seeds}: fewer than {least} seeds are described, not tested",
+    "no_events": "{n} seeds cannot show that an arm cures or causes instability: the exact p of "
+    "{contrasts} is at least {p:.3g}",
+    "no_limit": "no cost is limited",
+    "no_benefit": "no benefit is named",
+    "no_other_endpoint": "no other endpoint is primary",
+}
+
+
+def unreachable_text(study: Study) -> list[str]:
+    """Return a line for each outcome that cannot occur."""
+    n, (p, enough) = len(study.seeds), why_no_events(study) or (0.0, None)
+    values = {
+        "n": n,
+        "seeds": numbers.plural(n, "seed"),
+        "least": DESCRIPTIVE_BELOW,
+        "contrasts": numbers.plural(len(study.contrasts), "contrast"),
+        "p": p,
+    }
+    texts = {code: text.format(**values) for code, text in DEAD.items()}
+    if enough:
+        texts["no_events"] += f"; {enough} seeds can"
+    rule, lines = find_rule(study).name, []
+    for name, claim, reasons in unreachable(study):
+        subject = f"the rule {name} can adopt nothing"
+        subject = subject if claim == "adopted" else f"{name} cannot be {claim}"
+        why = "; ".join(texts[code] for code in reasons) or f"the rule {rule} has no such outcome"
+        lines.append(f"{subject}: {why}")
+    return lines
