@@ -11,7 +11,9 @@ from scipy import stats
 import paribus
 from paribus.decision import Verdicts
 from paribus.errors import ParibusError
+from paribus.readers import read
 from paribus.readers.facts import find_kind
+from paribus.study.runs import RunsSection
 
 from ..tools import refused, verb
 
@@ -355,3 +357,14 @@ def test_time_and_tokens_are_costs_and_budgets_of_a_target(column, per_step, bud
     analysis = judge(data, seed="seed", target=3.5).analysis
     needed = analysis.summary("base", f"{budget}_to_target").mean
     assert needed == pytest.approx(5 * (2.5 if budget == "seconds" else per_step), rel=0.02)
+
+
+def test_runs_that_spent_the_same_are_no_copies(tmp_path):
+    for seed in range(3):
+        cells = ["", "", "", ""] if seed == 2 else [4.0, 3.5, 3.0, 2 + NOISE[seed]]
+        rows = [f"{step},{step * 512},{step / 2},{cell}\n" for step, cell in enumerate(cells)]
+        text = "step,total_tokens,time,val_loss\n" + "".join(rows)
+        (tmp_path / f"{seed}.csv").write_text(text)
+    section = RunsSection(step="step")
+    reading = read([str(tmp_path)], section=section, scores=["val_loss"])
+    assert len(reading.runs) == 3 and not reading.copies

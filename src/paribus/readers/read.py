@@ -14,6 +14,7 @@ import numpy as np
 
 from paribus.errors import ParibusError, nearest, one_line
 from paribus.readers import evaluations, lines, tables, trackers
+from paribus.readers.facts import TOKENS, find_kind
 from paribus.readers.port import Reader, Run, SkippedError, Source, seed_in, shared
 from paribus.study.choices import find_declared
 from paribus.study.runs import RunsSection
@@ -83,7 +84,8 @@ def _beginnings(run: Run) -> Iterator[tuple[object, ...]]:
     checkpoints."""
     for name, curve in run.curves.items():
         first = curve[:LEAST_OF_A_CURVE]
-        if len(first) == LEAST_OF_A_CURVE and np.ptp(first[:, 1]) != 0:  # constant: no key
+        is_spent = TOKENS.fullmatch(name) or find_kind(name) == "time"  # equal in many runs
+        if not is_spent and len(first) == LEAST_OF_A_CURVE and np.ptp(first[:, 1]) != 0:
             yield name, first.tobytes()
     folder, name = os.path.split(run.path)
     if name == "trainer_state.json":
