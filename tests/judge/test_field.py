@@ -305,6 +305,7 @@ SUMMED = {name: [*own, own[0]] for name, own in table().items()}
         (table(acc=[0.61, 0.6, 0.62] * 2 + [61.0, 63.0, 62.0] * 2), "", "percentage"),
         (EPISODES | {"ep": EPISODES["ep"] * 2}, "ambiguous", "--item ep"),
         (table(lr=[1 / 300, 1 / 30] * 6), "", f"lr={1 / 300!r}"),
+        (table(task=["arc", "boolq"] * 6, seed=[0, 0, 1, 1, 2, 2] * 2), "", "--item 'task'"),
     ],
 )
 def test_rows_of_other_kinds_are_refused(data, code, says):

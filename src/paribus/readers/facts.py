@@ -329,6 +329,8 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         why = f"runs of {score} were not evaluated alike: {name} is {_as_text(value)} in "
         why += f"{run.source} and {_as_text(other)} in {twin.source}"
         ways = f"evaluate them alike, or judge those with --where '{name}={cell_text(value)}'"
+        if len({frozenset(own) for own in fact.values.values()}) == 1:  # a row for each
+            ways += f", or all with --item '{name}'"
     else:
         return
     raise ParibusError(f"{why}; {ways}", code=code)
