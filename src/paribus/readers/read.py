@@ -179,6 +179,8 @@ def _read_file(
         reading.skipped.append((path, str(error)))
     except ParibusError as error:
         reading.refused.append((path, str(error)))
+    except UnicodeDecodeError:
+        reading.refused.append((path, f"{path} is not UTF-8; save it as UTF-8"))
     except Exception as error:  # the file may be damaged, and the reader may be custom code
         why = f"{type(error).__name__}: {one_line(str(error), LONGEST_QUOTE)}"
         reading.refused.append((path, f"{path} cannot be read{form}: {why}"))

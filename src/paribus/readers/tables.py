@@ -262,7 +262,9 @@ def _require_columns(
     named |= {section.step, section.item, section.metric, section.value} - {""}
     for name in [*scores, *sorted(named)]:
         if name not in names:
-            why = f"{where}: no column alone is called '{name}': {nearest(name, names)}"
+            why = (
+                f"{where}: no column, or more than one, is called '{name}': {nearest(name, names)}"
+            )
             raise ParibusError(why, code="missing")
 
 
