@@ -404,7 +404,9 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
             break
     for arm, own in values.items() if not SHARE.search(score) else ():
         # By chance, of values with as many decimals, drawn from a normal distribution.
-        step = min((10.0 ** Decimal(repr(v)).as_tuple().exponent for v in own), default=math.inf)
+        step = min(
+            (float(f"1e{Decimal(repr(v)).as_tuple().exponent}") for v in own), default=math.inf
+        )
         spread = float(np.std(list(own.elements()))) if len(own) > 1 else 0.0
         pairs = own.total() ** 2 * step / (4 * math.sqrt(math.pi) * spread) if spread else math.inf
         if (repeats := own.total() - len(own)) > max(1, MORE_EQUAL * pairs):

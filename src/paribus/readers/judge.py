@@ -242,7 +242,8 @@ def judge_against_bar(
     p_text = "" if p is None else f", p {p_value(p)}"
     if word == "UNRESOLVED":
         enough = f"~{needed:,}" if needed else "more"
-        p_text += f"  needs {enough} runs" if p > alpha else "  needs runs that do not diverge"
+        is_open = p is not None and p > alpha
+        p_text += f"  needs {enough} runs" if is_open else "  needs runs that do not diverge"
     diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
     lines = [
         f"Exploratory: {score} of {arm or 'these runs'} against {bar:g}",
