@@ -114,7 +114,7 @@ def test_what_cannot_be_read(columns, told, tmp_path):
 
 
 def test_columns_of_one_name_and_short_rows(tmp_path):
-    with refused("value", match="alone"):
+    with refused("value", match="more than"):
         table(tmp_path, "loss,loss\n1,2\n", scores=("loss",))
     with pytest.raises(ParibusError, match="cannot"):
         table(tmp_path, "arm,loss\na,1\nb\n", scores=("loss",))
