@@ -49,7 +49,7 @@ def home(tmp_path_factory):
 def test_a_finished_study_is_judged(home):
     decided = judge("report", "--no-page", "r", cwd=home)
     assert decided.returncode == 0, decided.stderr
-    assert "layernorm  +0.0954 [+0.0896, +0.1011]" in decided.stdout
+    assert "+0.0954 [+0.0896, +0.1011]" in decided.stdout
     assert json.loads((home / "r" / "verdict.json").read_text())["verdicts"][0]["row"] == "3"
     assert "15 trials" in judge("status", "r", cwd=home).stdout
     verified = judge("verify", "r", cwd=home)
