@@ -106,7 +106,7 @@ def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None
 
 
 def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
-    """Return a campaign whose studies run `where` is said, with their progress."""
+    """Open a campaign whose studies run with the workers of `where` and print their progress."""
     require_positive(workers=where.workers)
     from paribus.campaign import open_campaign
     from paribus.cli.commands import train

@@ -117,8 +117,9 @@ class StackedFormat(StudyFormat):
         }
 
     def tuning_overrides(self, study: Study, arm: str) -> dict[str, Any]:
-        """Return the override of iterations in tuning trials, for an arm that sets iterations: as
-        many as its budget is to the baseline's."""
+        """Return the override of iterations in tuning trials, for an arm that sets iterations.
+
+        They are in proportion to the arm's budget and the baseline's."""
         assert study.tuning is not None
         if study.tuning.iterations is None or ITERATIONS not in study.arms[arm].set:
             return {}

@@ -360,8 +360,8 @@ def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
     losses = {arm: _middle(runs, {score}) for arm, runs in arms.items()}
     evaluated = {arm: _middle(runs, names) for arm, runs in arms.items()}
     ratios = np.array([losses[arm] / own for arm, own in evaluated.items() if own and losses[arm]])
-    whole = np.maximum(np.round(ratios), 1)
-    is_summed = any((whole > 1) & (abs(ratios / whole - 1) < 0.15)) and ratios.min() < 1.4
+    factors = np.maximum(np.round(ratios), 1)
+    is_summed = any((factors > 1) & (abs(ratios / factors - 1) < 0.15)) and ratios.min() < 1.4
     for fact in defines:
         numbers = {arm: own[0] for arm, own in fact.values.items() if own and is_number(own[0])}
         parts = [losses[arm] / number for arm, number in numbers.items() if number]

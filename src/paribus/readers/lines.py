@@ -113,10 +113,10 @@ class Form(BaseModel):
             pattern = line.pattern.removeprefix("^") if at_start else line.pattern
             named = re.sub(r"\(\?P<(\w+)>", rf"(?P<_{place}_\1>", pattern)
             kinds.append(rf"(?P<_{place}_>{named}[^\n]*\n?)" if line.pairs else f"(?:{named})")
-        whole = "|".join(kinds)
+        text = "|".join(kinds)
         if at_start:
-            whole = rf"^(?:{whole})(?:(?<=\n)|[^\n]*\n?)"
-        pattern = _pattern(f"(?:{whole})()")  # of a single group, no tuple would be found
+            text = rf"^(?:{text})(?:(?<=\n)|[^\n]*\n?)"
+        pattern = _pattern(f"(?:{text})()")  # of a single group, no tuple would be found
         names = {number: name.split("_", 2)[1:] for name, number in pattern.groupindex.items()}
         return pattern, {n: (self.line[int(place)], own) for n, (place, own) in names.items()}
 

@@ -233,12 +233,12 @@ def split_label(path: str) -> tuple[str, str]:
 def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
     """Yield each file once, as its path, its label, and whether it was named itself. Raises
     ParibusError if a `needed` path has no files, and for a file with two labels."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     are_tables = False
-    labelled = [split_label(os.fspath(path)) for path in given]
+    labelled = [split_label(os.fspath(path)) for path in listed]
     seen: dict[str, str] = {}
     for label, path in labelled:
-        if not label and any(other for other, _ in labelled):
+        if not label and any(name for name, _ in labelled):
             raise ParibusError(f"'{path}' has no label, but other paths do; write label={path}")
         if is_folder := os.path.isdir(path):
             files = [os.fspath(file) for file in files_below(Path(path))]

@@ -224,8 +224,8 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
         metrics |= dict.fromkeys(filter(GRADIENT_NORM.fullmatch, facts), True)
     along = numbers_of(columns[step], step, where).values if step else None
     for name, chosen in metrics.items():
-        of = section.value or name
-        score = numbers_of(columns[of], of, where)
+        column = section.value or name
+        score = numbers_of(columns[column], column, where)
         present = (chosen & ~score.missing)[order]
         for run, start, stop in zip(runs, starts, [*starts[1:], len(order)], strict=True):
             rows = order[start:stop][present[start:stop]]

@@ -441,7 +441,7 @@ def needs_text(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
-    """Say why a verdict cannot be given; empty if it can."""
+    """Return why a verdict cannot be given, or an empty text if it can."""
     code, contrast = verdict.evidence.invalid, analysis.contrast(verdict.arm, verdict.metric)
     if code == "missing":
         return f"trials are missing: {numbers.some(analysis.missing_of(contrast))}"
@@ -452,7 +452,7 @@ def invalid_text(analysis: Analysis, verdict: Verdict) -> str:
 
 
 def why_no_interaction(verdicts: Verdicts, interaction: Depends) -> str:
-    """Say why an interaction cannot be judged; empty if it can."""
+    """Return why an interaction cannot be judged, or an empty text if it can."""
     by_arm = {
         v.arm: invalid_text(verdicts.analysis, v)
         for v in verdicts

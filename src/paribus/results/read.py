@@ -211,8 +211,7 @@ class Results:
 
     @cached_property
     def turns(self) -> dict[Trial, dict[str, float]]:
-        """What was measured with arms taking turns, by (arm, seed): tokens per second, and the MiB
-        that training holds."""
+        """Tokens per second and MiB of training, measured in turn and keyed by (arm, seed)."""
         by_trial: dict[Trial, dict[str, float]] = {}
         for row in self.throughput.to_pylist():
             scores = by_trial.setdefault((row["arm"], row["seed"]), {})

@@ -177,8 +177,8 @@ class StackCheckpoints:
         remove_folder(target)
         with whole_folder(target) as folder:
             for replica, arrays in enumerate(states):
-                whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-                content = safetensors.numpy.save(whole)
+                contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+                content = safetensors.numpy.save(contiguous)
                 write_bytes(folder / ARRAYS.format(replica), content)
                 files.append(hashlib.sha256(content).hexdigest())
             record = {
