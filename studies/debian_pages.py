@@ -11,6 +11,7 @@ none outweighs the others; the rest of these pages is not read. All other pages 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ class Pages(NamedTuple):
     """How the text of a package is made, and its SHA-256: that of all parts, one after the other.
 
     `sealed` and `validation` are (first, every, characters) of the pages of at least `least`.
+    Pages in a folder called `without` are not read.
     """
 
     package: str
@@ -33,6 +35,7 @@ class Pages(NamedTuple):
     least: int
     sealed: tuple[int, int, int]
     validation: tuple[int, int, int]
+    without: str = ""
 
 
 # By the SHA-256 of the package.
@@ -60,6 +63,24 @@ TEXTS = {
         least=8_000,
         sealed=(1, 8, 8_000),
         validation=(5, 8, 8_000),
+    ),
+    "f18dfe28dcab7bdbf9185be16b9521f5841277a6a96c374a6683a648d5d5fa4f": Pages(
+        package="linux-doc-6.1 6.1.192-3",
+        text_sha256="a7a52ccf0057839a1eb534152e5332859cb1a2c7faf6345f5fd9e7a71075e6fc",
+        files="*.html",
+        without="translations",
+        least=12_000,
+        sealed=(1, 25, 12_000),
+        validation=(9, 50, 12_000),
+    ),
+    "87307f067916df72e17180d35b7cde5c7ea6080336cda518efd7f6e66988a7ca": Pages(
+        package="python-django-doc 3:3.2.25-0+deb12u7",
+        text_sha256="65df22689258bd8263445425f89d91c2e42f3bbe8ca130a36521b5b3b1795ce0",
+        files="*.html",
+        without="_modules",
+        least=12_000,
+        sealed=(1, 4, 12_000),
+        validation=(3, 4, 12_000),
     ),
 }
 BLOCKS = frozenset(("p", "div", "li", "tr", "br", "blockquote", "dt", "dd", "pre", "ul", "ol"))
@@ -122,8 +143,13 @@ def main(package: Path, folder: Path) -> None:
         sys.exit(f"{package} is none of {known}, of which texts are made")
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(["dpkg-deb", "-x", str(package), scratch], check=True)
-        files = sorted(Path(scratch).rglob(made.files), key=lambda file: file.name)
-        pages = {file.stem: page(file.read_bytes().decode("utf-8", "replace")) for file in files}
+        files = [file for file in Path(scratch).rglob(made.files) if made.without not in file.parts]
+        top = os.path.commonpath([file.parent for file in files])
+        names = {"-".join(file.relative_to(top).with_suffix("").parts): file for file in files}
+        pages = {
+            name: page(names[name].read_bytes().decode("utf-8", "replace"))
+            for name in sorted(names, key=lambda name: (names[name].name, name))
+        }
     parts = parts_of(pages, made)
     digest = hashlib.sha256("".join(parts.values()).encode()).hexdigest()
     if digest != made.text_sha256:
