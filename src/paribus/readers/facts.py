@@ -210,8 +210,9 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
         columns = [[run.facts.get(name) for run in runs] for runs in arms.values()]
         if kind == "setting" and is_replicated and _is_unique(list(chain(*columns)), name):
             kind = "identifier"
-        is_along = kind == "along" and any(map(_is_along, columns))
-        if may_be_rows and (is_along or (kind == "other" and all(map(_is_counted_up, columns)))):
+        is_curve = may_be_rows and kind == "along" and any(map(_is_along, columns))
+        is_curve |= may_be_rows and kind == "other" and all(map(_is_counted_up, columns))
+        if is_curve:
             facts.append(Fact(name, kind, values, "curve"))
         elif name != "steps":
             conclusion = _conclude(kind, list(values.values()), arms, is_replicated)

@@ -223,33 +223,32 @@ def judge_against_bar(
         low, high = test.interval(1 - alpha).low, test.interval(1 - alpha).high
         p = test.p_value(bar) if n >= DESCRIPTIVE_BELOW and sd else None
     word, is_better = "DESCRIPTIVE", (mean > bar) == (side == "higher")
-    reading = f"The mean with its {level(alpha)} interval" if n > 1 else "The only finite score"
-    reading += (
-        f", and p of a t test against {bar:g}."
-        if p is not None
-        else ". It is described, not tested."
-    )
-    if p is not None:
+    explanation = f"The mean with its {level(alpha)} interval" if n > 1 else "The only finite score"
+    if p is None:
+        p_text = ""
+        explanation += ". It is described, not tested."
+    else:
+        p_text = f", p {p_value(p)}"
+        explanation += f", and p of a t test against {bar:g}."
         is_shown = p <= alpha and not (is_better and lost)
         word = ("BETTER" if is_better else "WORSE") if is_shown else "UNRESOLVED"
-        needed = required_pairs(mean - bar, sd, alpha=alpha) if p > alpha else None
+        if p > alpha:
+            needed = required_pairs(mean - bar, sd, alpha=alpha)
+            p_text += f"  needs ~{needed:,} runs" if needed else "  needs more runs"
+        elif not is_shown:
+            p_text += "  needs runs that do not diverge"
     passed = int((finite > bar if side == "higher" else finite < bar).sum())
     against = {"score": score, "bar": bar, "better": side, "n": n, "diverged": lost, "mean": mean}
     against |= {"sd": sd if n > 1 else None, "p": p, "word": word, "passed": passed}
     against["needed"] = needed
     digits = digits_of(sd) + 1
     span = f" [{fixed(low, digits)}, {fixed(high, digits)}], SD {fixed(sd, digits)}" * (n > 1)
-    p_text = "" if p is None else f", p {p_value(p)}"
-    if word == "UNRESOLVED":
-        enough = f"~{needed:,}" if needed else "more"
-        is_open = p is not None and p > alpha
-        p_text += f"  needs {enough} runs" if is_open else "  needs runs that do not diverge"
     diverged = f"; {lost} diverged, which rules out BETTER" if lost else ""
     lines = [
         f"Exploratory: {score} of {arm or 'these runs'} against {bar:g}",
         f"  {score}, {side} is better",
         f"  {word}  {fixed(mean, digits)}{span}, n {n}{p_text}",
-        reading,
+        explanation,
         f"{passed} of {plural(n + lost, 'run')} passed it{diverged}.",
     ]
     if failed := selection.excluded.get(arm):

@@ -96,15 +96,15 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
             raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
     parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
-    sizes = Counter(arm_of(run, section) for run in runs if seed_of(run, section) == "")
+    places = [(arm_of(run, section), seed_of(run, section)) for run in runs]
+    sizes = Counter(label for label, seed in places if not seed)
     has_seeds = sizes.total() < len(runs)
-    for run in runs:
+    for run, (label, seed) in zip(runs, places, strict=True):
         if (own := str(run.facts.get("run_id", run.facts.get("run", "")))) in parents - {""}:
             reading.notes.append(f"Run {own} is the parent of others, and was left out.")
             continue
-        names = [seed_of(run, section), *(str(run.facts.get(name, "")) for name in ROW_NAMES)]
-        label = arm_of(run, section)
-        if has_seeds and sizes[label] == 1 and not names[0]:
+        names = [seed, *(str(run.facts.get(name, "")) for name in ROW_NAMES)]
+        if has_seeds and sizes[label] == 1 and not seed:
             names.append(label)
         for name in names:
             if name.casefold() in SUMMARIES:
