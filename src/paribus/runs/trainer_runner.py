@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +90,14 @@ def declared_by(study: Study, trainer: Trainer) -> Declaration:
 
 def metrics_of(declaration: Declaration) -> dict[str, Metric]:
     """Return the declared metrics in the form of records, by name."""
-    return {
-        metric.name: replace(
-            metric,
-            record="evaluation",
-            items=ItemSums(metric.name, COUNT) if metric.name in declaration.by_item else "",
-        )
-        for metric in declaration.metrics
-    }
+    by_item = declaration.by_item
+    return {m.name: _as_recorded(m, m.name in by_item) for m in declaration.metrics}
+
+
+@cache  # every trial records its metrics, and a copy is validated anew
+def _as_recorded(metric: Metric, has_items: bool) -> Metric:
+    items = ItemSums(metric.name, COUNT) if has_items else ""
+    return replace(metric, record="evaluation", items=items)
 
 
 def compared_metrics(study: Study) -> dict[str, Metric]:
