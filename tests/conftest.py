@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from paribus.engine.data import load_dataset
+from paribus.files import cache_folder
 from paribus.study import Study, load_study, parse_study
 from paribus.study.study import override
 
@@ -151,6 +152,21 @@ def offline(tmp_path_factory):
         patch.setenv("KMP_DUPLICATE_LIB_OK", "True")
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(home / "inductor"))
         yield home
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """An empty cache for texts: what older code split and tokenized must not hide a mistake.
+
+    Compiled kernels are shared with other sessions: a digest of their source names them.
+    """
+    folder = tmp_path_factory.mktemp("cache")
+    for shared in ("scripts", f"kernels-{os.getuid()}"):
+        (cache_folder() / shared).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / shared).symlink_to(cache_folder() / shared)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARIBUS_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session", autouse=True)

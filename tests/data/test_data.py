@@ -66,6 +66,7 @@ def test_a_download_is_cached_and_checked(monkeypatch, tmp_path):
     source = tmp_path / "source.txt"
     source.write_text("To be, or not to be")
     monkeypatch.delenv("PARIBUS_DATA", raising=False)
+    monkeypatch.delenv("PARIBUS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(published, "SHAKESPEARE_URL", "http://127.0.0.1:9/none")  # nobody listens
     with refused("value", match="PARIBUS_DATA=<folder>"):

@@ -174,9 +174,7 @@ def drop_runs(documents: Iterable[str], runs: np.ndarray) -> Iterator[str]:
     """
     tail = b""  # of what was kept: the longest part of a run
     for text in documents:
-        while (
-            is_run := found_in(runs, run_hashes(np.frombuffer(tail + text.encode(), np.uint8)))
-        ).any():
+        while (is_run := found_in(runs, np.frombuffer(tail + text.encode(), np.uint8))).any():
             lines = _LINE.findall(text)
             line_ends = np.cumsum([len(line.encode()) for line in lines])
             last_bytes = np.flatnonzero(is_run) + RUN_TOKENS - 1 - len(tail)

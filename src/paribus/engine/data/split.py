@@ -191,7 +191,7 @@ class Texts:
         data = self.data
         identity = {
             "deduplicate": data.deduplicate,
-            "rules": 4,
+            "rules": 5,
             "texts": {name: scan.digest for name, scan in self.scans.items()},
             "validation_fraction": data.validation_fraction,
             "test_fraction": data.test_fraction,
