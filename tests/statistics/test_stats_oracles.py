@@ -1,4 +1,4 @@
-"""Independent implementations as oracles: scipy, and statsmodels and pingouin where installed."""
+"""Independent implementations as oracles: scipy, and statsmodels where installed."""
 
 import numpy as np
 import pytest
