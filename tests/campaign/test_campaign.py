@@ -71,8 +71,6 @@ def test_a_night(campaign):
         try_idea(campaign, name, arm)
         for name, arm in {"good": GOOD, "slight": SLIGHT, "better": {"toy.gain": 0.2}}.items()
     ]
-    stated = json.loads(verb("status", campaign.path, "--json")[1])
-    assert stated["states"] == {"dropped": 1, "kept": 2, "not kept": 1}
     # Levels follow the rule alone, from the p-values, and only tests have one.
     p, kept = [idea.confirm["p"] for idea in tried], [idea.state == "kept" for idea in tried]
     levels = np.array([idea.level for idea in tried], float)
@@ -97,9 +95,6 @@ def test_a_night(campaign):
         "good": "BETTER",
         "better": "BETTER",
     }
-    assert not stated["opened"]  # this trainer seals no text
-    verdicts = json.loads((campaign.path / "final/verdict.json").read_text())["verdicts"]
-    assert {each["arm"] for each in verdicts} == {"good", "better"}
     with refused("value", match="campaign"):
         load_results(campaign.path)
     with refused("value", match="has ended"):
@@ -152,7 +147,6 @@ def test_what_is_refused_is_not_counted(campaign):
         ("new", "night", "--baseline", "study.toml"),
         ("new", "d", "--baseline", "study.toml", "--screen-seeds", "1"),
         ("new", "d", "--baseline", "study.toml", "--alpha", "2"),
-        ("new", "d", "--baseline", "study.toml", "--screen-iterations", "10"),
         ("new", "d", "--baseline", "quickstart"),
         ("new", "d", "--baseline", "study.toml", "--set", "seeds=[1, 2]"),
         ("status", "nowhere"),

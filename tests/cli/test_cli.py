@@ -150,6 +150,8 @@ def test_check_without_a_study_lists_what_ships():
         (["run", "quickstrt"], "'quickstart'"),
         (["run", "quickstart", "--arms", "x"], "--arms"),
         (["plan", "--prices", "3"], "--prices"),
+        (["plan", "quickstart", "--price", "-1"], "--price"),
+        (["plan", "quickstart", "--tflops", "0"], "--tflops"),
         (["run", "quickstart", "--workers"], "--workers"),
         (["export", "results", "out"], "--trial"),
         (["rn"], "Unknown command"),

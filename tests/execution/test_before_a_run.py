@@ -82,7 +82,7 @@ def test_an_estimate_is_of_the_run_that_it_is_asked_for(small_study):
     """Two stacks of three on one worker: half as many steps as one by one, each of three."""
     study = small_study(seeds=[1, 2, 3], arms={"baseline": {}, "b": {"set": {"model.bias": False}}})
     cost = estimate(study, workers=4, stack=3)
-    assert cost.rate.places == 2, "no more workers than stacks"
+    assert cost.rate.workers == 2, "no more workers than stacks"
     steps = study.setting(study.baseline).iterations * cost.rate.step_seconds
     assert cost.hours == pytest.approx(steps / 3600)
     with refused("value", match="stack ="):

@@ -5,7 +5,7 @@ seeds, and `end` opens the sealed test part once for the ideas that were kept.
 
 <campaign>/
   campaign.json                 baseline, rule and seeds; the ideas, what they measured, the end
-  ideas/<name>/screen/          a results folder: few seeds, perhaps fewer iterations
+  ideas/<name>/screen/          a results folder: few seeds
   ideas/<name>/confirm/         a results folder: the fresh seeds
   final/                        a results folder: the kept ideas on the sealed test part
 
@@ -16,9 +16,7 @@ setting, seed and custom code is copied.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -31,12 +29,11 @@ from paribus.decision import Verdicts, decide
 from paribus.errors import ParibusError, nearest
 from paribus.files import whole_folder
 from paribus.report.cautions import invalid_text
-from paribus.report.model import build_report
-from paribus.report.record import verdict_record
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import read_as, write_json
+from paribus.results.lock import hold
 from paribus.results.registration import utc_now
-from paribus.results.store import CAMPAIGN, IDEAS, TEST_PART
+from paribus.results.store import CAMPAIGN, IDEAS
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.run import register, run
 from paribus.schema import stamped
@@ -44,7 +41,6 @@ from paribus.statistics import DESCRIPTIVE_BELOW, Lord
 from paribus.study import Study, load_study, parse_study, require_trust
 from paribus.study.base import shortened
 from paribus.study.custom_code import own_digests
-from paribus.study.study import override
 from paribus.study.trainer import STACKED
 from paribus.untrusted_io import is_regular
 
@@ -74,7 +70,6 @@ class Campaign(BaseModel):
         folder: the folder at which relative paths of the study start.
         baseline: the study of the baseline alone.
         alpha: the false discovery rate.
-        screen_iterations: iterations of the screen's trials; None for the study's number.
         ideas: by name, in the order of arrival.
         tested: the ideas that passed the screen, in the order in which they were given a level.
         verdicts: final verdicts by idea; None before the campaign has ended.
@@ -87,7 +82,6 @@ class Campaign(BaseModel):
     baseline: dict[str, Any]
     alpha: float
     screen_seeds: Annotated[tuple[int, ...], Field(min_length=1)]
-    screen_iterations: int | None
     registered_at: str
     ideas: dict[str, Idea] = {}
     tested: list[str] = []
@@ -119,14 +113,12 @@ class Campaign(BaseModel):
     ) -> Study:
         """Return the study that compares `ideas` (overrides by name) with the baseline, for a
         stage."""
-        base, table = self.study, self.study.model_dump()
+        table = self.study.model_dump()
         table["arms"] |= {idea: {"set": dict(overrides)} for idea, overrides in ideas.items()}
         table["name"] = shortened(f"{self.name}-{name}")
         if screen:
             table["seeds"] = list(self.screen_seeds)
-            if self.screen_iterations is not None:
-                override(table, "training.iterations", self.screen_iterations, base.format)
-        return parse_study(table, folder=base.folder, label=name)
+        return parse_study(table, folder=self.study.folder, label=name)
 
     def results_of(self, stage: str, idea: str = "") -> ResultsFolder:
         """Return the results folder of an idea's stage, or of the final study."""
@@ -145,13 +137,7 @@ class Campaign(BaseModel):
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the campaign against other processes, and reload what they have added."""
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ParibusError(
-                    f"another idea is being tried in {self.path}; wait for it", code="in_use"
-                ) from None
+        with hold(self.path):
             vars(self).update(vars(open_campaign(self.path)))
             yield
 
@@ -163,7 +149,6 @@ def begin(
     *,
     alpha: float = 0.05,
     screen_seeds: tuple[int, ...] | None = None,
-    screen_iterations: int | None = None,
 ) -> Campaign:
     """Register a campaign in a new folder. Raises ParibusError on bad input.
 
@@ -173,7 +158,6 @@ def begin(
         overrides: dotted keys of the study.
         alpha: the false discovery rate of the ideas that are kept.
         screen_seeds: by default the two numbers after the study's seeds.
-        screen_iterations: iterations of the screen's trials; by default the study's.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ParibusError(
@@ -203,7 +187,6 @@ def begin(
         baseline=base.model_dump(mode="json"),
         alpha=alpha,
         screen_seeds=screen,
-        screen_iterations=screen_iterations,
         registered_at=utc_now(),
     )
     campaign._path, campaign._run, campaign._register = path, run, register
@@ -228,12 +211,8 @@ def open_campaign(path: Path, run: Run = run, register: Register = register) -> 
 
 
 def status(campaign: Campaign) -> dict[str, Any]:
-    """Return the whole record of a campaign, as JSON types."""
-    record = campaign.model_dump(mode="json")
-    record["states"] = dict(Counter(idea.state for idea in campaign.ideas.values()))
-    record["next_level"] = campaign.next_level
-    record["opened"] = is_regular(campaign.results_of("final").path / TEST_PART)
-    return stamped(record)
+    """Return the record of a campaign and the level of its next test, as JSON types."""
+    return stamped(campaign.model_dump(mode="json") | {"next_level": campaign.next_level})
 
 
 def try_idea(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None = None) -> Idea:
@@ -308,8 +287,6 @@ def end(campaign: Campaign) -> None:
         if kept:
             study, folder = campaign.study_of("final", kept), campaign.results_of("final")
             decided = _decided(campaign, study, folder, is_final=True)
-            write_json(folder.path / "analysis.json", decided.analysis.to_dict())
-            write_json(folder.path / "verdict.json", verdict_record(build_report(decided)))
             verdicts = {v.arm: {key: getattr(v, key) for key in MEASURED} for v in decided}
         campaign.verdicts = verdicts
         campaign.save()

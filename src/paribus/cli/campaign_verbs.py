@@ -20,7 +20,6 @@ from paribus.cli.options import (
     show,
     table,
 )
-from paribus.errors import require_positive
 
 if TYPE_CHECKING:
     from paribus.campaign import Campaign, Idea
@@ -38,7 +37,6 @@ def new(
     baseline: StudyName,
     alpha: float = 0.05,
     screen_seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
-    screen_iterations: int | None = None,
     set_: Overrides = None,
     json: Json = False,
 ) -> None:
@@ -48,7 +46,6 @@ def new(
         folder: The folder to make; new or empty.
         alpha: The false discovery rate of the ideas that are kept.
         screen_seeds: Seeds of the screen; by default two that follow on the study's.
-        screen_iterations: Iterations of the screen's trials; by default the study's.
     """
     from paribus.campaign import begin
 
@@ -58,7 +55,6 @@ def new(
         parse_overrides(set_),
         alpha=alpha,
         screen_seeds=tuple(screen_seeds) if screen_seeds else None,
-        screen_iterations=screen_iterations,
     )
     _show(campaign, {}, json=json)
 
@@ -107,7 +103,6 @@ def end(folder: CampaignPath, *, where: Crew = CREW, json: Json = False) -> None
 
 def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
     """Open a campaign whose studies run with the workers of `where` and print their progress."""
-    require_positive(workers=where.workers)
     from paribus.campaign import open_campaign
     from paribus.cli.commands import train
     from paribus.runs.run import register as register_study

@@ -107,17 +107,14 @@ def _cost(study: Study, where: Planned) -> tuple[Study, Cost | None]:
     options = where.options(study)
     if study.trainer != STACKED:
         return study, None
-    stated_alone = {name: options.pop(name) for name in ("tflops", "utilisation", "count")}
-    if where.tflops is None:
-        if stated_alone.keys() & set(where.changed):
-            raise ParibusError("--utilisation and --count need --tflops, the peak of a device")
+    tflops = options.pop("tflops")
+    if tflops is None:
         from paribus.engine.execution.start import estimate, settled_budgets
 
         return settled_budgets(study), estimate(study, **options)
-    from paribus.engine.cost import UTILISATION, stated_rate, study_cost, vocabularies_of
+    from paribus.engine.cost import Rate, study_cost, vocabularies_of
 
-    share = UTILISATION if where.utilisation is None else where.utilisation
-    rate = stated_rate(study, where.tflops, utilisation=share, count=where.count)
+    rate = Rate(tflops * 1e12, where.workers or 1)
     return study, study_cost(study, vocabularies_of(study), rate=rate, price=where.price)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from cyclopts.types import NonNegativeFloat, PositiveFloat, PositiveInt
 from rich.console import Console, RenderableType
 from rich.theme import Theme
 
@@ -115,7 +116,7 @@ class Crew(Where):
         workers: Worker processes; by default one per core or GPU.
     """
 
-    workers: int | None = None
+    workers: PositiveInt | None = None
 
 
 @Parameter(name="*")
@@ -141,17 +142,13 @@ class Planned(Crew):
 
     Attributes:
         stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
-        tflops: Do not measure: a device's peak of 10^12 dense FLOPs per second (data sheet).
-        utilisation: With --tflops: the share of the peak that training reaches; by default 0.4.
-        count: With --tflops: the number of devices.
+        tflops: Do not measure: a device trains with this many 10^12 FLOPs per second.
         price: The price of a device for an hour.
     """
 
     stack: int | None = None
-    tflops: float | None = None
-    utilisation: float | None = None
-    count: int | None = None
-    price: float | None = None
+    tflops: PositiveFloat | None = None
+    price: NonNegativeFloat | None = None
 
 
 @Parameter(name="*")

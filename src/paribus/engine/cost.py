@@ -22,8 +22,6 @@ from paribus.errors import ParibusError
 from paribus.study import Study, tuning_study
 from paribus.study.tuning_study import arm_of
 
-UTILISATION = 0.4
-"""Default share of a device's peak (46% in PaLM, Chowdhery et al. 2022, appendix B)."""
 ASSUMED_VOCABULARY = 50_257
 """GPT-2's vocabulary (Radford et al. 2019), used if the tokenizer's is not known yet."""
 
@@ -99,35 +97,18 @@ class ArmCost:
 
 @dataclass(frozen=True)
 class Rate:
-    """Training speed of one device.
+    """Training speed.
 
     Attributes:
-        flops_per_second: the achieved rate, not the peak.
-        places: devices, or workers on them, that train at the same time.
+        flops_per_second: the rate that one device achieves, not its peak.
+        workers: trials, or stacks of them, that are trained at the same time.
         step_seconds: the measured training step of a stack of the baseline; None if the rate was
-            stated, of which a trial takes as many devices as the study says.
+            stated.
     """
 
     flops_per_second: float
-    places: int = 1
+    workers: int = 1
     step_seconds: float | None = None
-
-
-def stated_rate(
-    study: Study, tflops: float, *, utilisation: float = UTILISATION, count: int | None = None
-) -> Rate:
-    """Return the rate of `count` devices with a peak of `tflops` 10^12 FLOPs per second.
-
-    Raises ParibusError for a value that is out of range.
-    """
-    devices = study.resources.devices
-    count = devices if count is None else count
-    if not (0 < tflops < math.inf and 0 < utilisation <= 1 and count >= devices):
-        raise ParibusError(
-            f"--tflops {tflops:g} --utilisation {utilisation:g} --count {count}: the peak must "
-            f"be above 0, the utilisation at most 1, and the count at least {devices}"
-        )
-    return Rate(tflops * 1e12 * utilisation, count)
 
 
 @dataclass(frozen=True)
@@ -167,8 +148,6 @@ def study_cost(
         rate: speed of training; None if unknown, which leaves the time unknown.
         price: price of one device for an hour.
     """
-    if price is not None and not 0 <= price < math.inf:
-        raise ParibusError(f"--price {price:g} is not a price of a device-hour; give 0 or more")
     arms = {arm: _arm_cost(study, arm, vocabularies[arm]) for arm in study.arms}
     # Those that tune are all trained before the others.
     phases = [[(arm, arms[arm].tokens) for arm, _ in study.trials]]
@@ -179,10 +158,9 @@ def study_cost(
     total, device_hours, hours = round(sum(map(sum, flops))), None, None
     if rate is not None:
         per_hour = 3600 * rate.flops_per_second
-        size = study.resources.devices if rate.step_seconds is None else 1
-        at_once = rate.places // size
-        rounds = (math.ceil(len(phase) / at_once) * max(phase) for phase in flops if phase)
-        device_hours, hours = total / per_hour, sum(rounds) / per_hour / size
+        rounds = (math.ceil(len(phase) / rate.workers) * max(phase) for phase in flops if phase)
+        device_hours = total / per_hour
+        hours = sum(rounds) / per_hour / study.resources.devices
     return Cost(
         arms=arms,
         tokens=sum(n for phase in phases for _, n in phase),
