@@ -30,6 +30,9 @@ from scipy import stats
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import lsq_linear
 
+from paribus import load_results
+from paribus.analysis import analyse
+
 KEPT = Path(__file__).parents[1] / "studies"
 HALVES = ("embedding-factorial", "embedding-factorial-long")
 RATE = "training.optimizer.learning_rate"
@@ -213,12 +216,8 @@ def contrasts(half: str) -> list[tuple[str, str]]:
 
 def recorded_sds(half: str) -> dict[str, float]:
     """Return the SD of the paired differences of test loss, by arm."""
-    analysis = json.loads((KEPT / half / "analysis.json").read_text())
-    return {
-        contrast["arm"]: contrast["by_run"]["sd"]
-        for contrast in analysis["contrasts"]
-        if contrast["primary"]
-    }
+    contrasts = analyse(load_results(KEPT / half)).contrasts
+    return {contrast.arm: contrast.by_run.sd for contrast in contrasts if contrast.primary}
 
 
 def main(studies: int = 4_000) -> None:
