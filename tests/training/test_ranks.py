@@ -127,7 +127,6 @@ def test_ranks_train_what_one_process_trains(size, alone, dataset):
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "bfloat16": {"training.precision": "bfloat16", "training.dropout": 0.0},
-    "float16": {"training.precision": "float16", "training.loss_scale.initial": 2.0**24},
     "llama": {"model.preset": "llama", "model.n_head": 2, "model.d_model": 16},
     "muon": {"training.optimizer.name": "muon", "training.optimizer.learning_rate": 1e-3},
     "average": {"training.average": {"kind": "ema"}, "training.micro_batch": None},

@@ -152,9 +152,9 @@ def adamw_step(
 ) -> None:
     """Write weights -= rate (m / c1) / (sqrt(v / c2) + eps) in place, as torch.optim.AdamW.
 
-    rows_RN: weights, gradients, first and second moments; t: the step from 0, int64 [] or [R, 1].
+    rows_RN: weights, gradients, first and second moments; t: the step from 0, int64 [].
     """
-    if t.ndim == 0 and rowwise.supports_adamw(*rows_RN):
+    if rowwise.supports_adamw(*rows_RN):
         rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)
         return
     weights, *state = rows_RN

@@ -22,10 +22,6 @@ Option = bool | int | float | str | list[int | float | str]
 Options = dict[str, Option]  # the file of an optimizer or a loss declares its options
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
-OF_FLOAT16 = ("loss_scale", "skipped_steps")  # columns that only float16 has
-# The largest is still finite in float32 when it multiplies an objective.
-SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**120
-
 
 class Schedule(Part):
     """A quantity over the run, as a fraction of its peak: a linear warmup, then a `kind`."""
@@ -120,16 +116,6 @@ class Loss(Part):
     """Weights of the auxiliary losses of custom modules, by name; by default 1."""
 
 
-class LossScale(Part):
-    """Dynamic loss scaling of float16 (Micikevicius et al. 2018), as torch.amp.GradScaler: a step
-    whose gradient overflows is skipped and halves the scale."""
-
-    initial: Annotated[float, Field(ge=SMALLEST_SCALE, le=LARGEST_SCALE), later(2.0**16)] = 2.0**16
-    """Scale of the first step."""
-    growth_interval: Annotated[Steps, later(2000)] = 2000
-    """Consecutive steps without an overflow after which the scale is doubled."""
-
-
 class Average(Part):
     """Averaging of weights; averages are evaluated, kept and exported instead of trained
     weights."""
@@ -171,12 +157,10 @@ class Training(Part):
     average: Annotated[Average, later(Average())] = Average()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest total gradient norm; larger gradients are scaled down to it."""
-    precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
-    """`bfloat16` and `float16` are mixed precision: float32 weights and optimizer, lower matrix
-    products; `float16` uses `loss_scale`. `auto` is bfloat16 if the device has it, else float32,
-    settled when the study is registered. Evaluation has its own precision."""
-    loss_scale: Annotated[LossScale, later(LossScale())] = LossScale()
-    """For `precision = "float16"`."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """`bfloat16` is mixed precision: float32 weights and optimizer, lower matrix products. `auto`
+    is bfloat16 if the device has it, else float32, settled when the study is registered.
+    Evaluation has its own precision."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of activations that is dropped in training."""
     keep: Annotated[tuple[Steps, ...], Field(strict=False)] = ()

@@ -90,8 +90,7 @@ class StackedOptimizer:
     ) -> None:
         """Make one step. A replica with a learning rate of 0 keeps its weights.
 
-        grads_RN is overwritten. t is [], or [R, 1] if replicas have made different numbers of
-        steps.
+        grads_RN is overwritten. t is [].
         """
         scheduled = dict(zip(self._scheduled, scheduled_SR1, strict=True))
         for group, runs, factors_R1, decays_R1 in self._groups:
@@ -120,7 +119,7 @@ class StackedOptimizer:
                         gradients=grads_RN[:, run.place].view(weights.shape),
                         slots=run.slots,
                         rates=_broadcast(own_rates_R1, weights),
-                        t=_broadcast(t, weights),
+                        t=t,
                         options=group.options,
                         momentum=_broadcast(momentum, weights),
                         decay=_broadcast(decays_R1, weights) if run.decays else 0.0,

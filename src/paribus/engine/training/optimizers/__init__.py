@@ -33,14 +33,12 @@ class Update:
     Attributes:
         weights: [R, N]; or [R, K, *shape] for an optimizer of whole parameters.
             Already decayed, unless `decay` is "own".
-        gradients: Same shape, clipped; zero for a replica that does not move because it diverged,
-            or because its step overflowed in float16.
+        gradients: Same shape, clipped; zero for a replica that has diverged.
         slots: {name: same shape}, zero before the first step. A slot with a shape of its own is
             [R, K, *its shape], or [R, N] without `whole_parameters`; it is absent for parameters
             that have none.
-        rates: [R, 1] or [R, 1, 1, ...] learning rates; zero for a replica that does not move.
-        t: The step from 0, int64 []. In float16, where steps may be skipped, the number of steps
-            that each replica has made, in the shape of `rates`.
+        rates: [R, 1] or [R, 1, 1, ...] learning rates; zero for a replica that has diverged.
+        t: The step from 0, int64 [].
         options: Options of the optimizer.
         momentum: The option of that name, times `training.schedules.momentum`: a number, or a
             tensor in the shape of `rates`; 0 without such an option.
