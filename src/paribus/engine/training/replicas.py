@@ -28,13 +28,13 @@ from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.losses.cross_entropy import PLAIN
 from paribus.engine.training.prefetch import Inputs
-from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.stacked_optimizer import StackedOptimizer
-from paribus.engine.training.state import WEIGHTS
+from paribus.engine.training.state import AVERAGE, WEIGHTS
 from paribus.errors import ParibusError, nearest
 
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
+
 
 class ForwardBackward(NamedTuple):
     """Results of a forward and backward pass over a batch."""
@@ -117,13 +117,13 @@ class Replicas:
         values = [np.concatenate([each[n].value.ravel() for n in self._shapes]) for each in drawn]
         self.weights = Rows(torch.from_numpy(np.stack(values)).to(device), self._shapes)
         self._leaves = self._make_leaves(parameters)
-        self._optimizer = StackedOptimizer(self._groups, self.weights, scheduled_columns(training))
+        self._optimizer = StackedOptimizer(self._groups, self.weights)
         self.slots = self._optimizer.slots
         steps = setting.iterations
         self._averaging = find_average(training.average, steps, self.weights, folder)
         self._rows = {WEIGHTS: self.weights, **self.slots}
         if self._averaging:
-            self._rows |= self._averaging.kept
+            self._rows[AVERAGE] = self._averaging.kept
 
     def _require_compatible(self, devices: int, checkpointing: bool) -> None:
         """Raise ParibusError for settings that the parts of the model do not support."""
@@ -169,8 +169,7 @@ class Replicas:
 
     def evaluated(self, done: int) -> Rows:
         """Return the weights to evaluate, keep and export after this many steps."""
-        weights = self._optimizer.evaluated()
-        return self._averaging.evaluated(done, weights) if self._averaging else weights
+        return self._averaging.kept if self._averaging and done else self._optimizer.evaluated()
 
     def afterwards(self, t: int) -> None:
         """Run the host work of optimizers and the average after step t."""
@@ -275,13 +274,12 @@ class Replicas:
         if clipped_RN.device.type != "cpu" or not is_alive_R.all():  # free to ask on a CPU
             clipped_RN.masked_fill_(~is_alive_R1, 0.0)
         rates_R1 = torch.where(is_alive_R1, inputs.rates[:, None], 0.0)
-        scheduled_SR1 = torch.where(is_alive_R1, inputs.scheduled[..., None], 0.0)
-        self._optimizer.update(clipped_RN, rates_R1, inputs.t, scheduled_SR1)
+        self._optimizer.update(clipped_RN, rates_R1, inputs.t)
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
         """Copy the state of a replica to the host, float32; waits for the device.
 
-        Names are `weights/<parameter>`, `<slot>/<parameter>` and `average-0/<parameter>`.
+        Names are `weights/<parameter>`, `<slot>/<parameter>` and `average/<parameter>`.
         """
         return {
             f"{kind}/{name}": values[replica].to("cpu", copy=True).numpy()

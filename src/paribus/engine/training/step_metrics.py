@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from paribus.drawing import Drawing
 from paribus.engine.setting import Ramp, Training
-from paribus.engine.training.schedules import scheduled_columns
 from paribus.metric import Metric
 
 METRICS = (
@@ -47,7 +46,6 @@ def step_columns(
     columns, names = dict(COLUMNS), tuple(auxiliaries)
     if names or not is_plain:
         columns[OBJECTIVE.name] = OBJECTIVE.unit
-    columns |= dict.fromkeys(scheduled_columns(training), "1")
     if isinstance(training.batch_size, Ramp):
         columns[BATCH_SIZE] = "windows"
     return columns | {f"{AUXILIARY}{name}": "nats" for name in names}

@@ -32,7 +32,6 @@ from paribus.engine.training.prefetch import Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
 from paribus.engine.training.replicas import Replicas
 from paribus.engine.training.safeguards import Divergence, clip_factors
-from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.state import MEASURED, Measured, ReplicaState
 from paribus.engine.training.step_metrics import AUXILIARY, BATCH_SIZE, step_columns
 
@@ -133,7 +132,6 @@ class Trainer:
         names = ("train_loss", "train_objective", *(AUXILIARY + n for n in replicas.auxiliaries))
         columns = dict(zip(names, passed.means, strict=True))
         columns |= {"grad_norm": norms_R, "learning_rate": inputs.rates}
-        columns |= zip(scheduled_columns(self.setting.training), inputs.scheduled, strict=True)
         if BATCH_SIZE in self.columns:
             columns[BATCH_SIZE] = torch.full_like(inputs.rates, inputs.windows.shape[1])
         return Done(

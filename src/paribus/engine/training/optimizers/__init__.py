@@ -40,8 +40,6 @@ class Update:
         rates: [R, 1] or [R, 1, 1, ...] learning rates; zero for a replica that has diverged.
         t: The step from 0, int64 [].
         options: Options of the optimizer.
-        momentum: The option of that name, times `training.schedules.momentum`: a number, or a
-            tensor in the shape of `rates`; 0 without such an option.
         decay: Weight decay in the shape of `rates` if `decay` is "own"; else 0, as for parameters
             that do not decay.
     """
@@ -52,7 +50,6 @@ class Update:
     rates: Tensor
     t: Tensor
     options: Any
-    momentum: float | Tensor = 0.0
     decay: float | Tensor = 0.0
 
 
@@ -76,8 +73,7 @@ class Optimizer(Decorated):
             shape} for slots unlike their parameter.
         study_keys: Options that a study sets as keys of `training.optimizer` itself.
         decay: "decoupled" multiplies weights by 1 - rate x decay before the step (Loshchilov &
-            Hutter 2019); "coupled" adds decay x weights to the gradient (L2 regularization); "own"
-            passes `Update.decay` to the step.
+            Hutter 2019); "own" passes `Update.decay` to the step.
         whole_parameters: Receive parameters as [R, K, *shape], K of one shape, instead of rows.
         takes: (shape, use) -> whether it trains a parameter, for one that leaves some to AdamW.
         corrections: (options, t) -> {slot: its divisor at step t}, for probes.
@@ -89,7 +85,7 @@ class Optimizer(Decorated):
 
     slots: tuple[str, ...] | Mapping[str, SlotShape] = ()
     study_keys: tuple[str, ...] = ()
-    decay: Literal["decoupled", "coupled", "own"] = "decoupled"
+    decay: Literal["decoupled", "own"] = "decoupled"
     whole_parameters: bool = False
     takes: Callable[[Shape, ParameterUse], bool] | None = None
     corrections: Callable[[Any, int], Mapping[str, float]] | None = None
