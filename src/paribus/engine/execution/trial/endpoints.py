@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from paribus.engine.evaluation import all_measures, own_measures
-from paribus.engine.evaluation.code_length import BITS_PER_BYTE
 from paribus.engine.evaluation.harness.outcome import HEADLINE, TASK_ACCURACY
 from paribus.engine.evaluation.harness.standard import standard_tasks
 from paribus.engine.execution.throughput import METRICS as IN_TURN
@@ -39,7 +38,7 @@ def declarations(
     observed = {probe.name: probe.metric(first[probe.name]) for probe in probes}
     by_owner = {
         "the arms that take turns": in_turn,
-        "the held-out measures": [BITS_PER_BYTE, *(measure.metric for measure in all_measures())],
+        "the held-out measures": [measure.metric for measure in all_measures()],
         "the tasks": [*HEADLINE.values(), TASK_ACCURACY] if tasks else [],
         "the held-out curve": [*CURVE_METRICS] if curve else [],
         "the trainer": [metric for metric in STEP_METRICS if metric.name in columns],
