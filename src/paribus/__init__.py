@@ -52,7 +52,7 @@ PROVIDED.update(
     },
     trainer={
         "stacked": "paribus.engine.execution.runner:EngineRunner",
-        "runs": "paribus.readers.runs:Runs",
+        "runs": "paribus.trainers.runs:Runs",
         "command": "paribus.trainers.command.trainer:Command",
     },
     tracker={
@@ -63,7 +63,7 @@ PROVIDED.update(
         "endpoint_metrics": "paribus.engine.execution.trial.endpoints:endpoint_metrics",
         "own_format": "paribus.study.protocol:OWN_FORMAT",
         "require_runnable": "paribus.engine.execution.runner:require_runnable",
-        "judge_runs": "paribus.readers.runs:judge_runs",
+        "judge_runs": "paribus.trainers.runs:judge_runs",
         "unreachable_text": "paribus.report.cautions:unreachable_text",
         "build_report": "paribus.report.model:build_report",
         "card_markdown": "paribus.report.render:card_markdown",

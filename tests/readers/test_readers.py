@@ -107,7 +107,7 @@ def test_a_chart_of_wandb_has_a_run_for_each_line(tmp_path):
 
 
 LAST: dict[str, dict[str, float]] = {
-    "torchtitan": {"loss": 8.12345, "val_loss": 7.2345},
+    "torchtitan": {"loss": 8.12345, "val_loss": 7.2345, "grad_norm": 1.2345},
     "olmo-core": {"train/CE loss": 2.801, "eval/lm/CE loss": 2.95},
     "litgpt": {"train_loss": 3.256, "val_loss": 3.332},
     "tensorboard-csv": {"val_loss": 3.25},
@@ -120,7 +120,7 @@ LAST: dict[str, dict[str, float]] = {
     "levanter-summary": {"summary.eval/loss": 3.25, "summary.train/loss": 3.5},
     "llmc": {"val_loss": math.nan, "hellaswag": 0.2941, "train_loss": 10.9},
     "levanter": {"eval/loss": math.nan, "train/loss": 4.25},
-    "megatron": {"lm_loss": math.nan, "val_loss": 5.151},
+    "megatron": {"lm_loss": math.nan, "val_loss": 5.151, "grad_norm": math.nan},
     "nanogpt": {"val_loss": 1.7326, "eval_train_loss": 1.5304, "train_loss": 1.9755},
 }
 CONFIG = "config/train_shakespeare_char.py"

@@ -125,13 +125,14 @@ def test_a_last_line_without_its_end_is_told(cut, n, tmp_path):
     (tmp_path / "runs.csv").write_text("arm,loss\na,3.2512\nb,3.2534\na,3.2578\n"[:-cut])
     reading = read(tmp_path / "runs.csv", scores=("loss",))
     assert [run.scores["loss"] for run in reading.runs[:2]] == [3.2512, 3.2534]
-    assert len(reading.runs) == n and len(reading.notes) == (cut != 9)
+    assert len(reading.runs) == n and ("cut" in reading.runs[-1].facts) == (cut != 9)
 
 
 def test_json_lines_that_are_cut(tmp_path):
     (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"loss": 2}\n{"lo')
     reading = read(tmp_path / "runs.jsonl", scores=("loss",))
-    assert [run.scores["loss"] for run in reading.runs] == [1, 2] and "cut" in reading.notes[0]
+    assert [run.scores["loss"] for run in reading.runs] == [1, 2]
+    assert "cut" in reading.runs[-1].facts
     (tmp_path / "runs.jsonl").write_text('{"loss": 1}\n{"lo\n')
     assert read(tmp_path / "runs.jsonl", scores=("loss",)).refused
 

@@ -423,10 +423,9 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
         text = f"{len(repeated)} of {n_runs} have several values of {score} at the step that counts"
         text += f", such as {repeated[0]}: the last in the file is taken. Do steps begin again, or"
         yield "repeated_steps", f"{text} are rows of several kinds?"
-    # Tables are warned about when they are read.
-    if cut := [run for run in every if "cut" in run.facts and not run.is_row]:
-        text = f"{len(cut)} of {n_runs} are of logs that are cut, such as {cut[0].source}"
-        yield "cut", f"{text} ({cut[0].facts['cut']})."
+    if cut := [run.source for run in every if "cut" in run.facts]:
+        text = f"{plural(len(cut), 'file')} may be cut, such as {cut[0]}: the last line has no end."
+        yield "cut", text
     if at_step is not None:
         return
     early = [run for run in every if _number(run, "steps") < _number(run, PLANNED)]

@@ -21,9 +21,8 @@ from paribus.ledger import unrecorded
 from paribus.metric import readable
 from paribus.numbers import fixed, level, p_value, plural, some
 from paribus.readers.facts import TOKENS, WORDS, find_kind, values_of
-from paribus.readers.port import Run, cell_text
+from paribus.readers.port import GRADIENT_NORM, Run, cell_text
 from paribus.readers.read import Reading, files_at
-from paribus.readers.runs import judge_runs, paths_of, scores_of, spent_by
 from paribus.readers.select import (
     Selection,
     group_by_arm,
@@ -40,6 +39,7 @@ from paribus.statistics.t_test import mean_and_sd
 from paribus.study import Study, load_study
 from paribus.study.runs import BUDGETS, TO_TARGET, RunsSection, section_from, section_of
 from paribus.study.trainer import RUNS
+from paribus.trainers.runs import judge_runs, paths_of, scores_of, spent_by
 
 MOST_NAMED = 8
 Better = Literal["lower", "higher"]
@@ -317,8 +317,9 @@ def _as_arrow(data: Any) -> Any:
 def default_score(runs: Sequence[Run]) -> str:
     """Return the default score of the log format, or the only score of the runs."""
     known = {name for run in runs for name in run.scores}
-    spent = {name for name in known if find_kind(name) == "time" or TOKENS.fullmatch(name)}
-    known = sorted(known - spent) or sorted(known)
+    others = {name for name in known if find_kind(name) == "time" or TOKENS.fullmatch(name)}
+    others |= {name for name in known if GRADIENT_NORM.fullmatch(name)}
+    known = sorted(known - others) or sorted(known)
     defaults = {run.decides for run in runs if run.decides in run.scores}
     if len(defaults) == 1 or len(known) == 1:
         return [*defaults, *known][0]

@@ -18,12 +18,11 @@ its path (`--form my_form.toml`).
 from __future__ import annotations
 
 import hashlib
-import os
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property, partial
-from itertools import repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -33,9 +32,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.readers.port import Reader, Run, Source, Value, as_number, as_value, shared
+from paribus.readers.port import Reader, Run, Source, Value, as_number, as_value
 from paribus.readers.tables import read_program_table
-from paribus.untrusted_io import LARGEST, MIB, STUDY_BYTES, parse_toml, read_text
+from paribus.untrusted_io import MIB, STUDY_BYTES, parse_toml, read_text
 
 FORMS = Path(__file__).parent / "forms"
 NUMBER = r"[-+.\w]+(?=[\s|;\]})'\x22]|,(?!\d))"
@@ -43,10 +42,7 @@ FACTS = {"planned_steps", "seed"}
 UNITS = {"ms": 1e-3, "min": 60.0}
 COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 MOST_SOURCE = 16 * MIB
-SPAN_BYTES = 8 * MIB  # of a large log, which one of two processes scans at a time
 DIGEST = 12  # characters of it that name an arm
-Series = tuple[str, np.ndarray, np.ndarray]  # a metric, the matches that have it, and its values
-Stated = tuple[int, str, Value]  # the match that states a fact, its name and its value
 
 
 class Line(BaseModel):
@@ -100,25 +96,11 @@ class Form(BaseModel):
     program_until: str = ""
 
     @cached_property
-    def compiled(self) -> tuple[re.Pattern[bytes], dict[int, tuple[Line, str]]]:
-        """One expression of all kinds of lines, and for each of its groups the line and the name,
-        which is empty for the text of a line with pairs.
-
-        If each kind begins a line, a match goes on to the line's end: the search for the next one
-        tries every byte that is not matched.
-        """
-        at_start = all(line.pattern.startswith("^") for line in self.line)
-        kinds = []
-        for place, line in enumerate(self.line):
-            pattern = line.pattern.removeprefix("^") if at_start else line.pattern
-            named = re.sub(r"\(\?P<(\w+)>", rf"(?P<_{place}_\1>", pattern)
-            kinds.append(rf"(?P<_{place}_>{named}[^\n]*\n?)" if line.pairs else f"(?:{named})")
-        text = "|".join(kinds)
-        if at_start:
-            text = rf"^(?:{text})(?:(?<=\n)|[^\n]*\n?)"
-        pattern = _pattern(f"(?:{text})()")  # of a single group, no tuple would be found
-        names = {number: name.split("_", 2)[1:] for name, number in pattern.groupindex.items()}
-        return pattern, {n: (self.line[int(place)], own) for n, (place, own) in names.items()}
+    def compiled(self) -> list[tuple[Line, re.Pattern[bytes]]]:
+        """Each kind of line with its expression, which leaves a line end at its end to the next
+        match."""
+        patterns = [re.sub(r"\\n$", r"(?=\\n)", line.pattern) for line in self.line]
+        return list(zip(self.line, map(_pattern, patterns), strict=True))
 
 
 def load_form(path: Path) -> Form:
@@ -133,7 +115,7 @@ def load_form(path: Path) -> Form:
 def make_reader(form: Form) -> Reader:
     """Return the reader for a form. Raises ParibusError."""
     try:
-        recognise, excluded = map(_pattern_of_ends, (form.recognise, form.not_with))
+        recognise, excluded = map(_pattern, (form.recognise, form.not_with))
         file = re.compile(form.file)
     except re.error as error:
         why = f"form '{form.name}': recognise, not_with or file is no regular expression: {error}"
@@ -148,89 +130,76 @@ def make_reader(form: Form) -> Reader:
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:
-    return re.compile(text.replace("NUMBER", NUMBER).encode(), re.MULTILINE)
+    """Compile an expression. A line is searched for by the line end before it, which takes a tenth
+    of the time."""
+    text = re.sub(r"(?<![\[\\])\^", r"\\n", text)
+    return re.compile(text.replace("NUMBER", NUMBER).encode())
 
 
-def _pattern_of_ends(text: str) -> re.Pattern[bytes]:
-    """Compile a pattern for `Source.has`. A line is searched for by the line end before it, which
-    takes a tenth of the time."""
-    return _pattern(re.sub(r"(?<![\[\\])\^", r"\\n", text))
+def _scan(form: Form, text: bytes) -> Iterator[tuple[Line, str, list[int], list[bytes]]]:
+    """Yield the metrics and facts in a piece of a log: the kind of line, the name, and the places
+    and texts of the values. The steps are called `step`."""
+    for line, pattern in form.compiled:
+        matches = list(pattern.finditer(text))
+        for name in pattern.groupindex:
+            own = [match for match in matches if match[name]]
+            yield line, name, [match.start() for match in own], [match[name] for match in own]
+        if line.pairs:
+            yield from _scan_pairs(line, text, matches)
 
 
-def _scan(form: Form, text: bytes) -> tuple[int, list[Series], list[Stated]]:
-    """Match all lines of a piece at once. Returns the number of matches, the metrics (the steps are
-    called `step`), and the facts."""
-    pattern, groups = form.compiled
-    matches = pattern.findall(COLOURS.sub(b"", text) if b"\x1b" in text else text)
-    columns, metrics, facts = list(zip(*matches, strict=True)), list[Series](), list[Stated]()
-    for number, (line, group) in groups.items() if matches else ():
-        cells = list(filter(None, columns[number - 1]))
-        at = np.flatnonzero(np.fromiter(map(len, columns[number - 1]), int, len(matches)))
-        series = {group: (at, cells)} if group else _pairs(line, at, cells)
-        for spelt, (places, texts) in series.items() if cells else ():
-            name, _, unit = spelt.partition("__")
-            name = form.rename.get(name, name)
-            if line.fact:
-                stated = map(as_value, map(_text, texts))
-                facts += zip(places.tolist(), repeat(name), stated, strict=False)
-                continue
-            try:
-                values = list(map(float, texts))
-            except ValueError:
-                values = [as_number(cell.replace(b",", b"")) for cell in texts]
-                places = places[[value is not None for value in values]]
-                values = [value for value in values if value is not None]
-            metrics.append((name, places, np.array(values) * UNITS.get(unit, 1.0)))
-    return len(matches), metrics, facts
-
-
-def _pairs(
-    line: Line, at: np.ndarray, texts: Sequence[bytes]
-) -> dict[str, tuple[np.ndarray, list[bytes]]]:
-    """Return the metrics in lines of pairs: the matches that have it, and its values as text."""
+def _scan_pairs(
+    line: Line, text: bytes, matches: list[re.Match[bytes]]
+) -> Iterator[tuple[Line, str, list[int], list[bytes]]]:
+    """Yield the metrics in lines of pairs, as `_scan` does."""
     pattern = _pattern(line.pairs)
     default = {name.encode(): b"nan" for name in line.nan_if_missing}
-    columns: dict[bytes, tuple[list[int], list[bytes]]] = {}
-    for place, text in zip(at.tolist(), texts, strict=True):
-        for name, value in (default | dict(pattern.findall(text))).items():
-            places, values = columns.setdefault(name, ([], []))
-            places.append(place)
-            values.append(value)
-    return {_text(name): (np.array(own[0]), own[1]) for name, own in columns.items()}
+    columns = defaultdict[bytes, tuple[list[int], list[bytes]]](lambda: ([], []))
+    for match in matches:
+        end = text.find(b"\n", match.end()) + 1 or len(text)
+        for name, value in (default | dict(pattern.findall(text, match.start(), end))).items():
+            columns[name][0].append(match.start())
+            columns[name][1].append(value)
+    for name, (places, texts) in columns.items():
+        yield line, _text(name), places, texts
 
 
 def _text(content: bytes) -> str:
     return content.decode("utf-8", "replace").strip()
 
 
-def _scan_span(form: Form, path: str, size: int, start: int) -> tuple[list[Any], bool]:
-    """Scan the pieces of a part of a file. Returns the scans, and whether its last line is cut."""
-    source = Source(path)
-    return [_scan(form, piece) for piece in source.pieces(start, start + size)], source.is_cut
-
-
 def read_lines(form: Form, source: Source) -> Iterator[Run]:
     """Yield the runs of a log. A step that goes back to the first one begins a new run."""
     program = _read_program(form, source) if form.program_until else {}
-    n, parts, facts = 0, defaultdict[str, list[Any]](list), list[Stated]()
-    span, size = LARGEST if source.is_packed else SPAN_BYTES, os.path.getsize(source.path)
-    task = partial(_scan_span, form, source.path, span)
-    for scans, source.is_cut in shared(task, range(0, size, span), size):
-        for n_matches, metrics, stated in scans:
-            for name, at, values in metrics:
-                parts[name].append((at + n, values))
-            facts += [(n + at, *fact) for at, *fact in stated]
-            n += n_matches
-    facts.sort(key=itemgetter(0))
+    end, parts, stated = 0, defaultdict[str, list[Any]](list), list[tuple[int, str, Value]]()
+    for piece in source.pieces():
+        for line, spelt, places, texts in _scan(form, b"\n" + COLOURS.sub(b"", piece)):
+            name, _, unit = spelt.partition("__")
+            name = form.rename.get(name, name)
+            if line.fact:
+                values = map(as_value, map(_text, texts))
+                stated += [(end + at, name, own) for at, own in zip(places, values, strict=True)]
+                continue
+            try:
+                numbers = list(map(float, texts))
+            except ValueError:  # a word, or a number such as 12,345
+                cells = [as_number(cell.replace(b",", b"")) for cell in texts]
+                places = [at for at, own in zip(places, cells, strict=True) if own is not None]
+                numbers = [own for own in cells if own is not None]
+            scaled = np.array(numbers) * UNITS.get(unit, 1.0)
+            parts[name].append((np.array(places, int) + end, scaled))
+        end += len(piece)
+    stated.sort(key=itemgetter(0))
     series = {name: _join(own) for name, own in parts.items()}
     step_at, steps = series.pop("step", (np.array([], int), np.array([])))
     starts = _starts(steps)
-    begins = [*step_at[starts].tolist(), n]
-    runs = [Run() for _ in starts or [0]]
-    for number, run in enumerate(runs):
-        before = {name: value for at, name, value in facts if at < begins[number]}
-        run.facts = program | before | ({"stage": number + 1.0} if form.stages and starts else {})
-        limits = [begins[number] if number else 0, begins[number + 1] if starts else n]
+    begins = [*step_at[starts].tolist(), math.inf, math.inf]
+    for number in range(len(starts) or 1):
+        before = {name: own for at, name, own in stated if at < begins[number]}
+        run = Run(facts=program | before)
+        if form.stages:
+            run.facts["stage"] = number + 1.0
+        limits = [begins[number] if number else 0, begins[number + 1]]
         for name, (at, values) in series.items():
             own = slice(*np.searchsorted(at, limits))
             place = np.searchsorted(step_at, at[own], side="right") - 1
@@ -242,12 +211,12 @@ def read_lines(form: Form, source: Source) -> Iterator[Run]:
                 run.curves[name] = np.stack(points, axis=1)
             elif len(place):
                 run.scores[name] = float(values[own][-1])
-    runs[-1].facts = {name: value for _, name, value in reversed(facts)} | runs[-1].facts
-    yield from (run for run in runs if run.curves or run.scores)
+        if run.curves or run.scores:
+            yield run
 
 
-def _join(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Join the parts of a series, in the order of the matches."""
+def _join(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Join the parts of a series, in the order of their places."""
     at, values = map(np.concatenate, zip(*parts, strict=True))
     order = np.argsort(at, kind="stable")
     return at[order], values[order]
@@ -264,13 +233,13 @@ def _starts(steps: np.ndarray) -> list[int]:
 
 def _read_program(form: Form, source: Source) -> dict[str, Value]:
     """Return the digest of the source code printed before the first step, as facts."""
-    first_step, content = _pattern(form.line[0].pattern), b""
+    first_step, content = _pattern(form.line[0].pattern), b"\n"
     for piece in source.pieces():
         content += piece
-        if len(content) > MOST_SOURCE or first_step.search(piece):
+        if len(content) > MOST_SOURCE or first_step.search(content):
             break
     parts = _pattern(form.program_until).split(content, 2)
-    program, *rest = parts if parts[0] else parts[1:]
+    program, *rest = parts if parts[0].strip() else parts[1:]
     program = program.replace(b"\r\n", b"\n").strip()
     if not rest or not program or first_step.search(program):
         return {}

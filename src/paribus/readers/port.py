@@ -3,32 +3,29 @@ reports a file's content and does not judge, average or drop anything."""
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import gzip
 import json
-import lzma
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from paribus.errors import ParibusError
 from paribus.study.runs import RunsSection
-from paribus.untrusted_io import LARGEST, MIB, RECORD_BYTES, regular_path
+from paribus.untrusted_io import MIB, RECORD_BYTES, regular_path
 
 PIECE_BYTES = 2 * MIB
-LARGE_BYTES = 16 * MIB  # which two processes share
 LINE_BYTES = 64 * MIB  # one line of it
 HEAD_BYTES = 64 * 1024  # what a file is recognised by
 NOT_FINISHED = "unfinished"
 FROM_PATH = ("folder", "name")  # of a file, which may name the arm
-UNPACK: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+PACKED = ".gz"  # end of the name of a compressed file
 GRADIENT_NORM = re.compile(r"(?:.*[/_.])?grad(?:ient)?_?norm", re.IGNORECASE)
 Value = str | float  # of a fact
 
@@ -43,8 +40,8 @@ class Run:
         curves: each score's steps and values in file order; after `finish`, an array [points, 2].
         items: each score's values, keyed by item, such as a document or a question.
         facts: what else is known. Readers share the names arm, seed, source_digest, steps (the last
-            one), planned_steps, train_seconds, unfinished (its state in words) and cut (how the
-            file is cut off).
+            one), planned_steps, train_seconds, unfinished (its state in words) and cut (if its file
+            ends within a line or record).
         reader, path: the name of its reader, and its file; empty for a table in memory.
         decides: the score to judge by if none is named.
         is_row: whether it comes from a table, where an empty cell is a missing score.
@@ -86,24 +83,21 @@ class Run:
         `zeroed`: the NaN filter of the Hugging Face Trainer logs the mean of the finite losses
         since the last log, which is 0 if there are none (`logging_nan_inf_filter`).
         """
-        stated = {**self.facts, **self.scores} if self.is_row else {}
-        norm_of_row = [v for name, v in stated.items() if GRADIENT_NORM.fullmatch(name)]
-        if any(is_number(value) and not math.isfinite(value) for value in norm_of_row):
-            for name in [n for n, own in self.scores.items() if own == 0 and "loss" in n.lower()]:
-                self.scores[name], self.facts["zeroed"] = math.nan, name
         self.curves = {name: np.asarray(own, np.float64) for name, own in self.curves.items()}
-        norms = [name for name in self.curves if GRADIENT_NORM.fullmatch(name)]
-        norm = self.curves.pop(norms[0]) if len(norms) == 1 < len(self.curves) else np.empty((0, 2))
-        bad = norm[~np.isfinite(norm[:, 1]), 0]
-        for name, curve in self.curves.items():
-            if len(bad):
-                is_lost = (curve[:, 1] == 0) & np.isin(curve[:, 0], bad)
-                curve[is_lost, 1] = math.nan
+        stated = {**self.facts, **self.scores}.items()
+        points = self.curves or {n: np.array([[0.0, v]]) for n, v in stated if is_number(v)}
+        for norm in [points[name] for name in points if GRADIENT_NORM.fullmatch(name)]:
+            lost_steps = norm[~np.isfinite(norm[:, 1]), 0]
+            for name in [name for name in points if "loss" in name.lower()]:
+                steps, values = points[name].T
+                is_lost = (values == 0) & np.isin(steps, lost_steps)
+                values[is_lost] = math.nan
                 if is_lost[-1]:
                     self.facts["zeroed"] = name
-            self.scores[name] = float(curve[-1, 1])
-            steps = self.facts.get("steps", -math.inf)
-            self.facts["steps"] = max(float(steps), float(curve[:, 0].max()))
+        for name in points.keys() & {*self.curves, *self.scores}:
+            self.scores[name] = float(points[name][-1, 1])
+        for curve in self.curves.values():
+            self.facts["steps"] = max(self.facts.get("steps", -math.inf), float(curve[:, 0].max()))
         for name, items in list(self.items.items()):
             value = math.fsum(items.values()) / len(items)
             if abs(self.scores.setdefault(name, value) - value) > 1e-9:
@@ -113,18 +107,17 @@ class Run:
 
 
 class Source:
-    """A file to read: its name, its first and last bytes, and its content in pieces. Files
-    compressed with gzip, bzip2 or xz are decompressed. `section` and `scores` say what the
-    columns of tables mean."""
+    """A file to read: its name, its first and last bytes, and its content in pieces. A file
+    compressed with gzip is decompressed. `section` and `scores` say what the columns of tables
+    mean."""
 
     def __init__(
         self, path: str, section: RunsSection | None = None, scores: Sequence[str] = ()
     ) -> None:
         self.path, self.section, self.scores = path, section or RunsSection(), tuple(scores)
-        self.notes: list[str] = []  # what a reader says of the file besides its runs
         self.is_cut = False  # once its content was read: whether its last line has no end
-        self.is_packed = Path(path).suffix.lower() in UNPACK
-        self.name = Path(path).stem if self.is_packed else Path(path).name
+        self.is_packed = path.endswith(PACKED)
+        self.name = Path(path).name.removesuffix(PACKED)
         with self.open() as file:
             self.head = self.tail = file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
             if file.read(1):
@@ -135,29 +128,24 @@ class Source:
         self.header = self.head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
         self.ends = [b"\n" + end for end in {self.head: 0, self.tail: 0}]
 
-    def open(self) -> BinaryIO:
-        """Open the file, decompressed if necessary."""
-        opener = UNPACK.get(Path(self.path).suffix.lower(), open)
-        return opener(regular_path(self.path), "rb")
+    def open(self) -> Any:
+        """Open the file for reading bytes, decompressed if necessary."""
+        return (gzip.open if self.is_packed else open)(regular_path(self.path), "rb")
 
     def has(self, pattern: bytes | re.Pattern[bytes]) -> bool:
         """Return whether a pattern occurs in the file's first or last bytes, with a line end before
         them."""
         return any(re.search(pattern, end) for end in self.ends)
 
-    def pieces(self, start: int = 0, stop: int = LARGEST) -> Iterator[bytes]:
-        """Yield the lines that begin from byte `start` to `stop`, in pieces; only the last line of
-        the file may lack its end. Raises ParibusError for a line longer than LINE_BYTES."""
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the content in pieces of whole lines; the last line may lack its end. Raises
+        ParibusError for a line longer than LINE_BYTES."""
         with self.open() as file:
-            if start:
-                file.seek(start - 1)
-                start += len(file.readline(LINE_BYTES)) - 1
-            while start < stop and (piece := file.read(min(PIECE_BYTES, stop - start))):
+            while piece := file.read(PIECE_BYTES):
                 rest = b"" if piece.endswith(b"\n") else file.readline(LINE_BYTES)
                 if len(rest) == LINE_BYTES:
                     why = f"{self.path} has a line of more than {LINE_BYTES:,} bytes; is it a log?"
                     raise ParibusError(why)
-                start += len(piece) + len(rest)
                 self.is_cut = not (rest or piece).endswith(b"\n")
                 yield piece + rest
 
@@ -167,51 +155,25 @@ class Source:
             yield from piece.splitlines(keepends=True)
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """Yield the JSON object in each line. A last line that is cut off is skipped. Raises
+        """Yield the JSON object in each line. A last line that is cut off is left out. Raises
         ParibusError."""
         for number, line in enumerate(self.lines(), start=1):
-            if not line.strip():
-                continue
             try:
-                value = json.loads(line)
+                value = json.loads(line if line.strip() else "{}")
                 if not isinstance(value, dict):
                     raise ValueError("it must be a JSON object")
             except ValueError as error:
                 if number == 1 or line.endswith(b"\n"):
                     raise ParibusError(f"{self.path}, line {number}: {error}") from None
-                self.notes.append(f"The last line of {self.path} is cut, and was left out.")
-                break
-            yield value
+                return
+            if value:
+                yield value
         self.is_cut = False
 
     def json(self) -> Any:
         """Return the file's content as JSON, in which Python writes NaN and Infinity for losses."""
         with self.open() as file:
             return json.loads(file.read(RECORD_BYTES))
-
-
-def shared(task: Callable[[Any], Any], parts: Iterable[Any], size: int) -> Iterator[Any]:
-    """Yield what the task returns for each part of an input of `size` bytes, in order. Two
-    processes share a large input."""
-    if size > LARGE_BYTES:
-        # Imported here, as a card of small files does without.
-        import multiprocessing
-        from concurrent.futures import ProcessPoolExecutor
-
-        if not multiprocessing.parent_process():
-            # A forked process has the task, which is not sent: a user's function cannot be.
-            fork = multiprocessing.get_context("fork")
-            with ProcessPoolExecutor(2, fork, TASK.append, (task,)) as pool:
-                yield from pool.map(_run_task, parts)
-            return
-    yield from map(task, parts)
-
-
-TASK: list[Callable[[Any], Any]] = []  # of this process
-
-
-def _run_task(part: Any) -> Any:
-    return TASK[-1](part)
 
 
 class SkippedError(ParibusError):

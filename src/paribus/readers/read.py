@@ -6,8 +6,10 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +17,13 @@ import numpy as np
 from paribus.errors import ParibusError, nearest, one_line
 from paribus.readers import evaluations, lines, tables, trackers
 from paribus.readers.facts import TOKENS, find_kind
-from paribus.readers.port import Reader, Run, SkippedError, Source, seed_in, shared
-from paribus.study.choices import find_declared
+from paribus.readers.port import Reader, Run, SkippedError, Source, seed_in
+from paribus.study.custom_code import load_own
 from paribus.study.runs import RunsSection
-from paribus.untrusted_io import files_below
+from paribus.untrusted_io import MIB, files_below
 
 WORD = "--reader"
+LARGE_BYTES = 16 * MIB  # of files, which two processes share
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
 CHECKPOINT = re.compile(r"[/\\]?checkpoint-\d+$")  # a folder of the Hugging Face Trainer
 LEAST_OF_A_CURVE = 3  # points; fewer may be equal by chance
@@ -35,8 +38,8 @@ class Reading:
     """The runs in a set of files, without copies, and the refused or skipped files with reasons.
 
     `copies` pairs the source of each copy with that of the run that is kept. `files` counts the
-    files that were examined, and `paths` lists those of a known form. `notes` are remarks of
-    readers on files.
+    files that were examined, and `paths` lists those of a known form. `notes` are remarks on runs
+    that do not count.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -117,7 +120,7 @@ def shipped_readers() -> dict[str, Reader]:
 
 def read(
     paths: Paths,
-    reader: str | Reader | None = None,
+    reader: str | None = None,
     *,
     section: RunsSection | None = None,
     scores: Sequence[str] = (),
@@ -127,31 +130,47 @@ def read(
     """Read the runs in files, folders and files that match patterns.
 
     A label, as in `new=runs/*.txt`, sets the fact `arm` of the runs. A run in two files counts once
-    if the function `arm` returns the same arm for both. `reader` is a name, `file.py:name`, a TOML
-    file or a Reader; without it, the format of each file is recognised. `section` and `scores` say
-    what the columns of tables mean. A file that cannot be read is refused, and the others are read.
+    if the function `arm` returns the same arm for both. `reader` is a name, `file.py:name` or a
+    TOML file; without it, the format of each file is recognised. `section` and `scores` say what
+    the columns of tables mean. A file that cannot be read is refused, and the others are read.
 
     Raises ParibusError for an unknown reader and, if files are `needed`, for a path without files.
     """
-    forced = _find_reader(reader) if isinstance(reader, str) else reader
+    forced = _find_reader(reader) if reader else None
     files = list(_files(paths, needed=needed))
     size = sum(os.path.getsize(path) for path, *_ in files if os.path.exists(path))
     task = partial(_read_file, forced, section, scores)
     reading = Reading(files=len(files))
-    for (_, label, _), part in zip(files, shared(task, files, size), strict=True):
+    parts = _share(task, files) if size > LARGE_BYTES else map(task, files)
+    for (_, label, _), part in zip(files, parts, strict=True):
         for run in part.runs if label else ():
             run.facts["arm"] = label
-        for name in ("runs", "refused", "skipped", "paths", "notes"):
+        for name in ("runs", "refused", "skipped", "paths"):
             getattr(reading, name).extend(getattr(part, name))
     reading.count_once(arm)
     return reading
+
+
+File = tuple[str, str, bool]  # its path, its label, and whether it was named itself
+TASK: list[Callable[[File], Reading]] = []  # of this process
+
+
+def _share(task: Callable[[File], Reading], files: Sequence[File]) -> Iterator[Reading]:
+    """Yield what the task returns for each file, in order, from two processes. They are forked, so
+    the task is not sent: a user's function cannot be."""
+    with ProcessPoolExecutor(2, get_context("fork"), TASK.append, (task,)) as pool:
+        yield from pool.map(_run_task, files)
+
+
+def _run_task(file: File) -> Reading:
+    return TASK[-1](file)
 
 
 def _read_file(
     forced: Reader | None,
     section: RunsSection | None,
     scores: Sequence[str],
-    file: tuple[str, str, bool],
+    file: File,
 ) -> Reading:
     """Read the runs of one file, with facts from its path, if it is not refused or skipped."""
     path, _, is_named = file
@@ -173,14 +192,12 @@ def _read_file(
             why = f"reader '{chosen.name}' finds no run in it"
             raise ParibusError(f"{path}: {why}") if is_named else SkippedError(why)
         if source.is_cut:
-            runs[-1].facts["cut"] = "the last line has no end"
-        reading.runs, reading.notes = runs, source.notes
+            runs[-1].facts["cut"] = "yes"
+        reading.runs = runs
     except SkippedError as error:
         reading.skipped.append((path, str(error)))
     except ParibusError as error:
         reading.refused.append((path, str(error)))
-    except UnicodeDecodeError:
-        reading.refused.append((path, f"{path} is not UTF-8; save it as UTF-8"))
     except Exception as error:  # the file may be damaged, and the reader may be custom code
         why = f"{type(error).__name__}: {one_line(str(error), LONGEST_QUOTE)}"
         reading.refused.append((path, f"{path} cannot be read{form}: {why}"))
@@ -190,12 +207,12 @@ def _read_file(
 def _find_reader(name: str) -> Reader:
     if name.endswith(".toml"):
         return lines.make_reader(lines.load_form(Path(name)))
-    if name in (shipped := shipped_readers()):
-        return shipped[name]
-    if ":" not in name:
+    if ":" in name:
+        return load_own(name, WORD, "reader", Reader, Path.cwd())
+    if name not in (shipped := shipped_readers()):
         why = f"{WORD}: there is no form '{name}': {nearest(name, shipped)}"
         raise ParibusError(f"{why}; your own is a TOML file, or 'file.py:name'")
-    return find_declared(name, Reader, WORD, __name__.rpartition(".")[0], Path.cwd())
+    return shipped[name]
 
 
 def _recognise(source: Source, is_named: bool) -> Reader:
@@ -230,7 +247,7 @@ def split_label(path: str) -> tuple[str, str]:
     return (label, rest) if is_label else ("", path)
 
 
-def _files(paths: Paths, *, needed: bool) -> Iterator[tuple[str, str, bool]]:
+def _files(paths: Paths, *, needed: bool) -> Iterator[File]:
     """Yield each file once, as its path, its label, and whether it was named itself. Raises
     ParibusError if a `needed` path has no files, and for a file with two labels."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)

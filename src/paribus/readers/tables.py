@@ -362,11 +362,7 @@ def read_table(source: Source) -> pa.Table:
         if not all(isinstance(row, dict) for row in rows):
             raise SkippedError("it is a list of other values than JSON objects")
         return _from_objects(rows)
-    data = _from_objects(source.objects()) if start == b"{" else _read_csv(source)
-    source.is_cut = not source.tail.endswith(b"\n")
-    if source.is_cut and not source.notes:
-        source.notes.append(f"The last line of {source.path} has no end, and was taken.")
-    return data
+    return _from_objects(source.objects()) if start == b"{" else _read_csv(source)
 
 
 def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
@@ -395,8 +391,7 @@ def _read_csv(source: Source) -> pa.Table:
     delimiter, last = _delimiter(source), source.tail.rpartition(b"\n")[2]
     is_short = bool(last) and last.count(delimiter.encode()) < len(names_of(source)) - 1
     text: Any = regular_path(source.path)
-    if is_short:
-        source.notes.append(f"The last line of {source.path} is cut, and was left out.")
+    source.is_cut = not source.tail.endswith(b"\n")
     if is_short or source.is_packed:
         with source.open() as file:
             text = io.BytesIO(file.read().removesuffix(last if is_short else b""))
