@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 # What an error shows of one word (a path, a name, a number) and in all, in characters.
 LONGEST_WORD = 200
@@ -14,28 +15,28 @@ LONGEST_MESSAGE = 1200
 MOST_KNOWN = 8  # names that an error lists
 MOST_MEANT = 3
 
-# Each code says which kind of mistake an error is about. Tests and programs compare codes; the text
-# is for people and may change.
-CODES = {
-    "ambiguous": "a question that only the user can answer",
-    "changed": "a record that is not the one that was sealed or registered",
-    "conflict": "two settings that cannot both hold",
-    "different": "a folder or ledger that belongs to something else",
-    "exists": "a file or folder that would be overwritten",
-    "in_use": "a folder that another command is working on",
-    "incomparable": "scores or arms that do not measure the same thing",
-    "missing": "a file, folder, key or column that is needed",
-    "not_installed": "a package or program that is needed",
-    "own_code": "the user's own code failed or returned something else",
-    "system": "the operating system, the network or a scheduler refused",
-    "too_few": "too few runs, seeds or items",
-    "unfinished": "a trial or study that has not ended yet",
-    "unknown": "a name that is not known",
-    "unreadable": "a file whose content cannot be read",
-    "unsupported": "a combination that does not work together",
-    "untrusted": "code from somebody else that was not released with --trust",
-    "value": "a value that breaks a rule",
-}
+# The kind of mistake that an error is about. Tests and programs compare codes; the text is for
+# people and may change.
+Code = Literal[
+    "ambiguous",  # a question that only the user can answer
+    "changed",  # a record that is not the one that was sealed or registered
+    "conflict",  # two settings that cannot both hold
+    "different",  # a folder or ledger that belongs to something else
+    "exists",  # a file or folder that would be overwritten
+    "in_use",  # a folder that another command is working on
+    "incomparable",  # scores or arms that do not measure the same thing
+    "missing",  # a file, folder, key or column that is needed
+    "not_installed",  # a package or program that is needed
+    "own_code",  # the user's own code failed or returned something else
+    "system",  # the operating system, the network or a scheduler refused
+    "too_few",  # too few runs, seeds or items
+    "unfinished",  # a trial or study that has not ended yet
+    "unknown",  # a name that is not known
+    "unreadable",  # a file whose content cannot be read
+    "unsupported",  # a combination that does not work together
+    "untrusted",  # code from somebody else that was not released with --trust
+    "value",  # a value that breaks a rule
+]
 
 
 class ParibusError(Exception):
@@ -44,10 +45,10 @@ class ParibusError(Exception):
     The text is a single line: the command line prints it and exits with code 2.
 
     Attributes:
-        code: the kind of mistake, one of `CODES`.
+        code: the kind of mistake, one of `Code`.
     """
 
-    def __init__(self, message: str, *, code: str = "value") -> None:
+    def __init__(self, message: str, *, code: Code = "value") -> None:
         super().__init__(one_line(message))
         self.code = code
 

@@ -26,6 +26,7 @@ TYPES = {
     "string_too_short": "a text that is not empty",
     "string_pattern_mismatch": "a name without / or \\ that does not begin with a dot",
 }
+RULES = ("value_error", "too_long", "string_too_long")  # whose messages are whole sentences
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -75,12 +76,10 @@ def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:
         return f"unknown key '{key.removesuffix('.[key]')}': it must be {rule}"
     if kind == "missing":
         return f"'{key}' is missing; it must be given"
-    if (kind == "value_error" and len(problems) == 1) or not key:
-        return f"{key}: {rule}" if key else rule
-    if kind in ("too_long", "string_too_long"):
-        limit = problems[0]["ctx"]["max_length"]
-        entries = "entries" if kind == "too_long" else "characters"
-        return f"{key} has {len(value):,} {entries} and may have {limit:,}; shorten it"
+    if not key:
+        return rule
+    if kind in RULES and len(problems) == 1:
+        return f"{key}: {rule}"
     return f"{key} = {value!r} must be {rule}"
 
 

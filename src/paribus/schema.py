@@ -17,8 +17,6 @@ KEY = "schema_version"
 
 def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
     """Return `value` with the schema number as its first key."""
-    if value.get(KEY, schema) != schema:
-        raise ParibusError(f"'{KEY}' is the number of a file's schema; choose another name")
     return {KEY: schema, **value}
 
 

@@ -38,7 +38,7 @@ DERIVES = """
 import json, sys
 from paribus.results import load_results
 from paribus.verification.verify import derived
-print(json.dumps(derived(load_results(sys.argv[1]))))
+print(json.dumps(list(derived(load_results(sys.argv[1]), []))))
 """
 
 

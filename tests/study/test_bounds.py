@@ -18,11 +18,11 @@ from ..tools import refused
         ("data.seq_len", 10**12, "1048576"),
         ("training.iterations", 10**12, "10000000"),
         ("training.tokens", 2048 * 10**8, "200,000,000"),
-        ("probes.every", {str(i): 1 for i in range(1001)}, "1,001 entries"),
-        ("seeds", list(range(100_001)), "100,001 entries"),
+        ("probes.every", {str(i): 1 for i in range(1001)}, "at most 1000 items"),
+        ("seeds", list(range(100_001)), "at most 100000 items"),
         ("model.init.salt", int("9" * 4000), "9223372036854775807"),
         ("training.optimizer.learning_rate", int("9" * 4000), "training.optimizer.learning_rate"),
-        ("name", "x" * 300, "300 characters"),
+        ("name", "x" * 300, "at most 60 characters"),
         ("a." * 50_000, 1, "key 'a.a"),
         ("training" + 50_000 * ".a", 1, "'training.a'"),
     ],
@@ -39,5 +39,5 @@ def test_a_digit_too_many_is_refused_at_once(key, value, rule):
 def test_arms_are_bounded_too():
     table = load_study("quickstart").model_dump()
     table["arms"] = {f"a{i}": {} for i in range(257)}
-    with refused("value", match="257 entries"):
+    with refused("value", match="at most 256 items"):
         parse_study(table, folder=Path())

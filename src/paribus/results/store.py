@@ -159,20 +159,18 @@ class ResultsFolder(Folder):
         """Return runs.json; None for a study whose trials are trained by paribus."""
         return read_as(RunsRecord, self.path / RUNS) if self.has_sealed(RUNS) else None
 
-    def changed_files(self) -> tuple[list[str], int]:
-        """Return the files of runs by other programs that changed after they were judged, and how
-        many are missing. Their recorded paths are relative to this folder, so that both may move
+    def runs_changed(self) -> str:
+        """Describe the files of runs by other programs that changed after they were judged; empty
+        if none did. Their recorded paths are relative to this folder, so that both may move
         together."""
         record, home = self.read_runs(), self.path.absolute()
         judged = record.sha256 if record else {}
         paths = {Path(os.path.normpath(home / name)): digest for name, digest in judged.items()}
-        present = {path: digest for path, digest in paths.items() if is_regular(path)}
-        other = [os.path.relpath(file) for file in present if file_digest(file) != present[file]]
-        return other, len(judged) - len(present)
-
-    def runs_changed(self) -> str:
-        """Describe the files that changed after they were judged; empty if none did."""
-        files, _ = self.changed_files()
+        files = [
+            os.path.relpath(path)
+            for path, digest in paths.items()
+            if is_regular(path) and file_digest(path) != digest
+        ]
         many = f"{len(files)} files" if files[1:] else "a file"
         return f"{many} changed after {self.path} was judged, such as {files[0]}" if files else ""
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 import pyarrow as pa
 
+from paribus.comparison import agree, differences
+from paribus.digests import plain
+from paribus.numbers import some
 from paribus.results.records import DECLARED
 from paribus.results.trial_folder import TrialFolder
-
-# Sums of the same numbers in another order; the records keep float64.
-ROUNDING = 1e-9
 
 
 def score_findings(trial: TrialFolder) -> Iterator[str]:
@@ -26,7 +27,7 @@ def score_findings(trial: TrialFolder) -> Iterator[str]:
     scores: dict[str, Any] = trial.read_json("evaluation.json")
     blocks, tasks = trial.read_columns("blocks.parquet"), trial.read_columns("tasks.parquet")
     for name, value in _expected(trial, blocks, tasks):
-        if name in scores and not _close(scores[name], value):
+        if name in scores and not agree(scores[name], plain(value)):
             yield (
                 f"trial {trial.label}: {name} is {scores[name]} in evaluation.json, and its parts "
                 f"give {value}"
@@ -42,7 +43,7 @@ def item_findings(trial: TrialFolder) -> Iterator[str]:
     for name, metric in metrics.items():
         if metric.get("items") and name in items.column_names:
             mean = _ratio(_sum(items[name]), len(items))
-            if not _close(scores.get(name), mean):
+            if not agree(scores.get(name), plain(mean)):
                 yield (
                     f"trial {trial.label}: {name} is {scores.get(name)} in evaluation.json, and "
                     f"the mean of its items {mean}"
@@ -70,47 +71,32 @@ def _expected(trial: TrialFolder, blocks: pa.Table, tasks: pa.Table) -> Iterator
     for row in tasks.to_pylist():
         by_task[row["task"].partition(":")[0]].append(row["accuracy"])
     if by_task:
-        means = [math.fsum(cells) / len(cells) for cells in by_task.values()]
-        yield "macro_accuracy", math.fsum(means) / len(means)
+        yield "macro_accuracy", fmean(map(fmean, by_task.values()))
 
 
 def _cells(trial: TrialFolder, tasks: pa.Table) -> Iterator[str]:
+    """Yield accuracies on tasks that differ from the mean of their answers."""
     answers = trial.read_columns("items.parquet", ["task", "shots", "correct"])
     cells = answers.group_by(["task", "shots"]).aggregate(
-        [("correct", "count"), ("correct", "sum")]
+        [("correct", "count"), ("correct", "sum"), ("correct", "mean")]
     )
-    counts = {
-        (cell["task"], cell["shots"]): (cell["correct_count"], cell["correct_sum"])
-        for cell in cells.to_pylist()
-    }
-    for row in tasks.to_pylist():
-        n, right = counts.pop((row["task"], row["shots"]), (0, 0))
-        stated = (row["items"], row["correct"])
-        if stated != (n, right) or not _close(row["accuracy"], _ratio(right, n)):
-            yield (
-                f"trial {trial.label}: task {row['task']} with {row['shots']} shots has "
-                f"{stated[1]} of {stated[0]} right, and items.parquet gives {right} of {n}"
-            )
-    for task, shots in counts:
-        yield f"trial {trial.label}: answers to {task} with {shots} shots are in no task"
+    stated, fresh = (
+        {f"{row['task']} with {row['shots']} shots": [row[name] for name in wanted] for row in rows}
+        for rows, wanted in (
+            (tasks.to_pylist(), ("items", "correct", "accuracy")),
+            (cells.to_pylist(), ("correct_count", "correct_sum", "correct_mean")),
+        )
+    )
+    if differing := list(differences(stated, fresh)):
+        yield (
+            f"trial {trial.label}: tasks.parquet is not what items.parquet gives: {some(differing)}"
+        )
 
 
 def _sum(column: pa.ChunkedArray) -> float:
-    """Return the sum of a column, exact for integers; NaN if a value is missing."""
-    values = column.to_pylist()
-    exact = sum if pa.types.is_integer(column.type) else math.fsum
-    return math.nan if None in values else exact(values)
+    """Return the sum of a column; NaN if a value is missing."""
+    return column.to_numpy().sum().item()
 
 
 def _ratio(total: float, count: float) -> float:
     return total / count if count else math.nan
-
-
-def _close(stated: Any, expected: Any) -> bool:
-    """Return whether two scores are equal up to rounding; numbers that are not finite are stored
-    as null."""
-    if stated is None:
-        return expected is None or not math.isfinite(expected)
-    if expected is None:
-        return False
-    return math.isclose(stated, expected, rel_tol=ROUNDING, abs_tol=ROUNDING)

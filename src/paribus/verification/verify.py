@@ -80,15 +80,15 @@ def verify(path: str | os.PathLike[str], *, trust: bool = False) -> Verification
     folder = ResultsFolder(Path(path))
     outcome = _check(folder, trust=trust)
     if (tuning := folder.tuning_trials).exists:
-        inner = _check(tuning, trust=trust, is_tuning=True)
+        inner = _check(tuning, trust=trust)
         outcome.checked.append("the tuning trials, and what was chosen by them")
         outcome.findings += [f"{FOLDER}/: {line}" for line in inner.findings]
         outcome.unfinished += [f"{FOLDER}/: {line}" for line in inner.unfinished]
     return outcome
 
 
-def _check(folder: ResultsFolder, *, trust: bool, is_tuning: bool = False) -> Verification:
-    """Check one folder. Tuning trials are neither timed nor tested."""
+def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
+    """Check one folder."""
     study, outcome = folder.read_study(trust=trust), Verification(root_digest(folder.path))
     trials = [folder.trial(arm, seed) for arm, seed in study.trials]
     finished = [trial for trial in trials if trial.is_finished]
@@ -99,11 +99,15 @@ def _check(folder: ResultsFolder, *, trust: bool, is_tuning: bool = False) -> Ve
         outcome.checked.append("registration")
         if folder.is_archive:
             outcome.checked.append(f"weights of {len(finished)} trials: not in an archive")
-        outcome.unfinished += _unfinished(results, is_tuning=is_tuning)
+        if folder.read_runs() is not None:
+            outcome.checked.append("files of runs that are still where they were")
+            findings += filter(None, [folder.runs_changed()])
+        outcome.unfinished += _unfinished(results)
         findings += registration_findings(results)
         findings += tuning_findings(results)
-        for check in (_files_of_runs, _scores, _derived):
-            findings += check(results, outcome.checked)
+        findings += _scores(results, outcome.checked)
+        if results.finished:
+            findings += derived(results, outcome.checked)
     except ParibusError as error:  # nothing can be computed from records that cannot be read
         findings.append(str(error))
     outcome.findings += dict.fromkeys(findings)
@@ -159,25 +163,6 @@ def _scores(results: Results, checked: list[str]) -> Iterator[str]:
             yield f"{trial.label}: {error}"
 
 
-def _files_of_runs(results: Results, checked: list[str]) -> Iterator[str]:
-    """Compare the files from which finished runs were read with their recorded digests."""
-    folder = ResultsFolder(results.path)
-    record = folder.read_runs()
-    if record is None:
-        return
-    if not record.sha256:
-        checked.append("no files of runs: their digests were not recorded")
-        return
-    changed, gone = folder.changed_files()
-    n_same = len(record.sha256) - len(changed) - gone
-    checked.append(
-        f"{n_same} of {plural(len(record.sha256), 'file')} of runs as they were judged"
-        + (f"; {gone} not there any more" if gone else "")
-    )
-    for path in changed:
-        yield f"{path} was changed after it was judged"
-
-
 def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) -> Iterator[str]:
     form = records_of(study)
     for trial in finished:
@@ -195,16 +180,14 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
             yield str(error)
 
 
-def _unfinished(results: Results, *, is_tuning: bool) -> Iterator[str]:
+def _unfinished(results: Results) -> Iterator[str]:
     """Yield what a run would add: trials, tests and chosen values."""
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
         yield f"{some(missing, SHOWN)} missing, of {results.n_trials} trials"
         return
-    untested = sorted(results.trials.keys() - results.tested.keys())
-    if untested and not is_tuning and results.why_not_tested:
-        named = some([f"{arm}/seed-{seed}" for arm, seed in untested], SHOWN)
-        yield f"{named} not evaluated on the sealed test part"
+    if results.why_not_tested:
+        yield results.why_not_tested
     tuning = results.study.tuning
     if tuning and (results.tuning_trials is None or not tuning.chosen):
         yield "the tuning is not finished"
@@ -224,37 +207,25 @@ def tuning_findings(results: Results) -> Iterator[str]:
             yield "study.json has other values for its arms than the tuning trials choose"
 
 
-def derived(results: Results) -> list[str]:
-    """Compare analysis.json and verdict.json with those recomputed from the records; return a
-    line for each difference."""
+def derived(results: Results, checked: list[str]) -> Iterator[str]:
+    """Yield broken controls, and differences between analysis.json and verdict.json and those
+    recomputed from the records."""
     analysis = analyse(results)
-    findings = [analysis.unregistered] if analysis.unregistered else []
-    findings += [
-        f"control '{control.name}' of {control.arm} is broken: {control.detail}"
-        for control in analysis.controls
-        if control.state == "broken"
-    ]
+    if analysis.unregistered:
+        yield analysis.unregistered
+    for control in analysis.controls:
+        if control.state == "broken":
+            yield f"control '{control.name}' of {control.arm} is broken: {control.detail}"
+    if states := Counter(control.state for control in analysis.controls):
+        counts = ", ".join(f"{n} {state}" for state, n in states.items())
+        checked.append(f"{states.total()} controls from the records of both trials: {counts}")
+    checked.append("analysis and verdict from the scores")
     fresh = {
         "analysis.json": analysis.to_dict(),
         "verdict.json": verdict_record(build_report(decide(analysis))),
     }
     for name, value in fresh.items():
-        if not is_regular(results.path / name):
-            continue  # `report` writes it, at any time
-        stated, now = read_json(results.path / name), json.loads(canonical_json(value))
-        if differing := list(differences(stated, now, SENTENCES)):
-            keys = some(differing, SHOWN)
-            findings.append(f"{name} is not what the records give: {keys}")
-    return findings
-
-
-def _derived(results: Results, checked: list[str]) -> list[str]:
-    """Return the findings of `derived`, and add what was compared to `checked`."""
-    if not results.finished:
-        return []
-    findings = derived(results)
-    if states := Counter(control.state for control in results.controls):
-        counts = ", ".join(f"{n} {state}" for state, n in states.items())
-        checked.append(f"{states.total()} controls from the records of both trials: {counts}")
-    checked.append("analysis and verdict from the scores")
-    return findings
+        if is_regular(results.path / name):  # `report` writes it, at any time
+            stated, now = read_json(results.path / name), json.loads(canonical_json(value))
+            if differing := list(differences(stated, now, SENTENCES)):
+                yield f"{name} is not what the records give: {some(differing, SHOWN)}"
