@@ -42,8 +42,7 @@ def test_fewer_than_five_pairs_have_no_p_and_no_test(analysed):
     assert contrast.p is contrast.holm_p is None
     assert not any(check.disagrees for check in contrast.checks)
     tests = ("p", "Holm p", "other tests", "TOST p")
-    for row in tables.contrasts(analysis).only(*tests).rows:
-        assert set(row) == {""}
+    assert not {*tests} & {*tables.contrasts(analysis).head}
     costs = analysis.costs[0]
     assert costs.calibration.state == costs.throughput.state == "not shown"
 

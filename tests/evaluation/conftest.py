@@ -34,10 +34,13 @@ class Bigram(nn.Module):
         return self.table[tokens_BT]
 
 
-def of_token(vocabulary: int, **arrays: np.ndarray) -> dict[str, np.ndarray]:
-    """Facts of each token: by default, alphabetic and one character of one byte."""
-    ones = np.ones(vocabulary, np.int64)
-    return {"token_class": 0 * ones, "characters": ones, "n_bytes": ones} | arrays
+def knows(vocabulary: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arguments of an evaluation: tokens are alphabetic and of one character by default."""
+    usual = {
+        "token_classes": np.zeros(vocabulary, np.int64),
+        "characters": np.ones(vocabulary, np.int64),
+    }
+    return usual | arrays
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def predicted() -> Callable[..., Predictions]:
 
     def run(table: np.ndarray, tokens: object, seq_len: int, **arrays: np.ndarray) -> Predictions:
         ids = np.asarray(tokens, dtype=np.uint16)
-        (chunk,) = predict(Bigram(table), ids, seq_len, of_token(len(table), **arrays))
+        (chunk,) = predict(Bigram(table), ids, seq_len, **knows(len(table), arrays))
         return chunk
 
     return run
@@ -69,14 +72,13 @@ def evaluated() -> Callable[..., Evaluation]:
         tokens: object,
         seq_len: int,
         end_of_document: int | None = None,
+        **arrays: np.ndarray,
     ) -> Evaluation:
-        known = of_token(len(table))
+        known = knows(len(table), arrays)
         tokenizer = SimpleNamespace(
-            end_of_document=end_of_document,
-            characters_per_token=known["characters"],
-            bytes_per_token=known["n_bytes"],
+            end_of_document=end_of_document, characters_per_token=known["characters"]
         )
-        dataset: Any = SimpleNamespace(tokenizer=tokenizer, token_classes=known["token_class"])
+        dataset: Any = SimpleNamespace(tokenizer=tokenizer, token_classes=known["token_classes"])
         return evaluate_on(Bigram(table), dataset, np.asarray(tokens, np.uint16), seq_len)
 
     return run

@@ -399,7 +399,7 @@ def test_a_table_for_each_run(how, tmp_path):
             file.parent.mkdir(parents=True)
             file.write_text(f"step,loss\n0,11.0\n10,{loss}\n")
     given = {
-        "folder": [tmp_path, "--arm-from", "folder"],
+        "folder": [tmp_path, "--arm", "folder"],
         "label": [f"{arm}={tmp_path}/{arm}/*/*.csv" for arm in ("base", "new")],
     }[how]
     words = ["judge", *given, "--json"]

@@ -64,7 +64,7 @@ def results(small_study, fabricate):
     return fabricate(study, lambda arm, seed: 2.0, heldout=heldout)
 
 
-def test_the_table_says_speed_up_crossing_and_target(results):
+def test_the_table_says_speed_up(results):
     analysis = analyse(results)
     table = along_table(analysis)
     tokens = dict(zip(table.head, table.rows[0], strict=True))
@@ -74,9 +74,6 @@ def test_the_table_says_speed_up_crossing_and_target(results):
         steps = (fast[0] - slow[-1]) / (fast[0] - fast[1])
         expected.append(math.log(10 / steps))
     assert tokens["speed-up [95%]"].startswith(f"{math.exp(np.mean(expected)):.3f} [")
-    crossing = analysis.along[0].contrast.crossings[0]
-    assert crossing.at == pytest.approx(0.05 / 0.103 * 64 * 1, rel=0.1)
-    assert f"{crossing.at:,.0f}" in tokens.values()
 
 
 def test_a_mean_is_of_all_seeds_there():

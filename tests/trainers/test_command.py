@@ -358,7 +358,6 @@ def test_a_program_goes_the_whole_way(folder):
     assert code == 3 and "give 2" in out
     for words in (
         ["status", "r"],
-        ["status", "--follow", "r"],
         ["check", "study.toml"],
         ["plan", "study.toml"],
     ):

@@ -37,8 +37,7 @@ class Along(Result):
         axis: the budget.
         spent: the points of the comparison: those of the reference's curve, up to the smallest
             final budget of any trial. Points where any trial's loss is not finite are dropped.
-        contrast: arm minus reference at these points, in nats per token, and where it crosses
-            0.
+        contrast: arm minus reference at these points, in nats per token.
         speedup: the reference's budget over the arm's, at a loss that both of a pair reach.
             None for fewer than two such pairs. A non-finite loss on the way counts as higher
             than any other, so it excludes no pair.
@@ -89,5 +88,5 @@ def _along(
         test = paired_t(logs)
         interval = test.interval(1 - alpha)
         ratio = Ratio(test.n, test.mean, interval.low, interval.high)
-    contrast = curve_contrast(spent[kept], deltas[:, kept], alpha=alpha)
+    contrast = curve_contrast(deltas[:, kept], alpha=alpha)
     yield Along(*arms, axis, tuple(spent[kept].tolist()), contrast, ratio)

@@ -68,8 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     `--exit-verdict` that of the word (`decision.word`); 130: interrupted.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments[:1] == ["help"]:  # as git and cargo have it
-        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in app.help_flags:
         for name in VERBS:
             app[name]  # imported for its line

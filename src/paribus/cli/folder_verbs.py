@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +16,6 @@ from paribus.cli.options import (
     Json,
     Step,
     Trust,
-    console,
     print_stamped,
     show,
     show_path,
@@ -27,30 +24,16 @@ from paribus.cli.options import (
 from paribus.errors import ParibusError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from paribus.results import ResultsFolder
     from paribus.runs.executors.jobs import JobState
 
-WATCH_SECONDS = 2.0
 
-
-def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
-    """List the trials of a results folder and how far each is.
-
-    Args:
-        follow: Keep showing the run until it is finished.
-    """
+def status(folder: Folder, *, json: Json = False) -> None:
+    """List the trials of a results folder and how far each is."""
     from paribus.cli import tables
     from paribus.results import ResultsFolder, load_results
+    from paribus.runs.progress import read_progress
 
     home = ResultsFolder(folder)
-    if follow:
-        if json:
-            raise ParibusError("--follow and --json cannot be combined; remove one of them")
-        with contextlib.suppress(KeyboardInterrupt):  # which ends this, and not the run
-            _watch(home)
-        return
     job_states = _running_jobs(folder)
     # The job that registers a study may be waiting.
     results = load_results(folder) if home.exists or not job_states else None
@@ -61,47 +44,12 @@ def status(folder: Folder, *, follow: bool = False, json: Json = False) -> None:
         print_stamped({"finished": [], "unfinished": []} | labels | jobs)
         return
     if results:
+        live = read_progress(folder)
         counts = f"{len(results.finished)} of {results.n_trials} trials are finished"
-        show(tables.trials(results), counts, tables.standing(results, home))
+        show(tables.trials(results, live), counts, tables.standing(results, home))
+        if live:
+            show(f"under way: {live.summary()}")
     show(tables.jobs(job_states))
-
-
-def _watch(home: ResultsFolder) -> None:
-    """Show a study's progress until it is finished, or once if there is no terminal."""
-    from rich.live import Live
-
-    shown, is_done = _picture(home)
-    if not console.is_terminal:
-        console.print(shown)
-        return
-    with Live(shown, console=console, refresh_per_second=2) as live:
-        while not is_done:
-            time.sleep(WATCH_SECONDS)
-            shown, is_done = _picture(home)
-            live.update(shown)
-
-
-def _picture(home: ResultsFolder) -> tuple[RenderableType, bool]:
-    """Return a display of the study's progress, or its tuning trials', and whether it is
-    finished."""
-    from rich.console import Group
-
-    from paribus.cli import tables
-    from paribus.results import load_results
-    from paribus.runs.progress import picture, read_progress
-    from paribus.study import is_untuned
-
-    is_tuning = is_untuned(home.read_study())
-    current = home.tuning_trials if is_tuning and home.tuning_trials.exists else home
-    results, live = load_results(current.path), read_progress(home.path)
-    parts: list[RenderableType] = [f"[bold]{escape(results.study.title or results.study.name)}[/]"]
-    if live:
-        parts.append(picture(live))
-    else:
-        under_way = "; no run is under way" if results.unfinished else ""
-        parts.append(f"{len(results.finished)}/{results.n_trials} trials{under_way}")
-    parts += [tables.standing(results, home).rstrip(), tables.jobs(_running_jobs(home.path))]
-    return Group(*parts), not (is_tuning or results.unfinished or live)
 
 
 def cancel(folder: Folder) -> None:

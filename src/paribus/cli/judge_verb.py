@@ -39,10 +39,10 @@ class Selection:
         stopped_early: ok: runs that are called crashed were stopped by the budget of all.
     """
 
-    arm: Annotated[str | None, Parameter(name=("--arm", "--arm-from"))] = None
+    arm: str | None = None
     seed: str | None = None
     pair: str | None = None
-    reader: Annotated[str | None, Parameter(name=("--reader", "--form"))] = None
+    reader: str | None = None
     where: list[str] | None = None
     best_of: str = ""
     step: str = ""

@@ -193,9 +193,10 @@ def parse_overrides(texts: Iterable[str] | None) -> dict[str, Any]:
 
 def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     """Return a table for the terminal."""
-    from paribus.report.table_model import Table
+    from paribus.report.table_model import table_of
 
-    return Table(title, "", tuple(head), [tuple(row) for row in rows], title)
+    labels = list(head)
+    return table_of(title, "", [dict(zip(labels, row, strict=True)) for row in rows], title)
 
 
 def show(*parts: RenderableType) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -22,11 +21,11 @@ from paribus.report.table_model import Table
 from paribus.results import Results, ResultsFolder
 from paribus.statistics import DESCRIPTIVE_BELOW, Boundary
 from paribus.study import Study, is_untuned, tuning_study, values_text
-from paribus.study.trainer import STACKED
 
 if TYPE_CHECKING:
     from paribus.engine.cost import Cost
     from paribus.runs.executors.jobs import JobState
+    from paribus.runs.progress import Progress
 
 MIB = 2**20
 
@@ -173,9 +172,9 @@ def detectable(rows: Sequence[Detectable], metrics: Mapping[str, Metric]) -> Ite
 # Studies that run
 
 
-def trials(results: Results) -> Table:
-    """Return a table of every trial with its state and steps."""
-    begun, rows = _begun(results), []
+def trials(results: Results, live: Progress | None) -> Table:
+    """Return a table of every trial with its state and steps. `live` is a run under way."""
+    begun, rows = live.running if live else {}, []
     for folder in results.finished:
         trial = results.trials[folder.arm, folder.seed]
         timing = results.timing.get((folder.arm, folder.seed))
@@ -185,8 +184,9 @@ def trials(results: Results) -> Table:
             state = f"✗ failed: {failed}"
         rows.append((folder.label, state, str(trial.get("iterations", "")), took))
     for folder in results.unfinished:
-        steps = begun.get(folder.label)
-        rows.append((folder.label, "waiting" if steps is None else "started", str(steps or 0), ""))
+        steps, _ = begun.get(folder.label, (0, None))
+        state = "started" if folder.label in begun else "waiting"
+        rows.append((folder.label, state, str(steps), ""))
     return table("", ("trial", "state", "steps", "training"), rows)
 
 
@@ -206,20 +206,6 @@ def standing(results: Results, home: ResultsFolder) -> str:
         is_untuned=is_untuned(study),
         chosen=[f"{arm} {values_text(values)}" for arm, values in tuned.items()],
     )
-
-
-def _begun(results: Results) -> dict[str, int]:
-    """Return the steps so far of started, unfinished trials, keyed by label."""
-    if results.study.trainer == STACKED:
-        from paribus.engine.execution.trial.stacks import begun_stacks
-
-        stacks = begun_stacks(results.path).items()
-        pairs = chain.from_iterable(((trial, n) for trial in stack) for stack, n in stacks)
-        return {f"{arm}/seed-{seed}": n for (arm, seed), n in pairs}
-    from paribus.runs.progress import read_progress
-
-    progress = read_progress(results.path)
-    return {label: t for label, (t, _) in progress.running.items()} if progress else {}
 
 
 def jobs(rows: Sequence[JobState]) -> Table:

@@ -63,14 +63,6 @@ class Verdicts(list[Verdict]):
             found=interacting,
         )
 
-    def __repr__(self) -> str:
-        metrics = dict.fromkeys(verdict.metric for verdict in self)
-        lines = (
-            f"{metric}: " + ", ".join(f"{v.arm} {v.word}" for v in self if v.metric == metric)
-            for metric in metrics
-        )
-        return f"<Verdicts {'; '.join(lines)}>"
-
 
 def decide(analysis: Analysis) -> Verdicts:
     """Decide every contrast of the study on every primary endpoint, by its registered rule."""

@@ -349,7 +349,7 @@ def _require_arms(by_label: Mapping[str, list[Run]], arm: str) -> None:
         why += f": {nearest(arm, runs[0].facts)}" if arm != "arm" else ""
     names = dict.fromkeys(name for run in runs for name in run.facts)
     column = next((n for n in names if 1 < len(values_of(runs, n)) <= len(runs) / 2), "COLUMN")
-    ways = f"say what does: --arm {column}, --arm-from folder, or files as label=PATTERN"
+    ways = f"say what does: --arm {column}, --arm folder, or files as label=PATTERN"
     raise ParibusError(f"{why}; {ways}", code="ambiguous")
 
 

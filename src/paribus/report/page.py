@@ -54,7 +54,7 @@ def render(
         colours={called[arm]: palette[arm] for arm in study.arms},
         forests=forests,
         figures=drawn,
-        tables=tables.filled_tables(results, analysis, verdicts),
+        tables=tables.all_tables(results, analysis, verdicts),
         left_out=tables.left_out(analysis),
         is_few=len(study.seeds) < DESCRIPTIVE_BELOW,
         specification=flatten(study.model_dump(mode="json", exclude_defaults=True)),

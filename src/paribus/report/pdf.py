@@ -66,7 +66,7 @@ def _document(
     blocks = [
         {"title": breakable(block.heading), "rows": list(_rows(block))} for block in report.blocks
     ]
-    every = tables.filled_tables(results, analysis, verdicts)
+    every = tables.all_tables(results, analysis, verdicts)
     lines = (report.lead, report.overruled, report.reading, report.action, report.missing)
     return {
         "title": breakable(study.title or study.name),

@@ -48,25 +48,13 @@ class Table:
             named | {label for label, sign in begun if sign.isalpha() or sign in MARKS}
         )
 
-    @property
-    def filled(self) -> Table:
-        """The table without columns that are empty or zero in every row."""
-        return self.only(
-            *(
-                label
-                for i, label in enumerate(self.head)
-                if any(row[i] not in SAYS_NOTHING for row in self.rows)
-            )
-        )
-
-    def only(self, *labels: str, title: str | None = None) -> Table:
+    def only(self, *labels: str) -> Table:
         """Return a table with only these columns, in this order; missing columns are skipped."""
         at = [self.head.index(label) for label in labels if label in self.head]
         return replace(
             self,
             head=tuple(self.head[i] for i in at),
             rows=tuple(tuple(row[i] for i in at) for row in self.rows),
-            title=self.title if title is None else title,
         )
 
     def __rich_console__(
@@ -84,38 +72,42 @@ class Table:
             return
         if self.title:
             yield Text(self.title, style="bold")
-        table, words = self.filled, self.text
+        words = self.text
         grid = Grid(
             box=SIMPLE_HEAD,
             show_edge=False,
-            show_header=any(label.strip() for label in table.head),
+            show_header=any(label.strip() for label in self.head),
             header_style="",
             padding=(0, GAP - 1, 0, 0),
             pad_edge=False,
         )
-        for label in table.head:
+        for label in self.head:
             if label in words:
                 grid.add_column(Text(label), overflow="fold")
             else:
-                grid.add_column(Text(label), justify="right", width=_width(table, label))
-        for row in table.rows:
+                grid.add_column(Text(label), justify="right", width=_width(self, label))
+        for row in self.rows:
             grid.add_row(*map(_cell, row))
         if Measurement.get(console, options, grid).minimum <= options.max_width - 2:
             yield Padding(grid, (0, 0, 1, 2), expand=False)
             return
-        for row in table.rows:
+        for row in self.rows:
             grid = Grid.grid(padding=(0, GAP, 0, 0))
             grid.add_column(max_width=40, overflow="fold")
             grid.add_column(overflow="fold")
-            for label, cell in zip(table.head, row, strict=True):
+            for label, cell in zip(self.head, row, strict=True):
                 if cell:
                     grid.add_row(Text(label), _cell(cell))
             yield Padding(grid, (0, 0, 1, 2), expand=False)
 
 
 def table_of(name: str, caption: str, rows: Sequence[Mapping[str, str]], title: str = "") -> Table:
-    """Build a table from rows keyed by label. Missing cells are empty."""
-    head = tuple(dict.fromkeys(label for row in rows for label in row))
+    """Build a table from rows keyed by label, without columns that are empty or zero in every
+    row. Missing cells are empty."""
+    labels = dict.fromkeys(label for row in rows for label in row)
+    head = tuple(
+        label for label in labels if any(row.get(label, "") not in SAYS_NOTHING for row in rows)
+    )
     cells = [tuple(row.get(label, "") for label in head) for row in rows]
     return Table(name, caption, head, cells, title)
 

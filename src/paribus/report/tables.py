@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -23,7 +22,6 @@ from paribus.statistics import DESCRIPTIVE_BELOW, EventRates, Interval
 from paribus.study import Study, values_text
 
 MOST_SEEDS = 20  # that a line names
-BUDGETS = {"tokens": "tokens", "flops": "FLOPs", "seconds": "seconds"}
 
 
 def _change_label(study: Study, name: str = "change") -> str:
@@ -31,8 +29,13 @@ def _change_label(study: Study, name: str = "change") -> str:
 
 
 def _pair(study: Study, entry: Any) -> dict[str, str]:
-    """Return the cells "arm" and "against" with an arm and its reference."""
-    return {"arm": study.called[entry.arm], "against": study.called.get(entry.reference, "")}
+    """Return the cell "arm" and, if the study has several references, "against"."""
+    return {"arm": study.called[entry.arm]} | _against(study, entry.reference)
+
+
+def _against(study: Study, reference: str | None) -> dict[str, str]:
+    references = {reference for _, reference in study.contrasts}
+    return {"against": study.called.get(reference or "", "")} if len(references) > 1 else {}
 
 
 def _mean(analysis: Analysis, arm: str, metric: Metric) -> dict[str, str]:
@@ -44,17 +47,6 @@ def _mean(analysis: Analysis, arm: str, metric: Metric) -> dict[str, str]:
 
 def _tests(contrast: Contrast) -> dict[str, str]:
     return {"p": numbers.p_value(contrast.p), "Holm p": numbers.p_value(contrast.holm_p)}
-
-
-def drop_shared_reference(table: Table) -> Table:
-    """Drop empty columns, and the column of references if all rows share one reference."""
-    at = table.head.index("against") if "against" in table.head else 0
-    references = {row[at] for row in table.rows} - {""}
-    table = table.filled
-    if "against" not in table.head or len(references) != 1:
-        return table
-    kept = table.only(*(label for label in table.head if label != "against"))
-    return replace(kept, caption=f"{table.caption} Compared with {references.pop()}.")
 
 
 def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]:
@@ -69,7 +61,7 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
             if reference := study.reference(arm):
                 contrast = analysis.contrast(arm, metric.name)
                 row |= {change: change_text(contrast), **_tests(contrast)}
-                row["against"] = study.called[reference]
+                row |= _against(study, reference)
                 row["word"] = words.get((arm, metric.name), "")
             rows.append(row)
         margin = "no margin"
@@ -152,7 +144,6 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
 
     cells = {
         "decided by": TESTS[says.test],
-        "items": contrast.items_about,
         "n": str(says.n),
         "mean": metric.change_text(says.mean),
         numbers.level(alpha): span(says.interval),
@@ -164,9 +155,6 @@ def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
     }
     if by_run := contrast.by_run:
         cells |= {"SD": metric.size_text(by_run.sd), "g": numbers.signed(by_run.g, 2)}
-        if by_run.runs:
-            cells["n"] = " and ".join(map(str, by_run.runs[::-1]))
-            cells["SD"] = " and ".join(map(metric.size_text, by_run.sds[::-1]))
     if contrast.tested:
         cells["other tests"] = "; ".join(
             f"{check.test} p {p(check.p_value)}{' (disagrees)' if check.disagrees else ''}"
@@ -291,7 +279,7 @@ def arms(study: Study) -> Table:
         {
             "arm": study.called[name],
             "description": arm.description or arm.title,
-            "against": study.called.get(study.reference(name) or "", ""),
+            **_against(study, study.reference(name)),
             "differs in": "; ".join(
                 f"{key}: {a} → {b}" for key, (a, b) in study.differences(name).items()
             ),
@@ -327,8 +315,8 @@ def left_out(analysis: Analysis) -> list[str]:
     """Return a line for each contrast and reason for which seeds are excluded."""
     seeds = defaultdict[tuple[str, str, str], dict[int, None]](dict)
     for out in analysis.left_out:  # once for each endpoint
-        pair = _pair(analysis.study, out)
-        seeds[pair["arm"], pair["against"], out.why][out.seed] = None
+        arm, reference = (analysis.study.called[name] for name in (out.arm, out.reference))
+        seeds[arm, reference, out.why][out.seed] = None
     return [
         f"{'Seed' if len(each) == 1 else 'Seeds'} {numbers.some([*map(str, each)], MOST_SEEDS)} of "
         f"{arm} against {reference}: {why}."
@@ -372,27 +360,22 @@ def tuning_table(analysis: Analysis) -> Table:
 
 
 def along_table(analysis: Analysis) -> Table:
-    """Return a table of the speed-ups and curve crossings of every contrast with curves."""
+    """Return a table of the speed-ups of every contrast with curves."""
     rows = []
     for entry in analysis.along:
-        places = [(f"{c.at:,.0f}", c.resolved) for c in entry.contrast.crossings]
-        crossings = numbers.some([at if resolved else f"({at})" for at, resolved in places])
         ratio, speedup = entry.speedup, numbers.NONE
         if ratio is not None:
             mean, low, high = map(numbers.ratio, (ratio.log, ratio.low, ratio.high))
             speedup = f"{mean} [{low}, {high}] of {ratio.n}"
         row = _pair(analysis.study, entry) | {
-            "budget": BUDGETS[entry.axis],
+            "budget": entry.axis,
             _change_label(analysis.study, "speed-up"): speedup,
-            "mean curves cross at": crossings or numbers.NONE,
         }
         rows.append(row)
     caption = (
         "Speed-up: the budget that the reference needs to reach a loss over the budget that the "
-        "arm needs; the loss is the higher of their two final ones. Crossings in brackets are not "
-        "resolved."
+        "arm needs; the loss is the higher of their two final ones."
     )
-    caption += " Points at which the loss of a seed is not finite are excluded."
     return table_of("along", caption, rows)
 
 
@@ -455,8 +438,8 @@ def task_contrast_table(analysis: Analysis) -> Table:
 
 
 def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
-    """Return every table of a study."""
-    return [
+    """Return every table of a study that has rows."""
+    tables = [
         arms(results.study),
         tuning_table(analysis),
         *primary(analysis, verdicts),
@@ -472,9 +455,4 @@ def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]
         task_contrast_table(analysis),
         accuracy_table(results.study, results.tasks.to_pylist()),
     ]
-
-
-def filled_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]) -> list[Table]:
-    """Return every table with rows, for readers: without empty columns or a shared reference."""
-    every = all_tables(results, analysis, verdicts)
-    return [drop_shared_reference(table) for table in every if table.rows]
+    return [table for table in tables if table.rows]

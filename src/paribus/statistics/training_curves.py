@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import scipy
@@ -86,20 +85,6 @@ def stability_events(
 
 
 @dataclass(frozen=True)
-class Crossing(Result):
-    """A change of sign in the mean difference.
-
-    Attributes:
-        at: position on the budget, interpolated linearly.
-        resolved: whether some pointwise interval excludes 0 on both sides of it, up to the next
-            crossing. An unresolved crossing may be chance.
-    """
-
-    at: float
-    resolved: bool
-
-
-@dataclass(frozen=True)
 class CurveContrast(Result):
     """Mean difference at every point, with pointwise intervals: on average a share of 1 - alpha
     of them cover, but they do not all cover at once."""
@@ -109,37 +94,13 @@ class CurveContrast(Result):
     low: tuple[float, ...]
     high: tuple[float, ...]
     level: float
-    crossings: tuple[Crossing, ...]
 
 
-def curve_contrast(budget: ArrayLike, deltas: ArrayLike, *, alpha: float = ALPHA) -> CurveContrast:
-    """Compute the paired t at every point of differences (S, P), S >= 2, and the zeros of their
-    mean.
-
-    `budget` has shape (P,) and ascends.
-    """
-    level, at, values = 1 - alpha, np.asarray(budget), np.asarray(deltas)
+def curve_contrast(deltas: ArrayLike, *, alpha: float = ALPHA) -> CurveContrast:
+    """Compute the paired t at every point of differences (S, P), S >= 2."""
+    values = np.asarray(deltas)
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
     half = scipy.special.stdtrit(len(values) - 1, 1 - alpha / 2) * error
-    low, high = mean - half, mean + half
-    crossings = _crossings(at, mean, (low > 0) | (high < 0))
-    at_points = [tuple(numbers.tolist()) for numbers in (mean, low, high)]
-    return CurveContrast(
-        len(values), at_points[0], at_points[1], at_points[2], level, tuple(crossings)
-    )
-
-
-def _crossings(at: np.ndarray, mean: np.ndarray, clear: np.ndarray) -> list[Crossing]:
-    nonzero = np.flatnonzero(mean)  # curves that touch, or begin as one, do not cross nonzero
-    turns = [(i, j) for i, j in pairwise(nonzero) if mean[i] * mean[j] < 0]
-    edges = [0, *(j for _, j in turns), len(mean)]
-    crossings = []
-    for k, (i, j) in enumerate(turns):
-        if j == i + 1:
-            place = at[i] + (at[j] - at[i]) * mean[i] / (mean[i] - mean[j])
-        else:  # exactly 0 in between
-            place = (at[i + 1] + at[j - 1]) / 2
-        sides = clear[edges[k] : j], clear[j : edges[k + 2]]
-        crossings.append(Crossing(float(place), bool(all(side.any() for side in sides))))
-    return crossings
+    mean, low, high = (tuple(each.tolist()) for each in (mean, mean - half, mean + half))
+    return CurveContrast(len(values), mean, low, high, 1 - alpha)

@@ -64,17 +64,13 @@ def forest(analysis: Analysis, endpoint: Endpoint) -> Figure | None:
         "scale": alt.Scale(nice=False, zero=True, padding=PADDING),
     }
     margins = alt.InlineData(values=[{"from": -margin, "to": margin}])
-    band = alt.Chart(margins).mark_rect(color=TEXT, opacity=0.1, tooltip=None)
+    band = alt.Chart(margins).mark_rect(color=TEXT, opacity=0.1)
     layers: list[Any] = [band.encode(x=alt.X("from:Q", **x), x2=alt.X2("to:Q"))]
     order = [row["arm"] for row in rows]
     labels = alt.Axis(labelExpr=in_lines(order, LABEL_CHARACTERS))
-    n = alt.Tooltip("n:Q", title="seed pairs" if study.is_paired else "runs of the smaller arm")
-    names = [alt.Tooltip(key) for key in ("arm:N", "against:N")]
-    values = [alt.Tooltip(f"{key}:Q", format="+.4g") for key in ("mean", "low", "high")]
     base = chart_of(name).encode(
         y=alt.Y("arm:N", title=None, sort=order, axis=labels),
         color=arm_colour(study, legend=False),
-        tooltip=[*names, *values, n],
     )
     rules = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", **x), x2=alt.X2("high:Q"))
     points = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("mean:Q", **x))
@@ -107,10 +103,7 @@ def _forest_rows(analysis: Analysis, metric: str) -> list[dict[str, Any]]:
         rows.append(
             {
                 "arm": called[contrast.arm],
-                "against": called[contrast.reference],
-                "metric": contrast.declared.short_title,
                 **{"mean": rounded(mean), "low": rounded(low), "high": rounded(high)},
-                "n": says.n,
                 "word": word_of(gather(analysis, contrast)),
             }
         )
@@ -131,10 +124,8 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         x=names_below(called.values(), "arm", sort=alt.EncodingSortField("side")),
         y=value_axis("value:Q", declared.title),
     )
-    value = alt.Tooltip("value:Q", format=f".{declared.shown_digits}f")
     drawn: Any = base.mark_circle(size=42, opacity=1).encode(
-        color=arm_colour(study, legend=False),
-        tooltip=[alt.Tooltip("arm:N"), alt.Tooltip("seed:N"), value],
+        color=arm_colour(study, legend=False), detail=alt.Detail("seed:N")
     )
     title, caption = f"{declared.label[0].upper()}{declared.label[1:]}", "Every run is a point."
     if study.is_paired:

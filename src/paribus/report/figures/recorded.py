@@ -25,7 +25,6 @@ from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
     PANEL,
-    SHARES,
     TEXT,
     WIDTH,
     Figure,
@@ -179,7 +178,7 @@ def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], a
     steps = alt.Axis(tickCount=3 if labels else 5, labelOverlap="greedy", labelFlush=True)
     x = alt.X("x:Q", title=STEP, scale=alt.Scale(nice=False), axis=steps)
     name = None if labels else head[0]
-    chart: Any = alt.layer(*lines(results.study, rows, x, axis, name=name, across=STEP, **look))
+    chart: Any = alt.layer(*lines(results.study, rows, x, axis, name=name, **look))
     shown: dict[str, Any] = {"log": lowest > 0}
     if labels:
         chart = panels(chart, labels, head[0], own="y").resolve_axis(x="independent")
@@ -208,7 +207,7 @@ def loss_curves(results: Results) -> Figure | None:
         return None
     read = next(iter(curves.values())).predicted
     caption = f"Loss of {read:,} held-out tokens. Seconds are by speeds measured in turn."
-    drawn = lines(results.study, rows, _spent(), LOSS, across="spent")
+    drawn = lines(results.study, rows, _spent(), LOSS)
     return _by_budget("loss-curves", "Held-out loss", caption, rows, drawn)
 
 
@@ -233,8 +232,7 @@ def contrast_along(analysis: Analysis) -> Figure | None:
         "itself, not of a whole curve at once."
     )
     title = "Change of held-out loss"
-    look: dict[str, Any] = {"scale": alt.Scale(zero=True), "form": "+.4f"}
-    drawn = lines(study, rows, _spent(), "change (nats/token)", across="spent", **look)
+    drawn = lines(study, rows, _spent(), "change (nats/token)", scale=alt.Scale(zero=True))
     return _by_budget("contrast-along-training", title, caption, rows, [zero_line(), *drawn])
 
 
@@ -272,11 +270,9 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
 
     def rule(low: str, high: str, **look: Any) -> alt.Chart:
         ends = {"y": value_axis(f"mean({low}):Q", axis), "y2": alt.Y2(f"mean({high})")}
-        return base.mark_rule(**look, tooltip=None).encode(**ends)
+        return base.mark_rule(**look).encode(**ends)
 
-    tooltips = [alt.Tooltip(field) for field in ("arm:N", "part:N", "mean(mean):Q")]
-    means = base.mark_circle(size=40, opacity=1)
-    means = means.encode(y=value_axis("mean(mean):Q", axis), tooltip=tooltips)
+    means = base.mark_circle(size=40, opacity=1).encode(y=value_axis("mean(mean):Q", axis))
     quartiles = rule("q25", "q75", strokeWidth=5, opacity=0.55)
     drawn = [rule("q05", "q95", strokeWidth=1.2), quartiles, means]
     caption = "Means, quartiles (thick) and 5th to 95th percentiles (thin)."
@@ -347,7 +343,7 @@ def against(results: Results, drawing: Drawing) -> Figure | None:
     if all(0 <= row[key] <= 1 for row in rows for key in ("value", "x")):
         scale = alt.Scale(domain=[0, 1])
         ends = alt.Chart(alt.InlineData(values=[{"x": 0, "y": 0}, {"x": 1, "y": 1}]))
-        line = ends.mark_line(color=TEXT, opacity=0.5, strokeDash=[4, 4], tooltip=None)
+        line = ends.mark_line(color=TEXT, opacity=0.5, strokeDash=[4, 4])
         diagonal = [line.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))]
     x = value_axis("x:Q", drawing.across, scale=scale, channel=alt.X)
     return _lines(results, drawing, caption, rows, x, diagonal, scale=scale)
@@ -371,9 +367,9 @@ def parts(results: Results, drawing: Drawing) -> Figure | None:
     if len(recorded) > MOST_PARTS:
         caption += f" The first {MOST_PARTS} of {len(recorded)} parts are drawn."
     base = _beside(results, rows, drawing)
-    tooltips = [alt.Tooltip(field) for field in ("arm:N", "seed:N", "value:Q")]
-    seeds = base.mark_circle(size=28, opacity=0.55)
-    seeds = seeds.encode(y=value_axis("value:Q", drawing.axis), tooltip=tooltips)
+    seeds = base.mark_circle(size=28, opacity=0.55).encode(
+        y=value_axis("value:Q", drawing.axis), detail=alt.Detail("seed:N")
+    )
     means = base.mark_tick(width=14, thickness=2.5)
     means = means.encode(y=value_axis("mean(value):Q", drawing.axis))
     return _single(drawing, caption, rows, [seeds, means])
@@ -391,8 +387,7 @@ def _lines(
     """Return a figure with a line per arm over the parts, or None without rows."""
     if not rows:
         return None
-    across = drawing.across.removesuffix(SHARES) or "part"
-    drawn = lines(results.study, rows, x, drawing.axis, name=_name(drawing), across=across, **look)
+    drawn = lines(results.study, rows, x, drawing.axis, name=_name(drawing), **look)
     return _single(drawing, caption, rows, [*below, *drawn])
 
 

@@ -83,6 +83,7 @@ CONFIG: dict[str, Any] = {
         "columns": LEGEND_COLUMNS,
     },
     "view": {"stroke": None},
+    "mark": {"tooltip": True},
 }
 
 
@@ -228,7 +229,7 @@ def chart_of(name: str | None) -> alt.Chart:
 
 def zero_line(*, across: bool = True) -> alt.Chart:
     """Return a chart with a line at zero."""
-    rule = alt.Chart().mark_rule(color=TEXT, opacity=0.5, tooltip=None)
+    rule = alt.Chart().mark_rule(color=TEXT, opacity=0.5)
     return rule.encode(y=alt.datum(0)) if across else rule.encode(x=alt.datum(0))
 
 
@@ -238,10 +239,8 @@ def lines(
     x: alt.X,
     title: str,
     *,
-    across: str,
     name: str | None = None,
     scale: Any = None,
-    form: str = ".4g",
     **axis: Any,
 ) -> list[alt.Chart]:
     """Return a chart of thin lines for seeds and a thick line for their mean.
@@ -252,26 +251,22 @@ def lines(
     """
     base = chart_of(name).encode(x=x, color=arm_colour(study))
     is_single = len({row["x"] for row in rows}) == 1  # a line of one point draws nothing
-    at = alt.Tooltip(x["shorthand"], title=across)
-    value = alt.Tooltip("value:Q", format=form)
     options = {"y": value_axis("value:Q", title, scale=scale, **axis)}
     if "point" in rows[0]:
-        at["format"], options["order"] = ".4~s", alt.Order("point:Q")
+        options["order"] = alt.Order("point:Q")
         each = {"x": "mean(x)", "groupby": ["arm", "part", "point"]}
     else:
         each = {"groupby": ["arm", "part", "x", "order"]}
     means = base.transform_aggregate(value="mean(value)", **each)  # type: ignore[arg-type]
     mean = means.mark_line(strokeWidth=2.2, point=is_single).encode(
-        strokeDash=arm_dash(study), tooltip=[alt.Tooltip("arm:N"), at, value], **options
+        strokeDash=arm_dash(study), **options
     )
     if "low" in rows[0]:
         low = value_axis("low:Q", title, scale=scale, **axis)
-        band = base.mark_area(opacity=0.14, tooltip=None).encode(y=low, y2=alt.Y2("high"))
+        band = base.mark_area(opacity=0.14).encode(y=low, y2=alt.Y2("high"))
         return [band, mean]
     thin = base.mark_line(strokeWidth=0.7, opacity=0.45, point=is_single).encode(
-        detail=alt.Detail("seed:N"),
-        tooltip=[alt.Tooltip("arm:N"), at, alt.Tooltip("seed:N"), value],
-        **options,
+        detail=alt.Detail("seed:N"), **options
     )
     return [thin, mean]
 

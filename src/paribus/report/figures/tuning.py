@@ -59,21 +59,18 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
         color=arm_colour(study),
     )
     placed = base.encode(y=value_axis("value:Q", tuned.metric.title))
-    value = alt.Tooltip("value:Q", format=f".{tuned.metric.shown_digits}f")
-    tooltips = [alt.Tooltip("arm:N"), alt.Tooltip("values:N", title="candidate"), value]
-    seed = alt.Tooltip("seed:N", title="tuning seed")
-    dots = placed.mark_circle(size=26, opacity=0.55).encode(tooltip=[*tooltips, seed])
-    lines = placed.mark_line(strokeWidth=2.2).encode(strokeDash=arm_dash(study), tooltip=tooltips)
+    dots = placed.mark_circle(size=26, opacity=0.55).encode(detail=alt.Detail("seed:N"))
+    lines = placed.mark_line(strokeWidth=2.2).encode(strokeDash=arm_dash(study))
     marks = placed.mark_point(shape="diamond", size=170, strokeWidth=2.4, opacity=1)
     crosses = base.mark_point(shape=CROSS, size=50, strokeWidth=1.8, opacity=1)
     layers = [
         _only(dots, "seed"),
         _only(lines, "mean"),
-        _only(marks.encode(tooltip=tooltips), "chosen"),
+        _only(marks, "chosen"),
     ]
     caption = "Lines are means over tuning seeds, which are dots. Diamonds are the best tried."
     if any(row["kind"] == "diverged" for row in rows):
-        crosses = crosses.encode(y=alt.value(6), tooltip=[*tooltips[:2], alt.Tooltip("lost:N")])
+        crosses = crosses.encode(y=alt.value(6), detail=alt.Detail("lost:N"))
         layers.append(_only(crosses, "diverged"))
         caption += " A cross at the top is a candidate that diverged on some seed."
     chart = alt.layer(*layers)
@@ -90,7 +87,7 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Ro
     rows: list[Row] = []
     for point in tuned.of(arm):
         values = dict(tuned.values_of(point))
-        head = {"arm": analysis.study.called[arm], "values": values_text(values)}
+        head = {"arm": analysis.study.called[arm]}
         head |= {"at": values.pop(key), "part": values_text(values) if values else ""}
         kinds: list[Row] = [
             {"kind": "seed", "seed": seed, "value": value} for seed, value in point.values.items()

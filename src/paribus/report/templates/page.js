@@ -101,7 +101,7 @@ async function change(event) {
 function fieldsOf(figure) {
   const keys = new Map(), values = new Map();
   const note = (into, one) => {
-    const title = [one.title ?? one.field].flat().join(" ");
+    const title = [one.title ?? (one.field === "x" ? "spent" : one.field)].flat().join(" ");
     if (!into.has(one.field) || one.title) into.set(one.field, title);
   };
   const walk = (node) => {
@@ -114,7 +114,7 @@ function fieldsOf(figure) {
       for (const one of [of].flat()) {
         if (!one?.field || !(one.field in figure.columns)) continue;
         if (isValue && channel !== "xOffset") note(values, one);
-        else if (["x", "y", "tooltip", "color"].includes(channel)) note(keys, one);
+        else if (["x", "y", "detail", "color"].includes(channel)) note(keys, one);
       }
     }
     for (const [key, part] of Object.entries(node)) if (key !== "encoding") walk(part);
@@ -123,6 +123,7 @@ function fieldsOf(figure) {
   if (facet?.field) note(keys, { field: facet.field });
   walk(figure.definition);
   for (const field of values.keys()) keys.delete(field);
+  if (keys.delete("seed")) keys.set("seed", "seed");  // last
   const titles = [...values.values()];
   if (new Set(titles).size < titles.length) for (const field of values.keys()) values.set(field, field);
   return { keys, values };
