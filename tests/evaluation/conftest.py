@@ -34,13 +34,10 @@ class Bigram(nn.Module):
         return self.table[tokens_BT]
 
 
-def knows(vocabulary: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arguments of an evaluation: tokens are alphabetic and of one character by default."""
-    usual = {
-        "token_classes": np.zeros(vocabulary, np.int64),
-        "characters": np.ones(vocabulary, np.int64),
-    }
-    return usual | arrays
+def of_token(vocabulary: int, **arrays: np.ndarray) -> dict[str, np.ndarray]:
+    """Facts of each token: by default, alphabetic and one character of one byte."""
+    ones = np.ones(vocabulary, np.int64)
+    return {"token_class": 0 * ones, "characters": ones, "n_bytes": ones} | arrays
 
 
 @pytest.fixture
@@ -57,7 +54,7 @@ def predicted() -> Callable[..., Predictions]:
 
     def run(table: np.ndarray, tokens: object, seq_len: int, **arrays: np.ndarray) -> Predictions:
         ids = np.asarray(tokens, dtype=np.uint16)
-        (chunk,) = predict(Bigram(table), ids, seq_len, **knows(len(table), arrays))
+        (chunk,) = predict(Bigram(table), ids, seq_len, of_token(len(table), **arrays))
         return chunk
 
     return run
@@ -72,13 +69,14 @@ def evaluated() -> Callable[..., Evaluation]:
         tokens: object,
         seq_len: int,
         end_of_document: int | None = None,
-        **arrays: np.ndarray,
     ) -> Evaluation:
-        known = knows(len(table), arrays)
+        known = of_token(len(table))
         tokenizer = SimpleNamespace(
-            end_of_document=end_of_document, characters_per_token=known["characters"]
+            end_of_document=end_of_document,
+            characters_per_token=known["characters"],
+            bytes_per_token=known["n_bytes"],
         )
-        dataset: Any = SimpleNamespace(tokenizer=tokenizer, token_classes=known["token_classes"])
+        dataset: Any = SimpleNamespace(tokenizer=tokenizer, token_classes=known["token_class"])
         return evaluate_on(Bigram(table), dataset, np.asarray(tokens, np.uint16), seq_len)
 
     return run

@@ -14,7 +14,7 @@ from paribus.engine.evaluation import Predictions, all_measures
 from paribus.engine.evaluation.measures import equal_width, gap_sum, tally
 from paribus.engine.evaluation.predictions import TEMPERATURES, predict
 
-from .conftest import rows_of
+from .conftest import of_token, rows_of
 
 each = pytest.mark.parametrize("measure", all_measures(), ids=lambda measure: measure.name)
 
@@ -22,7 +22,11 @@ each = pytest.mark.parametrize("measure", all_measures(), ids=lambda measure: me
 # with probability 3/4 (logit ln 9 against 0), and 7 of 10 predictions are right.
 TOKENS = [0, 1, 2, 3, 0, 1, 2, 0, 1, 3, 2]
 SUCCESSOR = np.roll(np.eye(4), 1, axis=1) * math.log(9)
-KNOWS = {"token_classes": np.array([0, 1, 3, 4]), "characters": np.array([1, 1, 2, 0])}
+KNOWS = {
+    "token_class": np.array([0, 1, 3, 4]),
+    "characters": np.array([1, 1, 2, 0]),
+    "n_bytes": np.array([2, 1, 2, 0]),
+}
 HIT, MISS = math.log(4 / 3), math.log(12)  # nats
 # (hits, misses, characters) of each part; no punctuation comes.
 COUNTS = {
@@ -57,6 +61,7 @@ KNOWN: dict[str, dict[str, float]] = {
     "bits_per_character": {
         part: (h * HIT + m * MISS) / math.log(2) / c for part, (h, m, c) in COUNTS.items() if c
     },
+    "bits_per_byte": {"all": (7 * HIT + 3 * MISS) / math.log(2) / 13},
     # Right: 1/16 + 3/144. Wrong: 81/144 + 121/144 + 2/144.
     "brier_score": {"all": (7 * 1 / 12 + 3 * 17 / 12) / 10},
     "calibration_error": {"all": 0.05},
@@ -89,7 +94,7 @@ def rich(predicted):
     confidence = (np.arange(40) % 15 + 0.5) / 15
     table = np.eye(40) * np.log(confidence * 39 / (1 - confidence))
     tokens = rng.integers(40, size=3000)
-    return predicted(table, tokens, 20, token_classes=np.arange(40) % len(TOKEN_CLASSES))
+    return predicted(table, tokens, 20, token_class=np.arange(40) % len(TOKEN_CLASSES))
 
 
 @each
@@ -112,7 +117,7 @@ def test_every_measure_declares_its_source_and_parts_and_gives_ratios_of_sums(me
 @pytest.mark.parametrize("token_class", range(len(TOKEN_CLASSES)))
 def test_one_class(measure, predicted, token_class, seq_len):
     arrays = {
-        "token_classes": np.full(4, token_class),
+        "token_class": np.full(4, token_class),
         "characters": np.full(4, int(TOKEN_CLASSES[token_class] != "end-of-document")),
     }
     rows = rows_of(measure, predicted(SUCCESSOR, TOKENS, seq_len, **arrays))
@@ -181,8 +186,7 @@ def fabricated(seed: int, n: int, seq_len: int, scale: float) -> Predictions:
         model,
         rng.integers(9, size=n + 1),
         seq_len,
-        token_classes=rng.integers(len(TOKEN_CLASSES), size=9),
-        characters=characters,
+        of_token(9, token_class=rng.integers(len(TOKEN_CLASSES), size=9), characters=characters),
     )
     return chunk
 

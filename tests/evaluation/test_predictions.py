@@ -11,7 +11,7 @@ from torch import nn
 from paribus.engine.evaluation import all_measures, predictions
 from paribus.engine.evaluation.predictions import TEMPERATURES, predict
 
-from .conftest import rows_of
+from .conftest import of_token, rows_of
 
 COLUMNS = (
     *("loss_nats", "correct", "confidence", "brier", "token", "token_class", "characters"),
@@ -56,7 +56,7 @@ def test_the_sweep_agrees_with_a_softmax_written_out_in_numpy(predicted):
 
 
 def test_positions_windows_classes_and_characters_by_hand(predicted):
-    arrays = {"token_classes": np.array([0, 3, 4]), "characters": np.array([1, 2, 0])}
+    arrays = {"token_class": np.array([0, 3, 4]), "characters": np.array([1, 2, 0])}
     seen = predicted(np.zeros((3, 3)), [0, 1, 2, 0, 1, 1, 0, 2], 3, **arrays)
     assert seen.position.tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert seen.token_class.tolist() == [3, 4, 0, 3, 3, 0, 4]
@@ -66,8 +66,7 @@ def test_positions_windows_classes_and_characters_by_hand(predicted):
 @pytest.mark.parametrize("seq_len", [1, 8, 99, 200])
 def test_windows_do_not_overlap_and_cover_everything(bigram, seq_len):
     model = bigram(np.zeros((100, 100)))
-    knows = {"token_classes": np.zeros(100), "characters": np.ones(100)}
-    list(predict(model, np.arange(100, dtype=np.uint16), seq_len, **knows))
+    list(predict(model, np.arange(100, dtype=np.uint16), seq_len, of_token(100)))
     assert max(tokens.shape[1] for tokens in model.shown) == min(seq_len, 99)
     assert torch.equal(torch.cat([tokens.flatten() for tokens in model.shown]), torch.arange(99))
 
@@ -94,7 +93,7 @@ def test_evaluation_leaves_everything_as_it_was():
     generators = torch.get_rng_state(), np.random.get_state()[1].tobytes(), random.getstate()
 
     tokens = np.arange(40) % 5
-    list(predict(model, tokens, 4, token_classes=np.zeros(5), characters=np.ones(5)))
+    list(predict(model, tokens, 4, of_token(5)))
 
     assert [module.training for module in model.modules()] == modes == [True, True, False]
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
@@ -155,11 +154,11 @@ def test_the_first_of_equally_probable_tokens_is_the_guess(predicted):
 
 def test_chunks_are_the_text(bigram, monkeypatch):
     table, tokens = random_case(9, 16 * 41 + 6)
-    knows = {"token_classes": np.arange(9) % 4, "characters": np.arange(9)}
-    (whole,) = predict(bigram(table), tokens, 16, **knows)
+    knows = of_token(9, token_class=np.arange(9) % 4, characters=np.arange(9))
+    (whole,) = predict(bigram(table), tokens, 16, knows)
     monkeypatch.setattr(predictions, "CPU_BATCH_TOKENS", 32)
     monkeypatch.setattr(predictions, "CHUNK_TOKENS", 100)
-    chunks = list(predict(bigram(table), tokens, 16, **knows))
+    chunks = list(predict(bigram(table), tokens, 16, knows))
     assert [len(chunk) for chunk in chunks] == [128] * 5 + [21]
     for column in (*COLUMNS, "position"):
         parts = np.concatenate([getattr(chunk, column) for chunk in chunks], axis=-1)
@@ -180,9 +179,8 @@ class Weighed(nn.Module):
 
 def test_bfloat16_products_are_rounded_and_sums_are_not(bigram):
     table, tokens = random_case(9, 3000)
-    knows = {"token_classes": np.zeros(9), "characters": np.ones(9)}
     rounded = torch.tensor(table).bfloat16().float().numpy()
-    (exact,) = predict(bigram(rounded), tokens, 8, **knows)
-    (lower,) = predict(Weighed(table), tokens, 8, **knows, precision="bfloat16")
+    (exact,) = predict(bigram(rounded), tokens, 8, of_token(9))
+    (lower,) = predict(Weighed(table), tokens, 8, of_token(9), "bfloat16")
     for column in COLUMNS:
         assert getattr(lower, column).tobytes() == getattr(exact, column).tobytes()

@@ -1,6 +1,5 @@
 """A precision left open is settled once, by the device that registers, and kept on every other."""
 
-import math
 import shutil
 
 import pytest
@@ -91,46 +90,3 @@ def test_what_is_native_to_a_gpu(monkeypatch, supported):
     expected = "bfloat16" if supported else "float32"
     assert native_precision(torch.device("cuda")) == expected
     assert native_precision(torch.device("mps")) == "float32"
-
-
-@pytest.mark.slow
-def test_float16_is_run_beside_bfloat16_and_compared_where_both_have_it(
-    tiny, small_study, tmp_path
-):
-    lower, norm = {"training.precision": "bfloat16"}, {"model.embedding.norm": "layernorm"}
-    arms = {
-        "baseline": {},
-        "layernorm": {"set": norm},
-        "other": {"set": lower},
-        "other-layernorm": {"set": lower | norm, "reference": "other"},
-    }
-    study = small_study(
-        {
-            "training.precision": "float16",
-            "training.loss_scale.initial": 2.0**20,
-            "seeds": tuple(range(1, 6)),
-            "tasks.names": (),
-        },
-        arms=arms,
-        endpoints=[
-            {"metric": "validation_loss", "primary": True, "margin": 0.02},
-            {"metric": "skipped_steps"},
-            {"metric": "grad_norm"},
-        ],
-    )
-    results = paribus.run(study, tmp_path / "r", workers=2)
-    assert {control.state for control in results.controls} == {"held"}
-    scores = {(row["arm"], row["seed"]): row for row in results.scores.to_pylist()}
-    steps = results.trial_steps["baseline", 3]
-    assert scores["baseline", 3]["skipped_steps"] == steps["skipped_steps"][-1].as_py() > 0
-    assert math.isnan(scores["other", 3]["skipped_steps"])
-    analysis = paribus.analyse(results)
-    found = {(c.arm, c.metric): c for c in analysis.contrasts}
-    assert found["layernorm", "skipped_steps"].by_run is not None
-    for arm in ("other", "other-layernorm"):
-        one = found[arm, "skipped_steps"]
-        assert "float16" in one.why_not and not one.counted
-        assert found[arm, "validation_loss"].by_run is not None
-    left_out = {out.arm for out in analysis.left_out if out.metric == "skipped_steps"}
-    assert not left_out & {"other", "other-layernorm"}
-    assert {"skipped_steps", "loss_scale"} <= {drawing.column for drawing in results.drawings}

@@ -22,8 +22,7 @@ from paribus.results import ResultsFolder
 from paribus.results.software import differences
 from paribus.results.trial_folder import CANONICAL
 from paribus.runs.processes import Leaving, Left
-from paribus.study import Study, parse_study
-from paribus.study.study import override
+from paribus.study import Study
 
 from ..conftest import studies_in
 from ..tools import refused
@@ -107,23 +106,6 @@ def test_a_stack_goes_on_to_the_same_bytes(case, whole):
     assert case.from_steps == [0, 6] and not case.words
     assert case.records() == whole
     assert not case.newest
-
-
-def test_a_loss_scale_is_gone_on_from(case, tmp_path):
-    scaled = {"training.precision": "float16", "training.loss_scale.initial": 2.0**24}
-    table = case.study.model_dump()
-    for key, value in (scaled | {"training.loss_scale.growth_interval": 2}).items():
-        override(table, key, value, case.study.format)
-    study = parse_study(table, folder=case.study.folder)
-    whole, parted = (Case(study, case.dataset, tmp_path / name) for name in ("w", "p"))
-    assert whole.train()
-    assert not parted.train(leave_at=LEFT_AT)  # it has skipped its first steps
-    assert parted.train()
-    assert parted.from_steps == [0, 6] and not parted.words
-    assert parted.records() == whole.records()
-    steps = whole.folder.trial("baseline", 2).read_columns("steps.parquet")
-    assert steps["loss_scale"][0].as_py() == 2.0**24
-    assert 0 < steps["skipped_steps"][5].as_py() <= 6
 
 
 def test_another_stack_size_changes_nothing_begun(case, whole):

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.setting import Data
 from paribus.results import ResultsFolder
 from paribus.study import Study
-from paribus.verification.scores import score_findings
 
 from ..conftest import SMALL, small_text, studies_in
 from ..tools import refused
@@ -76,7 +74,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("treatment")
     write_texts(folder)
     tables = {"tasks": {"names": ["next_word"], "shots": [0], "items": 4}}
-    tables |= {"evaluation": {"overlap": 0.5, "every": 0}}
+    tables |= {"evaluation": {"every": 0}}
     data = SMALL["data"] | {"path": "texts", "seq_len": 48}
     data |= {"sources": {"upper": {"path": "upper.txt"}}, "validation_fraction": 0.3}
     study = treatment(folder, **tables, data=data)
@@ -123,37 +121,18 @@ def test_what_was_consumed_of_each_source_is_recorded(results):
         assert described["arms"][arm]["leakage"]["validation_tokens"] > 0
 
 
-def test_bits_per_byte_stand_in_every_record(results):
-    n_bytes = set()
+def test_bits_per_byte_are_the_loss_over_the_same_bytes(results):
+    sizes = set()
     for (arm, seed), trial in results.trials.items():
-        found = trial["code_length"]
-        n_bytes.add(found["n_bytes"])
-        assert found["n_bytes"] == trial["data"]["validation_bytes"]
-        assert found["overlap"] == 0.5 and found["overlapped_bits"] is not None
+        blocks, tokens = results.trial_blocks[arm, seed], trial["data"]["validation_tokens"]
+        n_bytes = sum(blocks["bytes"].to_pylist())
+        bits = sum(blocks["loss_sum_nats"].to_pylist()) / math.log(2)
         row = results.scores.filter(np.array(results.scores["arm"]) == arm).to_pylist()
         value = next(r["bits_per_byte"] for r in row if r["seed"] == seed)
-        assert value == pytest.approx(found["bits"] / found["n_bytes"])
-        assert 0 < value < math.log2(trial["data"]["vocab_size"]) + 1
-    assert len(n_bytes) == 1
-
-
-def test_another_code_length_is_found(results, tmp_path):
-    path = tmp_path / "copy"
-    shutil.copytree(results.path, path)
-    for arm, seed in results.trials:
-        if (arm, seed) != ("bpe", 1):
-            shutil.rmtree(path / "trials" / arm / f"seed-{seed}")
-    trial = ResultsFolder(path).trial("bpe", 1)
-    scores, about = trial.read_json("evaluation.json"), trial.read_json("trial.json")
-    about["code_length"]["bits"] += 1000
-    trial.write_json("trial.json", about)
-    trial.finish()
-    assert [line for line in score_findings(trial) if "bits_per_byte is" in line]
-    bits_per_byte = about["code_length"]["bits"] / about["code_length"]["n_bytes"]
-    trial.write_json("evaluation.json", scores | {"bits_per_byte": bits_per_byte})
-    trial.finish()
-    (line,) = score_findings(trial)
-    assert "bits_per_byte is" in line
+        assert value == pytest.approx(bits / n_bytes)
+        assert 0 < value * trial["data"]["validation_bytes"] < tokens * math.log2(2000)
+        sizes.add(n_bytes - trial["data"]["validation_bytes"])
+    assert min(sizes) >= -8 and max(sizes) < 0  # the first token is not predicted
 
 
 def test_no_training_window_shares_a_token_with_held_out_text(make):

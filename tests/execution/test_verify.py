@@ -184,7 +184,7 @@ def test_a_changed_speed_is_refused_wherever_it_counts(copy):
 def test_questions_are_counted_again(tmp_path, monkeypatch):
     """Against numbers by hand: two of three right, a macro accuracy of (2/3 + 1/2) / 2."""
     trial = TrialFolder(tmp_path, "a", 1)
-    read, record = TrialFolder.read_json, {"code_length": {}, "metrics": {}}
+    read, record = TrialFolder.read_json, {"metrics": {}}
     monkeypatch.setattr(
         TrialFolder,
         "read_json",

@@ -3,7 +3,6 @@
 import pytest
 
 from paribus.engine.setting import is_open, with_precision
-from paribus.study import parse_study
 
 from ..tools import refused
 
@@ -30,25 +29,3 @@ def test_an_arm_may_state_another_precision(small_study):
     # Where auto means just that, nothing is left to compare.
     with refused("conflict", match="'exact'"):
         with_precision(study, "float32")
-
-
-FLOAT16 = {"training.precision": "float16"}
-
-
-def test_a_loss_scale_is_set_in_part_for_all_or_for_one_arm(small_study):
-    plain = small_study()
-    assert "loss_scale" not in plain.model_dump()["training"]  # as before it could be stated
-    assert small_study({"training.loss_scale.initial": 65536}).digest == plain.digest
-    study = small_study(FLOAT16 | {"training.loss_scale.growth_interval": 100})
-    scale = study.setting("layernorm").training.loss_scale
-    assert (scale.initial, scale.growth_interval) == (2.0**16, 100)
-    assert parse_study(study.model_dump(), folder=study.folder) == study
-    arms = {
-        "baseline": {"set": FLOAT16},
-        "low": {"set": FLOAT16 | {"training.loss_scale.initial": 256.0}},
-        "exact": {"set": {"training.precision": "float32"}},
-    }
-    study = small_study({"training.precision": "bfloat16"}, arms=arms)
-    assert study.setting("low").training.loss_scale.initial == 256
-    assert study.differences("low") == {"training.loss_scale.initial": (None, 256.0)}
-    assert study.differences("exact").keys() == {"training.precision"}

@@ -11,7 +11,7 @@ from paribus.engine.data import starts_of_step
 from paribus.engine.data.order import Mixture, Windows
 from paribus.engine.setting import Setting
 from paribus.engine.training import Trainer
-from paribus.engine.training.schedules import Schedules
+from paribus.engine.training.schedules import LearningRates
 
 from ..tools import refused
 from .measured import require_resumes, train
@@ -86,15 +86,15 @@ def test_schedules_go_by_tokens():
     """Where both have learned from as many tokens, both have the same learning rate."""
     schedule = {"kind": "cosine", "warmup": 3}
     plain, grows = (setting_of(size, 8, schedule=schedule) for size in (8, RAMP))
-    rates = Schedules([plain], None), Schedules([grows], None)
+    rates = LearningRates([plain], None), LearningRates([grows], None)
     checked = 0
     for t in range(8):
         other = grows.step_with((t + 1) * 8)
         if grows.windows_before(other) == (t + 1) * 8:
             checked += 1
-            assert rates[1].at(other - 1)[0] == pytest.approx(rates[0].at(t)[0], rel=1e-6)
+            assert rates[1].at(other - 1) == pytest.approx(rates[0].at(t), rel=1e-6)
     assert checked >= 4
-    of_all = [float(rates[1].at(t)[0][0]) for t in range(grows.iterations)]
+    of_all = [rates[1].at(t).item() for t in range(grows.iterations)]
     peak = plain.training.optimizer.learning_rate
     assert max(of_all) <= peak * (1 + 1e-6) and of_all[-1] == pytest.approx(0.1 * peak)
     assert of_all[0] == pytest.approx(peak * 2 / 24)  # 2 windows of a warmup of 3 x 8

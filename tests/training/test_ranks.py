@@ -127,7 +127,6 @@ def test_ranks_train_what_one_process_trains(size, alone, dataset):
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "bfloat16": {"training.precision": "bfloat16", "training.dropout": 0.0},
-    "float16": {"training.precision": "float16", "training.loss_scale.initial": 2.0**24},
     "llama": {"model.preset": "llama", "model.n_head": 2, "model.d_model": 16},
     "muon": {"training.optimizer.name": "muon", "training.optimizer.learning_rate": 1e-3},
     "average": {"training.average": {"kind": "ema"}, "training.micro_batch": None},
@@ -155,8 +154,7 @@ def test_recomputed_blocks_change_no_bit(dataset):
 
 
 def test_divergence_ends_all_ranks_at_the_step_of_one_process(dataset):
-    wild = study({"training.optimizer.learning_rate": 1e30, "training.optimizer.name": "sgd",
-                  "training.grad_clip": None, "training.iterations": 23})  # fmt: skip
+    wild = study({"training.optimizer.learning_rate": 1e30, "training.iterations": 23})
 
     def diverged_at(ranks: Ranks | None) -> int | None:
         trial = trainer(wild, dataset, ranks, probes=())

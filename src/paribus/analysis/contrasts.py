@@ -445,8 +445,6 @@ def _why_uncounted(table: Table, arm: str, reference: str, metric: str) -> str:
     study, declared = table.results.study, table.results.metrics[metric]
     if declared.of_tokens and not study.share_tokens(arm, reference):
         return "of single tokens, and the arms have other tokenizers"
-    if any(metric in study.arm_facts(name).not_measured for name in (arm, reference)):
-        return f"{metric} is measured in float16 only"
     is_judged = metric in [endpoint.metric for endpoint in study.judged]
     if is_judged or any(math.isfinite(table.values[*trial, metric]) for trial in table.events):
         return ""

@@ -26,7 +26,7 @@ from paribus.engine.setting import Setting, rows_of
 from paribus.engine.training import GRAPHED_STEPS, WEIGHTS
 from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import find_loss
-from paribus.engine.training.schedules import Schedules
+from paribus.engine.training.schedules import LearningRates
 from paribus.errors import ParibusError, blamed
 from paribus.numbers import some
 from paribus.results import TrialFolder
@@ -59,7 +59,7 @@ def check_arm(
     try:
         with blamed(f"{where}{own} fails in a dry run of one step"):
             rows_of(setting, study.resources.devices)
-            Schedules([setting], study.folder).at(setting.iterations - 1)
+            LearningRates([setting], study.folder).at(setting.iterations - 1)
             if device.type == "cpu" and is_large(setting, V, DRY_ROWS):
                 model = build_model(setting, V, study.folder, device="meta")
                 parameter_groups([setting], model, study.folder)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from paribus.engine.setting import OF_FLOAT16, Evaluation, Probes, Setting, Tasks
+from paribus.engine.setting import Evaluation, Probes, Setting, Tasks
 from paribus.engine.setting.architecture import PRESET, preset_values
 from paribus.engine.setting.sections import curve_steps
 from paribus.errors import ParibusError
@@ -146,7 +146,6 @@ class StackedFormat(StudyFormat):
             tokens=setting.tokens,
             learning_rate=setting.training.optimizer.learning_rate,
             tokenizer=str(setting.data.tokenizer),
-            not_measured=frozenset(() if setting.training.precision == "float16" else OF_FLOAT16),
             curve_tokens=tuple(map(setting.tokens_before, curve_steps(study, arm))),
         )
 

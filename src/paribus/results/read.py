@@ -428,7 +428,7 @@ def joined(tables: Mapping[Trial, pa.Table], *columns: str) -> pa.Table:
     rows = [trial_rows(*trial, table) for trial, table in tables.items() if len(table)]
     if not rows:
         return pa.table({name: pa.nulls(0) for name in ("arm", "seed", *columns)})
-    # Null is what a trial does not measure, such as the loss scale where none is float16.
+    # Null is what a trial does not measure, such as a probe of another arm's module.
     return pa.concat_tables(rows, promote_options="default").unify_dictionaries()
 
 

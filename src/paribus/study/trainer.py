@@ -108,7 +108,6 @@ class ArmFacts:
         steps, tokens: the length of training; None if unknown.
         learning_rate: None if unknown.
         tokenizer: losses per token can be compared between arms that have the same one.
-        not_measured: metrics that these trials cannot measure.
         curve_tokens: tokens seen by each point of the held-out curve.
         absent: seeds of the study for which the arm has no trial.
     """
@@ -117,7 +116,6 @@ class ArmFacts:
     tokens: int | None = None
     learning_rate: float | None = None
     tokenizer: str = ""
-    not_measured: frozenset[str] = frozenset()
     curve_tokens: tuple[int | None, ...] = ()
     absent: tuple[int, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Recomputation of a trial's scores from its blocks, questions and code length.
+"""Recomputation of a trial's scores from its blocks and questions.
 
 This is an independent implementation, so that a mistake in the original code is not repeated
 here.
@@ -62,9 +62,6 @@ def _expected(trial: TrialFolder, blocks: pa.Table, tasks: pa.Table) -> Iterator
     yield "validation_perplexity", math.exp(loss) if loss < 700 else math.inf
     yield "validation_accuracy", _ratio(sums["correct"], sums["predicted"])
     record = trial.read_json("trial.json")
-    if length := record.get("code_length"):
-        bits = math.nan if length["bits"] is None else length["bits"]
-        yield "bits_per_byte", bits / length["n_bytes"]
     for name, metric in record["metrics"].items():
         ratio = metric.get("items")
         if isinstance(ratio, dict) and {ratio["total"], ratio["count"]} <= set(blocks.column_names):

@@ -29,9 +29,9 @@ SUMS: dict[str, tuple[str, type, str]] = {
     "correct": ("tokens", np.int64, "correct"),
     "predicted": ("tokens", np.int64, ""),  # each token is one
     "characters": ("characters", np.int64, "characters"),
+    "bytes": ("bytes", np.int64, "n_bytes"),
 }
 """What is added up of every model, by column: unit, type, and the attribute of `Predictions`."""
-UNITS = {name: unit for name, (unit, *_) in SUMS.items()} | {"bits": "bits", "bytes": "bytes"}
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,14 @@ class Division:
         return {"kind": self.kind, "items": self.items, "blocks": self.n_blocks}
 
     def add(self, place: int, *columns: np.ndarray | None) -> list[np.ndarray]:
-        """Return the block sums [n_blocks] of each column, for tokens from `place` on.
+        """Return the block sums [n_blocks] of each column, for tokens from `place` (at least 1) on.
 
-        A column of None counts tokens. The first token of a text, which is not predicted, is in the
-        first block.
+        A column of None counts tokens.
         """
         places = place + np.arange(max(len(column) for column in columns if column is not None))
         if self.kind == "document":
             item = np.searchsorted(self.ends, places)
         else:
-            item = np.maximum((places - 1) // self.seq_len, 0)
+            item = (places - 1) // self.seq_len
         block, n = item * self.n_blocks // self.items, self.n_blocks
         return [np.bincount(block, column, minlength=n) for column in columns]

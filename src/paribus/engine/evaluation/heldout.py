@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from paribus.engine.data import Dataset, Tokens
@@ -16,10 +17,9 @@ from paribus.engine.evaluation.blocks import SUMS, Division
 from paribus.engine.evaluation.measures import Measure, Row, all_measures
 from paribus.engine.evaluation.predictions import (
     Precision,
-    kept_generators,
+    evaluating,
     predict,
     text_batches,
-    token_losses,
     windows_per_batch,
 )
 from paribus.errors import ParibusError
@@ -33,8 +33,7 @@ class Evaluation:
         rows: rows of all measures. A part without tokens has no row. Values that are not finite
             stay NaN or infinite.
         division: division of the text into blocks.
-        blocks: sums of each block, [blocks], by name: those of SUMS, and those of the code length
-            if it is measured.
+        blocks: sums of each block, [blocks], by name; see SUMS.
     """
 
     rows: tuple[Row, ...]
@@ -77,10 +76,12 @@ def evaluate_on(
     division = Division.of(tokens, seq_len, tokenizer.end_of_document)
     totals = np.zeros((len(SUMS), division.n_blocks))
     sums: dict[Measure, Any] = dict.fromkeys((*all_measures(), *own), 0.0)
-    classes, characters = dataset.token_classes, tokenizer.characters_per_token
-    predicted = predict(
-        model, tokens, seq_len, token_classes=classes, characters=characters, precision=precision
-    )
+    of_token = {
+        "token_class": dataset.token_classes,
+        "characters": tokenizer.characters_per_token,
+        "n_bytes": tokenizer.bytes_per_token,
+    }
+    predicted = predict(model, tokens, seq_len, of_token, precision)
 
     def tried(measure: Measure, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a function of `measure`; None if it fails and is not strict."""
@@ -117,7 +118,6 @@ def evaluate_on(
     return Evaluation(tuple(rows), division, columns)
 
 
-@torch.no_grad()
 def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int) -> float:
     """Return the summed loss of `model` on tokens[1:] in nats, in evaluation mode.
 
@@ -126,7 +126,10 @@ def heldout_loss(model: nn.Module, tokens: Tokens, seq_len: int, vocab_size: int
     """
     device, nats = next(model.parameters()).device, 0.0
     windows = windows_per_batch(seq_len, vocab_size, device)
-    with kept_generators(device):
-        for inputs_WT, targets_WT in text_batches(tokens, seq_len, windows):
-            nats += float(token_losses(model, inputs_WT, targets_WT).sum(dtype=np.float64))
+    with evaluating(model):
+        for batch in text_batches(tokens, seq_len, windows):
+            inputs_WT, targets_WT = (torch.from_numpy(ids).to(device) for ids in batch)
+            logits_NV = model(inputs_WT).flatten(0, 1).float()
+            losses_N = F.cross_entropy(logits_NV, targets_WT.flatten(), reduction="none")
+            nats += float(losses_N.cpu().numpy().sum(dtype=np.float64))
     return nats

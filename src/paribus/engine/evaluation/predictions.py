@@ -10,8 +10,7 @@ Axes: W windows of a batch, T time, N tokens of a chunk, V vocabulary, K tempera
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -52,8 +51,8 @@ class Predictions:
         confidence: [N] float32, the highest probability.
         brier: [N] float32, sum_k (p_k - y_k)^2 over the vocabulary, y the token in one-hot form.
         token: [N] the id of the token.
-        token_class: [N] int8, index into `engine.data.TOKEN_CLASSES` of the predicted token.
-        characters: [N] uint16, how many characters it stands for.
+        token_class: [N] index into `engine.data.TOKEN_CLASSES` of the predicted token.
+        characters, n_bytes: [N] how many characters and UTF-8 bytes it stands for.
         swept: [N] bool, whether it was predicted at all temperatures.
         losses_at, confidences_at: [K, swept tokens] float32, the loss and the confidence that every
             temperature T of `TEMPERATURES` would give, logits / T in place of logits.
@@ -68,6 +67,7 @@ class Predictions:
     token: np.ndarray
     token_class: np.ndarray
     characters: np.ndarray
+    n_bytes: np.ndarray
     swept: np.ndarray
     losses_at: np.ndarray
     confidences_at: np.ndarray
@@ -85,16 +85,14 @@ def predict(
     model: nn.Module,
     tokens: Tokens,
     seq_len: int,
-    *,
-    token_classes: np.ndarray,
-    characters: np.ndarray,
+    of_token: Mapping[str, np.ndarray],
     precision: Precision = "float32",
 ) -> Generator[Predictions, None, None]:
     """Yield the predictions of `model` for tokens[1:], with contexts of up to `seq_len` tokens.
 
     Matrix products use `precision`; everything after the logits uses float32. `model` maps ids [W,
-    T] to logits [W, T, V]; `tokens` are [N + 1] ids; `token_classes` and `characters`, both [V],
-    are as in `Predictions`. After the last chunk, or when the iterator is closed, the model's
+    T] to logits [W, T, V]; `tokens` are [N + 1] ids; `of_token` has `token_class`, `characters` and
+    `n_bytes` of each id, [V]. After the last chunk, or when the iterator is closed, the model's
     weights, the training mode of each of its modules and PyTorch's global generators are restored.
     Raises ParibusError if there is nothing to predict.
     """
@@ -104,13 +102,12 @@ def predict(
             code="too_few",
         )
     device, start, every = next(model.parameters()).device, 0, -(-(len(tokens) - 1) // SWEEP_TOKENS)
-    windows = windows_per_batch(seq_len, len(token_classes), device)
-    classes_V, characters_V = token_classes.astype(np.int8), characters.astype(np.uint16)
+    windows = windows_per_batch(seq_len, len(of_token["token_class"]), device)
     batches = text_batches(tokens, seq_len, windows)
     with evaluating(model):
         while group := list(islice(batches, -(-CHUNK_TOKENS // (seq_len * windows)))):
             parts, place = [], start
-            with products_in(precision, device):
+            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
                 for inputs_WT, targets_WT in group:
                     swept_N = np.arange(place, place + targets_WT.size) % every == 0
                     parts.append(_scores(model, inputs_WT, targets_WT, swept_N))
@@ -118,17 +115,11 @@ def predict(
             columns = {
                 name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]
             }
-            columns["token_class"] = classes_V[columns["token"]]
-            columns["characters"] = characters_V[columns["token"]]
+            columns |= {name: values_V[columns["token"]] for name, values_V in of_token.items()}
             for column in columns.values():
                 column.setflags(write=False)  # measures share them: none may write to them
             yield Predictions(seq_len, start, **columns)
             start = place
-
-
-def kept_generators(device: torch.device) -> AbstractContextManager[None]:
-    """Restore PyTorch's global generators, and that of the device, after the context."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 @contextlib.contextmanager
@@ -138,22 +129,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     The mode of each of its modules and PyTorch's global generators are restored.
     """
     modes = {module: module.training for module in model.modules()}
+    device = next(model.parameters()).device
+    devices = [device] if device.type == "cuda" else []
     try:
         model.eval()
-        with torch.no_grad(), kept_generators(next(model.parameters()).device):
+        with torch.no_grad(), torch.random.fork_rng(devices):
             yield
     finally:
         for module, mode in modes.items():
             module.training = mode
-
-
-def products_in(precision: Precision, device: torch.device) -> torch.autocast:
-    """Compute matrix products inside the context in `precision`, as in training.
-
-    Weights are rounded once per context, so use one context for all batches.
-    """
-    lower = precision == "bfloat16"
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=lower)
 
 
 def windows_per_batch(seq_len: int, vocab_size: int, device: torch.device) -> int:
@@ -175,15 +159,6 @@ def text_batches(
     if n_full < n:
         ids = tokens[n_full : n + 1].astype(np.int64)
         yield ids[None, :-1], ids[None, 1:]
-
-
-def token_losses(model: nn.Module, inputs_WT: np.ndarray, targets_WT: np.ndarray) -> np.ndarray:
-    """Return [W T] the losses of `targets_WT` in nats, float32."""
-    device = next(model.parameters()).device
-    logits_WTV = model(torch.from_numpy(inputs_WT).to(device)).float()
-    targets_N = torch.from_numpy(targets_WT).to(device).flatten()
-    losses_N = nn.functional.cross_entropy(logits_WTV.flatten(0, 1), targets_N, reduction="none")
-    return losses_N.cpu().numpy()
 
 
 def _scores(

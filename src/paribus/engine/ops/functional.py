@@ -8,7 +8,6 @@ projection, D and M channels; for AdamW, R replicas of N numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -152,34 +151,17 @@ def adamw_step(
 ) -> None:
     """Write weights -= rate (m / c1) / (sqrt(v / c2) + eps) in place, as torch.optim.AdamW.
 
-    rows_RN: weights, gradients, first and second moments; t: the step from 0, int64 [] or [R, 1].
+    rows_RN: weights, gradients, first and second moments; t: the step from 0, int64 [].
     """
-    if t.ndim == 0 and rowwise.supports_adamw(*rows_RN):
+    if rowwise.supports_adamw(*rows_RN):
         rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)
         return
-    weights, *state = rows_RN
-    weights.sub_(_adam_direction(state, t, betas, eps).mul_(rates_R1 / correction(betas[0], t)))
-
-
-def adam_moments(
-    rows: tuple[Tensor, Tensor, Tensor], t: Tensor, betas: tuple[float, float], eps: float
-) -> Tensor:
-    """Update moments in place and return (m / c1) / (sqrt(v / c2) + eps).
-
-    rows: gradients, first and second moments of any shape; t: [] or broadcastable to them.
-    """
-    return _adam_direction(rows, t, betas, eps).div_(correction(betas[0], t))
-
-
-def _adam_direction(
-    rows: Sequence[Tensor], t: Tensor, betas: tuple[float, float], eps: float
-) -> Tensor:
-    """Return `adam_moments` times c1."""
-    gradients, mean, square = rows
+    weights, gradients, mean, square = rows_RN
     mean.lerp_(gradients, 1 - betas[0])
     square.mul_(betas[1]).addcmul_(gradients, gradients, value=1 - betas[1])
     denominator = (square / correction(betas[1], t)).sqrt_().add_(eps)
-    return denominator.reciprocal_().mul_(mean)
+    direction = denominator.reciprocal_().mul_(mean)
+    weights.sub_(direction.mul_(rates_R1 / correction(betas[0], t)))
 
 
 def correction(beta: float, t: Tensor) -> Tensor:

@@ -11,9 +11,6 @@ from paribus.engine.setting.sections import (
     with_precision,
 )
 from paribus.engine.setting.setting import (
-    OF_FLOAT16,
-    SMALLEST_SCALE,
-    LossScale,
     Setting,
     Training,
     rows_of,

@@ -37,9 +37,8 @@ class Evaluation(Spec):
     """
     own: Paths = ()
     """Custom measures, by import path: `package.module:name` or `file.py:name`."""
-    overlap: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of a window that serves as context only when `bits_per_byte` is measured again, to show
-    the cost of windows without overlap."""
+    overlap: Annotated[float, Field(ge=0, le=0)] = 0.0
+    """Always 0: held-out windows do not overlap."""
     every: CurveEvery = "tenth"
     """Steps between two points of the held-out loss curve, which has a point before the first step
     and after the last; "tenth" is a tenth of the shortest arm's steps. 0 measures no curve."""

@@ -6,7 +6,6 @@ or clamps a specification.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -22,21 +21,15 @@ Option = bool | int | float | str | list[int | float | str]
 Options = dict[str, Option]  # the file of an optimizer or a loss declares its options
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
-OF_FLOAT16 = ("loss_scale", "skipped_steps")  # columns that only float16 has
-# The largest is still finite in float32 when it multiplies an objective.
-SMALLEST_SCALE, LARGEST_SCALE = 1.0, 2.0**120
-
 
 class Schedule(Part):
-    """A quantity over the run, as a fraction of its peak: a linear warmup, then a `kind`."""
+    """The learning rate over the run, as a fraction of its peak: a linear warmup, then a `kind`."""
 
     kind: Annotated[str, Field(min_length=1)] = "constant"
-    """A file of `paribus/engine/training/schedules/` (constant, cosine, linear, wsd, power,
-    inverse_sqrt), or a custom one: `package.module:name` or `file.py:name`."""
+    """A file of `paribus/engine/training/schedules/` (constant, cosine, linear, wsd), or
+    a custom one: `package.module:name` or `file.py:name`."""
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Iterations of linear warmup."""
-    initial_fraction: Annotated[float, Field(ge=0, le=1), later(0.0)] = 0.0
-    """Start of the warmup, as a fraction of the peak; the first step is one step above."""
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
     """End of the run, as a fraction of the peak; a constant has none."""
     options: Annotated[Options, later({})] = Field(default_factory=dict)
@@ -52,8 +45,6 @@ class Group(Part):
     """Peak learning rate."""
     learning_rate_factor: Annotated[float, Field(ge=0)] | None = None
     """Peak relative to the study's learning rate; 0 keeps the initial values."""
-    schedule: Annotated[Schedule | None, later(None)] = None
-    """Schedule of the learning rate; None is `training.schedule`."""
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     """Weight decay of the parameters that `decay` selects."""
     optimizer: str | None = None
@@ -80,9 +71,8 @@ class Optimizer(Part):
     """The optimizer."""
 
     name: str = "adamw"
-    """A file of `paribus/engine/training/optimizers/` (adamw, cautious_adamw, muon, soap,
-    adafactor, schedule_free, lion, sgd), or a custom one: `package.module:name` or
-    `file.py:name`."""
+    """A file of `paribus/engine/training/optimizers/` (adamw, lion, muon, schedule_free,
+    soap), or a custom one: `package.module:name` or `file.py:name`."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     """Peak learning rate, which the schedule multiplies."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.95)
@@ -120,22 +110,12 @@ class Loss(Part):
     """Weights of the auxiliary losses of custom modules, by name; by default 1."""
 
 
-class LossScale(Part):
-    """Dynamic loss scaling of float16 (Micikevicius et al. 2018), as torch.amp.GradScaler: a step
-    whose gradient overflows is skipped and halves the scale."""
-
-    initial: Annotated[float, Field(ge=SMALLEST_SCALE, le=LARGEST_SCALE), later(2.0**16)] = 2.0**16
-    """Scale of the first step."""
-    growth_interval: Annotated[Steps, later(2000)] = 2000
-    """Consecutive steps without an overflow after which the scale is doubled."""
-
-
 class Average(Part):
     """Averaging of weights; averages are evaluated, kept and exported instead of trained
     weights."""
 
     kind: Annotated[str, Field(min_length=1), later("none")] = "none"
-    """A file of `paribus/engine/training/averages/` (ema, last, lawa), or a custom one:
+    """A file of `paribus/engine/training/averages/` (ema, last), or a custom one:
     `package.module:name` or `file.py:name`; `none` uses the weights of the last step."""
     options: Annotated[Options, later({})] = Field(default_factory=dict)
     """Options of the average, such as `decay` of ema."""
@@ -163,20 +143,13 @@ class Training(Part):
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     """Schedule of the learning rate."""
-    schedules: Annotated[dict[Literal["weight_decay", "momentum"], Schedule], later({})] = Field(
-        default_factory=dict
-    )
-    """Schedules of weight decay, and of the momentum of muon or sgd, as fractions of their value.
-    """
     average: Annotated[Average, later(Average())] = Average()
     grad_clip: Annotated[float, Field(gt=0)] | None = 1.0
     """Largest total gradient norm; larger gradients are scaled down to it."""
-    precision: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
-    """`bfloat16` and `float16` are mixed precision: float32 weights and optimizer, lower matrix
-    products; `float16` uses `loss_scale`. `auto` is bfloat16 if the device has it, else float32,
-    settled when the study is registered. Evaluation has its own precision."""
-    loss_scale: Annotated[LossScale, later(LossScale())] = LossScale()
-    """For `precision = "float16"`."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """`bfloat16` is mixed precision: float32 weights and optimizer, lower matrix products. `auto`
+    is bfloat16 if the device has it, else float32, settled when the study is registered.
+    Evaluation has its own precision."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of activations that is dropped in training."""
     keep: Annotated[tuple[Steps, ...], Field(strict=False)] = ()
@@ -205,16 +178,6 @@ class Training(Part):
         """Number of windows in a step; in the last step if the batch grows."""
         return self.batch_size.to if isinstance(self.batch_size, Ramp) else self.batch_size
 
-    @property
-    def all_schedules(self) -> Iterator[tuple[str, Schedule]]:
-        """Every schedule with its key in the study."""
-        yield "training.schedule", self.schedule
-        for i, group in enumerate(self.optimizer.groups):
-            if group.schedule:
-                yield f"training.optimizer.groups.{i}.schedule", group.schedule
-        for name, schedule in sorted(self.schedules.items()):
-            yield f"training.schedules.{name}", schedule
-
 
 class Setting(TrialSetting):
     """Everything that a trial needs besides its seed."""
@@ -242,12 +205,11 @@ class Setting(TrialSetting):
                 f"training has up to {steps:,} steps; {MOST_STEPS:,} are the most: use a larger "
                 "training.batch_size"
             )
-        for key, schedule in training.all_schedules:
-            if schedule.warmup > self.budget_iterations:
-                raise ValueError(
-                    f"{key}.warmup = {schedule.warmup} exceeds the run's "
-                    f"{self.budget_iterations} iterations; use a smaller warmup"
-                )
+        if training.schedule.warmup > self.budget_iterations:
+            raise ValueError(
+                f"training.schedule.warmup = {training.schedule.warmup} exceeds the run's "
+                f"{self.budget_iterations} iterations; use a smaller warmup"
+            )
         last = max(training.keep, default=0)
         if last > self.iterations:
             raise ValueError(
@@ -263,11 +225,11 @@ class Setting(TrialSetting):
         names = {
             "training.optimizer.name": training.optimizer.name,
             "training.loss.name": training.loss.name,
+            "training.schedule.kind": training.schedule.kind,
             "training.average.kind": training.average.kind,
         }
         for i, group in enumerate(training.optimizer.groups):
             names[f"training.optimizer.groups.{i}"] = group.optimizer or ""
-        names |= {key: schedule.kind for key, schedule in training.all_schedules}
         paths = {key: path for key, path in (names | self.data.own).items() if ":" in path}
         return self.model.modules.named | paths
 

@@ -9,7 +9,6 @@ from paribus.engine.training.schedules import Moment, schedule
 from paribus.engine.training.state import MEASURED, WEIGHTS, ReplicaState
 from paribus.engine.training.step_metrics import (
     DRAWINGS,
-    LOSS_SCALING,
     METRICS,
     OBJECTIVE,
     auxiliary_drawing,

@@ -20,7 +20,6 @@ from paribus.engine.rows import role
 from paribus.engine.setting import Setting, Training
 from paribus.engine.setting.setting import Optimizer as OptimizerSpec
 from paribus.engine.training.optimizers import Optimizer, find_optimizer
-from paribus.engine.training.schedules import group_column
 from paribus.errors import ParibusError
 from paribus.study.choices import Options, read_options
 
@@ -40,7 +39,6 @@ class ParameterGroup:
     decayed: tuple[str, ...]  # those of them that decay
     factors: tuple[float, ...]  # learning rate relative to the study's, one per replica
     decays: tuple[float, ...]  # weight decay, one per replica
-    schedule: str = ""  # column of their learning rate, if they have a schedule of their own
 
 
 def is_decayed(use: ParameterUse, decay: str) -> bool:
@@ -86,7 +84,6 @@ def parameter_groups(
         optimizer = find_optimizer(REST, KEY, None) if is_left else named[number]
         decayed = [name for name in names if is_decayed(uses[name], spec.decay)]
         rates = [_factor_and_decay(each.training.optimizer, number) for each in settings]
-        has_schedule = number != MAIN and spec.groups[number].schedule is not None
         groups.append(
             ParameterGroup(
                 optimizer=optimizer,
@@ -95,7 +92,6 @@ def parameter_groups(
                 decayed=tuple(decayed),
                 factors=tuple(factor for factor, _ in rates),
                 decays=tuple(decay for _, decay in rates),
-                schedule=group_column(number) if has_schedule else "",
             )
         )
     return groups

@@ -1,6 +1,6 @@
 """Inputs of every step, drawn on the host and copied to the device without waiting for it.
 
-Axes: R replicas, B batch, T time, M dropout modules, S scheduled quantities.
+Axes: R replicas, B batch, T time, M dropout modules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from paribus.engine.data import FIRST_DIGEST, Dataset, extend_digest, starts_of_step
 from paribus.engine.data.tokens import windows
 from paribus.engine.setting import Setting
-from paribus.engine.training.schedules import Schedules
+from paribus.engine.training.schedules import LearningRates
 from paribus.rng import key
 
 
@@ -26,7 +26,6 @@ class Inputs(NamedTuple):
     t: Tensor  # [] int64, the step
     windows: Tensor  # [R, B, T + 1] int32 tokens; the targets are the inputs shifted by one
     rates: Tensor  # [R] float32 learning rates
-    scheduled: Tensor  # [S, R] float32, in the order of `scheduled_columns`
     dropout_keys: Tensor  # [M, R] int64
 
 
@@ -49,7 +48,7 @@ class Feed:
     ) -> None:
         self._setting, self._seeds, self._dataset = settings[0], seeds, dataset
         self._dropouts, self._device = dropouts, device
-        self._schedules = Schedules(settings, folder)
+        self._rates = LearningRates(settings, folder)
         self.digests = [FIRST_DIGEST] * len(seeds)
 
     def at(self, t: int) -> Inputs:
@@ -67,7 +66,7 @@ class Feed:
         fields = (
             np.array(t),
             np.stack(batches).astype(np.int32),
-            *self._schedules.at(t),
+            self._rates.at(t),
             np.array(keys, np.int64).reshape(len(keys), len(self._seeds)),
         )
         return Inputs(*map(self._to_device, fields))

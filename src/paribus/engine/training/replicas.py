@@ -28,15 +28,12 @@ from paribus.engine.training.groups import parameter_groups
 from paribus.engine.training.losses import TrainingLoss, find_loss
 from paribus.engine.training.losses.cross_entropy import PLAIN
 from paribus.engine.training.prefetch import Inputs
-from paribus.engine.training.schedules import scheduled_columns
 from paribus.engine.training.stacked_optimizer import StackedOptimizer
-from paribus.engine.training.state import WEIGHTS
+from paribus.engine.training.state import AVERAGE, WEIGHTS
 from paribus.errors import ParibusError, nearest
 
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
-
-LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}  # autocast dtype by precision
 
 
 class ForwardBackward(NamedTuple):
@@ -80,7 +77,7 @@ class Replicas:
     ) -> None:
         setting, training = settings[0], settings[0].training
         self._R, self._device, self._ranks = len(seeds), device, ranks
-        self._lower = LOWER.get(training.precision)
+        self._lower = torch.bfloat16 if training.precision == "bfloat16" else None
         models = {
             each: build_model(each, vocab_size, folder).to(device).train()
             for each in dict.fromkeys(settings)
@@ -120,13 +117,13 @@ class Replicas:
         values = [np.concatenate([each[n].value.ravel() for n in self._shapes]) for each in drawn]
         self.weights = Rows(torch.from_numpy(np.stack(values)).to(device), self._shapes)
         self._leaves = self._make_leaves(parameters)
-        self._optimizer = StackedOptimizer(self._groups, self.weights, scheduled_columns(training))
+        self._optimizer = StackedOptimizer(self._groups, self.weights)
         self.slots = self._optimizer.slots
         steps = setting.iterations
         self._averaging = find_average(training.average, steps, self.weights, folder)
         self._rows = {WEIGHTS: self.weights, **self.slots}
         if self._averaging:
-            self._rows |= self._averaging.kept
+            self._rows[AVERAGE] = self._averaging.kept
 
     def _require_compatible(self, devices: int, checkpointing: bool) -> None:
         """Raise ParibusError for settings that the parts of the model do not support."""
@@ -172,8 +169,7 @@ class Replicas:
 
     def evaluated(self, done: int) -> Rows:
         """Return the weights to evaluate, keep and export after this many steps."""
-        weights = self._optimizer.evaluated()
-        return self._averaging.evaluated(done, weights) if self._averaging else weights
+        return self._averaging.kept if self._averaging and done else self._optimizer.evaluated()
 
     def afterwards(self, t: int) -> None:
         """Run the host work of optimizers and the average after step t."""
@@ -181,14 +177,11 @@ class Replicas:
         if self._averaging:
             self._averaging.take(t + 1, self._optimizer.evaluated())
 
-    def forward_backward(
-        self, inputs: Inputs, tapped: Sequence[str], scales_R: Tensor | None = None
-    ) -> ForwardBackward:
+    def forward_backward(self, inputs: Inputs, tapped: Sequence[str]) -> ForwardBackward:
         """Return loss and gradient of a batch, and the outputs of the modules at `tapped`.
 
-        The batch is processed `micro_batch` sequences at a time. The backward pass differentiates
-        the objectives times `scales_R`, and gradients are divided by `scales_R` again. Over several
-        ranks, loss and gradient are those of the whole batch; outputs are of this rank's rows.
+        The batch is processed `micro_batch` sequences at a time. Over several ranks, loss and
+        gradient are those of the whole batch; outputs are of this rank's rows.
         """
         rows = self._own_rows(inputs.windows.shape[1])
         parts = inputs.windows[:, rows].long().split(self._micro_batch, dim=1)
@@ -207,9 +200,8 @@ class Replicas:
                     weights = self._auxiliary_weights
                     terms = [weights.get(n, 1.0) * x for n, x in seen.auxiliary.items()]
                     objectives_R = objectives_R + torch.stack(terms).sum(0)
-                scaled_R = objectives_R if scales_R is None else objectives_R * scales_R
                 grads = torch.autograd.grad(
-                    scaled_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
+                    objectives_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
                 )
             part_RN = torch.cat([grad.reshape(self._R, -1) for grad in grads], dim=1)
             grads_RN = part_RN if grads_RN is None else grads_RN.add_(part_RN)
@@ -220,8 +212,6 @@ class Replicas:
         assert grads_RN is not None
         if len(parts) > 1:  # of equal size, so that the mean of their means is the batch's mean
             grads_RN.div_(len(parts))
-        if scales_R is not None:
-            grads_RN.mul_(scales_R.double().reciprocal().float()[:, None])
         mean = torch.stack(means).mean(dim=0)
         if self._ranks is not None:
             self._ranks.average(grads_RN, mean)
@@ -273,38 +263,23 @@ class Replicas:
         return windows[:, self._own_rows(windows.shape[1])]
 
     def update(
-        self,
-        gradients: Rows,
-        factors_R: Tensor,
-        moves_R: Tensor,
-        rates_R: Tensor,
-        scheduled_SR: Tensor,
-        t: Tensor,
+        self, gradients: Rows, factors_R: Tensor, is_alive_R: Tensor, inputs: Inputs
     ) -> None:
-        """Make one optimizer step of the replicas that move, with gradients scaled by `factors_R`.
+        """Make one optimizer step with gradients scaled by `factors_R`.
 
-        t is the step [], and a replica that does not move has diverged: its weights stay. Or t is
-        the number of steps that each has made, [R], and the slots of a replica that does not move
-        stay as well.
+        The weights of replicas that have diverged stay.
         """
-        moves_R1 = moves_R[:, None]
+        is_alive_R1 = is_alive_R[:, None]
         clipped_RN = gradients.flat * factors_R[:, None]
-        if clipped_RN.device.type != "cpu" or not moves_R.all():  # free to ask on a CPU
-            clipped_RN.masked_fill_(~moves_R1, 0.0)
-        rates_R1 = torch.where(moves_R1, rates_R[:, None], 0.0)
-        scheduled_SR1 = torch.where(moves_R1, scheduled_SR[..., None], 0.0)
-        if t.ndim == 0:
-            self._optimizer.update(clipped_RN, rates_R1, t, scheduled_SR1)
-            return
-        before = [(rows.flat, rows.flat.clone()) for rows in self.slots.values()]
-        self._optimizer.update(clipped_RN, rates_R1, t[:, None], scheduled_SR1)
-        for now_RN, before_RN in before:
-            now_RN.copy_(torch.where(moves_R1, now_RN, before_RN))
+        if clipped_RN.device.type != "cpu" or not is_alive_R.all():  # free to ask on a CPU
+            clipped_RN.masked_fill_(~is_alive_R1, 0.0)
+        rates_R1 = torch.where(is_alive_R1, inputs.rates[:, None], 0.0)
+        self._optimizer.update(clipped_RN, rates_R1, inputs.t)
 
     def arrays(self, replica: int) -> dict[str, np.ndarray]:
         """Copy the state of a replica to the host, float32; waits for the device.
 
-        Names are `weights/<parameter>`, `<slot>/<parameter>` and `average-0/<parameter>`.
+        Names are `weights/<parameter>`, `<slot>/<parameter>` and `average/<parameter>`.
         """
         return {
             f"{kind}/{name}": values[replica].to("cpu", copy=True).numpy()

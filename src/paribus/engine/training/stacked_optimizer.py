@@ -1,13 +1,13 @@
 """Optimizer steps of a stack: rows of weights, updated group by group.
 
-Axes: R replicas, N parameters of one replica, K parameters of one shape, S schedules.
+Axes: R replicas, N parameters of one replica, K parameters of one shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from torch import Tensor
 from paribus.engine.rows import Rows
 from paribus.engine.training.groups import ParameterGroup
 from paribus.engine.training.optimizers import Update
-from paribus.engine.training.schedules import DECAY, MOMENTUM
 
 
 class _Run(NamedTuple):
@@ -33,19 +32,16 @@ class StackedOptimizer:
     Args:
         groups: All groups, in the order in which their parameters lie in a row.
         weights: The rows.
-        scheduled: Names of the schedules that `update` receives.
 
     Attributes:
         slots: {slot: {parameter name: [R, ...]}}.
     """
 
-    def __init__(
-        self, groups: Sequence[ParameterGroup], weights: Rows, scheduled: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, groups: Sequence[ParameterGroup], weights: Rows) -> None:
         def column(values: Sequence[float]) -> Tensor:
             return weights.flat.new_tensor(values)[:, None]
 
-        self._scheduled, self._weights = scheduled, weights
+        self._weights = weights
         shapes: dict[str, dict[str, torch.Size]] = {}
         for group in groups:
             for slot in group.optimizer.slots:
@@ -85,33 +81,18 @@ class StackedOptimizer:
         return runs
 
     @torch.no_grad()
-    def update(
-        self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor, scheduled_SR1: Iterable[Tensor] = ()
-    ) -> None:
+    def update(self, grads_RN: Tensor, rates_R1: Tensor, t: Tensor) -> None:
         """Make one step. A replica with a learning rate of 0 keeps its weights.
 
-        grads_RN is overwritten. t is [], or [R, 1] if replicas have made different numbers of
-        steps.
+        grads_RN is clipped; t is the step, [].
         """
-        scheduled = dict(zip(self._scheduled, scheduled_SR1, strict=True))
         for group, runs, factors_R1, decays_R1 in self._groups:
             optimizer, own_rates_R1 = group.optimizer, rates_R1
-            if group.schedule:
-                own_rates_R1 = scheduled[group.schedule]
-            elif set(group.factors) != {1.0}:
+            if set(group.factors) != {1.0}:
                 own_rates_R1 = rates_R1 * factors_R1
-            if DECAY in scheduled:
-                decays_R1 = decays_R1 * scheduled[DECAY]
             if group.decayed and optimizer.decay != "own":
-                place = self._weights.place(group.decayed)
-                decayed = self._weights.flat[:, place]
-                if optimizer.decay == "coupled":
-                    grads_RN[:, place].addcmul_(decayed, decays_R1)
-                else:
-                    decayed.mul_(1 - own_rates_R1 * decays_R1)
-            momentum = getattr(group.options, "momentum", 0.0)
-            if MOMENTUM in scheduled:
-                momentum = scheduled[MOMENTUM] * momentum
+                decayed = self._weights.flat[:, self._weights.place(group.decayed)]
+                decayed.mul_(1 - own_rates_R1 * decays_R1)
             for run in runs:
                 weights = run.weights
                 optimizer.function(
@@ -120,9 +101,8 @@ class StackedOptimizer:
                         gradients=grads_RN[:, run.place].view(weights.shape),
                         slots=run.slots,
                         rates=_broadcast(own_rates_R1, weights),
-                        t=_broadcast(t, weights),
+                        t=t,
                         options=group.options,
-                        momentum=_broadcast(momentum, weights),
                         decay=_broadcast(decays_R1, weights) if run.decays else 0.0,
                     )
                 )
@@ -149,8 +129,6 @@ class StackedOptimizer:
         return rows
 
 
-def _broadcast(x: Any, target: Tensor) -> Any:
-    """Return a tensor [R, 1] with the axes of `target`; a number or [] unchanged."""
-    if not isinstance(x, Tensor) or x.ndim == 0:
-        return x
+def _broadcast(x: Tensor, target: Tensor) -> Tensor:
+    """Return a tensor [R, 1] with the axes of `target`."""
     return x.view(*x.shape, *(1,) * (target.ndim - 2))

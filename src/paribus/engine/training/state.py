@@ -14,8 +14,8 @@ from torch import Tensor
 
 BLOCK = 16  # steps whose measurements are fetched from a device together
 # Prefixes in the names of `ReplicaState.arrays`, beside the slots of optimizers.
-MEASURED, WEIGHTS = "measured", "weights"
-RESERVED = (WEIGHTS, MEASURED, "loss_scale")
+MEASURED, WEIGHTS, AVERAGE = "measured", "weights", "average"
+RESERVED = (WEIGHTS, MEASURED, AVERAGE)
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class ReplicaState:
     Attributes:
         t: Steps done.
         arrays: float32, by name: `weights/<parameter>`; slots of the optimizer such as
-            `exp_avg/<parameter>`; copies of an average such as `average-0/<parameter>`;
-            `loss_scale/...` in float16; and `measured` [t, C], which holds `Trainer.columns`, then
-            `Trainer.probe_columns`, NaN where nothing was measured.
+            `exp_avg/<parameter>`; `average/<parameter>` with an average of weights;
+            and `measured` [t, C], which holds `Trainer.columns`, then `Trainer.probe_columns`, NaN
+            where nothing was measured.
         batch_digest: Running digest of its batches.
         diverged_at: The step at which it became non-finite, or None.
     """

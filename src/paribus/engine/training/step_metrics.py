@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paribus.drawing import Drawing
-from paribus.engine.setting import OF_FLOAT16, Ramp, Training
-from paribus.engine.training.schedules import scheduled_columns
+from paribus.engine.setting import Ramp, Training
 from paribus.metric import Metric
 
 METRICS = (
@@ -18,11 +17,6 @@ METRICS = (
 OBJECTIVE = Metric(
     "train_objective", "final objective", "nats/token", "neither", "steps", of_tokens=True
 )
-# Measured in float16.
-LOSS_SCALING = (
-    Metric(OF_FLOAT16[0], "final loss scale", "", "neither", "steps", digits=0),
-    Metric(OF_FLOAT16[1], "skipped steps", "steps", "lower", "steps", digits=1),
-)
 
 
 def _trend(column: str, title: str, axis: str, *, in_text: bool = False) -> Drawing:
@@ -33,8 +27,6 @@ DRAWINGS = (
     _trend("train_loss", "Training loss", "training loss (nats/token)", in_text=True),
     _trend("train_objective", "What is learned from", "objective (nats/token)"),
     _trend("grad_norm", "Gradient norm before clipping", "total gradient norm (L2)", in_text=True),
-    _trend("skipped_steps", "Steps that overflowed", "skipped steps so far"),
-    _trend("loss_scale", "Loss scale", "scale of the loss"),
 )
 COLUMNS = {metric.name: metric.unit or "1" for metric in METRICS}  # with their units
 BATCH_SIZE = "batch_size"  # column of each step's batch, if it grows
@@ -54,9 +46,6 @@ def step_columns(
     columns, names = dict(COLUMNS), tuple(auxiliaries)
     if names or not is_plain:
         columns[OBJECTIVE.name] = OBJECTIVE.unit
-    if training.precision == "float16":
-        columns |= {metric.name: metric.unit or "1" for metric in LOSS_SCALING}
-    columns |= dict.fromkeys(scheduled_columns(training), "1")
     if isinstance(training.batch_size, Ramp):
         columns[BATCH_SIZE] = "windows"
     return columns | {f"{AUXILIARY}{name}": "nats" for name in names}

@@ -31,8 +31,7 @@ from paribus.engine.training.graphs import Graphs, cuda_recorder
 from paribus.engine.training.prefetch import Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
 from paribus.engine.training.replicas import Replicas
-from paribus.engine.training.safeguards import Divergence, LossScaling, clip_factors
-from paribus.engine.training.schedules import scheduled_columns
+from paribus.engine.training.safeguards import Divergence, clip_factors
 from paribus.engine.training.state import MEASURED, Measured, ReplicaState
 from paribus.engine.training.step_metrics import AUXILIARY, BATCH_SIZE, step_columns
 
@@ -96,9 +95,7 @@ class Trainer:
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
-        is_scaled = training.precision == "float16"
-        self._scaling = LossScaling(training.loss_scale, R, self.device) if is_scaled else None
-        self._divergence = self._scaling or Divergence(R, self.device)
+        self._divergence = Divergence(R, self.device)
         self.columns = step_columns(
             training, self.replicas.auxiliaries, is_plain=self.replicas.loss.is_plain
         )
@@ -125,24 +122,18 @@ class Trainer:
         Control flow does not depend on tensor values and is the same for every step of a kind, so
         that a GPU can record it.
         """
-        replicas, scaling = self.replicas, self._scaling
-        scales_R = scaling.scales.clone() if scaling else None
-        passed = replicas.forward_backward(inputs, kind.tapped, scales_R)
+        replicas = self.replicas
+        passed = replicas.forward_backward(inputs, kind.tapped)
         before = replicas.weights.clone() if kind.seen else replicas.weights
         norms_R = torch.linalg.vector_norm(passed.gradients.flat, dim=1)
-        # A skipped step does not count for Adam's bias correction, as in torch.optim.
-        t = inputs.t - scaling.skipped if scaling else inputs.t
-        was_alive_R, moves_R = self._divergence.judge(passed.means[0], norms_R, inputs.t)
+        was_alive_R, is_alive_R = self._divergence.judge(passed.means[0], norms_R, inputs.t)
         factors_R = clip_factors(norms_R, self.setting.training.grad_clip)
-        replicas.update(passed.gradients, factors_R, moves_R, inputs.rates, inputs.scheduled, t)
+        replicas.update(passed.gradients, factors_R, is_alive_R, inputs)
         names = ("train_loss", "train_objective", *(AUXILIARY + n for n in replicas.auxiliaries))
         columns = dict(zip(names, passed.means, strict=True))
         columns |= {"grad_norm": norms_R, "learning_rate": inputs.rates}
-        columns |= zip(scheduled_columns(self.setting.training), inputs.scheduled, strict=True)
         if BATCH_SIZE in self.columns:
             columns[BATCH_SIZE] = torch.full_like(inputs.rates, inputs.windows.shape[1])
-        if scaling and scales_R is not None:
-            columns |= {"loss_scale": scales_R, "skipped_steps": scaling.skipped.float()}
         return Done(
             measured=torch.stack([columns[name] for name in self.columns], dim=1),
             was_alive=was_alive_R,
@@ -170,8 +161,7 @@ class Trainer:
     def state(self, replica: int) -> ReplicaState:
         """Copy everything needed to resume a replica."""
         history = self.history(replica)
-        arrays = self.replicas.arrays(replica) | self._divergence.arrays(replica)
-        return replace(history, arrays={**arrays, **history.arrays})
+        return replace(history, arrays={**self.replicas.arrays(replica), **history.arrays})
 
     def history(self, replica: int) -> ReplicaState:
         """Copy the state of a replica without its weights and optimizer slots."""
@@ -187,6 +177,6 @@ class Trainer:
         self.t = states[0].t
         for r, state in enumerate(states):
             self.replicas.load(r, state.arrays)
-            self._divergence.restore(r, state.diverged_at, state.arrays)
+            self._divergence.restore(r, state.diverged_at)
         self._feed.digests = [state.batch_digest for state in states]
         self._measured.replace(np.stack([state.measured for state in states], axis=1))

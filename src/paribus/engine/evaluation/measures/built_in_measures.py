@@ -114,6 +114,24 @@ def bits_per_character(predictions: Predictions) -> np.ndarray:
 
 
 @measure(
+    "bits_per_byte",
+    better="lower",
+    unit="bits/byte",
+    of_tokens=False,
+    items=ItemSums("loss_sum_nats", "bytes", 1 / math.log(2)),
+    source="Gao et al. 2020, The Pile (arXiv 2101.00027), section 3.1",
+)
+def bits_per_byte(predictions: Predictions) -> tuple[float, int]:
+    """Return the summed loss in bits over the UTF-8 bytes that the predicted tokens stand for.
+
+    Tokenizers are compared by it: all of them encode the same bytes. End-of-document tokens add
+    bits, but no bytes.
+    """
+    bits = predictions.loss_nats.astype(np.float64) / math.log(2)
+    return bits.sum(), predictions.n_bytes.sum()
+
+
+@measure(
     "brier_score",
     better="lower",
     label="Brier score",

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from paribus.engine.evaluation import all_measures, own_measures
-from paribus.engine.evaluation.code_length import BITS_PER_BYTE
 from paribus.engine.evaluation.harness.outcome import HEADLINE, TASK_ACCURACY
 from paribus.engine.evaluation.harness.standard import standard_tasks
 from paribus.engine.execution.throughput import METRICS as IN_TURN
 from paribus.engine.probes import known_probes, shipped_probes
 from paribus.engine.tasks import find_tasks, own_tasks
-from paribus.engine.training import LOSS_SCALING, METRICS, OBJECTIVE, optimizer_slots
+from paribus.engine.training import METRICS, OBJECTIVE, optimizer_slots
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric, by_name, find
 from paribus.results.curves import METRICS as CURVE_METRICS, OF_TURNS
 from paribus.study import Study
 
-STEP_METRICS = (*METRICS, OBJECTIVE, *LOSS_SCALING)  # a trainer may measure them at every step
+STEP_METRICS = (*METRICS, OBJECTIVE)  # a trainer may measure them at every step
 
 
 def declarations(
@@ -39,7 +38,7 @@ def declarations(
     observed = {probe.name: probe.metric(first[probe.name]) for probe in probes}
     by_owner = {
         "the arms that take turns": in_turn,
-        "the held-out measures": [BITS_PER_BYTE, *(measure.metric for measure in all_measures())],
+        "the held-out measures": [measure.metric for measure in all_measures()],
         "the tasks": [*HEADLINE.values(), TASK_ACCURACY] if tasks else [],
         "the held-out curve": [*CURVE_METRICS] if curve else [],
         "the trainer": [metric for metric in STEP_METRICS if metric.name in columns],
@@ -151,15 +150,12 @@ def _task_names(study: Study) -> list[str]:
 def _require_role(study: Study, metric: Metric, role: str) -> None:
     """Raise ParibusError for a metric that has no direction or is not measured."""
     evaluation, tasks = study.evaluation, study.tasks
-    settings = [study.setting(arm) for arm in study.arms]
-    scales = any(setting.training.precision == "float16" for setting in settings)
     unprobed = {probe.name for probe in known_probes(study) if probe.every == 0}
     is_curve = metric.record == "curve"
     problems = {
         "neither more nor less of it is better; use validation_loss": metric.better == "neither",
         "tasks.names = [] asks no task": metric in HEADLINE.values()
         and not (tasks.names != () or tasks.standard),
-        "training.precision = 'float16' is of no arm": metric in LOSS_SCALING and not scales,
         "set evaluation.every, the steps between two points": is_curve and evaluation.every is None,
         "set evaluation.target, a loss, or use a speed-up at equal loss": is_curve
         and not (metric.of_pair or evaluation.target is not None),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,10 @@ import torch
 from paribus.digests import plain
 from paribus.drawing import Drawing
 from paribus.engine.cost import model_size
-from paribus.engine.data import Dataset, consumption, open_test
-from paribus.engine.data.tokens import tokens_digest
+from paribus.engine.data import Dataset, Tokens, consumption, open_test
 from paribus.engine.evaluation import Evaluation, evaluate_on, own_measures
-from paribus.engine.evaluation.blocks import UNITS
+from paribus.engine.evaluation.blocks import SUMS
 from paribus.engine.evaluation.causality import NotCausalError, require_causal
-from paribus.engine.evaluation.code_length import BITS_PER_BYTE, code_length
 from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS, TaskResults, together
 from paribus.engine.evaluation.harness.standard import standard
 from paribus.engine.evaluation.harness.task_runs import run_tasks, suite_tasks
@@ -49,7 +46,6 @@ from paribus.runs.sealing import sealed_once
 from paribus.study import Study, measuring_record, own_digests
 from paribus.study.trainer import Trial
 
-Scores = dict[str, float | None]
 CURVE_UNITS = {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"}
 
 
@@ -114,23 +110,11 @@ def trained_model(
 
 
 def evaluate_text(
-    study: Study, model: GPT, dataset: Dataset, seq_len: int
-) -> tuple[Evaluation, Scores, dict[str, Any]]:
-    """Evaluate a model on the validation text of `dataset`.
-
-    Returns the measures, the scores by metric, and the record of the code length, which is measured
-    if the study compares it.
-    """
+    study: Study, model: GPT, dataset: Dataset, tokens: Tokens, seq_len: int
+) -> Evaluation:
+    """Evaluate a model on held-out `tokens` of `dataset` with all measures of the study."""
     own = own_measures(study.evaluation.own, study.folder)
-    precision = study.evaluation.precision
-    heldout = evaluate_on(model, dataset, dataset.validation, seq_len, own, precision)
-    scores: Scores = dict(heldout.scores)
-    if BITS_PER_BYTE.name not in study.metrics:
-        return heldout, scores, {}
-    code, blocks = code_length(model, dataset, seq_len, study.evaluation.overlap, precision)
-    scores[BITS_PER_BYTE.name] = code["bits"] / code["n_bytes"]
-    heldout.blocks.update(blocks)
-    return heldout, scores, plain(code)
+    return evaluate_on(model, dataset, tokens, seq_len, own, study.evaluation.precision)
 
 
 def evaluate_heldout_part(
@@ -140,15 +124,8 @@ def evaluate_heldout_part(
     finished, folder = results.trial(*trial), heldout_folder(results, *trial)
     model = trained_model(study, trial[0], dataset, device, finished.read_weights())
     tokens = open_test(dataset.test, results, purpose(study.name))
-    assert dataset.test is not None
-    test_text = replace(
-        dataset,
-        validation=tokens,
-        held_out=dataset.test.text,
-        digests=dataset.digests | {"validation": tokens_digest(tokens)},
-    )
-    seq_len = study.setting(trial[0]).data.seq_len
-    heldout, scores, _ = evaluate_text(study, model, test_text, seq_len)
+    heldout = evaluate_text(study, model, dataset, tokens, study.setting(trial[0]).data.seq_len)
+    scores = heldout.scores
     write_evaluation(folder, heldout)
     # Scores of anything else, such as accuracy on tasks, stay as they were.
     folder.write_json("evaluation.json", finished.read_json("evaluation.json") | plain(scores))
@@ -230,7 +207,7 @@ def write_evaluation(folder: TrialFolder, evaluation: Evaluation) -> None:
         columns[name] = np.array([math.nan if value is None else value for value in values])
     folder.write_columns("evaluation.parquet", columns, units)
     blocks = evaluation.blocks
-    folder.write_columns("blocks.parquet", blocks, {name: UNITS[name] for name in blocks})
+    folder.write_columns("blocks.parquet", blocks, {name: SUMS[name][0] for name in blocks})
 
 
 def write_tasks(folder: TrialFolder, outcome: TaskResults | None) -> None:
@@ -273,7 +250,7 @@ def record(
             raise
         nats = f"{error.nats:.3g} nats"
         causality = {"not_proven": f"it diverged, and a log-probability moves by {nats}"}
-    heldout, scores, code_length = evaluate_text(study, model, dataset, setting.data.seq_len)
+    heldout = evaluate_text(study, model, dataset, dataset.validation, setting.data.seq_len)
     tasks = None
     if suite := suite_folder(study, ResultsFolder(checkpoints.results)):
         free_unused(trainer.device)  # tasks allocate as much again, in other sizes
@@ -288,7 +265,9 @@ def record(
         curve.write(draft, replica)
         write_evaluation(draft, heldout)
         write_tasks(draft, tasks)
-        draft.write_json("evaluation.json", plain(scores | (tasks.headline if tasks else {})))
+        draft.write_json(
+            "evaluation.json", plain(heldout.scores | (tasks.headline if tasks else {}))
+        )
         draft.write_weights(weights)
         first: dict[str, str] = {}
         for column in trainer.probe_columns:
@@ -316,7 +295,6 @@ def record(
             "batch_digest": state.batch_digest,
             "tasks": tasks.about if tasks else {},
             "causality": causality,
-            "code_length": code_length,
             "consumed": consumption(
                 dataset,
                 folder.seed,

@@ -24,23 +24,18 @@ def kernels() -> Any:
 def can_read(*tensors: Tensor | None) -> bool:
     """Return True if there are kernels, and they can read all tensors at their address.
 
-    They are on a CPU, float32 or bfloat16, and not transformed by `torch.func`; and autocast is to
-    a dtype of the kernels.
+    They are on a CPU, float32 or bfloat16, and not transformed by `torch.func`.
     """
     return (
         not torch._C._are_functorch_transforms_active()
         and all(x is None or (x.is_cpu and x.dtype in DTYPES) for x in tensors)
-        # Kernels lack some dtypes of autocast, such as float16.
-        and not (torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") not in DTYPES)
         and kernels() is not None  # last: it may compile them
     )
 
 
 def product_dtype() -> torch.dtype:
-    """Return the dtype of products: bfloat16 inside autocast to bfloat16, else float32."""
-    is_lower = torch.is_autocast_enabled("cpu")
-    is_lower = is_lower and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return torch.bfloat16 if is_lower else torch.float32
+    """Return the dtype of products: bfloat16 inside autocast, else float32."""
+    return torch.bfloat16 if torch.is_autocast_enabled("cpu") else torch.float32
 
 
 def int64s(*numbers: int) -> Array[c_int64]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field
-from torch import Tensor
 
 from paribus.engine.training.averages import Options, Taken, average
 
@@ -19,15 +18,10 @@ class EMAOptions(Options):
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
 
 
-def mean(at: Taken) -> Tensor:
-    """Return the average."""
-    return at.kept[0]
-
-
-@average("ema", give=mean, options=EMAOptions, source="Tarvainen & Valpola 2017")
+@average("ema", options=EMAOptions, source="Tarvainen & Valpola 2017")
 def ema(at: Taken) -> None:
     """Write a = decay a + (1 - decay) w."""
     if at.done == 1:
-        at.kept[0].copy_(at.weights)
+        at.kept.copy_(at.weights)
     else:
-        at.kept[0].lerp_(at.weights, 1 - at.options.decay)
+        at.kept.lerp_(at.weights, 1 - at.options.decay)

@@ -33,17 +33,13 @@ class Update:
     Attributes:
         weights: [R, N]; or [R, K, *shape] for an optimizer of whole parameters.
             Already decayed, unless `decay` is "own".
-        gradients: Same shape, clipped; zero for a replica that does not move because it diverged,
-            or because its step overflowed in float16.
+        gradients: Same shape, clipped; zero for a replica that has diverged.
         slots: {name: same shape}, zero before the first step. A slot with a shape of its own is
             [R, K, *its shape], or [R, N] without `whole_parameters`; it is absent for parameters
             that have none.
-        rates: [R, 1] or [R, 1, 1, ...] learning rates; zero for a replica that does not move.
-        t: The step from 0, int64 []. In float16, where steps may be skipped, the number of steps
-            that each replica has made, in the shape of `rates`.
+        rates: [R, 1] or [R, 1, 1, ...] learning rates; zero for a replica that has diverged.
+        t: The step from 0, int64 [].
         options: Options of the optimizer.
-        momentum: The option of that name, times `training.schedules.momentum`: a number, or a
-            tensor in the shape of `rates`; 0 without such an option.
         decay: Weight decay in the shape of `rates` if `decay` is "own"; else 0, as for parameters
             that do not decay.
     """
@@ -54,7 +50,6 @@ class Update:
     rates: Tensor
     t: Tensor
     options: Any
-    momentum: float | Tensor = 0.0
     decay: float | Tensor = 0.0
 
 
@@ -78,8 +73,7 @@ class Optimizer(Decorated):
             shape} for slots unlike their parameter.
         study_keys: Options that a study sets as keys of `training.optimizer` itself.
         decay: "decoupled" multiplies weights by 1 - rate x decay before the step (Loshchilov &
-            Hutter 2019); "coupled" adds decay x weights to the gradient (L2 regularization); "own"
-            passes `Update.decay` to the step.
+            Hutter 2019); "own" passes `Update.decay` to the step.
         whole_parameters: Receive parameters as [R, K, *shape], K of one shape, instead of rows.
         takes: (shape, use) -> whether it trains a parameter, for one that leaves some to AdamW.
         corrections: (options, t) -> {slot: its divisor at step t}, for probes.
@@ -91,7 +85,7 @@ class Optimizer(Decorated):
 
     slots: tuple[str, ...] | Mapping[str, SlotShape] = ()
     study_keys: tuple[str, ...] = ()
-    decay: Literal["decoupled", "coupled", "own"] = "decoupled"
+    decay: Literal["decoupled", "own"] = "decoupled"
     whole_parameters: bool = False
     takes: Callable[[Shape, ParameterUse], bool] | None = None
     corrections: Callable[[Any, int], Mapping[str, float]] | None = None

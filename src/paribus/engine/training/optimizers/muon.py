@@ -53,7 +53,7 @@ def is_hidden_matrix(shape: tuple[int, ...], use: ParameterUse) -> bool:
 )
 def muon(update: Update) -> None:
     """Write weights -= rate ratio NS(g + momentum (b - g)), b the running mean of gradients."""
-    options, gradients, momentum = update.options, update.gradients, update.momentum
+    options, gradients, momentum = update.options, update.gradients, update.options.momentum
     buffer = update.slots["momentum_buffer"].lerp_(gradients, 1 - momentum)
     direction = gradients.lerp(buffer, momentum) if options.nesterov else buffer
     dtype = torch.bfloat16 if options.ns_precision == "bfloat16" else torch.float32

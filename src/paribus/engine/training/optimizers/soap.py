@@ -49,29 +49,23 @@ def _right(shape: Shape, options: Any) -> Shape | None:
 
 def keep_basis(slots: Slots, options: Any, t: int) -> None:
     """Compute the eigenbases of the first gradient, then follow them by power iteration and QR."""
-    is_due = t % options.every == 0
-    if t > options.every and not is_due:
+    if t % options.every:
         return
     square = slots["exp_avg_sq"]
-    # True for a replica that has not moved yet: in float16 its first steps may be skipped.
-    begins = ~square.any(dim=-1).any(dim=-1)
     for side in ("left", "right"):
         if f"{side}_gram" not in slots:
             continue
         gram, basis = (slots[f"{side}_{kind}"] for kind in ("gram", "basis"))
         finite = gram.nan_to_num()  # LAPACK rejects the NaN that a diverged replica may have
-        if begins.any():
-            first = torch.linalg.eigh(finite)[1].flip(-1)
-            basis.copy_(torch.where(begins[..., None, None], first, basis))
-        if not is_due or begins.all():
+        if t == 0:
+            basis.copy_(torch.linalg.eigh(finite)[1].flip(-1))
             continue
         rotated = finite @ basis.nan_to_num()
         order = (basis * rotated).sum(dim=-2).argsort(dim=-1, descending=True)
         columns = order[..., None, :]
         moved = order[..., :, None] if side == "left" else columns
         square.copy_(square.gather(-2 if side == "left" else -1, moved.expand_as(square)))
-        followed = torch.linalg.qr(rotated.gather(-1, columns.expand_as(rotated)))[0]
-        basis.copy_(torch.where(begins[..., None, None], basis, followed))
+        basis.copy_(torch.linalg.qr(rotated.gather(-1, columns.expand_as(rotated)))[0])
 
 
 @optimizer(
