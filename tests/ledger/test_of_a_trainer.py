@@ -13,7 +13,6 @@ from paribus.results import ResultsFolder, extend, opened_texts
 from paribus.study import Study, load_study
 
 from ..build import run_here
-from ..tools import refused
 
 TEXT = "c" * 64
 TOY = """
@@ -132,32 +131,6 @@ def test_a_study_is_one_study_however_often_it_is_run_and_read(make, ledger):
     assert len({event.registration for event in events_in(ledger)}) == 3
 
 
-def test_reuse_can_be_forbidden(make, ledger, monkeypatch, capsys):
-    forbids = f"TestText('{TEXT}', reuse='forbid')"
-    run(make("fresh", forbids))
-    study = make("late", forbids)
-    for verb in (["run"], ["register"], ["check"]):
-        where = [] if verb == ["check"] else ["--results", str(study.folder / "r")]
-        assert main([*verb, str(study.folder / "study.toml"), *where]) == 2
-        err = capsys.readouterr().err
-        assert err.count("\n") == 1 and "'fresh'" in err and "'forbid'" in err
-    assert not (study.folder / "r").exists()
-    # With a ledger that cannot be read or written no trial is trained.
-    broken = ledger.with_name("broken.jsonl")
-    broken.write_bytes(ledger.read_bytes() + b"not ours\n")
-    monkeypatch.setenv("PARIBUS_LEDGER", str(broken))
-    with refused("unreadable", match="'forbid'"):
-        run(make("unsure", f"TestText('{'f' * 64}', reuse='forbid')"))
-    assert not (ledger.parent / "unsure" / "r").exists()
-    # Where nothing can be asked, nothing can be forbidden.
-    monkeypatch.setenv("PARIBUS_LEDGER", "")
-    with refused("missing", match="ledger"):
-        run(make("unasked", f"TestText('{'e' * 64}', reuse='forbid')"))
-    # What it forbids is another study's opening, not its own.
-    monkeypatch.setenv("PARIBUS_LEDGER", str(ledger))
-    run(make("fresh", forbids))
-
-
 def test_places_in_one_corpus_are_compared(make):
     def text(digest: str, start: int, stop: int) -> str:
         return f"TestText('{digest * 64}', corpus='{'f' * 64}', start={start}, stop={stop})"
@@ -186,5 +159,3 @@ def test_a_ledger_that_cannot_be_written_is_said_once(make, tmp_path, monkeypatc
     stated = ResultsFolder(results).read_sealed("ledger.json")
     assert stated["recorded"] is False and "cannot write" in stated["why"]
     assert {each["p_over_studies"] for each in verdict(results)} == {None}
-    with refused("system", match="'forbid': cannot"):
-        run(make("b", f"TestText('{TEXT}', reuse='forbid')"))

@@ -4,15 +4,12 @@ import json
 
 import pytest
 
-import paribus
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.errors import ParibusError
-from paribus.report.model import build_report
-from paribus.report.page import render
 from paribus.results import ResultsFolder, load_results, settle
 
-from ..build import registered, write_results
+from ..build import registered
 from ..tools import refused
 
 DATA = {"baseline": {"digests": {"corpus": "abc"}}}
@@ -103,58 +100,6 @@ def test_studies_edited_later_are_invalid(small_study, fabricate):
     path.write_text(path.read_text().replace('"margin": 0.02', '"margin": 5.0'))
     verdict = decide(analyse(load_results(results.path)))[0]
     assert verdict.evidence.invalid == "unregistered"
-
-
-DESCRIBED = {
-    "question": "Does LayerNorm help?",
-    "title": "LayerNorm",
-    "arms": {
-        "baseline": {},
-        "arm": {
-            "title": "with LayerNorm",
-            "description": "LN(x)",
-            "set": {"model.embedding.norm": "layernorm"},
-        },
-    },
-}
-
-
-def test_words_edited_in_the_results_are_found_and_shown_as_registered(small_study, tmp_path):
-    study = small_study(seeds=[1, 2, 3, 4, 5], **DESCRIBED)
-    file = (
-        write_results(tmp_path / "r", study, lambda arm, seed: 2.5 + 0.01 * seed).path
-        / "study.json"
-    )
-    assert load_results(tmp_path / "r").edited == ()
-    table = json.loads(file.read_text())
-    table |= {"question": "Does the arm win?", "title": "The arm wins"}
-    table["arms"]["arm"] |= {"title": "the winner", "description": "better"}
-    file.write_text(json.dumps(table))
-    results = load_results(tmp_path / "r")
-    assert results.edited == ("arms.arm.description", "arms.arm.title", "question", "title")
-    assert (results.study.question, results.study.title) == ("Does LayerNorm help?", "LayerNorm")
-    verdicts = decide(analyse(results))
-    assert verdicts[0].word != "INVALID"
-    report = build_report(verdicts)
-    assert report.gravest is not None and report.gravest.code == "edited"
-    page = render(results, verdicts.analysis, verdicts)
-    assert "Does LayerNorm" in page and "LN(x)" in page
-    assert not any(word in page for word in ("Does the arm win?", "The arm wins", "the winner"))
-    findings = paribus.verify(tmp_path / "r").findings
-    for key in results.edited:
-        assert any(finding.startswith(f"study.json: {key} ") for finding in findings)
-
-
-def test_a_run_goes_on_with_edited_words_and_keeps_those_registered(small_study, tmp_path, caplog):
-    folder = ResultsFolder(tmp_path / "r")
-    for question in ("before", "after"):
-        study = small_study(question=question)
-        settle(folder, study, registered(study, DATA))
-        assert folder.read_study().question == "before"
-    assert all("question" in record.getMessage() for record in caplog.records)
-    written = json.loads((folder.path / "registration.json").read_text())
-    assert written["words"]["question"] == "before"
-    assert len(caplog.records) == 1
 
 
 def test_seeds_are_added_by_a_second_stage_alone(small_study, fabricate):

@@ -337,8 +337,6 @@ class Analysis(Result):
     Attributes:
         missing: labels of trials that are not finished.
         unregistered: why the records contradict the registration; empty if they agree.
-        edited: keys of descriptive texts edited after registration; `study` has the registered
-            texts.
         metrics: all compared metrics, by name.
         own_rule: the registered custom decision rule; empty for a shipped one.
         chosen_on_judged_text: whether arms were tuned on the same text that judges them.
@@ -373,7 +371,6 @@ class Analysis(Result):
     runs: RunsRecord | None = field(default=None, repr=False)
     interactions: tuple[Interacting, ...] = ()
     excluded: dict[str, int] = field(default_factory=dict)
-    edited: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def n_trials(self) -> int:

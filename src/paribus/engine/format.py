@@ -15,7 +15,6 @@ from paribus.study.protocol import StudyFormat
 from paribus.study.trainer import ArmFacts, StudyFacts
 
 PRECISION = "training.precision"
-TEST_REUSE = "data.test_reuse"
 ITERATIONS = "training.iterations"
 # What a budget is or is measured by, and what is kept: the same for every candidate.
 FIXED = (
@@ -85,11 +84,10 @@ class StackedFormat(StudyFormat):
                     f"arm '{arm}' sets both training.tokens and training.iterations; set one",
                     code="conflict",
                 )
-            alike = [TEST_REUSE, *([PRECISION] if spec.set.get(PRECISION) == "auto" else [])]
-            if wrong := [key for key in alike if key in spec.set]:
+            if spec.set.get(PRECISION) == "auto":
                 raise ParibusError(
-                    f"arm '{arm}' sets {wrong[0]} = {spec.set[wrong[0]]!r}, which is the same for "
-                    "all arms; set it outside of the arms"
+                    f"arm '{arm}' sets {PRECISION} = 'auto', which is the same for all arms; set "
+                    "it outside of the arms"
                 )
             setting: Setting = study.setting(arm)
             reference = study.reference(arm)

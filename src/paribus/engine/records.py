@@ -331,10 +331,6 @@ class StackedRecords(RecordFormat):
             for part in _held_out_parts(study.setting(arm).data, record)
         ]
 
-    def forbids_reuse(self, study: Study, registered: Mapping[str, Any]) -> bool:
-        """Return whether a test text that was opened before must not be used again."""
-        return study.data.test_reuse == "forbid"
-
     def repeated_steps(self, setting: Setting) -> int:
         """Return the number of first steps of a trial to train again."""
         share = math.ceil(REPEATED_SHARE * setting.iterations)

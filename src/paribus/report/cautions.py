@@ -91,13 +91,6 @@ def caution(code: str, severity: int, *, judged: bool = True) -> Callable[[Condi
     return lambda sentences: CAUTIONS.append((code, severity, judged, sentences))
 
 
-@caution("edited", 3, judged=False)
-def _(c: Context) -> Iterator[str]:
-    if c.analysis.edited:
-        keys = numbers.some(c.analysis.edited, MOST_SEEDS)
-        yield f"Edited after registration, and shown as registered: {keys}."
-
-
 @caution("excluded", 3, judged=False)
 def _(c: Context) -> Iterator[str]:
     failed = {arm: c.analysis.excluded.get(arm, 0) for arm in c.pair}

@@ -115,37 +115,6 @@ def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
         _warn(str(error))
 
 
-def require_fresh(study: Study, wanted: Mapping[str, Any], folder: ResultsFolder) -> None:
-    """Raise ParibusError if another study opened the test text before and the study forbids
-    that.
-
-    `wanted` is the part of the registration that concerns text.
-    """
-    parts, path = parts_of(study, wanted, "test"), ledger_path()
-    if not parts or not records_of(study).forbids_reuse(study, wanted):
-        return
-    own = file_digest(_first(folder)) if read_registration(folder) else ""
-    forbids = "data.test_reuse = 'forbid'"
-    if path is None:
-        raise ParibusError(
-            f"{forbids}: there is no ledger to ask: {VARIABLE} is empty; name a file in it, or "
-            "unset it",
-            code="missing",
-        )
-    try:
-        with appending(path) as (events, _):  # it can be written, too
-            before = uses(events, parts, own)
-    except ParibusError as error:
-        raise ParibusError(f"{forbids}: {error}", code=error.code) from None
-    if before:
-        how = "opened" if before[0].is_test else "validated on"
-        raise ParibusError(
-            f"{forbids}: the test text (SHA-256 {parts[0].digest[:12]}) was {how} by "
-            f"'{before[0].study}' on {before[0].time[:10]} (`paribus ledger` lists all); seal "
-            "other text, or declare the reuse: data.test_reuse = 'declare'"
-        )
-
-
 def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, Any]:
     """Record in the ledger that a study is about to read its test part. Call this before
     reading.

@@ -72,7 +72,6 @@ class Registration(Record):
     data: dict[str, Table]
     sources: dict[str, str]
     repeated: dict[str, Table]
-    words: Table
     tasks: Table = {}
     stages: Table = {}
     trainer: Table = {}
@@ -208,11 +207,7 @@ class RecordFormat:
     def held_out_parts(self, study: Study, registered: Mapping[str, Any]) -> list[TextPart]:
         """Return the declared held-out texts."""
         stated = registered.get(TRAINER, {}).get("test")
-        return [TextPart(role="test", **stated["text"])] if stated else []
-
-    def forbids_reuse(self, study: Study, registered: Mapping[str, Any]) -> bool:
-        """Return whether the study refuses a test text that another study opened."""
-        return registered.get(TRAINER, {}).get("test", {}).get("reuse") == "forbid"
+        return [TextPart(role="test", **stated)] if stated else []
 
     def repeated_steps(self, setting: Any) -> int:
         """Return the number of first steps of a trial that are trained again as a check."""

@@ -20,7 +20,7 @@ from paribus.errors import ParibusError, blamed, nearest
 from paribus.files import write_bytes
 from paribus.metric import ItemSums, Metric, by_name
 from paribus.results import ResultsFolder, extended, read_registration
-from paribus.results.opened_texts import note, open_in_ledger, parts_of, require_fresh
+from paribus.results.opened_texts import note, open_in_ledger, parts_of
 from paribus.results.records import TRAINER
 from paribus.results.store import LEDGER, results_folder
 from paribus.results.trial_folder import TrialFolder
@@ -116,16 +116,8 @@ def registered_trainer(study: Study, declaration: Declaration) -> dict[str, Any]
         "must_be_finite": declaration.must_be_finite,
         "sources": digests_of([study.trainer], "trainer", study.folder),
         **declaration.about,
-        **text_of(declaration),
+        **({"test": asdict(declaration.test)} if declaration.test else {}),
     }
-
-
-def text_of(declaration: Declaration) -> dict[str, Any]:
-    """Return the registered description of the scored text; {} if nothing is declared."""
-    if declaration.test is None:
-        return {}
-    text = asdict(declaration.test)
-    return {"test": {"reuse": text.pop("reuse"), "text": text}}
 
 
 def trainer_records(
@@ -312,7 +304,6 @@ class TrainerRunner(Runner):
             require_comparison(study)
         if not folder.exists:
             require_reachable(study)
-        require_fresh(study, {TRAINER: text_of(self.declaration)}, folder)
         return study
 
     def register(self, study: Study, folder: ResultsFolder, *, is_tuning: bool = False) -> Study:

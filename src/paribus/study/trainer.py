@@ -32,7 +32,6 @@ class TestText:
         digest: SHA-256 of the text.
         corpus: SHA-256 of the text that it was cut from; empty if unknown.
         start, stop: its position in that text, in bytes; a stop of None is the end.
-        reuse: as in `data.test_reuse`.
     """
 
     __test__ = False  # nothing for pytest, whatever its name
@@ -41,7 +40,6 @@ class TestText:
     corpus: Literal[""] | Sha256 = ""
     start: Place | None = None
     stop: Place | None = None
-    reuse: Literal["declare", "forbid"] = "declare"
 
 
 @validated(frozen=True, config=ConfigDict(defer_build=True))

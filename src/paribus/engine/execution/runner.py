@@ -22,7 +22,7 @@ from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
 from paribus.results.heldout_part import is_tested, purpose, seal_heldout
-from paribus.results.opened_texts import open_in_ledger, require_fresh
+from paribus.results.opened_texts import open_in_ledger
 from paribus.results.registration import read_registration, utc_now
 from paribus.results.store import DATA, LEDGER, REPEATED, TEST, TEST_PART
 from paribus.runs.advance import Runner, task_of
@@ -118,7 +118,6 @@ class EngineRunner(Runner):
         """Return the study as registered in its folder, and read its text."""
         study = require_runnable(study, folder)
         self._datasets = start.read_data(study)
-        require_fresh(study, {"data": self._data(study)}, folder)
         return study
 
     def _data(self, study: Study) -> dict[str, Any]:

@@ -85,9 +85,6 @@ class Data(SourceText):
     """Share of the text after the validation text, sealed until the verdict."""
     test_path: str | None = None
     """A separate file or folder that is sealed until the verdict."""
-    test_reuse: Annotated[Literal["declare", "forbid"], later("declare")] = "declare"
-    """If another study in the ledger has opened the test text or a part of it, `declare` reports
-    and counts that in the verdict, and `forbid` refuses to run."""
     deduplicate: Literal["none", "held-out", "exact", "near"] = "none"
     """`held-out` removes lines from the training text that contain 50 bytes of the held-out text.
     `exact` and `near` also remove documents and passages that repeat an earlier one exactly, or at
