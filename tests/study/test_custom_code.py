@@ -46,12 +46,6 @@ def test_every_file_that_is_imported_from_beside_it_is_there(folder):
     assert found(folder) == FILES.keys() - {"alone.py"}
 
 
-def test_a_package_is_followed_below_itself(folder, monkeypatch):
-    monkeypatch.syspath_prepend(folder)
-    inner = {"inner/__init__.py", "inner/deep.py", "inner/sibling.py"}
-    assert found(folder, "inner.deep:Part") == inner
-
-
 @pytest.mark.parametrize(
     ("code", "files"),
     [

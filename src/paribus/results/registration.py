@@ -226,10 +226,8 @@ MOST_TEXT_BYTES = 32 * 2**20  # of a text that is kept
 
 def keep_sources(study: Study, results: Path) -> dict[str, str]:
     """Copy the code and text files that `study` names to `results`; return {relative path:
-    SHA-256}.
-
-    Code of installed packages is not copied, except code of shipped examples.
-    """
+    SHA-256}. Files outside of the study's folder are not copied, except code of shipped
+    examples."""
     files = [f for path in custom_code(study) for f in own_files(path, study.folder, f"'{path}'")]
     files += [t for t in study.facts.texts if t.is_file() and t.stat().st_size <= MOST_TEXT_BYTES]
     kept, root = {}, study.folder.resolve()

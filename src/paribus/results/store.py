@@ -33,9 +33,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from filelock import SoftFileLock, Timeout
+
 from paribus.digests import changes
 from paribus.errors import ParibusError
-from paribus.files import file_digest, sweep
+from paribus.files import errors_named, file_digest, sweep
 from paribus.numbers import some
 from paribus.results.formats import (
     Folder,
@@ -45,7 +47,6 @@ from paribus.results.formats import (
     write_json,
     write_study,
 )
-from paribus.results.lock import hold
 from paribus.results.records import RunsRecord
 from paribus.results.trial_folder import MANIFEST, TrialFolder
 from paribus.study import Study, read_study
@@ -63,6 +64,7 @@ LEDGER = "ledger.json"
 DATA = "data.json"
 LOOKS = "looks.json"
 RUNS = "runs.json"
+LOCK = ".lock"
 TUNING = "tuning.json"
 # Records of a whole study, which `manifest.json` of the results folder seals.
 OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, RUNS, TEST, TEST_PART, THROUGHPUT, TUNING)
@@ -270,14 +272,15 @@ class ResultsFolder(Folder):
     @contextlib.contextmanager
     def lock(self, *, swept: bool = True) -> Iterator[None]:
         """Lock this folder against other runs. A folder that stays empty is removed again, with
-        the parents created for it.
+        the parents created for it. Raises ParibusError if another run holds the lock.
 
-        Half-written files of killed runs are removed first, unless `swept` is False because
-        others may be writing now.
+        The lock only saves work: a trial is sealed by an atomic rename, so two runs that write to
+        the same folder lose nothing. Half-written files of killed runs are removed first, unless
+        `swept` is False because others may be writing now.
         """
         new = [parent for parent in (self.path, *self.path.parents) if not parent.exists()]
         try:
-            with hold(self.path):
+            with run_lock(self.path):
                 if swept:
                     sweep(self.path)
                 yield
@@ -286,6 +289,39 @@ class ResultsFolder(Folder):
             with contextlib.suppress(OSError):
                 for path in new:
                     path.rmdir()
+
+
+@contextlib.contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Make `folder` and hold its lock. One that a dead process of this host left is taken over.
+
+    Raises ParibusError if another run holds it.
+    """
+    lock = SoftFileLock(folder / LOCK)
+    with errors_named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            process, host = lock_holder(folder)
+            raise ParibusError(
+                f"another run is writing to {folder} (process {process} on {host}); wait for it, "
+                f"choose --results, or delete {folder / LOCK} if that run has ended",
+                code="in_use",
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def lock_holder(folder: Path) -> tuple[int, str]:
+    """Return the process and the host that the lock file of `folder` names; (0, "") if it is not
+    locked."""
+    with contextlib.suppress(OSError, ValueError):
+        process, host, *_ = (folder / LOCK).read_text("utf-8").split()
+        return int(process), host.partition("?")[0]  # from there on, the container
+    return 0, ""
 
 
 @cache

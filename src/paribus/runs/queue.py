@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import secrets
 import shutil
 import time
@@ -34,7 +35,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.files import write_bytes
-from paribus.results.lock import is_dead, process_record
 from paribus.runs.processes import Leaving
 from paribus.untrusted_io import RECORD_BYTES, is_regular, read_json
 
@@ -202,7 +202,8 @@ class Queue:
         """Claim a task by name; return False if another worker has it."""
         try:
             with open(self.path / "claims" / name, "x", encoding="utf-8") as file:
-                json.dump(process_record() | {"worker": worker}, file)
+                owner = {"host": platform.node(), "pid": os.getpid(), "worker": worker}
+                json.dump(owner, file)
         except (FileExistsError, FileNotFoundError):  # or the queue was removed
             return False
         return True
@@ -227,8 +228,12 @@ class Queue:
         """Return "died" if the process that claimed a task has died on this host, or "did not
         answer" if it has been silent for `stale` seconds of the file system's clock; empty if it
         works."""
-        if is_dead(self._read_claim(name)):
-            return "died"
+        owner = self._read_claim(name)
+        if owner.get("host") == platform.node():
+            try:
+                os.kill(owner["pid"], 0)
+            except ProcessLookupError:
+                return "died"
         claims = self.path / "claims"
         with contextlib.suppress(FileNotFoundError):
             clock = claims / f".{worker}"

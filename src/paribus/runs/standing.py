@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import platform
 import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from paribus.errors import ParibusError
-from paribus.results.lock import holder
+from paribus.results.store import lock_holder, run_lock
 from paribus.runs.executors import Backend, find_backend
 from paribus.runs.executors.jobs import JobState, log_of, read_submissions
 from paribus.runs.processes import tail
@@ -56,19 +56,19 @@ def cancel(results: Path) -> list[str]:
             queue.fail("the run was cancelled; run again to continue")
             backend.cancel(running)
             ended.append(f"jobs of backend '{backend.name}' were cancelled: {', '.join(running)}")
-    run = holder(results)
-    if run is not None and run["is_here"]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(run["pid"], signal.SIGTERM)  # it writes checkpoints and leaves
-        began = time.monotonic()
-        while holder(results) == run and time.monotonic() - began < WAIT_SECONDS:
-            time.sleep(0.1)
-        ended.append(f"the command that ran it (process {run['pid']}) was interrupted")
-    if run is not None and not ended:
-        raise ParibusError(
-            f"{results} is run by process {run.get('pid')} of {run.get('host')}; cancel it there",
-            code="in_use",
-        )
+    try:
+        with run_lock(results):
+            pass
+    except ParibusError:
+        process, host = lock_holder(results)
+        if host == platform.node():
+            os.kill(process, signal.SIGTERM)  # it writes checkpoints and leaves
+            began = time.monotonic()
+            while lock_holder(results)[0] and time.monotonic() - began < WAIT_SECONDS:
+                time.sleep(0.1)
+            ended.append(f"the command that ran it (process {process}) was interrupted")
+        elif not ended:
+            raise
     if not ended:
         raise ParibusError(
             f"nothing runs in {results}; `paribus status {results}` shows its progress",

@@ -1,18 +1,16 @@
 """Custom code: loading it by its import path, and its source files with their digests.
 
-`package.module:name` is imported; `file.py:name` is read from a file, relative to the study.
+`file.py:name` is a name in a file, relative to the study. The file may import installed packages.
 
-For digests nothing is run. The source of a part is the file that names it and what that imports
-from beside it: every `import` and `from` of a module below the study's folder (of an installed
-package: below that package), and so on. Modules imported by a name computed at run time are not
-included, nor are files read as data.
+For digests nothing is run. The source of a part is its file and what that imports from beside it:
+every `import` and `from` of a module below the study's folder, and so on. Modules imported by a
+name computed at run time are not included, nor are files read as data.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import importlib
 import importlib.util
 import os
 import sys
@@ -59,10 +57,12 @@ def load_own(
     def is_wanted(value: object) -> bool:
         return isinstance(value, wanted) if isinstance(wanted, type) else wanted(value)
 
-    module_name, colon, name = path.partition(":")
-    if not colon or not name:
-        raise ParibusError(f"{where} must be 'package.module:name' or 'file.py:name'")
-    module = _load(module_name, folder, where)
+    file, _, name = path.partition(":")
+    if not file.endswith(".py") or not name:
+        raise ParibusError(
+            f"{where} must be 'file.py:name'; import what is in a package in a file of yours"
+        )
+    module = _load(own_file(file, folder, where).resolve(), folder, where)
     value = getattr(module, name, None)
     if is_wanted(value):
         return value
@@ -89,39 +89,33 @@ def own_file(name: str, folder: Path, where: str) -> Path:
     return file
 
 
-def _load(name: str, folder: Path, where: str) -> ModuleType:
+def _load(file: Path, folder: Path, where: str) -> ModuleType:
+    add_own_folder(folder)  # files beside it can be imported
+    # One module object for a file, under a name of its own that no import can meet.
+    alias = f"paribus_own_{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}"
+    if alias in sys.modules:
+        return sys.modules[alias]
+    spec = importlib.util.spec_from_file_location(alias, file)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[alias] = importlib.util.module_from_spec(spec)
     try:
-        if not name.endswith(".py"):
-            return importlib.import_module(name)
-        file = own_file(name, folder, where).resolve()
-        add_own_folder(folder)  # files beside it can be imported
-        # One module object for a file, under a name of its own that no import can meet.
-        alias = f"paribus_own_{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}"
-        if alias in sys.modules:
-            return sys.modules[alias]
-        spec = importlib.util.spec_from_file_location(alias, file)
-        assert spec is not None and spec.loader is not None
-        module = sys.modules[alias] = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[alias]
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[alias]
+        # A file that calls exit() would end the command in silence.
+        if isinstance(error, ParibusError) or not isinstance(error, (Exception, SystemExit)):
             raise
-        return module
-    except ParibusError:
-        raise
-    except (Exception, SystemExit) as error:  # one that exits would end the command in silence
         why = f"{type(error).__name__}: {error}"
         if isinstance(error, ValidationError):  # of what it declares
             why = explain(error)
         raise ParibusError(f"{where} cannot be imported: {why}", code="own_code") from error
+    return module
 
 
 def own_digests(setting: TrialSetting, folder: Path) -> dict[str, Sources]:
     """Return the source digests of each entry of `setting.own_named`, by its key.
 
-    Import paths are `package.module:Class` or `file.py:Class`, files relative to `folder`.
-    Raises ParibusError if a source does not exist.
+    Files are relative to `folder`. Raises ParibusError if a source does not exist.
     """
     return {
         key: _sources(path, key if "." in key else f"model.modules.{key}", folder)
@@ -143,20 +137,9 @@ def _sources(path: str, where: str, folder: Path) -> Sources:
 
 
 def source_name(file: Path, folder: Path) -> str:
-    """Return a source's path in the records: relative to the study's folder, or to its top
-    package."""
-    if _is_below(file, folder):
-        return file.relative_to(folder.resolve()).as_posix()
-    top = file.parent
-    while (top / "__init__.py").is_file():
-        top = top.parent
-    return file.relative_to(top).as_posix()
-
-
-def _is_below(file: Path, folder: Path) -> bool:
-    """Return whether `file` is in the study's folder. Code of shipped examples is not, even if
-    the package is installed below that folder."""
-    return file.is_relative_to(folder.resolve()) and not file.is_relative_to(EXAMPLES)
+    """Return a source's path in the records: relative to the study's folder; the name of a shipped
+    example's file."""
+    return os.path.relpath(file, file.parent if file.is_relative_to(EXAMPLES) else folder.resolve())
 
 
 def changed_sources(earlier: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
@@ -171,50 +154,30 @@ def sources_folder(results: Path) -> Path:
 
 
 def own_files(path: str, folder: Path, where: str) -> dict[Path, bytes]:
-    """Return {file: content} of the source of `file.py:name` or `package.module:name`.
+    """Return {file: content} of the source of `file.py:name`: the file, and what it imports.
 
     `folder` is where a file's path starts; `where` is for the error.
     """
-    file, root, below = _start(path.partition(":")[0], folder, where)
+    file, root = own_file(path.partition(":")[0], folder, where).resolve(), folder.resolve()
+    if not file.is_relative_to(root) or file.is_relative_to(EXAMPLES):
+        root = file.parent
     contents: dict[Path, bytes] = {}
-    packages = [at / "__init__.py" for at in file.parents if at != root and root in at.parents]
-    waiting = [file.resolve(), *(package.resolve() for package in packages if package.is_file())]
+    waiting = [file]
     while waiting:
         source = waiting.pop()
         if source not in contents:
             contents[source] = content = read_bytes(source, CODE_BYTES)
             try:
-                imported = _imported(source, content, root.resolve())
-                waiting += [f for f in imported if f.is_relative_to(below.resolve())]
-            except (SyntaxError, ValueError, IndexError) as error:
+                waiting += _imported(source, content, root)
+            except SyntaxError as error:
                 raise ParibusError(
                     f"{where}: {source.name} cannot be parsed as Python: {error}"
                 ) from None
     return dict(sorted(contents.items()))
 
 
-def _start(name: str, folder: Path, where: str) -> tuple[Path, Path, Path]:
-    """Return the named file, the root of its absolute imports, and the folder or file within
-    which imports count as custom code."""
-    if name.endswith(".py"):
-        file = own_file(name, folder, where)
-        root = folder if _is_below(file.resolve(), folder) else file.parent
-        return file, root, root
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError) as error:
-        raise ParibusError(f"{where} cannot be imported: {error}") from None
-    if spec is None or spec.origin is None or not is_regular(spec.origin):
-        raise ParibusError(
-            f"{where} cannot be imported: no module named '{name}'; install it, or correct the name"
-        )
-    file = Path(spec.origin)
-    root = file.parents[name.count(".") + (file.name == "__init__.py")]
-    topmost = root / name.partition(".")[0]
-    return file, root, topmost if topmost.is_dir() else file
-
-
 def _imported(file: Path, content: bytes, root: Path) -> Iterator[Path]:
+    """Yield the files below `root` that `file` imports."""
     for node in ast.walk(ast.parse(content)):
         start, names = root, []
         if isinstance(node, ast.Import):
@@ -227,4 +190,5 @@ def _imported(file: Path, content: bytes, root: Path) -> Iterator[Path]:
             modules = [start.joinpath(*name.split(".")[:n]) for n in range(name.count(".") + 2)]
             files = [module / "__init__.py" for module in modules if module != root]
             files += [module.with_suffix(".py") for module in modules[1:]]
-            yield from (file.resolve() for file in files if file.is_file())
+            resolved = (file.resolve() for file in files if file.is_file())
+            yield from (file for file in resolved if file.is_relative_to(root))

@@ -164,8 +164,7 @@ class Decision(Spec):
     """The rule by which an arm is adopted, and its parameters."""
 
     rule: Annotated[str, Field(min_length=1, max_length=MOST_RULE)] = "superiority"
-    """A rule of docs/reference/rules.md, or a custom rule `package.module:name` or
-    `file.py:name`."""
+    """A rule of docs/reference/rules.md, or a custom rule `file.py:name`."""
     calibration_budget: Annotated[float, Field(ge=0)] | None = None
     """Largest allowed increase of the expected calibration error; None for no limit."""
     throughput_budget: Annotated[float, Field(ge=0, lt=1)] | None = None

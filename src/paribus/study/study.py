@@ -91,7 +91,7 @@ def format_of(trainer: object) -> Any:
     known = nearest(str(trainer), PROVIDED["format"])
     raise ParibusError(
         f"trainer = {trainer!r:.80} is unknown: {known}; your own is "
-        f"'package.module:name' or 'file.py:name', and a table [trainer] has kind = '{COMMAND}'",
+        f"'file.py:name', and a table [trainer] has kind = '{COMMAND}'",
         code="unknown",
     )
 
@@ -108,8 +108,7 @@ class Study(Spec):
     name: Name
     """Name of its results folder."""
     trainer: Annotated[str, Field(min_length=1, max_length=LONGEST)] = STACKED
-    """The trainer of its trials: a name, or a custom trainer `package.module:name` or
-    `file.py:name`."""
+    """The trainer of its trials: a name, or a custom trainer `file.py:name`."""
     title: Title = ""
     """Title of its pages; by default its name."""
     question: Prose = ""

@@ -229,18 +229,16 @@ def remote_code(
                 f"{key} is not the code that trial {label} was trained with; restore its source",
                 code="changed",
             )
-        if module.endswith(".py"):
-            beside = [n for n in digests[site] if n != Path(module).as_posix()]
-            if used := [name for name in beside if (folder / name).is_file()]:
-                raise ParibusError(
-                    f"{key} uses {', '.join(used)}; an exported part is one file: move what it "
-                    "uses into that file",
-                    code="unsupported",
-                )
-            stem = "".join(c if c.isidentifier() or c.isdigit() else "_" for c in Path(module).stem)
-            files[f"own_{stem}.py"] = (folder / module).read_bytes()
-            module = f".own_{stem}"
-        lines += [f"from {module} import {name} as _{site}", f'OWN["{site}"] = _{site}']
+        beside = [n for n in digests[site] if n != Path(module).as_posix()]
+        if used := [name for name in beside if (folder / name).is_file()]:
+            raise ParibusError(
+                f"{key} uses {', '.join(used)}; an exported part is one file: move what it "
+                "uses into that file",
+                code="unsupported",
+            )
+        stem = "".join(c if c.isidentifier() or c.isdigit() else "_" for c in Path(module).stem)
+        files[f"own_{stem}.py"] = (folder / module).read_bytes()
+        lines += [f"from .own_{stem} import {name} as _{site}", f'OWN["{site}"] = _{site}']
     marker = "OWN: dict[str, type[nn.Module]] = {}\n"
     assert marker in code
     imports = "".join(f"{line}\n" for line in lines)

@@ -103,7 +103,7 @@ class Head(Spec):
 
 
 class Modules(Spec):
-    """Custom modules, by site: an import path `package.module:Class` or `file.py:Class`.
+    """Custom modules, by site: an import path `file.py:Class`.
 
     They replace the shipped part of the site and are built as `Class(model)`, with a
     `paribus.extend.ModelConfig`. Below, B is windows, T tokens and D channels. A `forward` with an

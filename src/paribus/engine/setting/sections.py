@@ -22,7 +22,7 @@ class Probes(Spec):
     """Measurements while training."""
 
     own: Paths = ()
-    """Custom probes, by import path: `package.module:name` or `file.py:name`."""
+    """Custom probes, by import path: `file.py:name`."""
     every: Annotated[dict[str, Every], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
     """Steps between two measurements, by name of the probe; 0 turns it off. Other probes keep their
     declared interval."""
@@ -36,7 +36,7 @@ class Evaluation(Spec):
     bfloat16 takes about half the time on processors that have it, and changes losses by rounding.
     """
     own: Paths = ()
-    """Custom measures, by import path: `package.module:name` or `file.py:name`."""
+    """Custom measures, by import path: `file.py:name`."""
     overlap: Annotated[float, Field(ge=0, le=0)] = 0.0
     """Always 0: held-out windows do not overlap."""
     every: CurveEvery = "tenth"
@@ -55,7 +55,7 @@ class Tasks(Spec):
     `paribus evaluate` runs more tasks on finished trials."""
 
     own: Paths = ()
-    """Custom tasks, by import path: `package.module:name` or `file.py:name`."""
+    """Custom tasks, by import path: `file.py:name`."""
     names: Annotated[tuple[str, ...], Field(strict=False)] | None = None
     """Tasks made from the validation text. None: all that the text and the window allow."""
     standard: Paths = ()

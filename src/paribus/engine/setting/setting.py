@@ -27,7 +27,7 @@ class Schedule(Part):
 
     kind: Annotated[str, Field(min_length=1)] = "constant"
     """A file of `paribus/engine/training/schedules/` (constant, cosine, linear, wsd), or
-    a custom one: `package.module:name` or `file.py:name`."""
+    a custom one: `file.py:name`."""
     warmup: Annotated[int, Field(ge=0, le=MOST_STEPS)] = 0
     """Iterations of linear warmup."""
     final_fraction: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -72,7 +72,7 @@ class Optimizer(Part):
 
     name: str = "adamw"
     """A file of `paribus/engine/training/optimizers/` (adamw, lion, muon, schedule_free,
-    soap), or a custom one: `package.module:name` or `file.py:name`."""
+    soap), or a custom one: `file.py:name`."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-4
     """Peak learning rate, which the schedule multiplies."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.95)
@@ -95,7 +95,7 @@ class Loss(Part):
     """The training loss; every evaluation is plain cross-entropy."""
 
     name: str = "cross_entropy"
-    """A file of `paribus/engine/training/losses/`, or a custom one: `package.module:name` or
+    """A file of `paribus/engine/training/losses/`, or a custom one:
     `file.py:name`."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of cross_entropy's target that is spread over the vocabulary (Szegedy et al. 2016)."""
@@ -116,7 +116,7 @@ class Average(Part):
 
     kind: Annotated[str, Field(min_length=1), later("none")] = "none"
     """A file of `paribus/engine/training/averages/` (ema, last), or a custom one:
-    `package.module:name` or `file.py:name`; `none` uses the weights of the last step."""
+    `file.py:name`; `none` uses the weights of the last step."""
     options: Annotated[Options, later({})] = Field(default_factory=dict)
     """Options of the average, such as `decay` of ema."""
 
