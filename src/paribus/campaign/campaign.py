@@ -31,9 +31,8 @@ from paribus.files import whole_folder
 from paribus.report.cautions import invalid_text
 from paribus.results import Results, ResultsFolder, load_results
 from paribus.results.formats import read_as, write_json
-from paribus.results.lock import hold
 from paribus.results.registration import utc_now
-from paribus.results.store import CAMPAIGN, IDEAS
+from paribus.results.store import CAMPAIGN, IDEAS, run_lock
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.run import register, run
 from paribus.schema import stamped
@@ -137,7 +136,7 @@ class Campaign(BaseModel):
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the campaign against other processes, and reload what they have added."""
-        with hold(self.path):
+        with run_lock(self.path):
             vars(self).update(vars(open_campaign(self.path)))
             yield
 
