@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import KeysView, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ def canonical_json(value: Any, *, sort_keys: bool = True) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON types, with null for NaN and infinities."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
+    """Convert a value to JSON types, with null for NaN and infinities. Fields of dataclasses that
+    have `repr=False` are excluded."""
+    if is_dataclass(value):
+        return {key.name: plain(getattr(value, key.name)) for key in fields(value) if key.repr}
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset | KeysView):

@@ -284,7 +284,8 @@ def initial_norm(arm: str) -> str:
 
 def chance() -> str:
     """Return the macro accuracy of guessing, in per cent: the mean over tasks."""
-    tasks = {task.task: task.chance for task in kept("embedding-norm").analysis.tasks}
+    rows = kept("embedding-norm").results.tasks.to_pylist()
+    tasks = {row["task"]: row["chance"] for row in rows}
     return plain(100 * float(np.mean(list(tasks.values()))), 0)
 
 

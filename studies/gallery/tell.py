@@ -119,7 +119,8 @@ def rows_of(study: Path) -> list[Row]:
     for one in verdict["verdicts"]:
         arm, reference = one["arm"], one["reference"]
         found = along.get(arm)
-        sooner = [math.exp(found[end]) for end in ("log", "low", "high")] if found else None
+        ends = found and (found["mean"], found["interval"]["low"], found["interval"]["high"])
+        sooner = list(map(math.exp, ends)) if ends else None
         rows.append(
             Row(
                 *(study.name, reference, arm, one["word"], units[one["metric"]]),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import paribus
 
@@ -40,10 +41,15 @@ def test_speed_up_endpoint_has_a_verdict(small_study, fabricate):
     (tokens, flops) = analysis.along  # nothing was timed in turn
     assert [one.axis for one in analysis.along] == ["tokens", "flops"]
     for one in (tokens, flops):
-        assert one.speedup.log == pytest.approx(np.mean(expected))
+        assert one.speedup.mean == pytest.approx(np.mean(expected))
     # 1,000 operations per token, as its records say.
     assert flops.spent == pytest.approx(np.array(tokens.spent) * 1000)
-    assert tokens.contrast.mean[0] == 0 and tokens.contrast.mean[-1] < 0
+    assert tokens.mean[0] == 0 and tokens.mean[-1] < 0
+    last = [results.trial_curves["fast", s].loss[-1] for s in SEEDS]
+    deltas = np.subtract(last, [results.trial_curves["baseline", s].loss[-1] for s in SEEDS])
+    assert [tokens.low[-1], tokens.high[-1]] == pytest.approx(
+        list(stats.ttest_1samp(deltas, 0).confidence_interval())
+    )
 
 
 def test_unreached_targets_are_censored(small_study, fabricate):

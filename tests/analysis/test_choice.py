@@ -65,7 +65,9 @@ def test_arms_are_judged_at_the_vertex_with_its_error(made):
     paired = contrast.by_run
     assert paired is not None
     error = paired.sd / math.sqrt(paired.n)
-    assert paired.test.full_error == pytest.approx(math.hypot(error, contrast.choice.error))
+    assert paired.decided.basis.full_error == pytest.approx(
+        math.hypot(error, contrast.choice.error)
+    )
     assert "choice" not in codes(decide(analysis))
     assert list(tuning_findings(load_results(made.path))) == []
 

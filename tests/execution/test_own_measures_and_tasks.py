@@ -112,10 +112,10 @@ def test_an_own_task_is_an_endpoint(measured):
         for row in measured.scores.to_pylist()
     }
     assert scores == {key: pytest.approx(np.mean(values)) for key, values in cells.items()}
-    assert contrast.by_run and contrast.items
+    assert contrast.by_run and contrast.items_about
     expected = np.mean([scores["layernorm", s] - scores["baseline", s] for s in (1, 2)])
     assert contrast.by_run.mean == pytest.approx(expected)
-    assert contrast.items.decided.mean == pytest.approx(expected)
+    assert contrast.decided.mean == pytest.approx(expected)
     assert "pairs-task_accuracy-last_letter" in {f.name for f in draw(measured, analysis)}
     # Measures that have parts alone are no columns of numbers that are not there.
     assert "by_half" not in measured.scores.column_names

@@ -90,7 +90,7 @@ def test_sleep_is_rs_to_all_printed_digits(tmp_path, capsys):
     assert said["word"] == "UNRESOLVED" and said["n"] == 10
     contrast = judge(table(one=DRUG_1, two=DRUG_2), baseline="two").analysis.contrasts[0].by_run
     assert contrast is not None
-    found = contrast.test.statistic(), contrast.test.df
+    found = contrast.decided.basis.statistic(), contrast.decided.basis.df
     assert found == pytest.approx((-1.8608, 17.776), abs=5e-4)
 
 
@@ -100,8 +100,8 @@ def test_maize_is_fishers_paired():
         table(cross=CROSS, self=SELF), baseline="self", better="higher", pair=True, margin=1.0
     )
     contrast = verdicts.analysis.contrasts[0].by_run
-    assert contrast is not None and contrast.test.df == 14
-    assert contrast.test.statistic() == pytest.approx(2.148, abs=5e-4)
+    assert contrast is not None and contrast.decided.basis.df == 14
+    assert contrast.decided.basis.statistic() == pytest.approx(2.148, abs=5e-4)
     assert verdicts[0].p == pytest.approx(0.0497, abs=5e-5)
     assert verdicts[0].word == "BETTER"
 
@@ -139,8 +139,8 @@ def test_welchs_example_has_arms_of_two_sizes():
     verdicts = judge(table(base=LARGE, small=SMALL), margin=1.0)
     contrast = verdicts.analysis.contrasts[0].by_run
     assert contrast is not None and contrast.runs == (20, 10)
-    assert contrast.test.statistic() == pytest.approx(-2.22, abs=5e-3)
-    assert contrast.test.df == pytest.approx(24.5, abs=5e-2)
+    assert contrast.decided.basis.statistic() == pytest.approx(-2.22, abs=5e-3)
+    assert contrast.decided.basis.df == pytest.approx(24.5, abs=5e-2)
     assert verdicts[0].p == pytest.approx(0.036, abs=5e-4)
 
 

@@ -44,7 +44,6 @@ def test_bad_scores_raise_one_line_that_names_them(name, bad, says):
     [
         lambda: st.paired_contrast([1, 2], [1, 2, 3], seed=0),
         lambda: st.holm([0.5, math.nan]),
-        lambda: st.crossed_components([np.zeros((3, 4)), np.zeros((2, 4))]),
     ],
 )
 def test_unequal_or_unknown_scores_raise_one_line(call):

@@ -82,7 +82,7 @@ def test_a_study_of_another_trainer_goes_the_whole_way(folder):
     assert shifted.decided is not None and abs(shifted.decided.mean + 0.05) < 0.01
     # What is measured by item is tested over seeds and items.
     hits = next(c for c in analysis.contrasts if (c.arm, c.metric) == ("shifted", "hits"))
-    assert hits.items is not None and hits.items_about == "40 items"
+    assert hits.items_about == "40 items"
     # Seed 3 of an arm diverged: it is left out by name.
     assert [o.seed for o in analysis.left_out if o.metric == "loss"] == [3]
     states = {(c.arm, c.name): c.state for c in analysis.controls}

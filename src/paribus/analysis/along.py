@@ -7,48 +7,43 @@ to the same loss" holds for this schedule only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 
 from paribus.analysis.table import Table
 from paribus.results.curves import AXES, ROUNDING, Axis, LossCurve, speedup
-from paribus.statistics import CurveContrast, Result, curve_contrast, paired_t
+from paribus.statistics import Decided, decided, paired_t
 
 Pairs = list[tuple[LossCurve, LossCurve]]
 
 
 @dataclass(frozen=True)
-class Ratio(Result):
-    """Mean log ratio over seed pairs, with the interval of the paired t."""
-
-    n: int
-    log: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Along(Result):
+class Along:
     """Difference between an arm and its reference along one budget.
 
     Attributes:
         axis: the budget.
         spent: the points of the comparison: those of the reference's curve, up to the smallest
             final budget of any trial. Points where any trial's loss is not finite are dropped.
-        contrast: arm minus reference at these points, in nats per token.
-        speedup: the reference's budget over the arm's, at a loss that both of a pair reach.
-            None for fewer than two such pairs. A non-finite loss on the way counts as higher
-            than any other, so it excludes no pair.
+        mean, low, high: arm minus reference at these points in nats per token, and the ends of the
+            paired t interval of each point by itself.
+        speedup: the logarithm of the reference's budget over the arm's, at a loss that both of a
+            pair reach. None for fewer than two such pairs. A non-finite loss on the way counts as
+            higher than any other, so it excludes no pair.
     """
 
     arm: str
     reference: str
     axis: Axis
     spent: tuple[float, ...]
-    contrast: CurveContrast
-    speedup: Ratio | None
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    speedup: Decided | None
 
 
 def along(table: Table) -> Iterator[Along]:
@@ -83,10 +78,10 @@ def _along(
     kept = np.isfinite(deltas).all(axis=0)
     if not kept.any():
         return
-    logs, ratio = np.log([s for a, b in pairs if (s := speedup(a, b, axis)) > 0]), None
-    if logs.size > 1:
-        test = paired_t(logs)
-        interval = test.interval(1 - alpha)
-        ratio = Ratio(test.n, test.mean, interval.low, interval.high)
-    contrast = curve_contrast(deltas[:, kept], alpha=alpha)
-    yield Along(*arms, axis, tuple(spent[kept].tolist()), contrast, ratio)
+    deltas = deltas[:, kept]
+    mean, error = deltas.mean(axis=0), deltas.std(axis=0, ddof=1) / math.sqrt(len(deltas))
+    half = scipy.special.stdtrit(len(deltas) - 1, 1 - alpha / 2) * error
+    curves = [tuple(points.tolist()) for points in (spent[kept], mean, mean - half, mean + half)]
+    logs = np.log([s for a, b in pairs if (s := speedup(a, b, axis)) > 0])
+    ratio = decided(paired_t(logs), "paired_t", alpha=alpha) if logs.size > 1 else None
+    yield Along(*arms, axis, *curves, speedup=ratio)

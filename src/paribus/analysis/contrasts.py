@@ -33,14 +33,13 @@ from paribus.analysis.schema import (
     TaskContrast,
     Tested,
 )
-from paribus.analysis.table import Sampling, Table, registered
+from paribus.analysis.table import Sampling, Table
 from paribus.analysis.tuning import Tuned, choice_of
 from paribus.errors import ParibusError
 from paribus.metric import Metric
 from paribus.numbers import plural
 from paribus.results.curves import spent_to, target_axis
 from paribus.statistics import (
-    RunContrast,
     StatisticsError,
     TTest,
     decided,
@@ -141,7 +140,7 @@ def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
 
 def _other_p(c: Contrast) -> dict[str, tuple[float, float]]:
     """Return {test: (p, smallest possible p)} of the tests that did not decide."""
-    if c.by_run is None or c.items is None:
+    if c.by_run is None or not c.items_about:
         return c.by_run.others if c.by_run else {}
     return {"paired t on these items alone": (c.by_run.decided.p_value, 0.0)}
 
@@ -154,8 +153,8 @@ def compare_arms(
     *,
     metric: Metric,
     sampled: Sampling,
-    family: int,
-    scores: Mapping[str, Scores],
+    family: int = 1,
+    scores: Mapping[str, Scores] | None = None,
     resolution: float | None = None,
 ) -> T:
     """Return `difference` with the result of its registered test.
@@ -166,44 +165,30 @@ def compare_arms(
             unpaired.
         family: hypotheses that are tested together.
         scores: of each arm by task, [seeds, items], if the claim is about new items; else empty.
-        resolution: of a value, if known and different from the metric's.
+        resolution: of a value, if known.
     """
     study, choice = table.results.study, difference.choice
-    resolution = resolution or share_step(table, metric.name)
     compared = {
-        arm: {s: metric.compared(own[s]) for s in (difference.seeds if study.is_paired else own)}
+        arm: [metric.compared(own[s]) for s in (difference.seeds if study.is_paired else own)]
         for arm, own in values.items()
     }
-    if resolution is None and study.trainer == RUNS and metric.scale == "linear":
-        # Scores of other programs are as they were printed.
-        resolution = last_decimal([score for own in compared.values() for score in own.values()])
-    asked = {"margin": difference.margin, "family": family, "resolution": resolution}
+    keys = {"alpha", "power"} | ({"seed", "resamples"} if study.is_paired else set())
+    asked: dict[str, Any] = study.inference.model_dump(include=keys)
+    asked |= {"margin": difference.margin, "family": family, "resolution": resolution}
     if choice and choice.included:
         asked["choice"] = choice.error
-    by_run = test_of_runs(study, weights, compared, sampled, **asked)
-    items = None
+    if not study.is_paired:
+        by_run = unpaired_contrast(*_sides(weights, compared), **asked)
+        return replace(difference, by_run=by_run, decided=by_run.decided)
+    asked["design"] = sampled.design(difference.seeds)
+    by_run = paired_contrast(*_sides(weights, compared), **asked)
+    decided = by_run.decided
     if scores:
         tasks = zip(*scores.values(), strict=True)
         sides = [_sides(weights, dict(zip(scores, task, strict=True))) for task in tasks]
-        asked |= registered(study) | {"design": sampled.design(difference.seeds)}
-        items = macro_contrast(*zip(*sides, strict=True), crossed=study.inference.crossed, **asked)  # type: ignore
-    return replace(difference, by_run=by_run, items=items)
-
-
-def test_of_runs(
-    study: Study,
-    weights: Mapping[str, float],
-    compared: Mapping[str, BySeed],
-    sampled: Sampling,
-    **asked: Any,
-) -> RunContrast:
-    """Return the registered test of a weighted sum of scores over arms: over the seeds, which all
-    arms share, or over unpaired runs. The options are those of `paribus.statistics`."""
-    asked |= registered(study)
-    sides = _sides(weights, {arm: list(own.values()) for arm, own in compared.items()})
-    if not study.is_paired:
-        return unpaired_contrast(*sides, **asked)
-    return paired_contrast(*sides, design=sampled.design([*next(iter(compared.values()))]), **asked)
+        baseline, treatment = zip(*sides, strict=True)
+        decided = macro_contrast(baseline, treatment, crossed=study.inference.crossed, **asked)
+    return replace(difference, by_run=by_run, decided=decided)
 
 
 def why_too_few(
@@ -229,6 +214,15 @@ def _sides(weights: Mapping[str, float], scores: Mapping[str, Any]) -> list[np.n
     ]
 
 
+def resolution_of(table: Table, metric: Metric, values: Mapping[str, BySeed]) -> float | None:
+    """Return the smallest difference between values that can be measured; None if unknown. Scores
+    of other programs are as they were printed."""
+    step = share_step(table, metric)
+    if step is None and table.results.study.trainer == RUNS and metric.scale == "linear":
+        return last_decimal([value for own in values.values() for value in own.values()])
+    return step
+
+
 def last_decimal(scores: Sequence[float]) -> float:
     """Return the finest decimal step in which any score is printed, such as 0.001; at most 1."""
     exponents = [int(Decimal(f"{score:.15g}").normalize().as_tuple().exponent) for score in scores]
@@ -241,16 +235,14 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
     A task that could not be compared stays in the family as p = 1.
     """
     study, accuracy = table.results.study, table.results.trial_accuracy
-    is_asked = any(accuracy.values())
-    rows = table.results.tasks.select(["task", "chance"]).to_pylist() if is_asked else []
-    chances = {row["task"]: row["chance"] for row in rows}
-    family, contrasts = len(study.contrasts) * len(chances), []
-    for arm, reference in study.contrasts if chances else ():
+    tasks = dict.fromkeys(task for answered in accuracy.values() for task in answered)
+    family, contrasts = len(study.contrasts) * len(tasks), []
+    for arm, reference in study.contrasts:
         if table.broken(arm):
             continue
         sampled, arms = table.sampling(arm), (reference, arm)
         usable = [s for s in sampled.seeds if not any(table.why_diverged(a, s) for a in arms)]
-        for task, chance in chances.items():
+        for task in tasks:
             seeds = tuple(s for s in usable if all(task in accuracy[a, s] for a in arms))
             if not seeds:
                 continue
@@ -260,7 +252,6 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                 arm=arm,
                 reference=reference,
                 task=task,
-                chance=chance,
                 seeds=seeds,
                 baseline=baseline,
                 treatment=treatment,
@@ -278,7 +269,7 @@ def task_contrasts(table: Table) -> list[TaskContrast]:
                     metric=TASK,
                     sampled=sampled,
                     family=family,
-                    scores=scores if is_claim else {},
+                    scores=scores if is_claim else None,
                     resolution=1 / questions_asked(table, arm, seeds[0], task),
                 )
             contrasts.append(contrast)
@@ -340,17 +331,25 @@ def _contrast(
         if isinstance(scores, str):
             scores, why_not = {}, scores
     weights = {reference: -1.0, arm: 1.0}
-    asked = {"metric": declared, "sampled": sampled, "family": _family_size(table, endpoint)}
-    choice = choice_of(table, tuned, weights, metric)
-    contrast = replace(contrast, choice=choice, items_why_not=why_not)
+    asked: dict[str, Any] = {
+        "metric": declared,
+        "sampled": sampled,
+        "family": _family_size(table, endpoint),
+        "resolution": resolution_of(table, declared, values),
+    }
+    text = items.text(sum(task.shape[1] for task in scores[arm])) if scores else ""
+    contrast = replace(
+        contrast,
+        choice=choice_of(table, tuned, weights, metric),
+        items_about=text,
+        items_why_not=why_not,
+        target=items.target(text),
+    )
     contrast = compare_arms(contrast, table, weights, values, scores=scores, **asked)
-    text = items.text(contrast.items.n_items) if contrast.items else ""
-    contrast = replace(contrast, items_about=text, target=items.target(text))
     if endpoint.primary and (counted := _counting_diverged(table, contrast, sampled)):
         seeds, values = counted
-        again = compare_arms(
-            replace(contrast, seeds=seeds), table, weights, values, scores={}, **asked
-        )
+        by_seed = replace(contrast, seeds=seeds, items_about="")
+        again = compare_arms(by_seed, table, weights, values, **asked)
         contrast = replace(contrast, counting_diverged=again)
     return contrast, left_out
 
@@ -404,7 +403,7 @@ def _equal_runs(table: Table, metric: str, values: Mapping[str, BySeed]) -> str:
     """Return a warning if all runs of an arm have the same score; empty if that can be
     legitimate. It can for integers, for scores with a known resolution, and for the built-in
     trainer, whose seeds are proven to matter."""
-    if table.results.study.trainer == STACKED or share_step(table, metric):
+    if table.results.study.trainer == STACKED or share_step(table, table.results.metrics[metric]):
         return ""
     scores = {arm: list(by_seed.values()) for arm, by_seed in values.items()}
     are_counts = all(value == round(value) for arm in scores.values() for value in arm)
@@ -505,7 +504,7 @@ def _interaction(
     if interaction.why_not:
         return interaction
     items = Items(table, metric, tuple(weights), seeds)
-    scores = items.scores() if all(effect.items for effect in effects) else {}
+    scores = items.scores() if all(effect.items_about for effect in effects) else {}
     values = {arm: {s: table.values[arm, s, metric.name] for s in seeds} for arm in weights}
     return compare_arms(
         replace(interaction, choice=choice_of(table, tuned, weights, metric.name)),
@@ -515,7 +514,8 @@ def _interaction(
         metric=metric,
         sampled=sampled,
         family=family,
-        scores={} if isinstance(scores, str) else scores,
+        scores=None if isinstance(scores, str) else scores,
+        resolution=resolution_of(table, metric, values),
     )
 
 
@@ -533,11 +533,10 @@ def with_lack_of_fit(analysis: Analysis) -> Analysis:
 
 
 def _widened(study: Study, contrast: Contrast) -> Contrast:
-    choice, test, says = contrast.choice, contrast.test, contrast.decided
-    if choice is None or says is None or not choice.lack_of_fit or not isinstance(test, TTest):
+    choice, says = contrast.choice, contrast.decided
+    if choice is None or says is None or not isinstance(says.basis, TTest):
         return contrast
-    test = replace(test, choice=math.hypot(test.choice, choice.lack_of_fit))
+    test = replace(says.basis, choice=math.hypot(says.basis.choice, choice.lack_of_fit))
     asked = study.inference.model_dump(include={"alpha", "power"})
     wider = decided(test, says.test, margin=says.margin, family=says.family, **asked)
-    kind = "by_run" if contrast.items is None else "items"
-    return replace(contrast, **{kind: replace(getattr(contrast, kind), test=test, decided=wider)})
+    return replace(contrast, decided=wider)

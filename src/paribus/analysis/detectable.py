@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from paribus.analysis.looks import least_effect
 from paribus.analysis.schema import Analysis
 from paribus.errors import ParibusError
-from paribus.statistics import Result, required_pairs
+from paribus.statistics import required_pairs
 from paribus.study import Study
 
 
 @dataclass(frozen=True)
-class Detectable(Result):
+class Detectable:
     """Smallest detectable effect of one contrast on one primary endpoint, in the metric's
     unit.
 

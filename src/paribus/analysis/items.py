@@ -83,20 +83,19 @@ def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) 
     return sum(answer.asked for name, answer in answers.items() if task in (None, name))
 
 
-def share_step(table: Table, metric: str) -> float | None:
+def share_step(table: Table, metric: Metric) -> float | None:
     """Return the resolution of a metric that is a share of items, such as 1 / items; None for
     others."""
-    stated = table.results.study.facts.resolution.get(metric)
-    declared, trial = table.results.metrics[metric], next(iter(table.events), None)
-    if stated is not None or trial is None or not declared.items:
+    stated = table.results.study.facts.resolution.get(metric.name)
+    trial, items = next(iter(table.events), None), metric.items
+    if stated is not None or trial is None or not items:
         return stated
-    if isinstance(declared.items, str):
-        asked = questions_asked(table, *trial, declared.task)
+    if isinstance(items, str):
+        asked = questions_asked(table, *trial, metric.task)
         return 1 / asked if asked else None
-    if not declared.items.step:
+    if not items.step:
         return None
-    count = float(np.sum(_column(table, *trial, declared.items.count)))
-    return declared.items.scale * declared.items.step / count
+    return items.scale * items.step / float(np.sum(_column(table, *trial, items.count)))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from paribus.analysis.side_effects import stabilities_of
 from paribus.analysis.table import Table, plan_of
 from paribus.analysis.tuning import tuned_before
 from paribus.comparison import agree
+from paribus.digests import plain
 from paribus.results import looks_left, needed_trials
 from paribus.results.look_record import GOES_ON, OPEN
 from paribus.statistics import Boundary, minimum_detectable_effect
@@ -86,7 +87,7 @@ def _record(contrast: Contrast) -> Entry:
     says = contrast.decided
     if says is None:
         return {"pairs": len(contrast.seeds), "why_not": contrast.why_not}
-    interval = says.interval.to_dict()
+    interval = plain(says.interval)
     return {
         "pairs": len(contrast.seeds),
         "mean": says.mean,

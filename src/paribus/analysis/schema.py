@@ -11,17 +11,15 @@ from paribus import numbers
 from paribus.analysis.along import Along
 from paribus.analysis.table import Sampling, sampling_of
 from paribus.analysis.tuning import Choice, Tuned
+from paribus.digests import plain
 from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.results import Control
 from paribus.results.records import Reuse, RunsRecord
 from paribus.statistics import (
     Decided,
-    DecidingTest,
     EventRates,
     Interval,
-    MacroContrast,
-    Result,
     RunContrast,
     StabilityEvents,
 )
@@ -29,7 +27,7 @@ from paribus.study import Study
 
 
 @dataclass(frozen=True)
-class Summary(Result):
+class Summary:
     """Values of one metric in one arm, over finished trials with a finite value."""
 
     arm: str
@@ -56,7 +54,7 @@ BudgetState = Literal["within", "over", "not shown"]
 
 
 @dataclass(frozen=True)
-class Stabilities(Result):
+class Stabilities:
     """Divergence and spikes of an arm and its reference, over the seeds that both have
     finished. If runs are unpaired: over all runs of each.
 
@@ -74,7 +72,7 @@ class Stabilities(Result):
 
 
 @dataclass(frozen=True)
-class Cost(Result):
+class Cost:
     """Mean cost over seed pairs, with its interval.
 
     Attributes:
@@ -89,7 +87,7 @@ class Cost(Result):
 
 
 @dataclass(frozen=True)
-class Costs(Result):
+class Costs:
     """An arm's costs other than quality, over seed pairs. A cost is None for fewer than two
     pairs.
 
@@ -117,7 +115,7 @@ class Costs(Result):
 
 
 @dataclass(frozen=True)
-class LeftOut(Result):
+class LeftOut:
     """A seed that a contrast could not use, and why."""
 
     arm: str
@@ -128,7 +126,7 @@ class LeftOut(Result):
 
 
 @dataclass(frozen=True)
-class Check(Result):
+class Check:
     """Result of a test that did not decide: a sensitivity analysis.
 
     Attributes:
@@ -147,15 +145,15 @@ def _rejects(p: float | None, alpha: float) -> bool:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Tested(Result):
+class Tested:
     """A difference with the result of its registered test, or the reason why there is none.
 
     Attributes:
         seeds: seeds of the pairs, in the order of `by_run.pairs`; seeds of either arm if runs
             are unpaired.
         by_run: the result over seed pairs or over unpaired runs; if None, `why_not` says why.
-        items: the deciding result of a claim about new items, paired by seed and by question,
-            document or block; None for other claims.
+        decided: the deciding result: that of `by_run`, or of a test over seeds and items
+            (questions, documents or blocks) if the claim is about new items.
         margin: largest difference that is too small to matter.
         choice: the error added by choosing the arms' values; None if none were tuned.
         holm_p: p of the deciding test, adjusted over its family; None for fewer than five
@@ -166,27 +164,12 @@ class Tested(Result):
 
     seeds: tuple[int, ...]
     by_run: RunContrast | None = None
-    items: MacroContrast | None = None
+    decided: Decided | None = None
     why_not: str = ""
     margin: float | None = field(default=None, repr=False)
     choice: Choice | None = None
     holm_p: float | None = None
     equivalence_holm_p: float | None = None
-
-    @property
-    def deciding(self) -> RunContrast | MacroContrast | None:
-        """The result that decides: of the items, if the claim is about new ones."""
-        return self.items or self.by_run
-
-    @property
-    def decided(self) -> Decided | None:
-        """Result of the registered test for the registered target, as reports show it."""
-        return self.deciding.decided if self.deciding else None
-
-    @property
-    def test(self) -> DecidingTest | None:
-        """The deciding test, from which other quantities can be computed."""
-        return self.deciding.test if self.deciding else None
 
     @property
     def p_values(self) -> dict[str, float | None]:
@@ -216,10 +199,6 @@ class Tested(Result):
     def equivalent(self, alpha: float) -> bool:
         """Return whether the difference is shown to lie inside the margin, after adjustment."""
         return _rejects(self.equivalence_holm_p, alpha)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON types, as in analysis.json."""
-        return super().to_dict() | {"decided": self.decided.to_dict() if self.decided else None}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -278,13 +257,13 @@ class Contrast(Tested):
         """Unadjusted p-values, including that of the non-inferiority test. The distance to a
         censored trial is unknown, so such contrasts show neither equivalence nor
         non-inferiority."""
-        p_values, better = super().p_values, self.declared.better
+        p_values, better, says = super().p_values, self.declared.better, self.decided
         if self.margin is None:
             return p_values
         not_worse = None
-        if self.test is not None and better != "neither":
+        if says is not None and better != "neither":
             edge = -self.margin if better == "higher" else self.margin
-            not_worse = self.test.one_sided_p(edge, greater=better == "higher")
+            not_worse = says.basis.one_sided_p(edge, greater=better == "higher")
         p_values["not_worse_holm_p"] = not_worse
         if any(self.censored):
             p_values |= {"equivalence_holm_p": None, "not_worse_holm_p": None}
@@ -318,20 +297,18 @@ class TaskContrast(Tested):
     contrasts.
 
     Attributes:
-        chance: accuracy of random guessing.
         baseline, treatment: mean accuracy over the seeds.
     """
 
     arm: str
     reference: str
     task: str
-    chance: float
     baseline: float
     treatment: float
 
 
 @dataclass(frozen=True)
-class Analysis(Result):
+class Analysis:
     """Everything inferred from the records of a study.
 
     Attributes:
@@ -436,4 +413,10 @@ class Analysis(Result):
         # The files may move, and what is inferred from them stays: runs.json has their digests.
         runs = self.runs.model_dump(mode="json", exclude={"sha256"}) if self.runs else None
         metrics = {name: metric.about for name, metric in self.metrics.items()}
-        return super().to_dict() | {"study": self.study.digest, "metrics": metrics, "runs": runs}
+        return plain(self) | {
+            "study": self.study.digest,
+            "metrics": metrics,
+            "events": {"/".join(map(str, trial)): plain(e) for trial, e in self.events.items()},
+            "reuse": self.reuse.model_dump(mode="json") if self.reuse else None,
+            "runs": runs,
+        }

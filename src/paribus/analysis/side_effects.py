@@ -8,9 +8,10 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from paribus.analysis.contrasts import holm_of, test_of_runs, why_too_few
-from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities
+from paribus.analysis.contrasts import compare_arms, holm_of, why_too_few
+from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities, Tested
 from paribus.analysis.table import Table
+from paribus.metric import Metric
 from paribus.results.records import training_flops
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
@@ -20,6 +21,8 @@ from paribus.statistics import (
 
 Trial = tuple[str, int]  # (arm, seed)
 Values = Mapping[Trial, Any]
+SPEED = Metric("speed", "speed", "", "higher", "turns", scale="log")
+CALIBRATION = Metric("calibration_error", "calibration error", "share", "lower", "evaluation")
 
 
 def stabilities_of(table: Table) -> list[Stabilities]:
@@ -61,7 +64,7 @@ def _costs(table: Table, pair: tuple[str, str]) -> Costs:
     def lost(speeds: Values, budget: float | None = None) -> Cost | None:
         if in_bytes:
             speeds = {t: v * trials[t]["data"]["bytes_per_token"] for t, v in speeds.items()}
-        return cost_of(table, pair, speeds, budget, as_ratio=True)
+        return cost_of(table, pair, speeds, SPEED, budget)
 
     def timed(kind: str, unit: str = "tokens per second") -> Values:
         # A trial that is gone has left its time in turn behind.
@@ -80,9 +83,9 @@ def _costs(table: Table, pair: tuple[str, str]) -> Costs:
         errors = {
             (arm, seed): value
             for arm in pair
-            for seed, value in table.usable(arm, "calibration_error").items()
+            for seed, value in table.usable(arm, CALIBRATION.name).items()
         }
-        rise = cost_of(table, pair, errors, study.decision.calibration_budget)
+        rise = cost_of(table, pair, errors, CALIBRATION, study.decision.calibration_budget)
     return Costs(
         *pair,
         calibration=rise,
@@ -103,35 +106,29 @@ def _more(pair: tuple[str, str], sizes: Values) -> float | None:
 
 
 def cost_of(
-    table: Table,
-    pair: tuple[str, str],
-    values: Values,
-    budget: float | None,
-    *,
-    as_ratio: bool = False,
+    table: Table, pair: tuple[str, str], values: Values, metric: Metric, budget: float | None
 ) -> Cost | None:
-    """Return the mean increase of a score, or the lost share 1 - arm / reference if
-    `as_ratio`. The share comes from the mean log ratio of pairs, or the difference of mean
-    logarithms if runs are unpaired.
+    """Return the mean increase of a score, or the lost share 1 - arm / reference of a speed. The
+    share comes from the mean log ratio of pairs, or the difference of mean logarithms if runs are
+    unpaired.
 
     None for fewer than two pairs, or two runs of an arm. `pair` is (arm, reference).
     """
     study, sampled = table.results.study, table.sampling(pair[0])
-    scale = math.log if as_ratio else float
-    ours, theirs = (
-        {seed: scale(values[arm, seed]) for seed in study.seeds if (arm, seed) in values}
+    seeds = tuple(seed for seed in sampled.seeds if all((arm, seed) in values for arm in pair))
+    by_arm = {
+        arm: {seed: values[arm, seed] for seed in sampled.seeds if (arm, seed) in values}
         for arm in pair
-    )
-    if study.is_paired:
-        seeds = [seed for seed in sampled.seeds if seed in ours and seed in theirs]
-        ours, theirs = ({seed: own[seed] for seed in seeds} for own in (ours, theirs))
-    by_arm = dict(zip(pair, (ours, theirs), strict=True))
-    if why_too_few(study, sampled, by_arm, list(ours)):
+    }
+    if why_too_few(study, sampled, by_arm, seeds):
         return None
     weights = dict(zip(pair, (1.0, -1.0), strict=True))
-    says = test_of_runs(study, weights, by_arm, sampled).decided
+    says = compare_arms(
+        Tested(seeds=seeds), table, weights, by_arm, metric=metric, sampled=sampled
+    ).decided
+    assert says is not None
     mean, interval, bounds = says.mean, says.interval, says.equivalence_interval
-    if as_ratio:
+    if metric is SPEED:
         mean = _lost(mean)
         interval, bounds = (
             Interval(_lost(i.high), _lost(i.low), i.level) for i in (interval, bounds)

@@ -24,7 +24,6 @@ from paribus.statistics import (
     Design,
     Looks,
     OneLook,
-    Result,
     StabilityEvents,
     Stages,
     error_of_either,
@@ -35,7 +34,7 @@ from paribus.study import Study
 
 
 @dataclass(frozen=True)
-class Sampling(Result):
+class Sampling:
     """The seeds that count for one contrast.
 
     Attributes:
@@ -96,12 +95,6 @@ def sampling_of(
         number = resolved
         decision = looks[number]["contrasts"][arm]["endpoints"][metric]["resolved"]
     return Sampling(study, study.seeds[: study.plan.looks[number]], number + 1, decision)
-
-
-def registered(study: Study) -> dict[str, Any]:
-    """Return the registered options of every test in a study: alpha, power and resampling."""
-    keys = {"alpha", "power"} | ({"seed", "resamples"} if study.is_paired else set())
-    return study.inference.model_dump(include=keys)
 
 
 def plan_of(study: Study) -> Looks | None:

@@ -26,7 +26,6 @@ from paribus.results import Results
 from paribus.results.curves import target_axis
 from paribus.statistics import (
     LEAST_TUNING_SEEDS,
-    Result,
     TunedArm,
     best_of,
     finite_means,
@@ -51,7 +50,7 @@ SIDES = {-1: "smallest", 1: "largest"}
 
 
 @dataclass(frozen=True)
-class Point(Result):
+class Point:
     """Tuning scores of one arm with one candidate.
 
     Attributes:
@@ -74,7 +73,7 @@ class Point(Result):
 
 
 @dataclass(frozen=True)
-class Tuned(Result):
+class Tuned:
     """Tuning results of a study.
 
     Attributes:
@@ -288,7 +287,7 @@ def why_not_these_values(study: Study, tuned: Tuned | None) -> str:
 
 
 @dataclass(frozen=True)
-class Choice(Result):
+class Choice:
     """Error that choosing arms' values adds to a difference between them.
 
     Attributes:

@@ -264,8 +264,9 @@ def _benefit(analysis: Analysis, arm: str) -> Benefit:
 def _benefit_p(contrast: Contrast, least_benefit: float, *, greater: bool) -> float:
     """Return the p of a one-sided test. Its null hypothesis is that the gain is at most
     `least_benefit` if `greater`, and at least that otherwise."""
-    if contrast.test is None or (any(contrast.censored) and not greater):
+    says = contrast.decided
+    if says is None or (any(contrast.censored) and not greater):
         return 1.0
     gains = contrast.declared.better == "higher"
     null = contrast.declared.change(least_benefit if gains else -least_benefit)
-    return contrast.test.one_sided_p(null, greater=greater == gains)
+    return says.basis.one_sided_p(null, greater=greater == gains)

@@ -15,7 +15,9 @@ from paribus.declared import provided
 from paribus.errors import ParibusError
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
+    DecidingTest,
     EventRates,
+    InverseNormal,
     OneLook,
     combined_mcnemar,
     fisher_exact,
@@ -181,7 +183,7 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
     The result allows for divergence at the observed rate, among `trained` pairs.
     """
     says, size = contrast.decided, contrast.margin or contrast.smallest_effect
-    if contrast.test is None or says is None:
+    if says is None:
         return Needed(why_not="not_compared")
     if says.descriptive_only:
         return Needed(None, "few_pairs", MORE_RUNS)
@@ -202,10 +204,10 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
         goals = [(power, 2 * alpha)]
     elif contrast.margin:
         goals.append(((1 + power) / 2, 2 * alpha))
-    test, trained = contrast.test, trained or says.n
-    most = max(test.pairs_needed(size, power=p, alpha=a) or math.inf for p, a in goals)
+    trained = trained or says.n
+    most = max(says.basis.pairs_needed(size, power=p, alpha=a) or math.inf for p, a in goals)
     pairs = max(most * trained / says.n, trained + 1)
-    parts = _error_parts(contrast)
+    parts = _error_parts(contrast, says.basis)
     of_runs = parts.pop(MORE_RUNS)
     remedy = max((name for name in parts if parts[name] > 0), key=parts.__getitem__, default="")
     if pairs <= MOST_PAIRS:
@@ -214,18 +216,14 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
     return Needed(None, "other_error", remedy) if remedy else Needed(why_not="not_with_runs")
 
 
-def _error_parts(contrast: Contrast) -> dict[str, float]:
+def _error_parts(contrast: Contrast, basis: DecidingTest) -> dict[str, float]:
     """Return the parts of a contrast's squared error, keyed by the code of what would reduce it.
 
     Lack of fit of tuning curves is included even if the registered error excludes it.
     """
-    if contrast.items:
-        crossed = contrast.items.crossed
-        items = crossed.item_error**2
-        parts = {
-            MORE_RUNS: max(crossed.standard_error**2 - items, 0.0),
-            "items": items,
-        }
+    if contrast.items_about:
+        test = basis.whole if isinstance(basis, InverseNormal) else basis
+        parts = {MORE_RUNS: test.error**2, "items": test.item_error**2}
     elif contrast.by_run and contrast.by_run.pairs:
         parts = {MORE_RUNS: contrast.by_run.sd**2 / contrast.by_run.n}
     else:

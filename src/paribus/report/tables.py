@@ -365,7 +365,8 @@ def along_table(analysis: Analysis) -> Table:
     for entry in analysis.along:
         ratio, speedup = entry.speedup, numbers.NONE
         if ratio is not None:
-            mean, low, high = map(numbers.ratio, (ratio.log, ratio.low, ratio.high))
+            ends = ratio.interval
+            mean, low, high = map(numbers.ratio, (ratio.mean, ends.low, ends.high))
             speedup = f"{mean} [{low}, {high}] of {ratio.n}"
         row = _pair(analysis.study, entry) | {
             "budget": entry.axis,

@@ -18,15 +18,14 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | ... and a stage that was not planned? | `Stages`, `error_of_either` |
 | does one arm diverge more often? | `event_rates` |
 | did this run diverge or spike? | `stability_events` |
-| where along training do arms differ? | `curve_contrast` |
 
 >>> from paribus.statistics import paired_contrast
 >>> result = paired_contrast([3.10, 3.14, 3.09, 3.12, 3.11], [3.06, 3.11, 3.07, 3.08, 3.08], seed=0)
 >>> round(result.mean, 3), round(result.decided.p_value, 4), round(result.g, 2)
 (-0.032, 0.001, -3.05)
 
-Randomness is seeded by the caller, always; bad input raises `StatisticsError`; every result has
-`to_dict()`, of JSON types. Differences are treatment minus baseline.
+Randomness is seeded by the caller, always; bad input raises `StatisticsError`. Differences are
+treatment minus baseline.
 """
 
 from .choice import (
@@ -43,25 +42,19 @@ from .contrast import (
     Decided,
     DecidingTest,
     Design,
-    MacroContrast,
     RunContrast,
     decided,
     macro_contrast,
     paired_contrast,
     unpaired_contrast,
 )
-from .conventions import DESCRIPTIVE_BELOW, Interval, Result, StatisticsError
+from .conventions import DESCRIPTIVE_BELOW, Interval, StatisticsError
 from .crossed import LEAST_IN_BLOCK, contiguous_blocks, crossed_components, joined
 from .looks import Boundary, Looks, OneLook, skewness
 from .multiplicity import Lord, holm
 from .power import minimum_detectable_effect, required_pairs
 from .proportions import EventRates, event_rates, fisher_exact, mcnemar
 from .resampling import paired_bootstrap, sign_flip
-from .stages import Stages, combined_mcnemar, error_of_either, stage_weights
+from .stages import InverseNormal, Stages, combined_mcnemar, error_of_either, stage_weights
 from .t_test import TTest, paired_deltas, paired_t, welch
-from .training_curves import (
-    CurveContrast,
-    StabilityEvents,
-    curve_contrast,
-    stability_events,
-)
+from .training_curves import StabilityEvents, stability_events

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypedDict, Unpack
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from .conventions import (
@@ -20,10 +21,9 @@ from .conventions import (
     POWER,
     RESAMPLES,
     Interval,
-    Result,
     checked_scores,
 )
-from .crossed import checked_tasks, crossed_bootstrap, crossed_components
+from .crossed import crossed_bootstrap, crossed_components
 from .looks import OneLook
 from .resampling import paired_bootstrap, sign_flip
 from .stages import InverseNormal, Stages
@@ -37,7 +37,7 @@ Design = OneLook | Stages | None  # None: all pairs are one sample of a size tha
 
 
 @dataclass(frozen=True)
-class Decided(Result):
+class Decided:
     """Results of the deciding test of one contrast.
 
     Attributes:
@@ -48,6 +48,7 @@ class Decided(Result):
         equivalence_interval: of level 1 - 2 alpha; lies within the margin exactly if
             equivalence_p, of two one-sided tests, is <= alpha.
         detectable: the smallest effect detected at the requested power and level alpha / family.
+        basis: the test itself, from which other quantities can be computed.
     """
 
     test: str
@@ -61,6 +62,7 @@ class Decided(Result):
     margin: float | None
     equivalence_p: float | None
     detectable: float
+    basis: DecidingTest = field(repr=False, compare=False)
 
     @property
     def descriptive_only(self) -> bool:
@@ -120,6 +122,7 @@ def decided(
         margin=margin,
         equivalence_p=equivalence_p,
         detectable=test.detectable(power=power, alpha=alpha / family),
+        basis=test,
     )
 
 
@@ -131,14 +134,12 @@ def hedges_g(mean: float, sd: float, df: int) -> float | None:
     """
     if not sd:
         return None
-    if df == 1:
-        return 0.0
-    correction = math.exp(math.lgamma(df / 2) - math.lgamma((df - 1) / 2)) / math.sqrt(df / 2)
-    return correction * mean / sd
+    correction = scipy.special.poch((df - 1) / 2, 0.5) / math.sqrt(df / 2)
+    return float(correction) * mean / sd
 
 
 @dataclass(frozen=True)
-class Pair(Result):
+class Pair:
     """Scores of both arms at one seed, and their difference."""
 
     baseline: float
@@ -147,16 +148,15 @@ class Pair(Result):
 
 
 @dataclass(frozen=True)
-class RunContrast(Result):
+class RunContrast:
     """Treatment minus baseline over seed pairs, or over unpaired runs.
 
-    `decided` has the results of the registered test, which reports show. All else is additional.
+    `decided` has the results of the registered test of seeds or runs. All else is additional.
 
     Attributes:
         n: pairs, or runs of the arm that has fewer.
         mean, sd: of the differences; the SD of unpaired runs is pooled over both arms.
         g: the difference in SDs (Hedges' g); None if nothing varies.
-        test: the deciding test, from which other quantities can be computed.
         others: {test: (p, smallest possible p at this number of pairs)} of the tests that did
             not decide; empty for looks, stages and unpaired runs.
         percentile_interval: of the bootstrap of pairs; descriptive, because it undercovers at
@@ -171,7 +171,6 @@ class RunContrast(Result):
     sd: float
     decided: Decided
     g: float | None
-    test: DecidingTest = field(repr=False, compare=False)
     others: dict[str, tuple[float, float]] = field(default_factory=dict)
     percentile_interval: Interval | None = None
     pairs: tuple[Pair, ...] = ()
@@ -213,7 +212,6 @@ def paired_contrast(
 
     overall = test_of(slice(None))
     test = design.decide(test_of) if design else overall
-    says = decided(test, "paired_t", **asked)
     p_of_bootstrap, percentiles = paired_bootstrap(
         deltas,
         seed=seed,
@@ -233,10 +231,9 @@ def paired_contrast(
         n=n,
         mean=overall.mean,
         sd=sd,
-        decided=says,
+        decided=decided(test, "paired_t", **asked),
         g=hedges_g(overall.mean, sd, n - 1),
         others=others,
-        test=test,
         percentile_interval=percentiles,
         pairs=tuple(Pair(*pair) for pair in pairs),
     )
@@ -265,26 +262,9 @@ def unpaired_contrast(
         sd=pooled,
         decided=decided(test, "welch_t", **asked),
         g=hedges_g(test.mean, pooled, df),
-        test=test,
         runs=(n_a, n_b),
         sds=(sds[0], sds[1]),
     )
-
-
-@dataclass(frozen=True)
-class MacroContrast(Result):
-    """Difference of macro means over tasks, for a claim about new items; its error covers seeds
-    and items.
-
-    Attributes:
-        crossed: the test of all pairs as one sample; `test` is the same test under the design.
-        n_items: number of items over all tasks.
-    """
-
-    decided: Decided
-    crossed: TTest
-    n_items: int
-    test: DecidingTest = field(repr=False, compare=False)
 
 
 def macro_contrast(
@@ -298,7 +278,7 @@ def macro_contrast(
     choice: float = 0.0,
     crossed: Literal["components", "bootstrap"] = "components",
     **asked: Unpack[Asked],
-) -> MacroContrast:
+) -> Decided:
     """Compare macro-averaged scores over tasks, paired by item, for a claim about new items.
 
     The crossed test decides; it never rejects more easily than the t of seed means. For a claim
@@ -308,8 +288,7 @@ def macro_contrast(
         baseline, treatment: K tasks of shape (S, I_k), same seeds and items in both arms.
     Others as `paired_contrast` has them.
     """
-    arms = zip(checked_tasks(baseline), checked_tasks(treatment), strict=True)
-    deltas = [second - first for first, second in arms]
+    deltas = [np.subtract(ours, theirs) for theirs, ours in zip(baseline, treatment, strict=True)]
 
     def test_of(part: slice) -> TTest:
         tasks = [task[part] for task in deltas]
@@ -318,11 +297,5 @@ def macro_contrast(
         drawn = {"seed": seed, "resamples": resamples}
         return crossed_bootstrap(tasks, **drawn, resolution=resolution, choice=choice)
 
-    overall = test_of(slice(None))
-    test = design.decide(test_of) if design else overall
-    return MacroContrast(
-        decided=decided(test, f"crossed_{crossed}", **asked),
-        crossed=overall,
-        n_items=sum(task.shape[1] for task in deltas),
-        test=test,
-    )
+    test = design.decide(test_of) if design else test_of(slice(None))
+    return decided(test, f"crossed_{crossed}", **asked)

@@ -6,10 +6,7 @@ T steps, B resamples.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,17 +35,8 @@ class StatisticsError(ValueError):
     """Raised if the quantity does not exist for the given scores or parameters."""
 
 
-class Result:
-    """Base of result dataclasses that can be written as JSON, without fields that have
-    `repr=False`."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a dict of JSON types; numbers that are not finite become None."""
-        return _fields(self)
-
-
 @dataclass(frozen=True)
-class Interval(Result):
+class Interval:
     """A closed confidence interval; a bound is infinite if the data give none."""
 
     low: float
@@ -91,27 +79,3 @@ def finite_array(numbers: ArrayLike, name: str, ndim: int = 1, least: int = 1) -
             "drop or cap that pair and report it"
         )
     return array
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    shown = [f.name for f in dataclasses.fields(value) if f.repr]
-    return {name: _json_types(getattr(value, name)) for name in shown}
-
-
-def _json_types(value: Any) -> Any:
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if hasattr(value, "model_dump"):  # of pydantic
-        return value.model_dump(mode="json")
-    if dataclasses.is_dataclass(value):
-        return _fields(value)
-    if isinstance(value, dict):
-        keys = ["/".join(map(str, key)) if isinstance(key, tuple) else str(key) for key in value]
-        return dict(zip(keys, map(_json_types, value.values()), strict=True))
-    if isinstance(value, (list, tuple)):
-        return [_json_types(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -29,7 +29,6 @@ from .conventions import (
     RESAMPLES,
     TIE,
     Floats,
-    StatisticsError,
     checked_scores,
 )
 from .resampling import resample_counts
@@ -107,13 +106,12 @@ def crossed_bootstrap(
     conservative, and never rejects more easily than the paired t.
 
     Args:
-        deltas: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared.
+        deltas: K arrays of treatment minus baseline, of shape (S, I_k), S >= 2, seeds shared;
+            a task has two or more items.
         resolution: of the macro score, as the smallest SD of a seed's difference. It decides
             only if every item differs by the same constant at every seed (see `t_test`); any
             other spread is real, however small.
         choice: as in `TTest`.
-        Raises StatisticsError if every task has a single item, because then the variance of
-            items is unknown.
     """
     tasks = checked_tasks(deltas)
     n_seeds = tasks[0].shape[0]
@@ -150,20 +148,9 @@ def _crossed(
         resolution=smallest_sd,
         constant=constant,
         item_error=of_items,
-        item_df=_item_df(tasks),
+        item_df=sum(task.shape[1] - 1 for task in tasks),
         choice=choice,
     )
-
-
-def _item_df(tasks: Sequence[Floats]) -> int:
-    """Return the items' degrees of freedom. Raises StatisticsError if no task has two items."""
-    df = sum(task.shape[1] - 1 for task in tasks)
-    if not df:
-        raise StatisticsError(
-            "every task has a single item, which says nothing about other items: pass two or more, "
-            "or test seed means"
-        )
-    return df
 
 
 def _is_constant(task: Floats) -> bool:
@@ -211,9 +198,5 @@ def _shifts(tasks: list[Floats], seed_counts: Floats, rng: np.random.Generator) 
 
 
 def checked_tasks(tasks: Sequence[ArrayLike]) -> list[Floats]:
-    """Return K tasks as finite arrays of shape (S, I_k). Raises StatisticsError if seeds differ."""
-    checked = [checked_scores(task, f"task {k}", ndim=2) for k, task in enumerate(tasks)]
-    if len({task.shape[0] for task in checked}) > 1:
-        seeds = [task.shape[0] for task in checked]
-        raise StatisticsError(f"tasks have {seeds} seeds, need the same seeds in every task")
-    return checked
+    """Return K tasks as finite arrays of shape (S, I_k)."""
+    return [checked_scores(task, f"task {k}", ndim=2) for k, task in enumerate(tasks)]

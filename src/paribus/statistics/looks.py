@@ -38,7 +38,7 @@ from functools import lru_cache
 import numpy as np
 import scipy
 
-from .conventions import ALPHA, Floats, Interval, Result
+from .conventions import ALPHA, Floats, Interval
 from .proportions import event_rates
 from .t_test import TestOf, TTest
 
@@ -69,7 +69,7 @@ LEVELS = np.concatenate(
 
 
 @dataclass(frozen=True)
-class Boundary(Result):
+class Boundary:
     """Boundary of a two-sided test at one look.
 
     Attributes:
@@ -86,7 +86,7 @@ class Boundary(Result):
 
 
 @dataclass(frozen=True)
-class Looks(Result):
+class Looks:
     """A plan of interim looks.
 
     Attributes:
@@ -279,7 +279,7 @@ class AtLook(TTest):
 
 
 @dataclass(frozen=True)
-class OneLook(Result):
+class OneLook:
     """Design of pairs sampled up to look `look` (from 0) of a plan."""
 
     looks: Looks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import scipy
 from numpy.typing import ArrayLike
 
-from .conventions import Result, finite_array
+from .conventions import finite_array
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
@@ -32,7 +32,7 @@ def fisher_exact(first: int, second: int, n_first: int, n_second: int) -> float:
 
 
 @dataclass(frozen=True)
-class EventRates(Result):
+class EventRates:
     """Numbers of runs with an event in two arms, with an exact two-sided p: McNemar's for pairs,
     Fisher's (1935) for unpaired runs.
 

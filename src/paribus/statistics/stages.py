@@ -22,7 +22,7 @@ from functools import cached_property
 
 import scipy
 
-from .conventions import ALPHA, Interval, Result
+from .conventions import ALPHA, Interval
 from .power import root
 from .t_test import LEAST, TestOf, TTest
 
@@ -167,7 +167,7 @@ class InverseNormal:
 
 
 @dataclass(frozen=True)
-class Stages(Result):
+class Stages:
     """Design of a study with a second stage.
 
     Attributes:

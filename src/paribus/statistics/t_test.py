@@ -28,7 +28,6 @@ from .conventions import (
     LARGEST_MAGNITUDE,
     Floats,
     Interval,
-    Result,
     StatisticsError,
     checked_scores,
 )
@@ -41,7 +40,7 @@ LEAST = float(np.finfo(np.float64).tiny)  # a p-value below it cannot be written
 
 
 @dataclass(frozen=True)
-class TTest(Result):
+class TTest:
     """Student's t test of a mean difference.
 
     Attributes:

@@ -1,34 +1,26 @@
-"""Training curves: events of one run, and differences between two arms along training.
-
-Axis P: points of the budget, the same for every pair.
-"""
+"""Events in a training curve: divergence and spikes."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
-from .conventions import ALPHA, Result
-
 
 @dataclass(frozen=True)
-class StabilityEvents(Result):
+class StabilityEvents:
     """Divergence and spikes of one run; a diverged run is data, not an error."""
 
     diverged: bool
-    first_nonfinite_step: int | None
     final_smoothed_loss: float | None  # None after a non-finite loss
     spike_starts: tuple[int, ...]  # first step of each spike
 
     @property
     def has_losses(self) -> bool:
         """False for a run without steps, whose stability is unknown."""
-        return self.final_smoothed_loss is not None or self.first_nonfinite_step is not None
+        return self.final_smoothed_loss is not None or self.diverged
 
     @property
     def spiked(self) -> bool:
@@ -59,13 +51,12 @@ def stability_events(
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not curve.size or not np.isfinite(curve[0]):
-        return StabilityEvents(bool(curve.size), 0 if curve.size else None, None, ())
+        return StabilityEvents(bool(curve.size), None, ())
     nonfinite = np.flatnonzero(~np.isfinite(curve))
-    first_nonfinite = int(nonfinite[0]) if nonfinite.size else None
     last = curve[-smoothing_steps:]
     # A mean lies within its values: that of a constant curve is not above it by rounding.
     final = None if nonfinite.size else float(np.clip(last.mean(), last.min(), last.max()))
-    finite = curve[:first_nonfinite]
+    finite = curve[: nonfinite[0]] if nonfinite.size else curve
     judged = finite[median_steps:]
     spikes: list[int] = []
     if judged.size >= spike_steps:
@@ -78,29 +69,6 @@ def stability_events(
         spikes = (starts[stops - starts >= spike_steps] + median_steps).tolist()
     return StabilityEvents(
         diverged=final is None or final > float(curve[0]),
-        first_nonfinite_step=first_nonfinite,
         final_smoothed_loss=final,
         spike_starts=tuple(spikes),
     )
-
-
-@dataclass(frozen=True)
-class CurveContrast(Result):
-    """Mean difference at every point, with pointwise intervals: on average a share of 1 - alpha
-    of them cover, but they do not all cover at once."""
-
-    n: int
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    level: float
-
-
-def curve_contrast(deltas: ArrayLike, *, alpha: float = ALPHA) -> CurveContrast:
-    """Compute the paired t at every point of differences (S, P), S >= 2."""
-    values = np.asarray(deltas)
-    mean = values.mean(axis=0)
-    error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
-    half = scipy.special.stdtrit(len(values) - 1, 1 - alpha / 2) * error
-    mean, low, high = (tuple(each.tolist()) for each in (mean, mean - half, mean + half))
-    return CurveContrast(len(values), mean, low, high, 1 - alpha)

@@ -218,7 +218,7 @@ def contrast_along(analysis: Analysis) -> Figure | None:
     rows = []
     for entry in analysis.along:
         head = {"arm": study.called[entry.arm], "part": BUDGETS[entry.axis]}
-        each = (entry.spent, entry.contrast.mean, entry.contrast.low, entry.contrast.high)
+        each = (entry.spent, entry.mean, entry.low, entry.high)
         keys = ("x", "value", "low", "high")
         rows += [
             head | dict(zip(keys, map(rounded, point), strict=True))
