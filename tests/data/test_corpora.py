@@ -1,11 +1,7 @@
 """Corpora of every form: what is read, in pieces or whole, and one line for each that is bad."""
 
-import bz2
 import gzip
-import hashlib
 import json
-import lzma
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from paribus.engine.data import load_dataset, pieces as pieces_module
-from paribus.engine.data.corpora import published, read_pieces
+from paribus.engine.data.corpora import read_pieces
 from paribus.engine.data.pieces import cut, documents, pieces
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
@@ -33,8 +29,6 @@ def zstd(content: bytes) -> bytes:
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
     ".zst": zstd,
 }
 each_compression = pytest.mark.parametrize("suffix", COMPRESS)
@@ -128,67 +122,48 @@ def test_bad_files_are_one_line(corpus, path, message, tmp_path):
         read(tmp_path, corpus=corpus, path=path)
 
 
-def test_a_data_set_as_the_hub_has_it_is_streamed(tmp_path):
-    pytest.importorskip("datasets")
-    (tmp_path / "set" / "data").mkdir(parents=True)
-    for split, texts in (("train", DOCUMENTS), ("validation", ["held out"])):
-        table = pa.table({"text": texts, "id": [str(i) for i in range(len(texts))]})
-        pq.write_table(table, tmp_path / "set" / "data" / f"{split}-00000-of-00001.parquet")
-    assert read(tmp_path, corpus="huggingface", name="set") == DOCUMENTS
-    assert read(tmp_path, corpus="huggingface", name="set", split="validation") == ["held out"]
-    with refused("value", match="data.column ="):
-        read(tmp_path, corpus="huggingface", name="set", column="body")
-    with refused("value", match="set 'set'"):
-        read(tmp_path, corpus="huggingface", name="set", split="nothing")
-
-
-def test_a_named_data_set_is_asked_for_by_its_name(monkeypatch):
+def test_a_data_set_of_the_hub_is_streamed(monkeypatch):
     datasets = pytest.importorskip("datasets")
     asked = []
 
     def load_dataset(*names: object, **options: object) -> list[dict[str, str]]:
-        asked.append((*names, options["split"], options["revision"], options["streaming"]))
-        return [{"text": "one"}, {"text": "two"}]
+        asked.append((*names, options))
+        if options["split"] == "nothing":
+            raise ValueError("Bad split: nothing")
+        return [{"text": text} for text in DOCUMENTS]
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert read(HERE, corpus="fineweb-edu", revision="abc") == ["one", "two"]
-    read(HERE, corpus="fineweb-edu", revision="abc", subset="CC-MAIN-2024-10")
-    assert asked == [
-        ("HuggingFaceFW/fineweb-edu", "sample-10BT", "train", "abc", True),
-        ("HuggingFaceFW/fineweb-edu", "CC-MAIN-2024-10", "train", "abc", True),
-    ]
-
-
-@pytest.mark.parametrize("as_zip", [True, False])
-def test_enwik8_is_checked(as_zip, tmp_path, monkeypatch):
-    content = "<mediawiki>\n  <page>Zürich</page>\n".encode() * 50
-    file = tmp_path / ("enwik8.zip" if as_zip else "enwik8")
-    if as_zip:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("enwik8", content)
-    else:
-        file.write_bytes(content)
-    with refused("value", match="100,000,000 bytes"):
-        read(tmp_path, corpus="enwik8", path=file.name)
-    monkeypatch.setattr(published, "ENWIK8_SHA1", hashlib.sha1(content).hexdigest())
-    assert read(tmp_path, corpus="enwik8", path=file.name) == [content.decode()]
+    hub = {"corpus": "huggingface", "name": "a/b", "revision": "abc"}
+    assert read(HERE, **hub, subset="c") == DOCUMENTS
+    options = {"split": "train", "revision": "abc", "streaming": True}
+    assert asked == [("a/b", "c", options)]
+    for wrong, message in (
+        ({"column": "body"}, "data.column ="),
+        ({"split": "nothing"}, "set 'a/b'"),
+        ({"revision": None}, "data.revision"),
+    ):
+        with refused("value", match=message):
+            read(HERE, **hub | wrong)
 
 
 OWN = """
-from paribus.engine.data import corpus
+from paribus.extend import corpus
 
+@corpus("plain", reads=("column",))
 def plain(data, folder):
     for i in range(3):
         yield f"{data.text_column} {i} " * 20
 
-@corpus("marked", reads=("column",))
-def marked(data, folder):
+@corpus("parts")
+def parts(data, folder):
     return [iter(["a ", "b ", "c"]), "d"]
 
+@corpus("broken")
 def broken(data, folder):
     yield "good"
     raise KeyError("gone")
 
+@corpus("wrong")
 def wrong(data, folder):
     return [b"bytes"]
 
@@ -200,13 +175,13 @@ def test_a_users_own_corpus(tmp_path):
     (tmp_path / "ideas.py").write_text(OWN)
     texts = read(tmp_path, corpus="ideas.py:plain", column="x")
     assert texts == [f"x {i} " * 20 for i in range(3)]
-    assert read(tmp_path, corpus="ideas.py:marked") == ["a b c", "d"]
+    assert read(tmp_path, corpus="ideas.py:parts") == ["a b c", "d"]
     assert load_dataset(Data(corpus="ideas.py:plain", seq_len=4), tmp_path).n_documents == 3
     bad = {
         "ideas.py:broken": "ideas.py:broken.*KeyError: 'gone'",
-        "ideas.py:wrong": "document 1 .*'ideas.py:wrong'.*bytes",
+        "ideas.py:wrong": "ideas.py:wrong.*document 1",
         "ideas.py:number": "ideas.py:number",
-        "ideas.py:marke": "'marked'",
+        "ideas.py:part": "'parts'",
         "nothing.py:f": "no file .*nothing.py",
     }
     for name, message in bad.items():

@@ -33,7 +33,7 @@ class Sections(Setting):
 
 
 # Corpora that are fetched from the network once, where neither PARIBUS_DATA nor the cache has them.
-DOWNLOADED = ("shakespeare", "fineweb-edu", "huggingface")
+DOWNLOADED = ("shakespeare", "huggingface")
 
 
 LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02, "smallest_effect": 0.02}

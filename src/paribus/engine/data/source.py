@@ -107,15 +107,11 @@ def _scanned(data: Data, folder: Path) -> dict[str, Any]:
 
 def scan(pieces: Iterable[Piece]) -> Scan:
     """Return digest and counts of the text in `pieces`."""
-    running, characters, known = _TextDigest(), set[str](), b""
-    n_characters = 0
+    running, characters, n_characters = _TextDigest(), set[str](), 0
     for piece in pieces:
-        content = running.add(piece)
+        running.add(piece)
         n_characters += len(piece.text)
-        # What is left when the ASCII characters that were seen are deleted is short.
-        if new := content.translate(None, known):
-            characters.update(new.decode())
-            known = "".join(filter(str.isascii, characters)).encode()
+        characters.update(piece.text)
     sha256, seen = running.finish(), "".join(sorted(characters))
     return Scan(sha256, running.n_documents, running.n_bytes, n_characters, seen)
 
@@ -131,15 +127,14 @@ class _TextDigest:
         self._document = hashlib.sha256()
         self._is_open = False
 
-    def add(self, piece: Piece) -> bytes:
-        """Add the next piece; return its bytes."""
+    def add(self, piece: Piece) -> None:
+        """Add the next piece."""
         content = piece.text.encode()
         self._document.update(content)
         self.n_bytes += len(content)
         self._is_open = not piece.is_last
         if piece.is_last:
             self._close()
-        return content
 
     def _close(self) -> None:
         value = self._document.hexdigest()

@@ -75,18 +75,15 @@ def find_corpus(data: Data, folder: Path) -> Corpus:
 
 
 def _own(path: str, folder: Path) -> Corpus:
-    """Load a custom corpus by import path: a `Corpus`, or a function of (data, folder)."""
-
-    def is_corpus(value: object) -> bool:
-        return isinstance(value, Corpus) or (callable(value) and not isinstance(value, type))
-
-    own = load_own(path, f"data.corpus = '{path}'", "corpus", is_corpus, folder)
-    if not isinstance(own, Corpus):
-        own = Corpus(path, reads=SOURCE_KEYS, function=own)
+    """Load a custom corpus by import path."""
+    own = load_own(path, f"data.corpus = '{path}'", "corpus", Corpus, folder)
 
     def read(data: Data, folder: Path) -> Iterator[Document]:
         with blamed(f"data.corpus = '{path}' fails"):
-            yield from own.function(data, folder)
+            for number, document in enumerate(own.function(data, folder), 1):
+                if isinstance(document, bytes) or not isinstance(document, str | Iterable):
+                    raise TypeError(f"document {number} is neither a str nor an iterator of them")
+                yield document
 
     return replace(own, function=read, files=None)
 
@@ -98,7 +95,7 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
     """
     corpus = find_corpus(data, folder)
     is_empty = True
-    for piece in pieces(_texts(corpus.function(data, folder), data.corpus)):
+    for piece in pieces(corpus.function(data, folder)):
         try:
             piece.text.encode()
         except UnicodeEncodeError as error:
@@ -111,14 +108,3 @@ def read_pieces(data: Data, folder: Path) -> Iterator[Piece]:
         yield piece
     if is_empty:
         raise ParibusError(f"corpus '{data.corpus}' is empty; give it some text", code="missing")
-
-
-def _texts(texts: Iterable[Document], name: str) -> Iterator[Document]:
-    """Yield `texts` unchanged; raise ParibusError for a document of a wrong type."""
-    for number, document in enumerate(texts, 1):
-        if isinstance(document, bytes) or not isinstance(document, str | Iterable):
-            raise ParibusError(
-                f"document {number} of corpus '{name}' is of type {type(document).__name__}; "
-                "a document is a str, or an iterator of them"
-            )
-        yield document

@@ -1,4 +1,4 @@
-"""Texts of fixed content: `enwik8`, `pydoc` and `shakespeare`."""
+"""Texts of fixed content: `pydoc` and `shakespeare`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ import hashlib
 import os
 import urllib.error
 import urllib.request
-import zipfile
 from http.client import HTTPException
 from pathlib import Path
 
 from paribus.engine.data.corpora import corpus
-from paribus.engine.data.corpora.text_files import corpus_files
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
 from paribus.files import cache_folder, write_bytes
-from paribus.untrusted_io import MIB, is_regular, open_regular, read_bytes
-
-# As http://mattmahoney.net/dc/textdata.html has them, compared with it on 2026-11-22.
-ENWIK8_URL = "http://mattmahoney.net/dc/enwik8.zip"
-ENWIK8_BYTES = 100_000_000
-ENWIK8_SHA1 = "57b8363b814821dc9d47aa4d41f58733519076b2"
+from paribus.untrusted_io import MIB, is_regular, read_bytes
 
 SHAKESPEARE_URL = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
@@ -29,38 +22,6 @@ SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2d
 SHAKESPEARE_FILE = Path("tinyshakespeare") / "input.txt"
 MOST_BYTES = 2 * MIB  # it has 1,115,394
 TIMEOUT_SECONDS = 30
-
-
-@corpus(
-    "enwik8",
-    reads=("path",),
-    files=corpus_files,
-)
-def enwik8(data: Data, folder: Path) -> list[str]:
-    """Yield enwik8 as one document; `data.path` is enwik8.zip or the unpacked file.
-
-    100,000,000 bytes of English Wikipedia as XML; its page states no licence. Raises ParibusError
-    if the bytes differ from the published file.
-    """
-    (file, *_) = corpus_files(data, folder)
-    try:
-        with open_regular(file) as opened:
-            if zipfile.is_zipfile(opened):
-                with zipfile.ZipFile(opened) as archive, archive.open("enwik8") as member:
-                    content = member.read(ENWIK8_BYTES + 1)
-            else:
-                opened.seek(0)
-                content = opened.read(ENWIK8_BYTES + 1)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise ParibusError(
-            f"{file} is not enwik8 ({error}); fetch it again from {ENWIK8_URL}"
-        ) from None
-    if hashlib.sha1(content, usedforsecurity=False).hexdigest() != ENWIK8_SHA1:
-        raise ParibusError(
-            f"{file} differs from the published file ({ENWIK8_BYTES:,} bytes with SHA-1 "
-            f"{ENWIK8_SHA1[:12]}...); fetch it again from {ENWIK8_URL}"
-        )
-    return [content.decode()]
 
 
 @corpus("pydoc")

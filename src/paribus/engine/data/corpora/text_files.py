@@ -5,17 +5,16 @@ Files are never loaded into memory as a whole.
 
 from __future__ import annotations
 
-import bz2
 import contextlib
-import gzip
 import io
 import json
-import lzma
 import os
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from paribus.engine.data.corpora import corpus
 from paribus.engine.data.pieces import Document
@@ -28,18 +27,7 @@ ROWS = 1024  # of a Parquet file, at a time
 JSON_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 
 
-def _zstd(file: IO[bytes]) -> IO[bytes]:
-    import pyarrow  # no zstd in the standard library before Python 3.14
-
-    return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"))  # type: ignore[arg-type]
-
-
-COMPRESSIONS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
-    ".gz": lambda file: gzip.GzipFile(fileobj=file),  # type: ignore[dict-item,return-value]
-    ".bz2": lambda file: bz2.BZ2File(file),
-    ".xz": lambda file: lzma.LZMAFile(file),  # noqa: SIM115 - `opened` closes what is below
-    ".zst": _zstd,
-}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 def corpus_files(data: Data, folder: Path) -> list[Path]:
@@ -63,16 +51,19 @@ def corpus_files(data: Data, folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open `path` for reading bytes, decompressed if its name ends with .gz, .bz2, .xz or .zst.
+    """Open `path` for reading bytes, decompressed if its name ends with .gz or .zst.
 
     Raises ParibusError if the file cannot be read or is damaged, also while it is read.
     """
-    decompress = COMPRESSIONS.get(path.suffix)
     try:
         with open_regular(path) as file:
-            yield decompress(file) if decompress else file
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
+            if path.suffix in COMPRESSIONS:
+                plain = pa.CompressedInputStream(file, COMPRESSIONS[path.suffix])
+                yield io.BufferedReader(plain)  # type: ignore[arg-type]
+            else:
+                yield file
+    except OSError as error:
+        if error.errno is not None:
             raise ParibusError(f"cannot read {path}: {error.strerror}") from None
         raise ParibusError(
             f"{path} is damaged or not a {path.suffix} file ({error}); fetch it again"
@@ -126,7 +117,7 @@ def jsonl(data: Data, folder: Path) -> Iterator[str]:
                     raise ParibusError(
                         f'{where} is not an object such as {{"{key}": "..."}}', code="unreadable"
                     )
-                yield _text_at(key, record, where)
+                yield text_at(key, record, where)
 
 
 @corpus("parquet", reads=("path", "column"), files=corpus_files)
@@ -137,7 +128,8 @@ def parquet(data: Data, folder: Path) -> Iterator[str]:
         yield from rows_of(file, data.text_column)
 
 
-def _text_at(column: str, record: dict[str, Any], where: str) -> str:
+def text_at(column: str, record: dict[str, Any], where: str) -> str:
+    """Return the text in a column of a row; `where` names the row in errors."""
     value = record.get(column)
     if isinstance(value, str):
         return value
@@ -147,9 +139,6 @@ def _text_at(column: str, record: dict[str, Any], where: str) -> str:
 
 def rows_of(file: Path, column: str) -> Iterator[str]:
     """Yield the texts in `column` of a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         with open_regular(file) as content, pq.ParquetFile(content) as opened:
             names = opened.schema_arrow.names
@@ -163,7 +152,7 @@ def rows_of(file: Path, column: str) -> Iterator[str]:
                 # By its name: a dot in it is also the path of what is inside of another column.
                 for value in batch.column(column).to_pylist():
                     row += 1
-                    yield _text_at(column, {column: value}, f"{file}, row {row},")
+                    yield text_at(column, {column: value}, f"{file}, row {row},")
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise ParibusError(f"cannot read {file}: {error.strerror}") from None
