@@ -56,14 +56,9 @@ class Relu(nn.Module):
     def forward(self, x):
         return self.down(F.relu(self.up(x)))
 
-class Handed(Relu):
-    auxiliaries = ("size",)
-
+class Shares(Relu):
     def forward(self, x, shared):
-        shared.auxiliary("size", x.square().mean())
-        if "first" not in shared:
-            shared["first"] = super().forward(x)
-        return super().forward(x + shared["first"])
+        return super().forward(x)
 
 class Sines(nn.Module):
     stands, cached = "embedding", True
@@ -84,13 +79,6 @@ class Doubled(nn.Module):
 
     def forward(self, x, tokens):
         return 2 * F.linear(x, tokens)
-
-class Hears(Doubled):
-    """A head that reads what earlier parts left."""
-    def forward(self, x, tokens, shared):
-        shared.output("hidden", shared.hidden)
-        y = x + shared["first"] + shared.outputs["hidden"]
-        return F.linear(y * (1 + shared.tokens % 3)[..., None], tokens)
 '''
 OWN_SITES = {"attention": "TokenShift", "mlp": "Relu", "positions": "Sines", "head": "Doubled"}
 
@@ -186,19 +174,12 @@ def test_a_part_of_one_s_own_is_exported_with_its_source(exported, tmp_path, sit
             theirs(torch.ones(1, 3, dtype=torch.long), attention_mask=torch.tensor([[0, 1, 1]]))
 
 
-@pytest.mark.parametrize("head", [{}, {"model.modules.head": "ideas.py:Hears"}])
-@torch.no_grad()
-def test_parts_that_share_are_exported(exported, tmp_path, head):
-    (tmp_path / "ideas.py").write_text(OWN)
-    ours, folder = exported({"model.modules.mlp": "ideas.py:Handed", **head})
-    theirs = load(folder)
-    require_ours(ours, theirs)
-    require_generates_ours(ours, theirs, padded=False)
-
-
-def test_a_part_that_uses_other_files_is_refused(exported, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "words"), [("Shares", "shares tensors"), ("Relu", r"uses helper\.py")]
+)
+def test_parts_that_cannot_be_exported_are_refused(exported, tmp_path, name, words):
     (tmp_path / "helper.py").write_text("WIDTH = 24\n")
     code = OWN.replace("import torch\n", "import torch\nfrom helper import WIDTH\n", 1)
     (tmp_path / "ideas.py").write_text(code.replace("24", "WIDTH"))
-    with refused("unsupported", match=r"uses helper\.py"):
-        exported({"model.modules.mlp": "ideas.py:Relu"})
+    with refused("unsupported", match=words):
+        exported({"model.modules.mlp": f"ideas.py:{name}"})

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from paribus.engine.model.parts import module_class
+from paribus.engine.model.shared import takes_shared
 from paribus.engine.setting import Setting
 from paribus.engine.setting.architecture import Attention
 from paribus.errors import ParibusError
@@ -208,7 +210,7 @@ def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
 def remote_code(
     setting: Setting, folder: Path, label: str, trial: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """Return the Python files of the exported folder, by name; none of them is run.
+    """Return the Python files of the exported folder, by name.
 
     Args:
         setting: The trial's setting.
@@ -216,7 +218,8 @@ def remote_code(
         label: Name of the trial, for errors.
         trial: Its record, whose digests the sources must have.
 
-    Raises ParibusError for changed sources, and for a part that uses other files.
+    Raises ParibusError for changed sources, and for a part that uses other files or shares tensors
+    with other parts.
     """
     code = Path(__file__).with_name(MODEL_CODE).read_text("utf-8")
     custom, files, lines = setting.model.modules.named, {}, []
@@ -228,6 +231,12 @@ def remote_code(
             raise ParibusError(
                 f"{key} is not the code that trial {label} was trained with; restore its source",
                 code="changed",
+            )
+        if takes_shared(module_class(path, key, folder).forward):
+            raise ParibusError(
+                f"{key} shares tensors with other parts, which an exported model cannot; export "
+                "an arm without it",
+                code="unsupported",
             )
         beside = [n for n in digests[site] if n != Path(module).as_posix()]
         if used := [name for name in beside if (folder / name).is_file()]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 # The types of transformers differ between 4.57 and 5, and from the actual behavior.
 import dataclasses
-import inspect
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -196,30 +195,6 @@ def own_positions(model: Any, place: str) -> nn.Module | None:
     return own(model) if own is not None and own.stands == place else None
 
 
-class Shared(dict[str, Tensor]):
-    """Tensors that custom parts leave for later parts in a forward pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens: Tensor | None = None
-        self.hidden: Tensor | None = None
-        self.outputs: dict[str, Tensor] = {}
-
-    def auxiliary(self, name: str, value: Tensor) -> None:
-        """Ignore a loss: nothing is trained here."""
-
-    def output(self, name: str, value: Tensor) -> None:
-        """Keep an output for later parts."""
-        self.outputs[name] = value
-
-
-def called(part: Any, shared: Shared, *args: Any) -> Any:
-    """Call a part, with `shared` if its forward has that argument."""
-    if "shared" in inspect.signature(part.forward).parameters:
-        return part(*args, shared=shared)
-    return part(*args)
-
-
 class Block(nn.Module):
     """A residual block, with norms before its sub-layers or after the sums."""
 
@@ -231,15 +206,14 @@ class Block(nn.Module):
         self.mlp_norm = block_norm(model, "block_norm")
         self.mlp = OWN.get("mlp", MLP)(model)
 
-    def forward(self, x: Tensor, shared: Shared, *seen: Any) -> Tensor:
+    def forward(self, x: Tensor, *seen: Any) -> Tensor:
         """x [B, T, D] -> [B, T, D]; `seen` are the further arguments of `Attention.forward`."""
         seen = () if self.is_own else seen
-        y = called(self.attention_norm, shared, x) if self.is_pre else x
-        x = x + called(self.attention, shared, y, *seen)
-        x = x if self.is_pre else called(self.attention_norm, shared, x)
-        y = called(self.mlp_norm, shared, x) if self.is_pre else x
-        x = x + called(self.mlp, shared, y)
-        return x if self.is_pre else called(self.mlp_norm, shared, x)
+        if self.is_pre:
+            x = x + self.attention(self.attention_norm(x), *seen)
+            return x + self.mlp(self.mlp_norm(x))
+        x = self.attention_norm(x + self.attention(x, *seen))
+        return self.mlp_norm(x + self.mlp(x))
 
 
 class ParibusPreTrainedModel(PreTrainedModel):
@@ -287,13 +261,11 @@ class ParibusModel(ParibusPreTrainedModel):
         past_key_values: Any = None,
         use_cache: bool | None = None,
         cache: Any = None,
-        shared: Shared | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """Run the model.
+        """Run the model; `cache` is the new name of `past_key_values`.
 
-        `cache` is the new name of `past_key_values`; `shared` holds the tensors that custom parts
-        leave for a head. Raises ValueError for padding if a custom part reads the whole text.
+        Raises ValueError for padding if a custom part reads the whole text.
         """
         cache = past_key_values if cache is None else cache
         if self.reads_whole:
@@ -305,16 +277,13 @@ class ParibusModel(ParibusPreTrainedModel):
             cache = DynamicCache()
         start = cache.get_seq_length() if cache is not None else 0
         hidden, positions = self._seen(input_ids, attention_mask, start)
-        shared = Shared() if shared is None else shared
-        shared.tokens = input_ids
         if "embedding" in OWN:
-            x = called(self.embedding, shared, input_ids)
+            x = self.embedding(input_ids)
         else:
             x = self.embedding(input_ids, positions)
         for block in self.blocks:
-            x = block(x, shared, hidden, positions, cache)
-        shared.hidden = called(self.final_norm, shared, x)
-        return BaseModelOutputWithPast(last_hidden_state=shared.hidden, **{CACHE: cache})
+            x = block(x, hidden, positions, cache)
+        return BaseModelOutputWithPast(last_hidden_state=self.final_norm(x), **{CACHE: cache})
 
     def _seen(self, ids: Tensor, mask: Tensor | None, start: int) -> tuple[Tensor, Tensor]:
         """Return ([B, 1, T, S] hidden positions, [B, T] numbers of positions, 0 for padding)."""
@@ -356,12 +325,11 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """Return logits, and with `labels` the mean loss of next tokens in nats, ignoring -100."""
-        shared = Shared()
-        output = self.model(input_ids, attention_mask, past_key_values, use_cache, cache, shared)
+        output = self.model(input_ids, attention_mask, past_key_values, use_cache, cache)
         embedding: Any = self.model.embedding
         x, tokens = output.last_hidden_state, embedding.tokens.weight
         if "head" in OWN:
-            logits = called(self.head, shared, x, tokens)
+            logits = self.head(x, tokens)
         else:
             logits = F.linear(x, tokens) if self.head is None else self.head(x)
             logits = capped(logits, self.softcap)
