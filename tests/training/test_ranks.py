@@ -86,7 +86,7 @@ def trained(
         return {
             "columns": [*trial.columns, *(column.name for column in trial.probe_columns)],
             "weights": trial.parameters(0),
-            "initial": trial.initial_records[0],
+            "initial": trial.replicas.initial_records[0],
             "state": trial.state(0),
         }
 

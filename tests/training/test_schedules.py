@@ -37,14 +37,10 @@ ROOT = math.sqrt(0.5)
             [0.5, 1.0, 0.1 + 0.45 * (1 + ROOT), 0.55, 0.1 + 0.45 * (1 - ROOT), 0.1],
         ),
         (Schedule(kind="cosine", final_fraction=0.0), [(1 + ROOT) / 2, 0.5, (1 - ROOT) / 2, 0.0]),
-        # The last four of ten steps decay to 0: 1 - sqrt(k / 4), and half a cosine.
+        # The last four of ten steps decay to 0: 1 - sqrt(k / 4).
         (
             Schedule(kind="wsd", final_fraction=0.0, options={"decay": 0.4, "shape": "sqrt"}),
             [1.0] * 6 + [0.5, 1 - ROOT, 1 - 0.75**0.5, 0.0],
-        ),
-        (
-            Schedule(kind="wsd", final_fraction=0.0, options={"decay": 0.4, "shape": "cosine"}),
-            [1.0] * 6 + [(1 + ROOT) / 2, 0.5, (1 - ROOT) / 2, 0.0],
         ),
     ],
 )

@@ -306,12 +306,11 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         model = spec(config)
         self.model = ParibusModel(config)
         self.softcap = model.head.softcap
+        self.head: Any = None  # tied
         if "head" in OWN:
             self.head = OWN["head"](model)
         elif not model.head.tied:
             self.head = nn.Linear(model.d_model, model.vocab_size, bias=False)
-        else:
-            self.head = None
         self.post_init()
 
     def forward(

@@ -119,6 +119,7 @@ class GPT(nn.Module):
 
     Attributes:
         auxiliaries: Names of the auxiliary losses of its parts.
+        can_cache: True if all parts can read a text piece by piece with a cache.
         shares: True if a part has an argument `shared`.
     """
 
@@ -142,22 +143,12 @@ class GPT(nn.Module):
             for site, path in modules.named.items()
         }
         attention = find_part("attentions", model.attention.kind, "model.attention.kind")
-        self._is_cached = all(getattr(part, "cached", False) for part in custom.values()) and (
+        self.can_cache = all(getattr(part, "cached", False) for part in custom.values()) and (
             "attention" in custom or attention.cached
         )
         self.auxiliaries = auxiliary_names(self)
-        self.shares = any(takes_shared(type(module).forward) for module in self._parts())
-
-    @property
-    def can_cache(self) -> bool:
-        """True if all parts can read a text piece by piece with a cache."""
-        return type(self) is GPT and self._is_cached
-
-    def _parts(self) -> list[nn.Module]:
-        parts = [self.embedding, self.final_norm, self.head]
-        for block in self.blocks:
-            parts += block.children()
-        return parts
+        parts = [part for module in (self, *self.blocks) for part in module.children()]
+        self.shares = any(takes_shared(type(part).forward) for part in parts)
 
     def forward(
         self,

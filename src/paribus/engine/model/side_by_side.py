@@ -1,16 +1,13 @@
-"""Running several replicas of a model side by side with `torch.func.vmap`.
-
-Axes: R replicas, B batch, T time, V vocabulary.
-"""
+"""Running several replicas of a model side by side with `torch.func.vmap`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from paribus.engine.ops import functional as ops
@@ -49,15 +46,3 @@ class SideBySide(TorchFunctionMode):
                 return y.to(torch.get_autocast_dtype(device))
             return y
         return func(*args, **kwargs)
-
-
-def stacked_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
-    """Stack the buffers of one model per replica, {name: [R, ...]}.
-
-    Buffers are constants that may follow from a setting, such as a scale from the initial std.
-    Returns nothing if all replicas share a model.
-    """
-    if all(model is models[0] for model in models):
-        return {}
-    names = [name for name, _ in models[0].named_buffers()]
-    return {name: torch.stack([model.get_buffer(name) for model in models]) for name in names}

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from paribus.engine.setting.architecture import Init, Model
+from paribus.engine.setting.architecture import Model
 from paribus.engine.setting.batches import Batch, BatchSize, Ramp, step_ends
 from paribus.engine.setting.data import Data, Tokens
 from paribus.errors import ParibusError
@@ -242,11 +242,8 @@ class Setting(TrialSetting):
 
     @property
     def common(self) -> Setting:
-        """The setting without the values in which replicas of a stack may differ.
-
-        These are learning rate, weight decay and initial weights; with custom modules, which may
-        read how weights start, initial weights must be equal too.
-        """
+        """The setting without learning rate and weight decay, in which replicas of a stack may
+        differ."""
         default = Optimizer()
         optimizer = self.training.optimizer.model_copy(
             update={
@@ -255,10 +252,7 @@ class Setting(TrialSetting):
             }
         )
         training = self.training.model_copy(update={"optimizer": optimizer})
-        model = self.model
-        if not model.modules.named:
-            model = model.model_copy(update={"init": Init()})
-        return self.model_copy(update={"model": model, "training": training})
+        return self.model_copy(update={"training": training})
 
     @property
     def tokens_per_step(self) -> int:

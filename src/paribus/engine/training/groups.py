@@ -136,7 +136,9 @@ def _options(
     Raises ParibusError for an option that it does not have.
     """
     key = f"{KEY}.options"
-    options: dict[str, Any] = {name: getattr(spec, name) for name in optimizer.study_keys}
+    options: dict[str, Any] = {}
+    if optimizer.name == REST:
+        options = {"betas": spec.betas, "eps": spec.eps}
     if optimizer is named[MAIN]:
         options |= spec.options
     group = None if number == MAIN else spec.groups[number]

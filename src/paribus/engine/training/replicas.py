@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from paribus.engine.model import Dropout, build_model, initial_parameters
 from paribus.engine.model.shared import Seen, Shared
-from paribus.engine.model.side_by_side import SideBySide, stacked_buffers
+from paribus.engine.model.side_by_side import SideBySide
 from paribus.engine.observation import capture
 from paribus.engine.rows import Rows
 from paribus.engine.setting import Setting, rows_of
@@ -49,8 +49,8 @@ class ForwardBackward(NamedTuple):
 class Replicas:
     """R replicas of one model on one device; their weights are one tensor [R, N].
 
-    Replicas differ in seed and possibly in learning rate, weight decay and initial weights, and
-    share no arithmetic. The model is a plain module, mapped over the rows by `torch.func.vmap`; a
+    Replicas differ in seed and possibly in learning rate and weight decay, and share no arithmetic.
+    The model is a plain module, mapped over the rows by `torch.func.vmap`; a
     single replica calls it directly. Only `arrays` and `load` use tensor values on the host.
 
     The arguments are those of `Trainer`.
@@ -78,12 +78,7 @@ class Replicas:
         setting, training = settings[0], settings[0].training
         self._R, self._device, self._ranks = len(seeds), device, ranks
         self._lower = torch.bfloat16 if training.precision == "bfloat16" else None
-        models = {
-            each: build_model(each, vocab_size, folder).to(device).train()
-            for each in dict.fromkeys(settings)
-        }
-        self.model = models[setting]
-        self._buffers = stacked_buffers([models[each] for each in settings])
+        self.model = build_model(setting, vocab_size, folder).to(device).train()
         self._dropouts = {
             name: module
             for name, module in self.model.named_modules()
@@ -107,10 +102,7 @@ class Replicas:
         parameters = dict(self.model.named_parameters())
         # Parameters that are updated together are adjacent.
         self._shapes = {n: parameters[n].shape for group in self._groups for n in group.names}
-        drawn = [
-            initial_parameters(self.model, each, seed)
-            for each, seed in zip(settings, seeds, strict=True)
-        ]
+        drawn = [initial_parameters(self.model, setting, seed) for seed in seeds]
         self.initial_records = [
             {name: parameter.record for name, parameter in each.items()} for each in drawn
         ]
@@ -249,7 +241,7 @@ class Replicas:
                 left = (outputs, seen.outputs, seen.auxiliary)
                 outputs, *named = ({name: x[None] for name, x in each.items()} for each in left)
                 return logits_BTV[None], outputs, Seen(seen.hidden[None], *named)
-            state = dict(zip(self._shapes, self._leaves, strict=True)) | self._buffers
+            state = dict(zip(self._shapes, self._leaves, strict=True))
             state |= {f"{name}.key": key_R for name, key_R in keys.items()}
             with SideBySide(lower):
                 return torch.func.vmap(forward)(state, tokens_RBT)

@@ -1,6 +1,6 @@
 """The trainer: replicas of one model, trained in lockstep.
 
-Replicas differ in their seeds, and may differ in learning rate, weight decay and initial weights.
+Replicas differ in their seeds, and may differ in learning rate and weight decay.
 The trainer handles steps, batches, probes, divergence and measurements; `Replicas` holds the
 weights. Replicas share no arithmetic, so nothing that happens to one changes a bit of another.
 
@@ -31,12 +31,14 @@ from paribus.engine.training.graphs import Graphs, cuda_recorder
 from paribus.engine.training.prefetch import Feed, Inputs
 from paribus.engine.training.probing import Done, Kind, Probing
 from paribus.engine.training.replicas import Replicas
-from paribus.engine.training.safeguards import Divergence, clip_factors
 from paribus.engine.training.state import MEASURED, Measured, ReplicaState
 from paribus.engine.training.step_metrics import AUXILIARY, BATCH_SIZE, step_columns
 
 if TYPE_CHECKING:
     from paribus.engine.training.ranks import Ranks
+
+CLIP_EPS = 1e-6  # added to the norm, as in torch.nn.utils.clip_grad_norm_
+NEVER = -1  # step at which a finite replica diverged
 
 
 class Trainer:
@@ -91,11 +93,10 @@ class Trainer:
             devices=devices,
             checkpointing=checkpointing,
         )
-        self.initial_records = self.replicas.initial_records
         classes = torch.from_numpy(dataset.token_classes).to(self.device)
         self._probing = Probing(probes, self.setting, self.replicas, R, classes, strict=strict)
         self.probes, self.probe_columns = self._probing.probes, self._probing.columns
-        self._divergence = Divergence(R, self.device)
+        self._diverged_at_R = torch.full((R,), NEVER, device=self.device)
         self.columns = step_columns(
             training, self.replicas.auxiliaries, is_plain=self.replicas.loss.is_plain
         )
@@ -126,8 +127,14 @@ class Trainer:
         passed = replicas.forward_backward(inputs, kind.tapped)
         before = replicas.weights.clone() if kind.seen else replicas.weights
         norms_R = torch.linalg.vector_norm(passed.gradients.flat, dim=1)
-        was_alive_R, is_alive_R = self._divergence.judge(passed.means[0], norms_R, inputs.t)
-        factors_R = clip_factors(norms_R, self.setting.training.grad_clip)
+        diverged_at_R, limit = self._diverged_at_R, self.setting.training.grad_clip
+        was_alive_R = diverged_at_R == NEVER
+        is_alive_R = was_alive_R & passed.means[0].isfinite() & norms_R.isfinite()
+        diverged_at_R.copy_(torch.where(was_alive_R & ~is_alive_R, inputs.t, diverged_at_R))
+        if limit is None:
+            factors_R = torch.ones_like(norms_R)
+        else:  # Pascanu et al. 2013
+            factors_R = (limit / (norms_R + CLIP_EPS)).clamp(max=1.0)
         replicas.update(passed.gradients, factors_R, is_alive_R, inputs)
         names = ("train_loss", "train_objective", *(AUXILIARY + n for n in replicas.auxiliaries))
         columns = dict(zip(names, passed.means, strict=True))
@@ -165,11 +172,12 @@ class Trainer:
 
     def history(self, replica: int) -> ReplicaState:
         """Copy the state of a replica without its weights and optimizer slots."""
+        diverged_at = int(self._diverged_at_R[replica])
         return ReplicaState(
             t=self.t,
             arrays={MEASURED: self._measured.all()[:, replica].copy()},
             batch_digest=self.batch_digests[replica],
-            diverged_at=self._divergence.at(replica),
+            diverged_at=None if diverged_at == NEVER else diverged_at,
         )
 
     def restore(self, states: Sequence[ReplicaState]) -> None:
@@ -177,6 +185,6 @@ class Trainer:
         self.t = states[0].t
         for r, state in enumerate(states):
             self.replicas.load(r, state.arrays)
-            self._divergence.restore(r, state.diverged_at)
+            self._diverged_at_R[r] = NEVER if state.diverged_at is None else state.diverged_at
         self._feed.digests = [state.batch_digest for state in states]
         self._measured.replace(np.stack([state.measured for state in states], axis=1))

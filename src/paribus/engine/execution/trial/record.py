@@ -259,7 +259,7 @@ def record(
 
     with sealed_once(folder) as draft:
         state = trainer.history(replica)
-        draft.write_json("initial.json", trainer.initial_records[replica])
+        draft.write_json("initial.json", trainer.replicas.initial_records[replica])
         checkpoints.copy_kept(folder, draft)
         _write_steps(draft, trainer, state)
         curve.write(draft, replica)

@@ -1,9 +1,9 @@
 """Stacks: trials that are trained side by side, and their checkpoints.
 
-The trials of a stack share one model, so their arms may differ only in learning rate, weight decay
-and initial weights (`Setting.common`). Both trials of a pair are trained in stacks of the same
-size, because batched products may sum in another order than single ones. Once training has begun,
-the size of stacks therefore stays the same.
+The trials of a stack share one model, so their arms may differ only in learning rate and weight
+decay (`Setting.common`). Both trials of a pair are trained in stacks of the same size, because
+batched products may sum in another order than single ones. Once training has begun, the size of
+stacks therefore stays the same.
 """
 
 from __future__ import annotations

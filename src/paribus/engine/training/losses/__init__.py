@@ -25,6 +25,7 @@ __all__ = ["Loss", "TrainingLoss", "find_loss", "loss"]
 
 PACKAGE = "paribus.engine.training.losses"
 KEY = "training.loss"
+DEFAULT = "cross_entropy"
 
 
 class Loss(Decorated):
@@ -43,12 +44,13 @@ class TrainingLoss:
     """The loss of a study, with its options."""
 
     declared: Loss
-    options: Options
+    options: Options | setting.Loss  # of the default loss, keys of `training.loss`
 
     @property
     def is_plain(self) -> bool:
         """True for the plain cross-entropy, which evaluations use."""
-        return self.declared.name == "cross_entropy" and self.options == self.declared.options()
+        spec = self.options
+        return isinstance(spec, setting.Loss) and not (spec.label_smoothing or spec.z_loss)
 
     @property
     def takes_shared(self) -> bool:
@@ -76,14 +78,13 @@ def find_loss(spec: setting.Loss, folder: Path | None) -> TrainingLoss:
     Raises ParibusError for an unknown loss and for options that it does not have.
     """
     declared = find_declared(spec.name, Loss, f"{KEY}.name", PACKAGE, folder or Path.cwd())
-    options = dict(spec.options)
-    for key, value in spec.model_dump(exclude={"name", "options", "auxiliary"}).items():
-        if key in declared.options.model_fields:
-            options.setdefault(key, value)
-        elif value != setting.Loss.model_fields[key].default:
-            raise ParibusError(
-                f"{KEY}.{key} has no effect on the loss '{spec.name}'; remove it", code="conflict"
-            )
-    return TrainingLoss(
-        declared, read_options(declared.options, options, f"{KEY}.options", spec.name)
-    )
+    options = read_options(declared.options, spec.options, f"{KEY}.options", spec.name)
+    if spec.name == DEFAULT:
+        return TrainingLoss(declared, spec)
+    if spec.label_smoothing or spec.z_loss:
+        raise ParibusError(
+            f"{KEY}.label_smoothing and {KEY}.z_loss have no effect on the loss '{spec.name}'; "
+            "remove them",
+            code="conflict",
+        )
+    return TrainingLoss(declared, options)

@@ -5,25 +5,15 @@ Axes: R replicas, B batch, T time, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor
 
-from paribus.engine.training.losses import TrainingLoss, loss
-from paribus.study.choices import Options
+from paribus.engine.setting import setting
+from paribus.engine.training.losses import DEFAULT, TrainingLoss, loss
 
 
-class CrossEntropyOptions(Options):
-    """Label smoothing (Szegedy et al. 2016) and the weight of log^2 Z (Chowdhery et al. 2022)."""
-
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    z_loss: Annotated[float, Field(ge=0)] = 0.0
-
-
-@loss("cross_entropy", options=CrossEntropyOptions, source="definition")
-def cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor, options: CrossEntropyOptions) -> Tensor:
+@loss(DEFAULT, source="definition")
+def cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor, options: setting.Loss) -> Tensor:
     """Return [R, B, T], -sum_v q_v log p_v + z log^2 sum_v exp(z_v), q the smoothed target."""
     losses = F.cross_entropy(
         logits_RBTV.flatten(0, -2),
@@ -36,4 +26,4 @@ def cross_entropy(logits_RBTV: Tensor, targets_RBT: Tensor, options: CrossEntrop
     return losses
 
 
-PLAIN = TrainingLoss(cross_entropy, CrossEntropyOptions())
+PLAIN = TrainingLoss(cross_entropy, setting.Loss())

@@ -71,7 +71,6 @@ class Optimizer(Decorated):
     Attributes:
         slots: Names of its state tensors, also in checkpoints; or {name: (shape, options) -> its
             shape} for slots unlike their parameter.
-        study_keys: Options that a study sets as keys of `training.optimizer` itself.
         decay: "decoupled" multiplies weights by 1 - rate x decay before the step (Loshchilov &
             Hutter 2019); "own" passes `Update.decay` to the step.
         whole_parameters: Receive parameters as [R, K, *shape], K of one shape, instead of rows.
@@ -84,7 +83,6 @@ class Optimizer(Decorated):
     """
 
     slots: tuple[str, ...] | Mapping[str, SlotShape] = ()
-    study_keys: tuple[str, ...] = ()
     decay: Literal["decoupled", "own"] = "decoupled"
     whole_parameters: bool = False
     takes: Callable[[Shape, ParameterUse], bool] | None = None

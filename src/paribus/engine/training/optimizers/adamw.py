@@ -31,7 +31,6 @@ def corrections(options: AdamWOptions, t: int) -> Mapping[str, float]:
     "adamw",
     slots=("exp_avg", "exp_avg_sq"),
     options=AdamWOptions,
-    study_keys=("betas", "eps"),
     corrections=corrections,
     source="Loshchilov & Hutter 2019",
 )

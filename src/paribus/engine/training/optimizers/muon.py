@@ -29,12 +29,10 @@ RMS_OF_ADAMW = 0.2
 
 
 class MuonOptions(Options):
-    """Momentum, and the Newton-Schulz iteration: in bfloat16, as published, or in float32."""
+    """Nesterov momentum, steps of the Newton-Schulz iteration, and the scale of a step."""
 
     momentum: Beta = 0.95
-    nesterov: bool = True
     ns_steps: Annotated[int, Field(ge=1, lt=100)] = 5
-    ns_precision: Literal["bfloat16", "float32"] = "bfloat16"
     adjust_lr: Literal["match_rms_adamw", "original"] = "match_rms_adamw"
 
 
@@ -55,9 +53,8 @@ def muon(update: Update) -> None:
     """Write weights -= rate ratio NS(g + momentum (b - g)), b the running mean of gradients."""
     options, gradients, momentum = update.options, update.gradients, update.options.momentum
     buffer = update.slots["momentum_buffer"].lerp_(gradients, 1 - momentum)
-    direction = gradients.lerp(buffer, momentum) if options.nesterov else buffer
-    dtype = torch.bfloat16 if options.ns_precision == "bfloat16" else torch.float32
-    orthogonal = orthogonalised(direction.to(dtype), options.ns_steps).to(update.weights.dtype)
+    direction = gradients.lerp(buffer, momentum).bfloat16()
+    orthogonal = orthogonalised(direction, options.ns_steps).to(update.weights.dtype)
     n, m = gradients.shape[-2:]
     if options.adjust_lr == "original":
         ratio = math.sqrt(max(1, n / m))

@@ -22,12 +22,11 @@ OpenBeta = Annotated[float, Field(gt=0, lt=1)]
 
 
 class ScheduleFreeOptions(Options):
-    """Interpolation and decay rates; the weight of step t in the mean is t^r times the largest
-    learning rate up to t, to the power `rate_power`."""
+    """Interpolation and decay rates; the weight of a step in the mean is the largest learning rate
+    up to it, to the power `rate_power`."""
 
     betas: Annotated[tuple[OpenBeta, Beta], Field(strict=False)] = (0.9, 0.999)
     eps: Annotated[float, Field(gt=0)] = 1e-8
-    r: Annotated[float, Field(ge=0)] = 0.0
     rate_power: Annotated[float, Field(ge=0)] = 2.0
 
 
@@ -60,8 +59,7 @@ def schedule_free(update: Update) -> None:
     if isinstance(update.decay, Tensor):
         step.addcmul_(update.weights, update.decay)
     largest = slots["largest_rate"].copy_(torch.maximum(slots["largest_rate"], rates))
-    count = (update.t + 1).to(torch.float32)
-    weight = count**options.r * largest**options.rate_power * (rates > 0)
+    weight = largest**options.rate_power * (rates > 0)
     total = slots["weight_sum"].add_(weight)
     share = (weight / total.clamp(min=torch.finfo(torch.float32).tiny))[:, :1]
     update.weights.addcmul_(slots["lead"], share)

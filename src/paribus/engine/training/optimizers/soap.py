@@ -28,13 +28,12 @@ from paribus.study.choices import Options
 
 
 class SOAPOptions(Options):
-    """Decay rates of the moments and of the preconditioner (None: the second of `betas`); steps
-    between two updates of the basis. A side of a matrix above `largest_side` has no basis: 10,000
+    """Decay rates of the moments, the second also of the preconditioner; steps between two updates
+    of the basis. A side of a matrix above `largest_side` has no basis: 10,000
     as published, less here, because vocabularies are sides too."""
 
     betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.95, 0.95)
     eps: Annotated[float, Field(gt=0)] = 1e-8
-    shampoo_beta: Beta | None = None
     every: Annotated[int, Field(ge=1)] = 10
     largest_side: Annotated[int, Field(ge=1)] = 2048
 
@@ -97,11 +96,10 @@ def soap(update: Update) -> None:
     rates = update.rates * (correction(beta2, count).sqrt() / correction(beta1, count))
     step = _rotated(mean, slots) / (square.sqrt() + options.eps)
     update.weights.sub_(_rotated(step, slots, back=True) * rates)
-    beta = beta2 if options.shampoo_beta is None else options.shampoo_beta
     if "left_gram" in slots:
-        slots["left_gram"].lerp_(gradients @ gradients.mT, 1 - beta)
+        slots["left_gram"].lerp_(gradients @ gradients.mT, 1 - beta2)
     if "right_gram" in slots:
-        slots["right_gram"].lerp_(gradients.mT @ gradients, 1 - beta)
+        slots["right_gram"].lerp_(gradients.mT @ gradients, 1 - beta2)
 
 
 def _rotated(x: Tensor, slots: Slots, *, back: bool = False) -> Tensor:

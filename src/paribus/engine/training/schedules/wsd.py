@@ -19,21 +19,17 @@ class WSDOptions(Falling):
     """Share of all steps that decay, and the shape of the decay."""
 
     decay: Annotated[float, Field(gt=0, le=1)] = 0.2
-    shape: Literal["linear", "sqrt", "cosine"] = "linear"
+    shape: Literal["linear", "sqrt"] = "linear"
 
 
 @schedule("wsd", options=WSDOptions, source="Hu et al. 2024")
 def wsd(at: Moment, options: WSDOptions) -> float:
     """Return 1 before the decay; in it f + (1 - f) g(q), q its progress.
 
-    g(q) is 1 - q, 1 - sqrt(q) or (1 + cos(pi q)) / 2. The decay has round(decay x steps) steps, at
+    g(q) is 1 - q or 1 - sqrt(q). The decay has round(decay x steps) steps, at
     least one and at most those after the warmup.
     """
     steps = min(max(round(options.decay * at.steps), 1), at.steps - at.warmup)
     progress = max((at.step + 1 - (at.steps - steps)) / steps, 0.0)
-    shape = {
-        "linear": 1 - progress,
-        "sqrt": 1 - math.sqrt(progress),
-        "cosine": (1 + math.cos(math.pi * progress)) / 2,
-    }[options.shape]
-    return options.final_fraction + (1 - options.final_fraction) * shape
+    left = 1 - (progress if options.shape == "linear" else math.sqrt(progress))
+    return options.final_fraction + (1 - options.final_fraction) * left
