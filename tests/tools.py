@@ -155,7 +155,7 @@ def running(*command: str) -> set[int]:
 def work_here(queue: Queue) -> None:
     """Do the next task of a run in the process of the test, or find out what comes next."""
     order = queue.read_order()
-    runner = runner_of(order.trainer)(Context(queue, order, "here", 0))
+    runner = runner_of(order.study["trainer"])(Context(queue, order, "here", 0))
     names = queue.names()
     task = queue.read_task(names[0]) if names else None
     try:

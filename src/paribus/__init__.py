@@ -55,10 +55,6 @@ PROVIDED.update(
         "runs": "paribus.trainers.runs:Runs",
         "command": "paribus.trainers.command.trainer:Command",
     },
-    tracker={
-        "tensorboard": "paribus.engine.execution.tensorboard:TensorBoard",
-        "wandb": "paribus.engine.execution.wandb:WeightsAndBiases",
-    },
     function={
         "endpoint_metrics": "paribus.engine.execution.trial.endpoints:endpoint_metrics",
         "own_format": "paribus.study.protocol:OWN_FORMAT",

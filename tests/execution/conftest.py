@@ -42,8 +42,7 @@ def trained(tmp_path_factory):
         def watch(progress: Progress) -> None:
             seen.append((progress.n_finished, progress.tokens_done))
 
-        log = ["tensorboard"]
-        paribus.run(study_in(folder), folder / "r", workers=2, watch=watch, log=log)
+        paribus.run(study_in(folder), folder / "r", workers=2, watch=watch)
         (folder / "seen.json").write_text(json.dumps(seen))
 
     folder = made_once(tmp_path_factory, "trained-by-execution", train)

@@ -175,7 +175,7 @@ def test_a_job_goes_on(trained, tmp_path, what):
 def test_a_trial_over_two_devices_of_a_job(tmp_path, caplog):
     """It gives the bits of two devices here, though one of its processes dies on the way."""
     study, folder = over_two(training__iterations=150), tmp_path / "r"
-    options = {"jobs": 1, "retries": 1, "time": "01:00:00"}
+    options = {"jobs": 1, "time": "01:00:00"}
     about: dict[str, Any] = {"device": "cpu", "checkpoint_seconds": 0.2, "progress": False}
     with ThreadPoolExecutor() as threads:
         backend = find_backend("slurm", options)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from paribus.results import ResultsFolder
-from paribus.runs.trackers import Trackers
 
 pytest.importorskip("wandb")
 
@@ -50,11 +49,11 @@ def read(file: Path) -> tuple[Any, dict[str, Any], list[dict[str, Any]]]:
 
 
 def test_a_run_a_trial(trained, tmp_path, monkeypatch):
-    from paribus.engine.execution.wandb import WeightsAndBiases
+    from paribus.runs.wandb import WeightsAndBiases
 
     monkeypatch.setenv("WANDB_MODE", "offline")
     trial = trained.results.finished[0]
-    sink = Trackers({"wandb": WeightsAndBiases}, trained.study, tmp_path)
+    sink = WeightsAndBiases(trained.study, tmp_path)
     home, trials = ResultsFolder(trained.results.path), [(trial.arm, trial.seed)]
     sink.follow({"event": "trained", "trials": trials, "t": 2, "losses": [3.5]}, home)
     sink.follow({"event": "finished", "trials": trials}, home)
@@ -74,3 +73,31 @@ def test_a_run_a_trial(trained, tmp_path, monkeypatch):
     assert logged == {row["step"]: row["train_loss"] for row in steps}
     scores = trial.read_json("evaluation.json")
     assert rows[-1]["evaluation/validation_loss"] == scores["validation_loss"]
+
+
+@pytest.mark.parametrize("method", ["init", "log", "finish"])
+def test_after_an_error_nothing_more_is_logged(trained, tmp_path, monkeypatch, caplog, method):
+    import paribus.runs.wandb
+
+    calls = []
+
+    class Broken:
+        def __getattr__(self, name):
+            def call(*arguments, **named):
+                calls.append(name)
+                if name == method:
+                    raise ConnectionError("the server\nis gone")
+                return self
+
+            return call
+
+    monkeypatch.setattr(paribus.runs.wandb, "wandb", Broken())
+    log = paribus.runs.wandb.WeightsAndBiases(trained.study, tmp_path)
+    first, second = ([trial.arm, trial.seed] for trial in trained.results.finished[:2])
+    home = ResultsFolder(trained.results.path)
+    for trial, event in ((first, "trained"), (first, "finished"), (second, "trained")):
+        log.follow({"event": event, "trials": [trial], "t": 2, "losses": [3.0]}, home)
+    log.close()
+    (line,) = caplog.messages
+    assert "ConnectionError: the server is gone" in line
+    assert calls[-1] == method

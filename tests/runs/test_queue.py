@@ -13,7 +13,7 @@ from paribus.runs.queue import Missing, Order, Queue, Task
 
 from ..tools import refused
 
-ORDER = Order({}, "/", "/r", "command", {}, {"backend": "local", "options": {}}, "/")
+ORDER = Order({}, "/", "/r", {}, {"backend": "local", "options": {}}, "/")
 TASK = Task("00001", "train", "on a/seed-1", "/r", {"trials": [["a", 1]]})
 
 

@@ -242,9 +242,8 @@ def train(
     from paribus.runs.run import run as run_study
 
     options = where.options(study)
-    log = options.pop("log", None) or ()
     with watching(console, before.splitlines()) as watch:
-        return run_study(study, results, watch=watch, log=log, open_test=open_test, **options)
+        return run_study(study, results, watch=watch, open_test=open_test, **options)
 
 
 def _load(name: str, overrides: list[str] | None, trust: bool) -> Study:

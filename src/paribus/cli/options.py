@@ -127,12 +127,12 @@ class Training(Crew):
     Attributes:
         stack: Trials trained together in a worker; by default 1, on a GPU all that fit.
         eager: Launch GPU kernels one by one: slower, for modules that read a tensor's value.
-        log: A tracker to write to as well: tensorboard, wandb.
+        wandb: Log every trial to Weights & Biases.
     """
 
     stack: int | None = None
     eager: bool = False
-    log: list[str] | None = None
+    wandb: bool = False
 
 
 @Parameter(name="*")

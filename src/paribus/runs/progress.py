@@ -24,7 +24,6 @@ from paribus.results import ResultsFolder, needed_trials, read_looks
 from paribus.runs.queue import Queue
 from paribus.study.trainer import STACKED, Trial
 
-MOST_NAMED = 3  # trials of a stack that a line of news names
 MOST_TRIALS_SHOWN = 12
 PLAIN_SECONDS = 10.0
 
@@ -36,7 +35,6 @@ class Progress:
         home: its results folder.
         unit: "tokens", or "trials" for a trainer that does not count tokens.
         running: steps done and last training loss (nats/token) of each trial under way, by label.
-        news: a line about the latest event; empty if there is none.
         doing: the work under way after all tokens were trained on; empty before.
     """
 
@@ -44,7 +42,7 @@ class Progress:
         self.home, self._study = home, home.read_study()
         self.unit = "tokens" if self._study.trainer == STACKED else "trials"
         self.running: dict[str, tuple[int, float | None]] = {}
-        self.news = self.doing = ""
+        self.doing = ""
         self._began = at  # seconds since the epoch
         self._done: dict[Trial, int] = {}  # in the unit, of each trial up to the next look
         self._before: dict[Trial, int] = {}  # of that, by earlier runs
@@ -88,9 +86,8 @@ class Progress:
     def add(self, event: dict[str, Any]) -> None:
         """Add an event that a worker reported."""
         kind, t = event["event"], event.get("t")
-        self.news = ""
         if kind == "say":
-            self.doing = self.news = event["words"]
+            self.doing = event["words"]
         if kind not in ("resumed", "trained", "finished"):
             return
         trials = [(arm, seed) for arm, seed in event["trials"]]
@@ -107,7 +104,6 @@ class Progress:
                 self.running[_label(trial)] = (t or 0, losses.get(trial))
         if kind == "finished" and left:
             self.doing = "" if self.n_finished == self.n_trials else self.doing
-            self.news = self._news(left)
         if kind == "trained" and self.unit == "tokens" and self.tokens_done >= self.tokens:
             self.doing = "evaluating the last trials"
 
@@ -117,20 +113,6 @@ class Progress:
             return 1 if t is None else 0
         setting = self._study.setting(trial[0])
         return setting.tokens if t is None else setting.tokens_before(t)
-
-    def _news(self, trials: list[Trial]) -> str:
-        """Return a line about finished trials, with their score if tokens are not counted."""
-        names = ", ".join(map(_label, trials[:MOST_NAMED]))
-        rest = f" and {len(trials) - MOST_NAMED} more" if len(trials) > MOST_NAMED else ""
-        if self.unit == "tokens":
-            return f"{names}{rest} finished"
-        folder, name = self.home.trial(*trials[0]), self._study.primary.metric
-        value = folder.read_json("evaluation.json").get(name)
-        if value is not None:
-            return f"{names} finished: {name} {value:.6g}"
-        if failed := folder.read_json("trial.json").get("failed"):
-            return f"{names} failed: {failed}"
-        return f"{names} finished without a finite {name}"
 
     def summary(self) -> str:
         """Return a line of counts, speed and time left."""
@@ -191,21 +173,19 @@ def read_progress(results: Path) -> Progress | None:
 @contextmanager
 def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterator[Watch]:
     """Yield a `watch` function for `paribus.run`; its first call prints `before`."""
-    waiting, last, news = iter(before), time.monotonic(), ""
+    waiting, last, shown = iter(before), time.monotonic(), ("", False)
 
     def watch(progress: Progress) -> None:
-        nonlocal last, news
+        nonlocal last, shown
         for part in waiting:
             console.print(part)
         if console.is_terminal:
             live.update(picture(progress))
             return
-        if progress.news not in ("", progress.doing):
-            news = f"{progress.news}; "
-        is_done = progress.news != "" and progress.n_finished == progress.n_trials
-        if is_done or time.monotonic() - last >= PLAIN_SECONDS:
-            console.print(escape(f"{news}{progress.summary()}"), soft_wrap=True)
-            last, news = time.monotonic(), ""
+        state = (progress.doing, progress.n_finished == progress.n_trials)
+        if state != shown or time.monotonic() - last >= PLAIN_SECONDS:
+            console.print(escape(progress.summary()), soft_wrap=True)
+            last, shown = time.monotonic(), state
 
     starting = Spinner("dots", "starting workers, trying one step of every arm")
     live = Live(starting, console=console, refresh_per_second=4, transient=True)

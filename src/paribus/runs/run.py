@@ -7,12 +7,11 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -29,12 +28,14 @@ from paribus.runs.executors import Backend, find_backend
 from paribus.runs.processes import ending_children
 from paribus.runs.progress import Progress, Tracker, Watch, watching
 from paribus.runs.queue import Order, Queue, Task
-from paribus.runs.trackers import Trackers, load_trackers
 from paribus.runs.trainer_runner import TrainerRunner, find_trainer
 from paribus.study import Study, require_trust, tuning_study
 from paribus.study.custom_code import OWN_FOLDERS
 from paribus.study.study import substance
 from paribus.study.trainer import COMMAND, RUNS, STACKED
+
+if TYPE_CHECKING:
+    from paribus.runs.wandb import WeightsAndBiases
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 CHECKPOINT_SECONDS = 60.0
@@ -64,7 +65,7 @@ def run(
     eager: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     watch: Watch | None = None,
-    log: Sequence[str] = (),
+    wandb: bool = False,
     backend: str | Backend = "local",
     open_test: bool = True,
     progress: bool | None = None,
@@ -85,7 +86,7 @@ def run(
         checkpoint_seconds: how often an unfinished trial is saved.
         watch: is called with the progress, several times a second at most; first when the study is
             registered.
-        log: trackers that follow the run, by name (see `paribus.runs.trackers`).
+        wandb: log every trial to Weights & Biases (see `paribus.runs.wandb`).
         backend: where workers run: a name, a TOML file (docs/how-to/cluster.md), or what
             `find_backend` returns.
         open_test: evaluate on the sealed test text, if there is one, after training; a later call
@@ -101,15 +102,15 @@ def run(
         return provided("function", "judge_runs")(study, results)
     require_positive(workers=workers, stack=stack)
     backend = find_backend(backend)
-    trackers = load_trackers(log)
     folder = results_folder(study, results)
     folder.require_home()
+    log = _wandb_log(study, folder) if wandb else None
     options = Options(workers, device, stack, eager, checkpoint_seconds, open_test)
     console = Console()
     is_shown = watch is None and (console.is_terminal if progress is None else progress)
     showing = watching(console) if is_shown else nullcontext(watch)
     with folder.lock(swept=backend.is_here), showing as watch:
-        _follow(study, folder, options, backend, watch, trackers)
+        _follow(study, folder, options, backend, watch, log)
     return load_results(folder.path)
 
 
@@ -180,7 +181,7 @@ def _follow(
     options: Options,
     backend: Backend,
     watch: Watch | None = None,
-    log: Mapping[str, Any] = MappingProxyType({}),
+    log: WeightsAndBiases | None = None,
 ) -> None:
     """Start or find the workers of a run, and follow them until the run ends."""
     require_trust(study)
@@ -191,14 +192,14 @@ def _follow(
             provided("function", "require_runnable")(study, folder)
         else:
             TrainerRunner(None, find_trainer(study, folder)).open(study, folder)
-        trackers = Trackers(log, study, folder.path)
         tuning = tuning_study(study) if study.tuning else study
         n_trials = max(len(study.trials), len(tuning.trials))
         try:
             backend.start(queue, n_trials, _devices(study))
-            _wait(queue, backend, watch, trackers)
+            _wait(queue, backend, watch, log)
         finally:
-            trackers.close()
+            if log is not None:
+                log.close()
     except (ParibusError, KeyboardInterrupt) as error:
         if backend.is_here or isinstance(error, ParibusError):
             queue.remove()
@@ -219,7 +220,6 @@ def _order(
             code="not_installed",
         )
     settings = asdict(options) | {
-        "retries": backend.options.retries,
         "recorded": is_recording(),
         "is_here": backend.is_here,
         "environment": {k: v for k, v in os.environ.items() if k == "PARIBUS_LEDGER"},
@@ -230,7 +230,6 @@ def _order(
         study=study.model_dump(mode="json"),
         folder=str(study.folder.absolute()),
         results=str(folder.path.absolute()),
-        trainer=study.trainer,
         settings=settings,
         executor={"backend": backend.name, "options": backend.options.model_dump(mode="json")},
         cwd=os.getcwd(),
@@ -254,15 +253,29 @@ def _join_or_open(queue: Queue, order: Order, folder: ResultsFolder) -> None:
         )
 
 
+def _wandb_log(study: Study, folder: ResultsFolder) -> WeightsAndBiases:
+    try:
+        from paribus.runs.wandb import WeightsAndBiases
+    except ImportError:
+        raise ParibusError(
+            "--wandb needs a package that is not installed; pip install 'paribus[wandb]'",
+            code="not_installed",
+        ) from None
+    return WeightsAndBiases(study, folder.path)
+
+
 def _wait(
-    queue: Queue, backend: Backend, watch: Watch | None = None, trackers: Trackers | None = None
+    queue: Queue,
+    backend: Backend,
+    watch: Watch | None = None,
+    log: WeightsAndBiases | None = None,
 ) -> None:
     """Follow a run to its end. Raises ParibusError if it fails."""
     has_stages, tracker, is_interrupted = queue.read_order().stages, Tracker(queue), True
     try:
         while not queue.is_over and (has_stages or queue.names()):
             for event in tracker.update():
-                _tell(event, tracker.progress, watch, trackers)
+                _tell(event, tracker.progress, watch, log)
             backend.check()
             time.sleep(POLL_SECONDS)
         if failure := queue.failure():
@@ -279,21 +292,23 @@ def _wait(
     finally:
         backend.leave(is_interrupted=is_interrupted)
         for event in tracker.update():  # what came last
-            _tell(event, tracker.progress, watch, trackers)
+            _tell(event, tracker.progress, watch, log)
 
 
 def _tell(
-    event: dict[str, Any], progress: Progress | None, watch: Watch | None, trackers: Trackers | None
+    event: dict[str, Any],
+    progress: Progress | None,
+    watch: Watch | None,
+    log: WeightsAndBiases | None,
 ) -> None:
     """Pass an event of a worker on to the functions that watch the run."""
     if event["event"] == "warning":
         logging.getLogger("paribus").warning("%s", event["words"])
     elif progress is not None:
-        if trackers is not None:
-            trackers.follow(event, progress.home)
+        if log is not None:
+            log.follow(event, progress.home)
         if watch is not None:
             watch(progress)
-            progress.news = ""
 
 
 def _devices(study: Study) -> int:

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 from paribus.errors import ParibusError, print_any_character
 from paribus.runs import processes
 from paribus.runs.processes import IGNORED, STOPPING, Left
-from paribus.runs.queue import STALE_SECONDS, Context, Order, Queue, Task
+from paribus.runs.queue import RETRIES, STALE_SECONDS, Context, Order, Queue, Task
 from paribus.study.custom_code import add_own_folder
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ class Worker:
     ) -> None:
         self.queue, self.order, self.name = queue, order, name
         self.runner, self.parent = runner, parent
-        self.retries: int = order.settings["retries"]
         self.stale: float = order.settings.get("stale_seconds", STALE_SECONDS)
         self.slots = order.settings["workers"] or runner(Context(queue, order, name, 0)).slots()
         self.children: list[Child] = []
@@ -190,10 +189,10 @@ class Worker:
     def _count_death(self, name: str, worker: str, how: str, doing: str) -> None:
         """Release a task whose worker died; end the run if it has had too many."""
         n, words = self.queue.release_dead(name, worker), f"{how} {doing}".strip()
-        if n > self.retries:
+        if n > RETRIES:
             self.queue.fail(f"{words}; finished trials are kept: run again to continue")
         elif n:
-            again = f"{words}; begun again ({n} of {self.retries})"
+            again = f"{words}; begun again ({n} of {RETRIES})"
             self.queue.report(self.name, {"event": "warning", "words": again})
 
 
@@ -313,7 +312,7 @@ def main(arguments: list[str]) -> int:
         gc.disable()
         processes.adopt_orphans()
         os.chdir(order.cwd)
-        runner = runner_of(order.trainer)
+        runner = runner_of(order.study["trainer"])
         with contextlib.suppress(Exception):  # a child reports a failing import
             runner.warm_up()
         worker = Worker(queue, order, options.name, runner, parent)

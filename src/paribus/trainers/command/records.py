@@ -31,7 +31,6 @@ class ProgramTrial(TrialJson):
     """trial.json of a trial of a command."""
 
     command: list[str]
-    attempts: list[Table]
     failed: str = ""
     batches: list[Any]
     initial: dict[str, str]
@@ -53,7 +52,7 @@ class CommandRecords(RecordFormat):
         """Return the controls that compare two trials."""
         pairs: dict[str, Check] = {"setting": checked.settings}
         for name, keys in registered.get(TRAINER, {}).get("controls", {}).items():
-            # A source is its commit, a patch and uncommitted changes, a digest each.
+            # A source is its commit and uncommitted changes, a digest each.
             if name in COMPARISONS:
                 pairs[name] = partial(_compare, name, tuple(keys))
             else:

@@ -41,13 +41,11 @@ class Finder:
     """The values of one metric so far: the value that counts, and a curve of bounded length.
 
     Attributes:
-        better: "lower" or "higher"; for "neither", the last value counts as the best.
         n: the number of values.
         unread: the text that was found instead of a number, if any.
     """
 
     source: MetricSource
-    better: str = "lower"
     n: int = 0
     value: float | None = None
     step: float | None = None
@@ -78,26 +76,15 @@ class Finder:
         value, step = number(content), number(step)
         if value is None:
             self.unread = str(content)[:80]
-            if self.source.take == "last":
-                self.n, self.value, self.step = 0, None, None
+            self.n, self.value, self.step = 0, None, None
             return
         self.n += 1
         if step is not None:
             self.points.append((step, value))
             if len(self.points) > MOST_POINTS:
                 del self.points[1:-1:2]
-        if self.n == 1 or self._counts(value, step):
+        if step is None or self.step is None or step >= self.step:
             self.value, self.step = value, step
-
-    def _counts(self, value: float, step: float | None) -> bool:
-        """Return whether a new value replaces the value that counts so far."""
-        if self.source.take == "last":
-            return step is None or self.step is None or step >= self.step
-        if self.source.take == "first":
-            return False
-        if self.better == "neither" or self.value is None or math.isnan(self.value):
-            return True
-        return value < self.value if self.better == "lower" else value > self.value
 
 
 def number(text: Any) -> float | None:
@@ -185,7 +172,7 @@ def metrics_of(study: Study) -> dict[str, CommandMetric]:
 
 def finders_of(study: Study) -> dict[str, Finder]:
     """Return a `Finder` for each number of a trial."""
-    finders = {name: Finder(metric, metric.better) for name, metric in metrics_of(study).items()}
+    finders = {name: Finder(metric) for name, metric in metrics_of(study).items()}
     loss = study.program.train_loss
     return finders | ({TRAIN_LOSS: Finder(loss)} if loss else {})
 

@@ -59,7 +59,10 @@ Control = (
 
 
 class MetricSource(Part):
-    """The source of a number of a trial: its output, a file, or its report."""
+    """The source of a number of a trial: its output, a file, or its report.
+
+    The last of several values is the score; where they have steps, that of the last step.
+    """
 
     stdout: Word = ""
     """A regular expression (Python's) of a line that is printed, its first group the number, or the
@@ -70,9 +73,6 @@ class MetricSource(Part):
     """The name of the number there, with dots for tables in tables; by default the metric's."""
     step: Word = ""
     """The name of the step there; it makes a curve of it."""
-    take: Literal["last", "first", "best"] = "last"
-    """Which of several values is the score; where they have steps, the last is that of the last
-    step. `best` chooses, and flatters whoever is measured more often."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -106,8 +106,6 @@ class ArmProgram(Part):
     """The program and its arguments, each a text of its own; no shell reads them. `{seed}`,
     `{arm}`, `{folder}` (of the trial, empty), `{config}`, `{python}` (the one that runs paribus)
     and the keys of `[set]` stand for their values; `{{lr}}` is `{lr}` itself."""
-    args: Words = ()
-    """Further arguments, after those of `command`: what an arm adds."""
     folder: Word = "."
     """Where the program is started: the working copy, relative to the study file."""
     env: Annotated[dict[str, Word], Field(max_length=MOST_ENTRIES)] = Field(default_factory=dict)
@@ -118,8 +116,6 @@ class ArmProgram(Part):
     ref: Word = ""
     """A commit, branch or tag of the repository that `folder` is in: the program is run in a copy
     of it. Empty runs it in `folder` as it is."""
-    patch: Word = ""
-    """A patch file that is applied to such a copy."""
 
 
 class Program(ArmProgram):
@@ -127,16 +123,12 @@ class Program(ArmProgram):
 
     timeout: Duration = ""
     """The longest that a trial may take, such as "2h"; it is ended then. Empty sets no limit."""
-    retries: Annotated[int, Field(ge=0, le=100)] = 0
-    """How often a trial is started again that failed or took too long, with the same seed."""
     failure: Literal["stop", "exclude"] = "stop"
-    """What a trial means that failed for good: the run stops; or it counts as an event, and is left
-    out by name."""
+    """What a failed trial means: the run stops; or it counts as an event, and is left out by
+    name."""
     gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
     """How many GPUs a trial is given by `CUDA_VISIBLE_DEVICES`, so that several trials share a
     machine; left out, it sees what paribus sees, and one runs at a time."""
-    check: Duration = "10s"
-    """How long `paribus check` runs each arm."""
     declares: Annotated[dict[Control, Words], Field(max_length=MOST_ENTRIES)] = Field(
         default_factory=dict
     )
@@ -198,7 +190,7 @@ class CommandSetting(TrialSetting, Part):
 
     def argv(self, values: Mapping[str, str]) -> list[str]:
         """Return the program and its arguments."""
-        return [fill(text, values) for text in (*self.program.command, *self.program.args)]
+        return [fill(text, values) for text in self.program.command]
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
@@ -215,7 +207,7 @@ def require_filled(settings: Mapping[str, CommandSetting], templates: Mapping[st
     used: set[str] = set()
     for arm, setting in settings.items():
         program, template = setting.program, templates.get(arm, "")
-        words = [*program.command, *program.args, *program.env.values(), template]
+        words = [*program.command, *program.env.values(), template]
         known = {*setting.set, *BUILT_IN_NAMES} - (set() if program.config else {"config"})
         for match in PLACEHOLDER.finditer("\n".join(words)):
             if (name := match[2]) and name not in known:
@@ -284,10 +276,9 @@ class CommandFormat(StudyFormat):
         return f"tuning has '{key}'; only keys of [set] of a command can be tuned"
 
     def facts(self, study: Study) -> StudyFacts:
-        """Return the templates and patches that the study names."""
-        programs = [study.setting(arm).program for arm in study.arms]
-        names = [name for program in programs for name in (program.config, program.patch) if name]
-        return StudyFacts(texts=tuple((study.folder / name).resolve() for name in names))
+        """Return the templates that the study names."""
+        names = [study.setting(arm).program.config for arm in study.arms]
+        return StudyFacts(texts=tuple((study.folder / name).resolve() for name in names if name))
 
 
 def _from_file(table: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The code of a trial: the user's working copy, or a copy of a commit.
 
-An arm with a `ref` or a `patch` runs in a copy of its repository, a shared clone below the results
+An arm with a `ref` runs in a copy of its repository, a shared clone below the results
 folder. Nothing is written to the user's working copy or to its `.git`. The digest of uncommitted
 changes is recorded.
 """
@@ -18,7 +18,6 @@ from typing import Any
 from paribus.digests import digest
 from paribus.errors import ParibusError, nearest
 from paribus.files import file_digest, remove_folder, whole_folder
-from paribus.numbers import some
 from paribus.study import Study
 from paribus.study.custom_code import own_files
 from paribus.trainers.command.sections import ArmProgram
@@ -39,7 +38,7 @@ class Source:
         folder: the working directory of the program, if it does not run in a copy.
         top: the top of the repository; None without one.
         commit: the commit that is checked out; empty without a repository.
-        patch, uncommitted: digests of the arm's patch and of uncommitted changes; empty for none.
+        uncommitted: the digest of uncommitted changes; empty for none.
         files: without a repository, digests of the files that the command names and their imports.
         changed: the names of the files with uncommitted changes.
     """
@@ -47,7 +46,6 @@ class Source:
     folder: Path
     top: Path | None = None
     commit: str = ""
-    patch: str = ""
     uncommitted: str = ""
     files: dict[str, str] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
@@ -55,7 +53,7 @@ class Source:
     @property
     def record(self) -> dict[str, Any]:
         """The registered form."""
-        names = ("commit", "patch", "uncommitted", "files")
+        names = ("commit", "uncommitted", "files")
         return {name: value for name in names if (value := getattr(self, name))}
 
     @property
@@ -78,40 +76,29 @@ def find_source(study: Study, arm: str, registered: str = "") -> Source:
         commit = git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
         top = Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel")).rstrip("\n"))
     except ParibusError as error:
-        if program.ref or program.patch:
+        if program.ref:
             raise ParibusError(
-                f"arm '{arm}' has a ref or a patch, but {folder} is not in a git repository "
-                f"with a commit ({error}); arms without one differ by [set], args, env or folder",
+                f"arm '{arm}' has a ref, but {folder} is not in a git repository with a commit "
+                f"({error}); arms without one differ by [set], command, env or folder",
                 code="unsupported",
             ) from None
         return Source(folder, files=_file_digests(program, folder))
-    patch = file_digest(study.folder / program.patch) if program.patch else ""
     if program.ref:
-        return Source(folder, top, _commit(top, registered or program.ref, arm), patch)
+        return Source(folder, top, _commit(top, registered or program.ref, arm))
     diff = git(top, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
     untracked = _untracked(top)
     changed = (*os.fsdecode(git(top, "diff", "HEAD", "--name-only")).splitlines(), *untracked)
-    if patch:
-        if changed and not registered:
-            raise ParibusError(
-                f"arm '{arm}' has a patch, which is applied to a copy of the commit, and {top} has "
-                f"uncommitted changes ({some(changed)}); commit them",
-                code="conflict",
-            )
-        return Source(folder, top, registered or commit, patch)
     content = [hashlib.sha256(diff).hexdigest(), untracked]
     uncommitted = digest(content) if changed else ""
-    return Source(folder, top, commit, "", uncommitted, changed=changed)
+    return Source(folder, top, commit, uncommitted, changed=changed)
 
 
 def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
     """Return the working directory of an arm's program; `home` is the folder of copies.
 
-    An existing copy is used if its files are unchanged. Raises ParibusError if a patch does not
-    apply.
+    An existing copy is used if its files are unchanged.
     """
-    program = study.setting(arm).program
-    if not (program.ref or program.patch) or source.top is None:
+    if not study.setting(arm).program.ref or source.top is None:
         return source.folder
     copy = home / digest(source.record)[:SHORT]
     below = source.folder.relative_to(source.top.resolve())
@@ -121,12 +108,6 @@ def prepare_folder(study: Study, arm: str, source: Source, home: Path) -> Path:
         with whole_folder(copy) as new:
             git(source.top, "clone", "-qsn", "--template=", str(source.top), str(new))
             git(new, "checkout", "--quiet", "--detach", source.commit)
-            if program.patch:
-                patch = read_bytes(study.folder / program.patch, CODE_BYTES)
-                try:
-                    git(new, "apply", "--index", "--whitespace=nowarn", "-", content=patch)
-                except ParibusError as error:
-                    raise ParibusError(f"arm '{arm}': {error}") from None
     if not (copy / below).is_dir():
         raise ParibusError(f"arm '{arm}': {below} is not in its commit; commit it", code="missing")
     return copy / below
@@ -167,14 +148,14 @@ def _file_digests(program: ArmProgram, folder: Path) -> dict[str, str]:
     }
 
 
-def git(folder: Path, *words: str, content: bytes = b"") -> bytes:
-    """Return the output of git, with `content` as its input. Raises ParibusError if it fails."""
+def git(folder: Path, *words: str) -> bytes:
+    """Return the output of git. Raises ParibusError if it fails."""
     # In a hook of git, its variables are about another repository.
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     argv = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(folder), *words]
     try:
-        done = subprocess.run(argv, input=content, capture_output=True, env=env, check=False)
+        done = subprocess.run(argv, capture_output=True, env=env, check=False)
     except FileNotFoundError:
         raise ParibusError("git is not installed; install it", code="not_installed") from None
     if done.returncode:

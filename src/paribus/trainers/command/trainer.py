@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import shlex
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
     from paribus.runs.queue import Context
 
 MOST_NAMED = 3  # files that an error names
+CHECK_SECONDS = 10.0  # of each arm
 REPORT_SECONDS = 1.0  # between two reports of what a program has printed
-LOGGER = logging.getLogger("paribus")
-CODE_KEYS = ("program.ref", "program.patch", "program.folder", "program.command")
+CODE_KEYS = ("program.ref", "program.folder", "program.command")
 # {control: the keys by which an arm declares that it differs there}
 CONTROLS: dict[str, tuple[str, ...]] = {
     "source": CODE_KEYS,
@@ -64,7 +63,6 @@ class Job:
         controls: the evidence, by name of the control.
         environment: the content of machine.json.
         finders: the finders of its numbers, by name.
-        attempts: the endings of all attempts.
     """
 
     study: Study
@@ -77,7 +75,6 @@ class Job:
     controls: dict[str, str]
     environment: dict[str, Any] = field(default_factory=dict)
     finders: dict[str, scores.Finder] = field(default_factory=dict)
-    attempts: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -134,14 +131,6 @@ class Command:
             self._report("resumed", trials=[trial], t=0)
             ending = self._start(job, limit)
             try:
-                while ending.is_failed and len(job.attempts) <= program.retries:
-                    LOGGER.warning(
-                        "%s failed (%s); started again, %d of %d times",
-                        *(job.label, ending, len(job.attempts), program.retries),
-                    )
-                    self._sources.clear()
-                    self.require_unchanged(study, self._folder, arms)
-                    ending = self._start(job, limit)
                 record = _record(job, ending, accept=program.failure == "exclude")
                 self._sources.clear()  # edited while it ran, it may have run either code
                 self.require_unchanged(study, self._folder, arms)
@@ -161,15 +150,14 @@ class Command:
 
         Raises ParibusError if a program fails, or ends without a value for a metric.
         """
-        limit = sections.seconds(study.program.check)
         seen: dict[str, str] = {}
         for arm in study.arms:
             job = self._job(study, (arm, study.seeds[0]))
-            ending = self._start(job, limit)
+            ending = self._start(job, CHECK_SECONDS)
             if ending.timed_out:
                 names = ", ".join(name for name, finder in job.finders.items() if finder.n)
                 metrics = f"{names} seen" if names else "no metric seen yet"
-                seen[arm] = f"still running after {limit:g} s, and ended; {metrics}"
+                seen[arm] = f"still running after {CHECK_SECONDS:g} s, and ended; {metrics}"
             else:
                 values = _record(job, ending).scores.items()
                 text = ", ".join(f"{name} {value:g}" for name, value in values)
@@ -235,7 +223,7 @@ class Command:
 
     def _source(self, study: Study, arm: str) -> sources.Source:
         program = study.setting(arm).program
-        key = (program.folder, program.ref, program.patch, program.command)
+        key = (program.folder, program.ref, program.command)
         if key not in self._sources:  # most arms share one
             registered = read_registration(ResultsFolder(self._home)) or {}
             record = registered.get(TRAINER, {}).get("program", {}).get(arm, {})
@@ -271,7 +259,7 @@ class Command:
                 slot = 0 if self._context is None else self._context.slot
                 job.env[machine.VISIBLE] = machine.share_gpus(program.gpus, slot)
             job.environment = machine.describe(job.command, folder, job.env)
-            ending = run_program(
+            return run_program(
                 job.command,
                 folder=folder,
                 env=job.env,
@@ -286,8 +274,6 @@ class Command:
                 "{python} for the Python that runs paribus",
                 code="system",
             ) from None
-        job.attempts.append({"ended": str(ending), "seconds": round(ending.seconds, 3)})
-        return ending
 
 
 def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
@@ -307,7 +293,6 @@ def _record(job: Job, ending: Ending, *, accept: bool = False) -> TrialRecord:
     record = {
         "command": [word.replace(*places) for word in job.command],
         "config": job.config[1].replace(*places) if job.config else "",
-        "attempts": job.attempts,
         "failed": str(ending) if ending.is_failed else "",
         "deciding": job.study.primary.metric,
         "printed": {"bytes": ending.n_bytes, "left_out": ending.n_left_out},
