@@ -10,7 +10,6 @@ paribus.decide(paribus.analyse(results))  # the verdict on every arm
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from paribus.declared import PROVIDED, homes, load_name
@@ -73,6 +72,4 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "figures":
-        return importlib.import_module("paribus.figures")
     return load_name(name, __name__, _HOMES)

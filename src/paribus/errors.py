@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-# What an error shows of one word (a path, a name, a number) and in all, in characters.
-LONGEST_WORD = 200
-LONGEST_MESSAGE = 1200
+LONGEST_MESSAGE = 960  # in characters
+LONGEST_NAME = 200  # that is compared with known names
 MOST_KNOWN = 8  # names that an error lists
 MOST_MEANT = 3
 
@@ -83,19 +82,15 @@ def one_line(text: str, limit: int = LONGEST_MESSAGE) -> str:
     """Return `text` as one line of bounded length, with characters unsafe for a terminal escaped.
 
     Values in a message come from files that anybody may have written: an escape sequence must not
-    reach the terminal, and a name of a megabyte must not bury the rest of the message. Words and
-    messages that are too long lose their middle.
+    reach the terminal, and a name of a megabyte must not bury the rest of the message. A message
+    that is too long loses its middle.
     """
-    words = " ".join(_cut(word, LONGEST_WORD) for word in text.split())
-    safe = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
-    return _cut("".join(safe), limit)
-
-
-def _cut(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    left_out = len(text) - limit
-    return f"{text[: limit * 2 // 3]}...({left_out:,} more)...{text[-(limit // 3) :]}"
+    words = " ".join(text.split())
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+    if len(safe) <= limit:
+        return safe
+    half = limit // 2
+    return f"{safe[:half]}...({len(safe) - 2 * half:,} more)...{safe[-half:]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -108,7 +103,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     meant = [known_name for known_name in names if name and name in known_name]
     meant = sorted(meant, key=len)[:MOST_MEANT]
     # difflib takes quadratic time, and a name that long is nobody's typing error.
-    meant = meant or difflib.get_close_matches(name[:LONGEST_WORD], names, n=1, cutoff=0.6)
+    meant = meant or difflib.get_close_matches(name[:LONGEST_NAME], names, n=1, cutoff=0.6)
     if meant:
         return f"did you mean {' or '.join(map(repr, meant))}?"
     if not names:

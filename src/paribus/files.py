@@ -39,10 +39,9 @@ def data_folder() -> Path:
 
 
 def _user_folder(variable: str, below_home: str) -> Path:
-    """Return a folder of the user. Without a home folder, the path is not writable."""
-    home = os.path.expanduser("~")
-    default = Path(home if os.path.isabs(home) else os.devnull, below_home)
-    return Path(os.environ.get(variable) or default) / "paribus"
+    """Return a folder of the user."""
+    default = os.path.join(os.path.expanduser("~"), below_home)
+    return Path(os.environ.get(variable) or default, "paribus")
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from paribus.errors import ParibusError
 from paribus.explain import explain
@@ -28,13 +28,9 @@ from paribus.untrusted_io import read_bytes
 
 VARIABLE = "PARIBUS_LEDGER"
 WAY_OUT = f"restore it, or name another ledger in {VARIABLE}"
-MOST_BYTES = 2**30
 _is_on: ContextVar[bool] = ContextVar("is_on", default=True)
-DATA = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
+DATA = ConfigDict(frozen=True, extra="allow", defer_build=True)
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Place = Annotated[int, Field(ge=0, lt=2**63)]
-Count = Annotated[int, Field(ge=0, lt=2**31)]
-Utc = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00$")]
 
 
 class TextPart(BaseModel):
@@ -53,8 +49,8 @@ class TextPart(BaseModel):
     digest: Digest
     corpus: Literal[""] | Digest = ""
     form: Line = ""
-    start: Place | None = None
-    stop: Place | None = None
+    start: NonNegativeInt | None = None
+    stop: NonNegativeInt | None = None
 
 
 class Event(BaseModel):
@@ -70,10 +66,10 @@ class Event(BaseModel):
     model_config = DATA
     schema_version: Literal[1] = 1
     kind: Literal["registration", "opening"]
-    time: Utc
+    time: Words
     study: Words
     registration: Digest
-    tests: Count = 0
+    tests: NonNegativeInt = 0
     study_digest: Line = ""
     texts: tuple[TextPart, ...] = ()
     text: TextPart | None = None
@@ -166,7 +162,7 @@ def appending(path: Path) -> Iterator[tuple[list[Event], Callable[[Event], None]
 
 def _lines(path: Path) -> bytes:
     """Return the complete lines of a ledger, without a partial line of a killed writer."""
-    content = read_bytes(path, MOST_BYTES) if os.path.lexists(path) else b""
+    content = read_bytes(path) if os.path.lexists(path) else b""
     return content[: content.rfind(b"\n") + 1]
 
 

@@ -47,14 +47,6 @@ def interval(low: float, high: float, digits: int) -> str:
     return f"[{', '.join(ends)}]"
 
 
-def ratio(log: float) -> str:
-    """Format the exponential of `log`."""
-    try:
-        return f"{math.exp(log):.3f}"
-    except OverflowError:
-        return "inf"
-
-
 def p_value(p: float | None) -> str:
     """Format a p-value as `0.013` or `<0.001`; an empty text without a test."""
     if p is None:

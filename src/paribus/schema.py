@@ -23,10 +23,9 @@ def stamped(value: dict[str, Any], schema: int = SCHEMA) -> dict[str, Any]:
 def unstamped(value: Any, where: str) -> Any:
     """Return a record without its schema number; `where` names it in errors."""
     schema = value.get(KEY) if isinstance(value, dict) else None
-    if schema != SCHEMA or isinstance(schema, bool):
-        number = schema if isinstance(schema, int) else "unknown"
+    if schema != SCHEMA:
         raise ParibusError(
-            f"{where} was written by a development version (schema {number}); this version reads "
+            f"{where} was written by a development version (schema {schema!r}); this version reads "
             f"{SCHEMA}"
         )
     return {key: item for key, item in value.items() if key != KEY}

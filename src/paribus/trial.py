@@ -118,17 +118,13 @@ def _digest(value):
     if isinstance(value, dict):
         for name in sorted(value, key=str):
             total.update(f"{name}:".encode() + _digest(value[name]))
-    elif isinstance(value, (list, tuple)) and not all(isinstance(x, (int, float)) for x in value):
+    elif isinstance(value, (list, tuple)):
         for inner in value:
             total.update(_digest(inner))
-    elif isinstance(value, (list, tuple)):  # numbers, without NumPy
-        total.update(f"{list(map(float, value))}".encode())
     elif hasattr(value, "detach"):  # a tensor of PyTorch
         total.update(_tensor_bytes(value))
     elif hasattr(value, "__array__"):
         total.update(_array_bytes(value))
-    elif isinstance(value, bytes):
-        total.update(b"bytes" + value)
     else:
         total.update(repr(value).encode())
     return total.digest()

@@ -13,6 +13,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,6 @@ RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20
 LARGEST = 1024 * 1024 * MIB  # of tables, logs, texts and weights, which are read in pieces
 
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
-
-
-class MalformedError(ParibusError):
-    """An error for text that is not valid JSON or TOML."""
 
 
 def regular_path(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> str:
@@ -99,16 +96,11 @@ def read_text(
         ) from None
 
 
-def parse_json(
-    text: str | bytes, where: str, way_out: str = "correct it", *, finite: bool = True
-) -> Any:
-    """Parse JSON text; `where` names it in errors.
-
-    If `finite` is False, NaN and infinities are accepted, because Python's json writes them for
-    losses. Raises MalformedError for invalid JSON, and ParibusError if it is nested too deeply.
-    """
-    checks: dict[str, Any] = {"parse_constant": _finite, "parse_float": _finite} if finite else {}
-    return _parsed(lambda: json.loads(text, **checks), where, "JSON", way_out)
+def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> Any:
+    """Parse JSON text without NaN and infinities; `where` names it in errors. Raises
+    ParibusError."""
+    parse = partial(json.loads, text, parse_constant=_finite, parse_float=_finite)
+    return _parsed(parse, where, "JSON", way_out)
 
 
 def _finite(number: str) -> float:
@@ -119,11 +111,8 @@ def _finite(number: str) -> float:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Parse TOML text; `where` names it in errors.
-
-    Raises MalformedError for invalid TOML, and ParibusError if it is nested too deeply.
-    """
-    return _parsed(lambda: tomllib.loads(text), where, "TOML", "correct it")
+    """Parse TOML text; `where` names it in errors. Raises ParibusError."""
+    return _parsed(partial(tomllib.loads, text), where, "TOML", "correct it")
 
 
 def _parsed(parse: Callable[[], Any], where: str, language: str, way_out: str) -> Any:
@@ -133,7 +122,7 @@ def _parsed(parse: Callable[[], Any], where: str, language: str, way_out: str) -
         problem = "has lists or tables too deep inside one another; is it the right file?"
         raise ParibusError(f"{where} {problem}", code="unreadable") from None
     except ValueError as error:
-        raise MalformedError(
+        raise ParibusError(
             f"{where} is not valid {language} ({error}); {way_out}", code="unreadable"
         ) from None
 

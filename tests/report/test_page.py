@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vl_convert
 
-import paribus
+import paribus.figures
 from paribus.analysis import analyse
 from paribus.decision import decide
 from paribus.report import page as scripts

@@ -113,9 +113,8 @@ def costs(study: Study, cost: Cost | None) -> Table:
     if cost is None:
         return table("", ("", " "), [("training", trials)])
     base, rate = cost.arms[study.baseline], cost.rate
-    assumed = " (assumed, GPT-2's)" if cost.vocabulary_is_assumed else ""
     values = {
-        "vocabulary": f"{cost.vocabulary:,}{assumed}",
+        "vocabulary": f"{cost.vocabulary:,}" if cost.vocabulary else "assumed, GPT-2's",
         "tokens per trial": f"{base.tokens:,} ({base.tokens / base.parameters:.3g} a parameter)",
         "tokens in all": f"{cost.tokens:,}",
         "FLOPs in all": f"{cost.flops:.4g}",

@@ -118,7 +118,7 @@ class Cost:
     Attributes:
         arms: cost of one trial, by arm.
         tokens, flops: of the training of all trials, including those that tune.
-        vocabulary: the largest vocabulary of the arms; assumed if a tokenizer does not exist yet.
+        vocabulary: the largest vocabulary of the arms; None if a tokenizer does not exist yet.
         device_hours, hours: training time summed over devices, and elapsed; None without a rate.
         price: of all device-hours; None without a price per hour.
     """
@@ -126,8 +126,7 @@ class Cost:
     arms: dict[str, ArmCost]
     tokens: int
     flops: int
-    vocabulary: int
-    vocabulary_is_assumed: bool
+    vocabulary: int | None
     rate: Rate | None
     device_hours: float | None
     hours: float | None
@@ -155,6 +154,7 @@ def study_cost(
         tuned = tuning_study(study)
         phases += [[(arm_of(name), tuned.setting(name).tokens) for name, _ in tuned.trials]]
     flops = [[arms[arm].flops / arms[arm].tokens * n for arm, n in phase] for phase in phases]
+    sizes = [size or 0 for size in vocabularies.values()]
     total, device_hours, hours = round(sum(map(sum, flops))), None, None
     if rate is not None:
         per_hour = 3600 * rate.flops_per_second
@@ -165,8 +165,7 @@ def study_cost(
         arms=arms,
         tokens=sum(n for phase in phases for _, n in phase),
         flops=total,
-        vocabulary=max(size or ASSUMED_VOCABULARY for size in vocabularies.values()),
-        vocabulary_is_assumed=None in vocabularies.values(),
+        vocabulary=max(sizes) if all(sizes) else None,
         rate=rate,
         device_hours=device_hours,
         hours=hours,

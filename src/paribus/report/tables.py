@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Cost
 from paribus.decision import Verdict, rule_of
@@ -366,8 +368,8 @@ def along_table(analysis: Analysis) -> Table:
         ratio, speedup = entry.speedup, numbers.NONE
         if ratio is not None:
             ends = ratio.interval
-            mean, low, high = map(numbers.ratio, (ratio.mean, ends.low, ends.high))
-            speedup = f"{mean} [{low}, {high}] of {ratio.n}"
+            mean, low, high = np.exp([ratio.mean, ends.low, ends.high])
+            speedup = f"{mean:.3f} [{low:.3f}, {high:.3f}] of {ratio.n}"
         row = _pair(analysis.study, entry) | {
             "budget": entry.axis,
             _change_label(analysis.study, "speed-up"): speedup,

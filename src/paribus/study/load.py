@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from paribus.study.custom_code import EXAMPLES, sources_folder
 from paribus.study.study import Study, built, override
 from paribus.study.tuning import CHOSEN
 from paribus.study.tuning_study import tuning_study
-from paribus.untrusted_io import STUDY_BYTES, MalformedError, parse_json, parse_toml, read_text
+from paribus.untrusted_io import STUDY_BYTES, parse_json, parse_toml, read_text
 
 FIRST = "first-steps"  # the folder of examples that are listed first
 
@@ -95,8 +96,8 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise ParibusError(f"'{text}' must be key=value, such as training.iterations=20")
     try:
-        table = parse_toml(f"value = {value}", "--set")
-    except MalformedError:
+        table = tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
         table = {}
     return key.strip(), table["value"] if table.keys() == {"value"} else value
 

@@ -32,7 +32,6 @@ from paribus.engine.execution.trial.record import (
 )
 from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine.environment import (
-    LESS_OF_A_RANK,
     choose_device,
     count_devices,
     free_memory,
@@ -129,7 +128,7 @@ def be_rank(rank: int, size: int, port: int, task: Task, context: Context, paren
     except ParibusError as error:
         context.queue.fail(str(error))
     except Exception as error:
-        if failure := machine_failure(error, LESS_OF_A_RANK):
+        if failure := machine_failure(error):
             context.queue.fail(f"rank {rank} of {size} (on {platform.node()}): {failure}")
         else:
             traceback.print_exc()

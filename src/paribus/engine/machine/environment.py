@@ -138,37 +138,27 @@ def _versions() -> dict[str, str]:
 
 
 KEPT = "finished trials and checkpoints are kept"
-# What PyTorch says: of a GPU that fails (without a type of its own before 2.8), and of main memory.
-GPU_WORDS = ("CUDA error", "CUDA driver error", "No CUDA GPUs are available")
+# What PyTorch says of main memory that is used up, and cuBLAS of a GPU's.
 MEMORY_WORDS = (
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough",
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
-
-
+# Devices and checkpointing are not part of a study's digest.
 LESS = (
-    "with fewer --workers, or delete the folder checkpoints/ of the results and run again with a "
-    "smaller --stack"
-)
-# Neither is part of a study's digest, and a trial goes on from its checkpoints.
-LESS_OF_A_RANK = (
-    "with more devices (--set resources.devices_per_trial=N), or with --set "
-    "resources.checkpoint_activations=true"
+    "with fewer --workers, with more devices (--set resources.devices_per_trial=N), with --set "
+    "resources.checkpoint_activations=true, or delete the folder checkpoints/ of the results and "
+    "run again with a smaller --stack"
 )
 
 
-def machine_failure(error: BaseException, less: str = LESS) -> str | None:
-    """Return a one-line message for an error caused by the machine; None for any other error.
-
-    `less` says how to run again with less memory.
-    """
-    words = str(error).strip()
-    first = words.splitlines()[0] if words else type(error).__name__
+def machine_failure(error: BaseException) -> str | None:
+    """Return a one-line message for an error caused by the machine; None for any other error."""
+    words = str(error).strip() or type(error).__name__
+    first = words.splitlines()[0][:120]
     out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if out_of_memory or any(phrase in words for phrase in MEMORY_WORDS):
-        return f"out of memory ({first[:120]}); {KEPT}: run again {less}"
-    gpu_error = getattr(torch, "AcceleratorError", ())
-    if isinstance(error, gpu_error) or any(phrase in words for phrase in GPU_WORDS):
-        return f"the GPU failed or is gone ({first[:120]}); {KEPT}: run again to continue"
+        return f"out of memory ({first}); {KEPT}: run again {LESS}"
+    if isinstance(error, torch.AcceleratorError):
+        return f"the GPU failed or is gone ({first}); {KEPT}: run again to continue"
     return None

@@ -27,7 +27,7 @@ from paribus.results import Results, TrialFolder
 from paribus.study import Study
 from paribus.trainers.command.records import LOG, REPORTED, TRAIN_LOSS
 from paribus.trainers.command.sections import CommandMetric, MetricSource
-from paribus.untrusted_io import RECORD_BYTES, MalformedError, is_regular, parse_json, read_bytes
+from paribus.untrusted_io import RECORD_BYTES, is_regular, read_bytes
 
 OUT = "out"  # what `{folder}` is, in the folder of a trial
 MOST_POINTS = 200_000  # of a curve; of a longer one every other point is kept
@@ -201,8 +201,8 @@ def _rows(path: Path, where: str) -> list[Any]:
         table = csv.DictReader(io.StringIO(content.decode("utf-8", "replace")))
         return [{key: cell for key, cell in row.items() if cell} for row in table]
     try:
-        values = [parse_json(content, where, finite=False)]
-    except MalformedError:
+        values = [json.loads(content)]
+    except (ValueError, RecursionError):
         values = []
         for line in content.splitlines():
             with contextlib.suppress(ValueError, RecursionError):
