@@ -61,7 +61,7 @@ def test_the_words_are_the_harness_s(task, prompts, shortest, bpe, hub):
 
 def test_choices_are_judged_as_by_hand(shortest, bpe, hub):
     results = evaluate_standard(shortest, bpe, SEQ_LEN, n_items=100, data_folder=hub)
-    assert results.chance == {
+    assert {cell["task"]: cell["chance"] for cell in results.cells} == {
         "lambada_openai": 0.0,
         "hellaswag": 1 / 4,
         "piqa": 1 / 2,
@@ -70,7 +70,6 @@ def test_choices_are_judged_as_by_hand(shortest, bpe, hub):
         "winogrande": 1 / 2,
         "boolq": 1 / 2,
     }
-    assert {cell["task"] for cell in results.cells} == set(STANDARD)
     answers = {
         "hellaswag": [0, 1],
         "piqa": [0, 1],
@@ -90,10 +89,6 @@ def test_choices_are_judged_as_by_hand(shortest, bpe, hub):
         costs = [-value / math.log(bpe.vocab_size) for value in row["loglikelihood"]]
         assert row["predicted"] == int(np.argmin(np.round(costs)))
         assert row["correct"] == (row["predicted"] == row["answer"])
-    (pens,) = [r for r in results.items.to_pylist() if r["task"] == "piqa" and r["item"] == 1]
-    texts = ["Cook the whole desk.", "Look."]
-    mean = [ll / len(text) for ll, text in zip(pens["loglikelihood"], texts, strict=True)]
-    assert pens["correct_per_character"] == (int(np.argmax(mean)) == 1)
 
 
 class Knows(nn.Module):
@@ -124,7 +119,7 @@ def test_lambada_is_right_where_the_word_is_likeliest(bpe, hub):
     assert story["probability"] == [pytest.approx(1, abs=1e-3)]
     assert (night["correct"], night["predicted"]) == (False, None)
     lambada, piqa = results.cells
-    assert lambada["accuracy"] == lambada["normalised_accuracy"] == 0.5
+    assert lambada["accuracy"] == 0.5
     assert lambada["brier_score"] is lambada["calibration_error"] is None
     assert results.headline["choice_brier_score"] == piqa["brier_score"] is not None
     assert NIGHT["text"].endswith(" lamp")
@@ -162,7 +157,6 @@ def test_anybodys_lm_eval_gives_the_same_scores(make_model, bpe, hub, shots):
     for cell in ours.cells:
         result = theirs["results"][cell["task"]]
         assert cell["accuracy"] == result["acc,none"]
-        assert cell["accuracy_per_character"] == result.get("acc_norm,none", result["acc,none"])
     for row in ours.items.to_pylist():
         sample = theirs["samples"][row["task"]][row["item"]]
         assert row["loglikelihood"] == [float(ll) for ll, _ in sample["filtered_resps"]]
@@ -175,7 +169,7 @@ def test_solved_examples(prompts, shortest, bpe, hub):
     )  # fmt: skip
     solved = f"{MOON['passage']}\nQuestion: {MOON['question']}?\nAnswer: no\n\n"
     assert prompts[-2:] == [(solved + context, answer) for context, answer in WORDS["boolq"]]
-    assert results.not_offered == (("lambada_openai", 1),)
+    assert ("lambada_openai", 1) not in [(c["task"], c["shots"]) for c in results.cells]
     with refused("value"):
         evaluate_standard(
             shortest, bpe, SEQ_LEN, tasks=["lambada_openai"], shots=(1,), data_folder=hub
@@ -249,7 +243,6 @@ def test_every_wording_has_its_answer(shortest, bpe, hub):
     for name in templates():
         task = name.partition(":")[0]
         assert [row["answer"] for row in rows[name]] == [row["answer"] for row in rows[task]]
-        assert results.chance[name] == results.chance[task]
         assert (
             results.pins["tasks"][name]["data_sha256"]
             == (results.pins["tasks"][task]["data_sha256"])

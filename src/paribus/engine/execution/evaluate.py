@@ -86,7 +86,7 @@ def evaluate(
         raise ParibusError(
             f"no trial in {loaded.path} is finished; run the study first", code="unfinished"
         )
-    require_positive(workers=workers)
+    require_positive(workers=workers, items=items)
     request: dict[str, Any] = {  # its digest names the folder of the answers
         "kind": kind,
         "tasks": list(tasks) if tasks is not None else None,

@@ -1,9 +1,8 @@
 """Results of tasks: a row per item, and the scores computed from the rows.
 
 The main accuracy is `acc`, which chooses the highest summed log-likelihood. In a study's own suite,
-the choices of an item have equal lengths in characters, so sums and means rank them equally. For
-other tasks, `acc_norm` (per character) is reported as well. An item without choices (LAMBADA) is
-correct if each token of the right text is the most probable one.
+the choices of an item have equal lengths in characters, so sums and means rank them equally. An
+item without choices (LAMBADA) is correct if each token of the right text is the most probable one.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ ITEMS = _schema(
         "answer": (pa.int32(), "choice"),
         "predicted": (pa.int32(), "choice"),
         "correct": (pa.bool_(), "1"),
-        "correct_per_character": (pa.bool_(), "1"),
         "loglikelihood": (pa.list_(pa.float64()), "nats"),
         "probability": (pa.list_(pa.float64()), "1"),
     }
@@ -49,8 +47,6 @@ CELLS = _schema(
         "items": (pa.int32(), "questions"),
         "correct": (pa.int32(), "questions"),
         "accuracy": (pa.float64(), "share"),
-        "accuracy_per_character": (pa.float64(), "share"),
-        "normalised_accuracy": (pa.float64(), "share"),
         "brier_score": (pa.float64(), "1"),
         "calibration_error": (pa.float64(), "share"),
     }
@@ -60,10 +56,6 @@ HEADLINE = {
     "accuracy": Metric(
         *("macro_accuracy", "macro accuracy over tasks", "share", "higher", "evaluation"),
         items=QUESTIONS,
-    ),
-    "normalised_accuracy": Metric(
-        *("macro_accuracy_normalised", "macro accuracy above chance", "share", "higher"),
-        "evaluation",
     ),
     "calibration_error": Metric(
         *("choice_calibration_error", "calibration error of choices", "share", "lower"),
@@ -77,7 +69,6 @@ HEADLINE = {
 TASK_ACCURACY = Metric(
     "task_accuracy", "task accuracy", "share", "higher", "tasks", items=QUESTIONS
 )
-OF_CHOICES = ("brier_score", "calibration_error")  # what only tasks with choices have
 
 
 @dataclass(frozen=True)
@@ -92,46 +83,41 @@ class TaskResults:
             Without choices, lists have one number, that of the right text; `answer` is 0, and
             `predicted` null where another text is more probable.
             A model without finite log-likelihoods answers nothing: no item of it is correct.
-        chance: {task: accuracy of a guess}; 0 for tasks without choices.
-        not_offered: requested (task, shots) that do not fit the window.
         pins: versions and digests of the harness and the tasks.
     """
 
     items: pa.Table
-    chance: dict[str, float]
-    not_offered: tuple[tuple[str, int], ...]
     pins: dict[str, Any]
 
     @property
     def cells(self) -> list[dict[str, Any]]:
         """Rows of CELLS, one per (task, shots).
 
-        `normalised_accuracy` is (accuracy - chance) / (1 - chance): 0 for a guess, 1 for no error.
-        `brier_score` is the mean over items of the squared distance between the choices'
-        probabilities and the answer (Brier 1950; 0 to 2), `calibration_error` is that of the most
-        probable choice; both are None without choices.
+        `chance` is the accuracy of a guess, 0 without choices. `brier_score` is the mean over items
+        of the squared distance between the choices' probabilities and the answer (Brier 1950; 0 to
+        2), `calibration_error` is that of the most probable choice; both are None without choices,
+        and NaN if a log-likelihood is not finite.
         """
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in self.items.to_pylist():
             rows.setdefault((row["task"], row["shots"]), []).append(row)
         return [self._cell(task, shots, of_cell) for (task, shots), of_cell in rows.items()]
 
-    def _cell(self, task: str, shots: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        n, correct, chance = len(rows), sum(row["correct"] for row in rows), self.chance[task]
-        choices = [row["probability"] for row in rows], [row["answer"] for row in rows]
-        # Without choices there is nothing to be calibrated over.
-        finite = chance > 0 and all(math.isfinite(p) for row in choices[0] for p in row)
+    @staticmethod
+    def _cell(task: str, shots: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        n, correct = len(rows), sum(row["correct"] for row in rows)
+        probabilities, answers = ([row[key] for row in rows] for key in ("probability", "answer"))
+        sizes = [len(row) for row in probabilities]
+        has_choices = min(sizes) > 1
         return {
             "task": task,
             "shots": shots,
-            "chance": chance,
+            "chance": fmean(1 / size for size in sizes) if has_choices else 0.0,
             "items": n,
             "correct": correct,
             "accuracy": correct / n,
-            "accuracy_per_character": sum(row["correct_per_character"] for row in rows) / n,
-            "normalised_accuracy": (correct / n - chance) / (1 - chance),
-            "brier_score": brier_score(*choices) if finite else None,
-            "calibration_error": calibration_error(*choices) if finite else None,
+            "brier_score": brier_score(probabilities, answers) if has_choices else None,
+            "calibration_error": calibration_error(probabilities, answers) if has_choices else None,
         }
 
     @property
@@ -146,13 +132,9 @@ class TaskResults:
             tasks.setdefault(cell["task"].partition(":")[0], []).append(cell)
         headline: dict[str, float | None] = {}
         for name, metric in HEADLINE.items():
-            values = [
-                [cell[name] for cell in cells]
-                for cells in tasks.values()
-                if name not in OF_CHOICES or cells[0]["chance"] > 0
-            ]
-            known = bool(values) and not any(None in row for row in values)
-            headline[metric.name] = fmean(map(fmean, values)) if known else None
+            values = [[cell[name] for cell in cells] for cells in tasks.values()]
+            values = [row for row in values if None not in row]
+            headline[metric.name] = fmean(map(fmean, values)) if values else None
         return headline
 
     @property
@@ -162,7 +144,6 @@ class TaskResults:
         return {
             "pins": self.pins,
             "prompts_sha256": hashlib.sha256(prompts.encode()).hexdigest(),
-            "not_offered": [list(pair) for pair in self.not_offered],
         }
 
 
@@ -170,8 +151,6 @@ def together(first: TaskResults, second: TaskResults) -> TaskResults:
     """Merge the results of two runs of the harness with different tasks."""
     return TaskResults(
         pa.concat_tables([first.items, second.items]),
-        first.chance | second.chance,
-        first.not_offered + second.not_offered,
         first.pins | second.pins | {"tasks": first.pins["tasks"] | second.pins["tasks"]},
     )
 

@@ -148,7 +148,7 @@ def describe_standard(
     documents and the wording.
     """
     asked = standard(names, n_items, data_folder)
-    find_offered(asked, shots, n_items)
+    find_offered(asked, shots)
     return asked.pins(asked.tasks)["tasks"]
 
 

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from itertools import chain
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -52,21 +51,16 @@ class Asked(NamedTuple):
     unknown: Literal["skip", "replace"]
 
 
-def find_offered(asked: Asked, shots: Sequence[int], n_items: int | None) -> tuple[Pairs, Pairs]:
-    """Return the (task, shots) that can run, and those that do not fit.
-
-    Raises ParibusError if none can run.
-    """
+def find_offered(asked: Asked, shots: Sequence[int]) -> Pairs:
+    """Return the (task, shots) that can run. Raises ParibusError if there are none."""
     pairs = [(name, n) for n in dict.fromkeys(shots) for name in asked.tasks]
     offered = [pair for pair in pairs if asked.fits(*pair)]
-    if not offered or (n_items is not None and n_items < 1):
-        n = "all" if n_items is None else n_items
+    if not offered:
         raise ParibusError(
-            f"none of {', '.join(asked.tasks)} can run with {n} items and {list(shots)} solved "
-            "examples; use at least one item, and as few examples as the task's data and the "
-            "window allow, for example 0"
+            f"none of {', '.join(asked.tasks)} can run with {list(shots)} solved examples; use as "
+            "few examples as the task's data and the window allow, for example 0"
         )
-    return offered, [pair for pair in pairs if pair not in offered]
+    return offered
 
 
 @contextlib.contextmanager
@@ -103,7 +97,7 @@ def run_tasks(
 
     from paribus.engine.evaluation.harness.adapter import ParibusLM
 
-    offered, left_out = find_offered(asked, shots, n_items)
+    offered = find_offered(asked, shots)
     rows: list[dict[str, Any]] = []
     for n_shots in dict.fromkeys(n for _, n in offered):
         chosen = {name: asked.tasks[name] for name, n in offered if n == n_shots}
@@ -119,18 +113,9 @@ def run_tasks(
                     continue
                 row = item_row(sample, find_answer(task, sample))
                 rows.append({"task": name, "shots": n_shots} | row)
-    choices: dict[str, list[int]] = {name: [] for name, _ in offered}
-    for row in rows:
-        choices[row["task"]].append(len(row["loglikelihood"]))
-    return TaskResults(
-        items=pa.Table.from_pylist(rows, schema=ITEMS),
-        chance={
-            name: fmean(1 / n if n > 1 else 0.0 for n in numbers) if numbers else 0.0
-            for name, numbers in choices.items()
-        },
-        not_offered=tuple(left_out),
-        pins={"package": "lm_eval", "version": metadata.version("lm_eval"), **asked.pins(choices)},
-    )
+    pins = asked.pins(dict.fromkeys(name for name, _ in offered))
+    pins |= {"package": "lm_eval", "version": metadata.version("lm_eval")}
+    return TaskResults(pa.Table.from_pylist(rows, schema=ITEMS), pins)
 
 
 def find_answer(task: Any, sample: dict[str, Any]) -> int:
@@ -161,7 +146,6 @@ def item_row(sample: dict[str, Any], answer: int) -> dict[str, Any]:
         "answer": answer,
         "predicted": predicted,
         "correct": finite and sample["acc"] == 1.0,
-        "correct_per_character": finite and sample.get("acc_norm", sample["acc"]) == 1.0,
         "loglikelihood": loglikelihoods.tolist(),
         "probability": probabilities.tolist(),
     }
