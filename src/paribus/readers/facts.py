@@ -17,11 +17,10 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache
-from itertools import chain, combinations, product
+from itertools import chain, combinations
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,7 @@ from paribus.readers.port import Run, Value, cell_text, is_number
 MOST_VALUES = 4  # of a fact, and arms, that a message names
 LEAST_EQUAL = 3  # values; fewer may be equal by chance
 MORE_EQUAL = 3  # times as many as chance gives
-LEAST_CLIMB = 3  # rows
+LONG_CLIMB = 3  # times the least value; the largest one of a curve's steps
 PLANNED = "planned_steps"
 SIZES = ("parameters", "training_flops", "peak_memory")
 KINDS = ("evaluation", "seed", "environment", "setting", "identifier", "time")
@@ -47,24 +46,18 @@ SHARE = re.compile(
 # Facts of one task, as readers of evaluations name them.
 OF_TASK = ("task_hash/", "n_shot/", "n_samples/", "task_version/")
 # What a run measured of its speed: a rate, or the time of a step or of the whole.
-_MEASURED = r"(?i)(?!.*(?:eval|val_|test|infer|generat|decod))(?:.*[/_.])?"
+_MEASURED = r"(?i)(?!.*(?:eval|val_|test|infer|generat|decod))"
 RATE = re.compile(
-    _MEASURED + r"(?:(?:tok(?:en)?|sample|example|step|it(?:er(?:ation)?)?|sequence)s?"
+    _MEASURED + r"(?:.*[/_.])?(?:(?:tok(?:en)?|sample|example|step|it(?:er(?:ation)?)?|sequence)s?"
     r"(?:_per_|/)s(?:ec(?:ond)?)?(?:[/_](?:per_)?(?:gpu|device))?|throughput|tps)"
 )
-ELAPSED = re.compile(
-    r"(?:.*[/.])?_?(?:(?:wall|train(?:ing)?|elapsed|total|run)_?(?:clock_?)?)*"
-    r"(?:time|seconds|elapsed)(?:_(?:s|sec|seconds|ms))?",
-    re.IGNORECASE,
+TIME = re.compile(
+    _MEASURED + r"(?:.*[/.])?_?(?:(?:wall|clock|train(?:ing)?|elapsed|total|run|step"
+    r"|iter(?:ation)?)_?)*(?:time|seconds|elapsed)(?:_per_(?:step|iter(?:ation)?))?"
+    r"(?:_(?:s|sec|seconds|ms))?"
 )
 TOKENS = re.compile(
-    r"(?:.*[/.])?_?(?:(?:n|num|total|train|consumed)_)*tokens(?:_(?:seen|total|trained))?",
-    re.IGNORECASE,
-)
-TIME = re.compile(
-    _MEASURED + r"(?:(?:step|iter(?:ation)?)_?time|time_per_(?:step|iter(?:ation)?)"
-    r"|(?:s|sec|seconds|ms)_per_(?:step|iter(?:ation)?)|runtime|seconds)(?:_(?:s|sec|seconds|ms))?"
-    rf"|{ELAPSED.pattern}"
+    r"(?i)(?:.*[/.])?_?(?:(?:n|num|total|train|consumed)_)*tokens(?:_(?:seen|total|trained))?"
 )
 # By kind, what follows where only some arms state a fact, where it differs between arms, and where
 # it differs within one; of other kinds it varies.
@@ -87,11 +80,11 @@ class Fact:
 
     name: str
     kind: str
-    """setting, environment, evaluation, seed, identifier, time, along (as steps) or other"""
+    """setting, environment, evaluation, seed, identifier, time, along (as steps), or other"""
     values: dict[str, list[Value]]
     """its distinct values in the order of the runs, keyed by arm"""
     conclusion: str
-    """equal, varies, defines, confounded, incomparable, sweep or curve"""
+    """equal, varies, defines, confounded, incomparable or sweep"""
 
 
 def _parts(name: str) -> list[str]:
@@ -108,7 +101,8 @@ def find_size(name: str) -> str:
 
 @cache
 def find_kind(name: str) -> str:
-    """Infer the kind of a fact from its name, such as `config/trainer.learningRate`."""
+    """Infer the kind of a fact from its name, such as `config/trainer.learningRate`. The kind is
+    `option` if a part of the name above makes it a setting, and no word of its own does."""
     if RATE.fullmatch(name) or find_size(name) == "peak_memory":
         return "time"
     if name.startswith(OF_TASK):
@@ -128,7 +122,7 @@ def find_kind(name: str) -> str:
             is_other = kind == "seed" and not (words | around).isdisjoint(WORDS["evaluated_by"])
             return "identifier" if is_other else kind
     if not {*above}.isdisjoint(WORDS["prefix"]):
-        return "setting"
+        return "option"
     return "other" if words.isdisjoint(WORDS["along"]) else "along"
 
 
@@ -207,72 +201,31 @@ def list_facts(arms: Arms, known: Iterable[str], *, is_replicated: bool) -> list
     facts = []
     for name in dict.fromkeys(n for run in every for n in run.facts if n not in excluded):
         kind, values = find_kind(name), {arm: values_of(runs, name) for arm, runs in arms.items()}
-        columns = [[run.facts.get(name) for run in runs] for runs in arms.values()]
-        if kind == "setting" and is_replicated and _is_unique(list(chain(*columns)), name):
-            kind = "identifier"
-        is_curve = may_be_rows and kind == "along" and any(map(_is_along, columns))
-        is_curve |= may_be_rows and kind == "other" and all(map(_is_counted_up, columns))
-        if is_curve:
-            facts.append(Fact(name, kind, values, "curve"))
-        elif name != "steps":
-            conclusion = _conclude(kind, list(values.values()), arms, is_replicated)
+        if kind == "option":  # a value of each run's own is a name of the run
+            is_own = is_replicated and len(values_of(every, name)) == len(every)
+            kind = "identifier" if is_own else "setting"
+        conclusion = _conclude(kind, list(values.values()), arms, may_be_rows=may_be_rows)
+        if name != "steps" or conclusion == "sweep":
             facts.append(Fact(name, kind, values, conclusion))
     return facts
 
 
-def _is_unique(values: Sequence[Value | None], name: str) -> bool:
-    """Return whether each run has a text or integer of its own. A part of the name above makes it a
-    setting, and no word of its own does."""
-    is_known = find_kind(re.split("[./:]", name)[-1]) == "setting"
-    are_whole = all(isinstance(value, str) or value == value // 1 for value in values if value)
-    return not is_known and are_whole and None not in values and len({*values}) == len(values)
-
-
-def _is_along(steps: Sequence[Value | None]) -> bool:
-    """Return whether the values look like the steps of curves. They increase or decrease strictly,
-    apart from restarts at the first value, or they are equally spaced in any order."""
-    values = np.array([step for step in steps if isinstance(step, float)])
-    if len(values) < max(len(steps), LEAST_CLIMB):
-        return False
-    for ordered in (values, values[::-1]):
-        pieces = np.split(ordered, np.flatnonzero(np.diff(ordered) <= 0) + 1)
-        if all(len(piece) >= LEAST_CLIMB and piece[0] == ordered[0] for piece in pieces):
-            return True
-    gaps = np.diff(np.sort(values))
-    return bool(gaps[0] > 0 and np.ptp(gaps) == 0)
-
-
-def _is_counted_up(values: Sequence[Value | None]) -> bool:
-    """Return whether the values are whole numbers from 0 or 1, each as often, as of items."""
-    times = Counter(values)
-    counts = [float(n) for n in range(len(times) + 1)]
-    is_whole = set(times) in ({*counts[:-1]}, {*counts[1:]})
-    return is_whole and LEAST_CLIMB <= len(times) < len(values) and len({*times.values()}) == 1
-
-
-def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, is_replicated: bool) -> str:
-    """Return the conclusion from a fact's values in each arm."""
+def _conclude(kind: str, values: Sequence[list[Value]], arms: Arms, *, may_be_rows: bool) -> str:
+    """Return the conclusion from a fact's values in each arm. Runs without seeds may be the rows of
+    a curve, whose steps begin early, or of items, which are the same in each arm."""
     sets = [set(own) for own in values]
     partly, between, within = CONCLUSIONS.get(kind, ("equal", "varies", "varies"))
     if len(set().union(*sets)) < 2:
         return partly if any(sets) and not all(sets) else "equal"  # an empty cell, or null
     is_known = kind not in ("other", "along")
     if any(len(own) > 1 for own in sets):
-        if kind == "evaluation" and _is_counted(sets, arms):
-            return "varies"
-        # Not known by name: the same values in each arm, and no seeds that make replicates.
-        is_crossed = len(sets) > 1 and all(own == sets[0] for own in sets)
-        return "sweep" if is_crossed and not is_known and not is_replicated else within
+        numbers = [list(filter(is_number, own)) or [1.0] for own in sets if kind == "along"]
+        is_curve = any(LONG_CLIMB * min(own) <= max(own) for own in numbers)
+        is_crossed = not is_known and len(sets) > 1 and all(own == sets[0] for own in sets)
+        return "sweep" if may_be_rows and (is_curve or is_crossed) else within
     # A number that one run has is most likely an outcome.
     is_clear = is_known or all(len(runs) > 1 for runs in arms.values())
     return between if kind == "evaluation" or (all(sets) and is_clear) else "varies"
-
-
-def _is_counted(sets: Sequence[set[Value]], arms: Arms) -> bool:
-    """Return whether the values are numbers that most runs have of their own, as of tokens."""
-    sizes = [len(runs) for runs in arms.values()]
-    is_own = all(2 * len(own) > n >= LEAST_EQUAL for own, n in zip(sets, sizes, strict=True))
-    return is_own and all(map(is_number, set().union(*sets))) and any(a != sets[0] for a in sets)
 
 
 def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Finding]:
@@ -282,7 +235,6 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
     """
     for fact in facts:
         _refuse_unequal(fact, arms, score)
-    _refuse_percent(arms, score)
     every = list(chain(*arms.values()))
     defines = [fact for fact in facts if fact.conclusion == "defines"]
     if TRAINING_LOSS.fullmatch(score):
@@ -310,75 +262,52 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
 
 def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
     """Raise ParibusError if a fact makes the runs incomparable, and suggest ways out."""
-    name, code = fact.name, "incomparable"
-    if fact.conclusion == "curve":
-        code, why = "ambiguous", f"there is a row for each '{name}', as of a curve or of items"
-        ways = f"pass --step {name} or --item {name}; if each row is a run, name its --seed"
-    elif fact.conclusion == "sweep":
+    name = fact.name
+    if fact.conclusion == "sweep":
         arm, values = max(fact.values.items(), key=lambda item: len(item[1]))
-        texts = list(map(_as_text, values))
         why = f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {name} "
-        why += f"({some(texts, MOST_VALUES)}), so they are not replicates"
+        why += f"({some(list(map(_as_text, values)), MOST_VALUES)}), so they are not replicates"
         ways = f"judge one value (--where '{name}={cell_text(values[0])}') or the best of each seed"
-        ways += f" (--best-of '{name}'); pass --seed '{name}' if it numbers replicates, or --score"
+        ways += f" (--best-of '{name}'); pass --step '{name}' or --item '{name}' if rows are points"
+        ways += f" of a curve or items, --seed '{name}' if it numbers replicates, or --score"
         ways += f" '{name}' too if it is an outcome"
-    elif fact.conclusion == "incomparable":
-        if name.startswith(OF_TASK) and name.partition("/")[2] != score.rpartition("/")[0]:
-            return  # of another task than the score is of
+        raise ParibusError(f"{why}; {ways}", code="incomparable")
+    is_other = name.startswith(OF_TASK) and name.partition("/")[2] != score.rpartition("/")[0]
+    if fact.conclusion == "incomparable" and not is_other:  # of another task than the score is of
         by_value = {(values_of([run], name) or [None])[0]: run for run in chain(*arms.values())}
-        (value, run), (other, twin) = sorted(by_value.items(), key=lambda own: own[0] is None)[:2]
-        why = f"runs of {score} were not evaluated alike: {name} is {_as_text(value)} in "
-        why += f"{run.source} and {_as_text(other)} in {twin.source}"
-        ways = f"evaluate them alike, or judge those with --where '{name}={cell_text(value)}'"
-        if len({frozenset(own) for own in fact.values.values()}) == 1:  # a row for each
-            ways += f", or all with --item '{name}'"
-    else:
-        return
-    raise ParibusError(f"{why}; {ways}", code=code)
-
-
-def _refuse_percent(arms: Arms, score: str) -> None:
-    """Raise ParibusError if a score seems to be a fraction in one arm and a percentage in other
-    arms."""
-    values = [
-        [v for run in runs if math.isfinite(v := run.scores.get(score, math.nan))]
-        for runs in arms.values()
-    ]
-    low = [own for own in values if own and 0 <= min(own) <= max(own) <= 1]
-    high = [own for own in values if own and 1 < min(own) <= max(own) <= 100]
-    for fractions, percents in product(low if SHARE.search(score) else [], high):
-        if 50 < np.median(percents) / (np.median(fractions) or math.inf) < 200:
-            why = f"{score} is about {np.median(fractions):g} in one arm and"
-            why += f" {np.median(percents):g} in another, as a fraction and a percentage"
-            raise ParibusError(f"{why}; write both in one unit", code="incomparable")
+        *_, second, first = sorted(by_value, key=lambda value: value is not None)
+        why = f"runs of {score} were not evaluated alike: {name} is {_as_text(first)} in "
+        why += f"{by_value[first].source} and {_as_text(second)} in {by_value[second].source}"
+        ways = f"evaluate them alike, judge those with --where '{name}={cell_text(first)}', or all"
+        ways += f" with --item '{name}' if each run has a row for each"
+        raise ParibusError(f"{why}; {ways}", code="incomparable")
 
 
 def _refuse_multiplied(arms: Arms, defines: Iterable[Fact], score: str) -> None:
     """Raise ParibusError if a training loss seems to be summed over accumulated batches: it is a
-    whole multiple of the evaluation loss in only one arm, or it is proportional to the number of
+    whole multiple of the evaluation loss in some arms alone, or it is proportional to the number of
     batches."""
-    names = {name for run in chain(*arms.values()) for name in run.scores if EVALUATED.match(name)}
-    losses = {arm: _middle(runs, {score}) for arm, runs in arms.items()}
-    evaluated = {arm: _middle(runs, names) for arm, runs in arms.items()}
-    ratios = np.array([losses[arm] / own for arm, own in evaluated.items() if own and losses[arm]])
+    losses = np.array([_middle(runs, TRAINING_LOSS) for runs in arms.values()])
+    ratios = losses / np.array([_middle(runs, EVALUATED) for runs in arms.values()])
     factors = np.maximum(np.round(ratios), 1)
-    is_summed = any((factors > 1) & (abs(ratios / factors - 1) < 0.15)) and ratios.min() < 1.4
+    is_multiple = (factors > 1) & (abs(ratios / factors - 1) < 0.15)
+    is_summed = is_multiple.any() and (ratios < 1.4).any()
     for fact in defines:
-        numbers = {arm: own[0] for arm, own in fact.values.items() if own and is_number(own[0])}
-        parts = [losses[arm] / number for arm, number in numbers.items() if number]
-        is_proportional = len(parts) > 1 and 0 < max(parts) < 1.2 * min(parts)
-        is_summed |= is_proportional and "accum" in fact.name.lower()
+        numbers = [own[0] for own in fact.values.values() if own and is_number(own[0])]
+        if "accum" in fact.name.lower() and len(numbers) == len(arms):
+            parts = losses / np.array(numbers)
+            is_summed |= parts.max() < 1.2 * parts.min()
     if is_summed:
         why = f"{score} differs between arms by a whole factor, as if summed over accumulated"
         why += " batches; judge by the evaluation loss, or divide it"
         raise ParibusError(why, code="incomparable")
 
 
-def _middle(runs: Iterable[Run], names: Collection[str]) -> float:
-    """Return the median of the finite values of the named scores, or 0 without any."""
-    values = [run.scores.get(name, math.nan) for run in runs for name in names]
-    finite = list(filter(math.isfinite, values))
-    return float(np.median(finite)) if finite else 0.0
+def _middle(runs: Iterable[Run], names: re.Pattern[str]) -> float:
+    """Return the median of the finite values of the scores with such names, or else NaN."""
+    scores = [score for run in runs for score in run.scores.items()]
+    values = [v for name, v in scores if names.fullmatch(name) and math.isfinite(v)]
+    return float(np.median(values)) if values else math.nan
 
 
 def _as_text(value: Value | None) -> str:
@@ -404,13 +333,8 @@ def check_values(arms: Arms, score: str, at_step: float | None) -> Iterator[Find
             yield "equal_arms", f"{text} {equal[0]:g}: did the change take effect?"
             break
     for arm, own in values.items() if not SHARE.search(score) else ():
-        # By chance, of values with as many decimals, drawn from a normal distribution.
-        step = min(
-            (float(f"1e{Decimal(repr(v)).as_tuple().exponent}") for v in own), default=math.inf
-        )
-        spread = float(np.std(list(own.elements()))) if len(own) > 1 else 0.0
-        pairs = own.total() ** 2 * step / (4 * math.sqrt(math.pi) * spread) if spread else math.inf
-        if (repeats := own.total() - len(own)) > max(1, MORE_EQUAL * pairs):
+        repeats = own.total() - len(own)
+        if repeats >= max(2, own.total() / MOST_VALUES):
             text = f"{repeats} of {own.total()} values of {score} in {arm} repeat others, such as"
             yield "equal_runs", f"{text} {own.most_common(1)[0][0]:g}: are runs there twice?"
             break

@@ -23,7 +23,7 @@ import pyarrow.csv
 
 from paribus.digests import flatten
 from paribus.errors import ParibusError, nearest
-from paribus.readers.facts import ELAPSED, RATE, TIME, TOKENS, find_kind, find_size
+from paribus.readers.facts import RATE, TIME, TOKENS, find_kind, find_size
 from paribus.readers.port import (
     FROM_PATH,
     GRADIENT_NORM,
@@ -218,7 +218,7 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
         _, rows, codes = np.unique(named.keys, return_index=True, return_inverse=True)
         metrics = {cell_text(named.cell(row)): codes == code for code, row in enumerate(rows)}
     if step:  # beside its scores, the speed and the gradient norm are read along a curve
-        spent = (RATE, TIME, ELAPSED, TOKENS)
+        spent = (RATE, TIME, TOKENS)
         speeds = [n for n in facts if any(pattern.fullmatch(n) for pattern in spent)]
         metrics |= dict.fromkeys((n for n in speeds if _is_numeric(columns[n])), True)
         metrics |= dict.fromkeys(filter(GRADIENT_NORM.fullmatch, facts), True)

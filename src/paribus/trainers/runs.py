@@ -16,7 +16,7 @@ import pyarrow as pa
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.numbers import plural
-from paribus.readers.facts import ELAPSED, TOKENS, check_values, sizes_of, speeds_of
+from paribus.readers.facts import TIME, TOKENS, check_values, sizes_of, speeds_of
 from paribus.readers.port import Run, is_number
 from paribus.readers.read import Reading, split_label
 from paribus.readers.select import (
@@ -42,7 +42,7 @@ from paribus.untrusted_io import is_regular
 
 MOST_POINTS = 1_000  # of a curve that is recorded
 # Names of curves of what was spent, by what is asked for.
-SPENT = {"tokens": TOKENS, "seconds": ELAPSED}
+SPENT = {"tokens": TOKENS, "seconds": TIME}
 
 
 class Runs:
