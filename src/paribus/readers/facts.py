@@ -268,9 +268,11 @@ def _refuse_unequal(fact: Fact, arms: Arms, score: str) -> None:
         why = f"the {plural(len(arms[arm]), 'run')} of {arm} differ in {name} "
         why += f"({some(list(map(_as_text, values)), MOST_VALUES)}), so they are not replicates"
         ways = f"judge one value (--where '{name}={cell_text(values[0])}') or the best of each seed"
-        ways += f" (--best-of '{name}'); pass --step '{name}' or --item '{name}' if rows are points"
-        ways += f" of a curve or items, --seed '{name}' if it numbers replicates, or --score"
-        ways += f" '{name}' too if it is an outcome"
+        ways += f" (--best-of '{name}')"
+        if fact.kind != "setting":
+            ways = f"pass --step '{name}' or --item '{name}' if rows are points of a curve or items"
+        ways += f"; pass --seed '{name}' if it numbers replicates, or --score '{name}' too if it is"
+        ways += " an outcome"
         raise ParibusError(f"{why}; {ways}", code="incomparable")
     is_other = name.startswith(OF_TASK) and name.partition("/")[2] != score.rpartition("/")[0]
     if fact.conclusion == "incomparable" and not is_other:  # of another task than the score is of

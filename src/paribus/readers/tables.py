@@ -8,7 +8,6 @@ every numeric column is a score unless its name says otherwise.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
@@ -61,17 +60,16 @@ UNFINISHED = re.compile(
     r"|preempt(?:ed|ing)|pruned|running|scheduled|started|timeout|unfinished|waiting)(?![a-z])",
     re.IGNORECASE,
 )
-# By the name of a column, the cells that say that a run has not finished.
-YES, NO = ("true", "1", "yes"), ("false", "0", "no")
-ENDED = {"finished": NO, "completed": NO, "done": NO, "crashed": YES, "failed": YES}
+YES = ("true", "1", "yes")  # cells of a column called `crashed` or the like
+ALONG = (RATE, TIME, TOKENS, GRADIENT_NORM)  # names of columns beside the scores of a curve
 
 
 def read_program_table(step: str, source: Source) -> Iterable[Run]:
-    """Yield the runs of a program's table; `step` is its column of steps, if no other is named."""
-    section = source.section
-    if not (section.step or section.item or {section.arm, section.seed} & {*names_of(source)}):
-        source.section = section.model_copy(update={"step": step})
-    return table.read(source)
+    """Return the runs of a program's table; `step` is its column of steps, if no other is named."""
+    data, section = read_table(source), source.section
+    if not (section.step or section.item or {section.arm, section.seed} & {*data.column_names}):
+        section = section.model_copy(update={"step": step})
+    return runs_of(data, section, source.scores, source.path)
 
 
 def _is_table(source: Source) -> bool:
@@ -159,11 +157,8 @@ def numbers_of(column: Column, name: str, where: str) -> Column:
     for code, number in enumerate(numbers):
         if number is None and not missing[code] and code in column.values:
             row = np.flatnonzero(column.values == code)[0] + 1
-            why = f"{where}, row {row}: {column.texts[code]!r:.80} in column '{name}' must be a"
-            plain = as_number(texts[code].rstrip(" %").replace(",", "."))
-            way = "correct it" if plain is None else f"write {plain:g} there, and all in one unit"
-            way = "remove the second header" if texts[code] == name else way
-            raise ParibusError(f"{why} number; {way}")
+            why = f"{where}, row {row}: {texts[code]!r:.80} in column '{name}' must be a number"
+            raise ParibusError(f"{why}; correct or remove the row")
     return Column(np.array(numbers, float)[column.values], missing[column.values])
 
 
@@ -180,33 +175,30 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
     Raises ParibusError for a missing column, a value that is not a number, and rows that cannot be
     told apart.
     """
-    if not data.num_rows:
+    n, columns = data.num_rows, columns_of(data) if data.num_rows else {}
+    if not n:
         return []
-    columns, scores = columns_of(data), () if section.metric else scores
-    for name, column in columns.items():
-        if name == section.step or _is_called_step(name):
-            columns[name] = _digits_of(column)
-    names = list(columns)
+    scores, names = () if section.metric else scores, list(columns)
+    _require_columns(names, section, scores, where)
     seeds = [name for name in names if name == section.seed or find_kind(name) == "seed"]
     is_clear = len(seeds) == 1 and section.seed not in names
     keys = {section.arm: "arm", seeds[0] if is_clear else section.seed: "seed"}
     keys = {name: key for name, key in keys.items() if name in names and name not in FROM_PATH}
-    _require_columns(names, section, scores, where)
     others = [name for name in names if name not in {*keys, section.step, section.item}]
     if not scores and not section.metric:
         scores = [name for name in others if _is_score(name, columns[name])]
-    order, starts = _group([columns[name].keys for name in keys], data.num_rows)
+    order, starts = _group([columns[name].keys for name in keys], n)
     step, is_grouped = section.step, bool(section.step or section.item or section.metric)
-    if not is_grouped and len(keys) != 1:
+    if not is_grouped and len(keys) != 1 and (np.diff(starts, append=n) > 1).all():
         step = _find_step(columns, order, starts)
     if not (is_grouped or step):  # each row is a run
-        order = starts = np.arange(data.num_rows)
+        order = starts = np.arange(n)
     if len(starts) > MOST_SEEDS:
         raise ParibusError(f"{where} has more than {MOST_SEEDS:,} runs; pass --step or --item")
     runs = [Run(is_row=True) for _ in starts]
     meant = {step, section.metric, section.value, *scores, "arm", "seed"}
     facts = keys | {name: name for name in others if name not in meant}
-    for name, fact in facts.items() if runs else ():
+    for name, fact in facts.items():
         own = columns[name].keys[order]
         is_constant = np.maximum.reduceat(own, starts) == np.minimum.reduceat(own, starts)
         for place in np.flatnonzero(is_constant).tolist():
@@ -218,17 +210,16 @@ def runs_of(data: pa.Table, section: RunsSection, scores: Sequence[str], where: 
         _, rows, codes = np.unique(named.keys, return_index=True, return_inverse=True)
         metrics = {cell_text(named.cell(row)): codes == code for code, row in enumerate(rows)}
     if step:  # beside its scores, the speed and the gradient norm are read along a curve
-        spent = (RATE, TIME, TOKENS)
-        speeds = [n for n in facts if any(pattern.fullmatch(n) for pattern in spent)]
-        metrics |= dict.fromkeys((n for n in speeds if _is_numeric(columns[n])), True)
-        metrics |= dict.fromkeys(filter(GRADIENT_NORM.fullmatch, facts), True)
+        more = [n for n in facts if any(kind.fullmatch(n) for kind in ALONG)]
+        metrics |= dict.fromkeys((n for n in more if _is_numeric(columns[n])), True)
     along = numbers_of(columns[step], step, where).values if step else None
+    rows_of = np.split(order, starts[1:])
     for name, chosen in metrics.items():
         column = section.value or name
         score = numbers_of(columns[column], column, where)
-        present = (chosen & ~score.missing)[order]
-        for run, start, stop in zip(runs, starts, [*starts[1:], len(order)], strict=True):
-            rows = order[start:stop][present[start:stop]]
+        present = chosen & ~score.missing
+        for run, rows in zip(runs, rows_of, strict=True):
+            rows = rows[present[rows]]
             values = score.values[rows]
             if along is not None and len(rows):
                 _add_curve(run, name, along[rows], values, where)
@@ -270,57 +261,33 @@ def _require_columns(
 
 def _is_score(name: str, column: Column) -> bool:
     """Return whether a column is a score: it is numeric, and its name says nothing else."""
-    says_more = find_kind(name) != "other" or find_size(name) or name.casefold() in ENDED
-    return not says_more and _is_numeric(column)
+    return find_kind(name) == "other" and not find_size(name) and _is_numeric(column)
 
 
 def _group(columns: Sequence[np.ndarray], n: int) -> tuple[np.ndarray, np.ndarray]:
     """Group `n` rows whose cells in all columns are equal. Returns the rows group by group, in the
     order of their first rows, and where each group begins among them."""
-    is_new = np.zeros(n, bool)
-    is_new[:1] = True
+    codes = np.zeros(n, int)
     for keys in columns:
-        is_new[1:] |= keys[1:] != keys[:-1]
-    starts = np.flatnonzero(is_new)
-    codes = np.zeros(len(starts), int)
-    for keys in columns:
-        distinct, own = np.unique(keys[starts], return_inverse=True)
+        distinct, own = np.unique(keys, return_inverse=True)
         codes = codes * len(distinct) + own
     _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    groups = np.repeat(np.argsort(np.argsort(first))[codes], np.diff(starts, append=n))
+    groups = np.argsort(np.argsort(first))[codes]
     order = np.argsort(groups, kind="stable")
     return order, np.searchsorted(groups[order], np.arange(len(first)))
 
 
 def _find_step(columns: Mapping[str, Column], order: np.ndarray, starts: np.ndarray) -> str:
-    """Return the name of the column of steps, or an empty text. Its values differ within each run,
-    and start at the same step in all runs."""
-    lengths = np.diff(starts, append=len(order))
-    runs = np.repeat(np.arange(len(starts)), lengths)
-    for name, column in columns.items() if (lengths > 1).all() else ():
-        if not (_is_called_step(name) and _is_numeric(column)):
-            continue
-        steps = numbers_of(column, name, "").values[order]
-        steps = steps[np.lexsort([steps, runs])]
-        is_up = (np.diff(runs) > 0) | (np.diff(steps) > 0)
-        if np.isfinite(steps).all() and is_up.all() and (steps[starts] == steps[0]).all():
-            return name
+    """Return the name of the column of steps, in which the rows of each run differ, or an empty
+    text."""
+    runs = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    for name, column in columns.items():
+        if (STEPS.fullmatch(name) or name.casefold() == "epoch") and _is_numeric(column):
+            steps = numbers_of(column, name, "").values[order]
+            steps = steps[np.lexsort([steps, runs])]
+            if ((np.diff(runs) > 0) | (np.diff(steps) > 0)).all():
+                return name
     return ""
-
-
-def _is_called_step(name: str) -> bool:
-    return bool(STEPS.fullmatch(name)) or name.casefold() in ("epoch", "epochs")
-
-
-def _digits_of(column: Column) -> Column:
-    """Return a column of steps such as `step_00100` as numbers, or unchanged if it has others."""
-    texts = [
-        re.fullmatch(r"[a-z]+[ _=-]*(\d+)|", text, re.IGNORECASE) for text in column.texts or ()
-    ]
-    if not texts or not all(texts):
-        return column
-    numbers = np.array([float(match[1] or "nan") if match else math.nan for match in texts])
-    return Column(numbers[column.values], column.missing)
 
 
 def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where: str) -> None:
@@ -328,10 +295,8 @@ def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where
     ParibusError."""
     if not np.isfinite(steps).all():
         raise ParibusError(f"{where}: a row has no step; remove the row", code="ambiguous")
-    curve = np.stack([steps, values], axis=1)
-    if (np.diff(steps) < 0).any():
-        curve = curve[np.argsort(steps, kind="stable")]
-    if "seed" not in run.facts and 2 * (1 + np.count_nonzero(np.diff(curve[:, 0]))) <= len(curve):
+    curve = np.stack([steps, values], axis=1)[np.argsort(steps, kind="stable")]
+    if "seed" not in run.facts and 2 * len(np.unique(steps)) <= len(steps):
         why = "most steps are there several times, as of several runs or of one that began again"
         way_out = "name the column that tells them apart with --seed"
         raise ParibusError(f"{where}: {why}; {way_out}", code="ambiguous")
@@ -341,11 +306,11 @@ def _add_curve(run: Run, name: str, steps: np.ndarray, values: np.ndarray, where
 def _add_its_end(run: Run) -> None:
     """Set the facts `unfinished` and `steps` from columns such as `state` or `global_step`."""
     for name, value in list(run.facts.items()):
-        text, key = cell_text(value).casefold(), name.casefold()
+        text = cell_text(value).casefold()
         if STATE.fullmatch(name) and UNFINISHED.search(text):
             run.facts[NOT_FINISHED] = text
-        elif text in ENDED.get(key, ()) or (key == "exit_code" and text != "0"):
-            run.facts[NOT_FINISHED] = "not finished"
+        elif UNFINISHED.fullmatch(name) and text in YES:
+            run.facts[NOT_FINISHED] = name
         elif STEPS.fullmatch(name) and isinstance(value, float):
             run.facts.setdefault("steps", value)
 
@@ -369,40 +334,33 @@ def _from_objects(objects: Iterable[dict[str, Any]]) -> pa.Table:
     rows = [flatten(row) for row in objects]  # values within values have names such as eval.loss
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
-        cells = [row.get(name) for row in rows]
+        cells, kind = [row.get(name) for row in rows], pa.float64()
         if not all(cell is None or is_number(cell) for cell in cells):
-            cells = [None if cell is None else cell_text(cell) for cell in cells]
-        is_text = any(isinstance(cell, str) for cell in cells)
-        columns[name] = pa.array(cells, pa.string() if is_text else pa.float64())
+            cells, kind = [None if cell is None else cell_text(cell) for cell in cells], pa.string()
+        columns[name] = pa.array(cells, kind)
     return pa.table(columns)
 
 
-def names_of(source: Source) -> list[str]:
-    """Return the column names in the first line of a CSV file."""
-    return next(csv.reader(source.header.splitlines()[:1], delimiter=_delimiter(source)), [])
-
-
-def _delimiter(source: Source) -> str:
-    is_tabbed = source.name.lower().endswith(".tsv")
-    return "\t" if is_tabbed else max(",\t;", key=source.header.count)
-
-
 def _read_csv(source: Source) -> pa.Table:
-    delimiter, last = _delimiter(source), source.tail.rpartition(b"\n")[2]
-    is_short = bool(last) and last.count(delimiter.encode()) < len(names_of(source)) - 1
+    is_tabbed = source.name.lower().endswith(".tsv")
+    delimiter = "\t" if is_tabbed else max(",\t;", key=source.header.count)
     text: Any = regular_path(source.path)
-    source.is_cut = not source.tail.endswith(b"\n")
-    if is_short or source.is_packed:
+    last = source.tail.rpartition(b"\n")[2]
+    source.is_cut = last != b""
+    if source.is_cut and last.decode("utf-8", "replace").count(delimiter) < source.header.count(
+        delimiter
+    ):
         with source.open() as file:
-            text = io.BytesIO(file.read().removesuffix(last if is_short else b""))
+            text = io.BytesIO(file.read().removesuffix(last))
     # Arms, items and names of scores are texts as written, such as 007; true is no number.
     meant = (source.section.arm, source.section.item, source.section.metric)
-    data = pyarrow.csv.read_csv(
+    return pyarrow.csv.read_csv(
         text,
         pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES),
         # A cell with line ends is quoted; without any, blocks are parsed in parallel.
         pyarrow.csv.ParseOptions(
-            delimiter=delimiter, newlines_in_values=any(b'"' in end for end in source.ends)
+            delimiter=delimiter,
+            newlines_in_values=any(b'"' in end for end in source.ends),
         ),
         pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(meant, pa.dictionary(pa.int32(), pa.string())),
@@ -414,5 +372,3 @@ def _read_csv(source: Source) -> pa.Table:
             auto_dict_max_cardinality=2**31 - 1,
         ),
     )
-    _ = data.column_names  # raises UnicodeDecodeError where they are no UTF-8
-    return data
