@@ -68,8 +68,7 @@ def refused(code: str, match: str | None = None) -> Iterator[pytest.ExceptionInf
 
 def cautions(verdicts: Verdicts) -> list[Caution]:
     """Return the cautions of the first verdict."""
-    arms = {arm: arm for arm in verdicts.analysis.study.arms}
-    return list(all_cautions(verdicts.analysis, verdicts, arms)[0])
+    return list(all_cautions(verdicts)[0])
 
 
 def codes(verdicts: Verdicts) -> set[str]:

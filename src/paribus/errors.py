@@ -109,7 +109,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if not names:
         return "none is known"
     rest = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
-    return f"known: {', '.join(names[:MOST_KNOWN])}{rest}"
+    return f"choose from {', '.join(names[:MOST_KNOWN])}{rest}"
 
 
 def require_positive(**stated: int | None) -> None:

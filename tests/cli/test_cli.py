@@ -119,9 +119,7 @@ def test_planning(results):
     planned = plan("--pilot", results)
     for words in ("tokens", "FLOPs", "device-hours", "pilot"):
         assert words in planned
-    assert "warning" in plan("--sd", "1.0")
-    (detects,) = json.loads(plan("--sd", "0.01", "--json"))["detects"]
-    assert detects["sd"] == 0.01
+    assert "warning" in plan("--sd", "1.0") and "0.0100" in plan("--sd", "0.01")
 
 
 def test_check_says_what_differs(folder):

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from paribus import __version__
 from paribus.cli.options import console
@@ -84,9 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         verb = " ".join(["paribus", *(error.command_chain or ())])
         problem = f"{error} See {verb} --help"
-        if isinstance(error, MissingArgumentError) and error.argument:
-            missing = error.keyword or error.argument.name
-            problem = f"`{verb}` needs a value of {missing}; see {verb} --help"
     except ImportError as error:
         package = missing_package(error)
         if package is None:

@@ -38,7 +38,6 @@ def new(
     alpha: float = 0.05,
     screen_seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     set_: Overrides = None,
-    json: Json = False,
 ) -> None:
     """Register a campaign: a baseline, and how every idea will be tested against it.
 
@@ -56,7 +55,7 @@ def new(
         alpha=alpha,
         screen_seeds=tuple(screen_seeds) if screen_seeds else None,
     )
-    _show(campaign, {}, json=json)
+    _show(campaign, {})
 
 
 @campaign.command(name="try")
@@ -116,7 +115,7 @@ def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
     return open_campaign(folder, partial(train, where=where), register)
 
 
-def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool) -> None:
+def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool = False) -> None:
     from paribus.campaign import status as as_json
     from paribus.numbers import p_value, plural
     from paribus.report.render import fill

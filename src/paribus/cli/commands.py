@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.markup import escape
@@ -52,7 +51,6 @@ def plan(
     sd: float | None = None,
     where: Planned = PLANNED,
     set_: Overrides = None,
-    json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Print the smallest change a study will see, and what it costs.
@@ -72,27 +70,11 @@ def plan(
     earlier = analyse(load_results(pilot)) if pilot else None
     rows = detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None else []
     looks = planned_looks(loaded)
-    if json:
-        seen = [asdict(row) | {"unit": metrics[row.metric].change_unit} for row in rows]
-        print_stamped(_named(loaded) | {"detects": seen, "cost": cost, "looks": looks})
-        return
     show(*_question(loaded), tables.arms(loaded, cost))
     show(tables.plan(loaded, rows, metrics, study), tables.design(loaded))
     show(*tables.detectable(rows, metrics), tables.costs(loaded, cost))
     if looks:
         show(tables.looks(looks))
-
-
-def _named(study: Study) -> dict[str, Any]:
-    """Return a study's name, question and arms, for JSON output."""
-    arms = {
-        arm: {
-            "against": study.reference(arm),
-            "differs": {key: [a, b] for key, (a, b) in study.differences(arm).items()},
-        }
-        for arm in study.arms
-    }
-    return {"name": study.name, "question": study.question, "arms": arms}
 
 
 def _question(study: Study) -> list[str]:
@@ -140,30 +122,23 @@ def check(
 
     from paribus.cli import tables
     from paribus.ledger import unrecorded
-    from paribus.report.cautions import unreachable_text
     from paribus.runs.run import register as register_study, try_briefly
     from paribus.study.trainer import COMMAND, STACKED
 
     options = where.options(loaded)
-    is_ours = loaded.trainer == STACKED
     with tempfile.TemporaryDirectory() as folder, unrecorded():
         home = Path(folder) / "results"
         register_study(loaded, home, **options)
         tried = try_briefly(loaded, home) if loaded.trainer == COMMAND else {}
     cost = None
-    if is_ours:
+    if loaded.trainer == STACKED:
         from paribus.engine.cost import study_cost, vocabularies_of
         from paribus.engine.execution.start import settled_budgets
 
         loaded = settled_budgets(loaded)
         cost = study_cost(loaded, vocabularies_of(loaded))
     if json:
-        print_stamped(
-            _named(loaded)
-            | {"seeds": loaded.seeds, "cost": cost, "unreachable": unreachable_text(loaded)}
-            | {"trained_a_step": is_ours, "study": loaded.model_dump(mode="json")}
-            | ({"tried": tried} if tried else {})
-        )
+        print_stamped({"study": loaded.model_dump(mode="json"), "cost": cost})
         return
     show(*_question(loaded), tables.arms(loaded, cost))
     show(tables.design(loaded), *(escape(f"{arm}: {words}") for arm, words in tried.items()))

@@ -98,7 +98,6 @@ def evaluate(
     data: Path | None = None,
     step: Step = None,
     where: Crew = CREW,
-    json: Json = False,
     trust: Trust = False,
 ) -> None:
     """Evaluate finished trials on more zero- and few-shot tasks.
@@ -125,12 +124,8 @@ def evaluate(
         **where.options(),
         trust=trust,
     )
-    rows = answered.tasks.to_pylist()
-    if json:
-        print_stamped({"path": str(answered.path), "tasks": rows})
-        return
     study = ResultsFolder(folder).read_study()
-    show(accuracy_table(study, rows))
+    show(accuracy_table(study, answered.tasks.to_pylist()))
     show_path(f"answers: {answered.path}")
 
 

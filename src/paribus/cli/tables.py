@@ -74,7 +74,6 @@ def in_full(verdicts: Verdicts) -> Iterator[Table | str]:
     yield tables.tuning_table(analysis)
     yield tables.looks_table(analysis)
     yield tables.task_contrast_table(analysis)
-    yield tables.contrasts(analysis)
     yield tables.stability(analysis)
     yield from tables.primary(analysis)
     yield tables.secondary(analysis)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from paribus.analysis import Analysis, Contrast, Costs
-from paribus.statistics import Decided, fisher_exact, holm
+from paribus.statistics import Decided, holm
 
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
@@ -189,8 +189,8 @@ def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
     """Return the arm's contrasts on other endpoints, secondary ones too, on which it is worse.
 
     It is worse if the runs that have a score are significantly worse, whether or not other runs
-    diverged, or if significantly more runs have no finite score. Each p of a score is adjusted in
-    its own family. A loss that is shown to lie inside the margin is left out.
+    diverged. Each p is adjusted in its own family. A loss that is shown to lie inside the margin
+    is left out.
     """
     alpha = analysis.study.inference.alpha
     contrasts = [
@@ -201,34 +201,8 @@ def losses_elsewhere(analysis: Analysis, contrast: Contrast) -> list[Contrast]:
     return [
         loss
         for loss in contrasts
-        if loss.declared.better != "neither"
-        and (quality_shown(loss, alpha) == "Q-" or _loses_scores(analysis, loss))
+        if loss.declared.better != "neither" and quality_shown(loss, alpha) == "Q-"
     ]
-
-
-def count_without_score(analysis: Analysis, arm: str, metric: str) -> tuple[int, int]:
-    """Return how many runs of `arm` without divergence have no finite score, and how many runs did
-    not diverge."""
-    runs = [
-        seed
-        for (name, seed), events in analysis.events.items()
-        if name == arm and not events.diverged
-    ]
-    values = analysis.summary(arm, metric).values
-    return sum(seed not in values for seed in runs), len(runs)
-
-
-def _loses_scores(analysis: Analysis, contrast: Contrast) -> bool:
-    """Return whether significantly more runs of the arm than of its reference have no score."""
-    if contrast.declared.of_pair or not contrast.counted:
-        return False
-    (ours, n_ours), (theirs, n_theirs) = (
-        count_without_score(analysis, arm, contrast.metric)
-        for arm in (contrast.arm, contrast.reference)
-    )
-    if not ours * n_theirs > theirs * n_ours:
-        return False
-    return fisher_exact(theirs, ours, n_theirs, n_ours) <= analysis.study.inference.alpha
 
 
 def _elsewhere(analysis: Analysis, contrast: Contrast) -> Elsewhere:

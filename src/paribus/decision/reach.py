@@ -31,30 +31,20 @@ MORE_RUNS = "seeds"
 ACCEPT = 'decision.unreachable = "accept"'
 
 
-def why_no_events(study: Study) -> tuple[float, int | None] | None:
-    """Return the least p of all contrasts, and how many seeds are enough, if a study cannot show
-    that an arm cures or causes instability; no seeds are if they follow planned stages.
+def least_events_p(study: Study) -> float | None:
+    """Return the least p over all contrasts if a study cannot show that an arm cures or causes
+    instability; None if it can.
 
     The smallest p is reached if all runs of one arm and none of the other have an event.
     """
     n, contrasts, plan = len(study.seeds), len(study.contrasts), plan_of(study)
-    if not contrasts:
-        return None
-
-    def least_p(n: int) -> float:
-        return mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)
-
-    p = least_p(n)
+    p = mcnemar(0, n) if study.is_paired else fisher_exact(0, n, n, n)
     if study.stages:  # which no further seeds follow
         weights = stage_weights(study.inference.first_stage_weight)
         p = combined_mcnemar([(0, stage) for stage in study.stages], weights)
     if plan is not None:
         p = OneLook(plan, len(plan.pairs) - 1).other_p(p)
-    level = study.inference.alpha / contrasts
-    if p <= level:
-        return None
-    enough = next(k for k in range(n, MOST_PAIRS) if least_p(k) <= level)
-    return p * contrasts, None if study.stages else max(enough, n + 1)
+    return p * contrasts if p * contrasts > study.inference.alpha else None
 
 
 def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
@@ -67,7 +57,7 @@ def dead_rows(study: Study, rule: Rule) -> dict[str, str]:
         return dict.fromkeys(ids, "few_seeds")
     is_limited = (decision.calibration_budget, decision.throughput_budget) != (None, None)
     reasons = (
-        ("no_events", "fix", "unshown", why_no_events(study) is None),
+        ("no_events", "fix", "unshown", least_events_p(study) is None),
         ("no_limit", "budget", "within", is_limited),
         ("no_benefit", "benefit", "not shown", bool(decision.benefit)),
         ("no_other_endpoint", "elsewhere", "not worse", bool(study.judged[1:])),

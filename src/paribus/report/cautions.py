@@ -14,7 +14,7 @@ from paribus.analysis import Analysis, Contrast, extension_text
 from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import Depends, Verdict, Verdicts, find_rule, unreachable, word_of
 from paribus.decision.evidence import gather, quality_shown
-from paribus.decision.reach import why_no_events
+from paribus.decision.reach import least_events_p
 from paribus.decision.verdict import is_of_text
 from paribus.errors import one_line
 from paribus.report.cells import TESTS, change_text, join_some, key_text
@@ -49,15 +49,18 @@ class Context:
     """A contrast and its verdict, the input of conditions.
 
     Attributes:
-        called: arms' names for readers; `arm` and `base` are those of this contrast.
         wider: the same analysis, with lack of fit in every error.
     """
 
     analysis: Analysis
     contrast: Contrast
     verdict: Verdict
-    called: Mapping[str, str]
     wider: Analysis
+
+    @property
+    def called(self) -> Mapping[str, str]:
+        """Titles of arms."""
+        return self.analysis.study.called
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -347,14 +350,12 @@ def _(c: Context) -> Iterator[str]:
         yield f"At learning rate {numbers.compact(rate)}, which was not tuned."
 
 
-def all_cautions(
-    analysis: Analysis, verdicts: Sequence[Verdict], called: Mapping[str, str]
-) -> list[tuple[Caution, ...]]:
+def all_cautions(verdicts: Verdicts) -> list[tuple[Caution, ...]]:
     """Return each verdict's cautions, the gravest first."""
-    each, wider = [], with_lack_of_fit(analysis)
+    each, analysis, wider = [], verdicts.analysis, with_lack_of_fit(verdicts.analysis)
     for verdict in verdicts:
         contrast = analysis.contrast(verdict.arm, verdict.metric)
-        context = Context(analysis, contrast, verdict, called, wider)
+        context = Context(analysis, contrast, verdict, wider)
         cautions = [
             Caution(code, severity, one_line(text))  # it may quote files and their names
             for code, severity, judged, sentences in CAUTIONS
@@ -365,26 +366,21 @@ def all_cautions(
     return each
 
 
-def shown_cautions(
-    verdicts: Verdicts,
-    every: Sequence[tuple[Caution, ...]],
-    called: Mapping[str, str],
-    *,
-    is_finished: bool,
-) -> Iterator[Caution]:
+def shown_cautions(verdicts: Verdicts, every: Sequence[tuple[Caution, ...]]) -> Iterator[Caution]:
     """Yield each caution once, the gravest first. If it is not about all arms, it names its
     arms."""
+    analysis, called = verdicts.analysis, verdicts.analysis.study.called
     arms: dict[Caution, list[str]] = {}
     for verdict, cautions in zip(verdicts, every, strict=True):
-        invalid = invalid_text(verdicts.analysis, verdict) if is_finished else ""
+        # What an unfinished study lacks stands on its own line.
+        invalid = "" if analysis.missing else invalid_text(analysis, verdict)
         for caution in (Caution("invalid", 3, invalid), *cautions):
-            if caution.text and caution.severity:
-                named = arms.setdefault(caution, [])
-                named.append(called[verdict.arm])
+            if caution.text:
+                arms.setdefault(caution, []).append(called[verdict.arm])
     order = ["invalid", *(code for code, *_ in CAUTIONS)]
     for caution in sorted(arms, key=lambda c: (-c.severity, order.index(c.code))):
         named = list(dict.fromkeys(arms[caution]))
-        is_of_all = len(named) == len(verdicts.analysis.study.contrasts)
+        is_of_all = len(named) == len(analysis.study.contrasts)
         if is_of_all or any(arm in caution.text for arm in called.values()):
             yield caution
         else:
@@ -468,17 +464,15 @@ DEAD: dict[str, str] = {
 
 def unreachable_text(study: Study) -> list[str]:
     """Return a line for each outcome that cannot occur."""
-    n, (p, enough) = len(study.seeds), why_no_events(study) or (0.0, None)
+    n = len(study.seeds)
     values = {
         "n": n,
         "seeds": numbers.plural(n, "seed"),
         "least": DESCRIPTIVE_BELOW,
         "contrasts": numbers.plural(len(study.contrasts), "contrast"),
-        "p": p,
+        "p": least_events_p(study) or 0.0,
     }
     texts = {code: text.format(**values) for code, text in DEAD.items()}
-    if enough:
-        texts["no_events"] += f"; {enough} seeds can"
     rule, lines = find_rule(study).name, []
     for name, claim, reasons in unreachable(study):
         subject = f"the rule {name} can adopt nothing"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paribus import numbers
 from paribus.analysis import Analysis, Contrast, Interacting
-from paribus.decision.evidence import cost_of, quality_shown
+from paribus.decision.evidence import cost_of
 from paribus.study import Study
 
 # What `Decided.test` is called.
@@ -117,12 +117,10 @@ def divergence_text(analysis: Analysis, arm: str) -> str:
     )
 
 
-def loss_text(analysis: Analysis, contrast: Contrast) -> str:
+def loss_text(contrast: Contrast) -> str:
     """Format a worse result on another endpoint: `accuracy (-0.100 [-0.123, -0.077], p <0.001)`."""
-    label = contrast.declared.label
-    if quality_shown(contrast, analysis.study.inference.alpha) == "Q-":
-        return f"{label} ({change_text(contrast)}, p {numbers.p_value(contrast.holm_p)})"
-    return f"{label} (more runs without a finite score)"
+    p = numbers.p_value(contrast.holm_p)
+    return f"{contrast.declared.label} ({change_text(contrast)}, p {p})"
 
 
 def missing_text(analysis: Analysis) -> str:

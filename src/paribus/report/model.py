@@ -34,9 +34,8 @@ from paribus.report.cells import (
 from paribus.statistics import DESCRIPTIVE_BELOW
 
 KEEPING = ("BASELINE", "IMPROVES", "NO EFFECT", "REJECT")  # outcomes that keep the reference
-MOST_PLAIN = 1e15  # larger means have an exponent, whatever the changes have
 COST_NOTES = {
-    "not measured": "cost not measured",
+    "not measured": "speed not measured",
     "over": "cost over its budget",
     "not shown": "cost not shown within its budget",
 }
@@ -169,13 +168,11 @@ class Report:
 def build_report(verdicts: Verdicts) -> Report:
     """Build the report of verdicts."""
     analysis, study = verdicts.analysis, verdicts.analysis.study
-    called = study.called
-    every = all_cautions(analysis, verdicts, called)
-    missing = missing_text(analysis)
+    every = all_cautions(verdicts)
     question = study.question or study.title or study.name
     if analysis.runs and analysis.runs.exploratory:
         question = f"Exploratory: {question}"
-    builder = _Builder(analysis, verdicts, called)
+    builder = _Builder(analysis, verdicts, study.called)
     return Report(
         question=question,
         lead=builder.lead(),
@@ -183,9 +180,9 @@ def build_report(verdicts: Verdicts) -> Report:
         reading=builder.reading(),
         action=builder.action(),
         overruled=builder.overruled(),
-        cautions=tuple(shown_cautions(verdicts, every, called, is_finished=not missing)),
+        cautions=tuple(shown_cautions(verdicts, every)),
         cautions_of=tuple(every),
-        missing=missing,
+        missing=missing_text(analysis),
         chips=tuple(builder.chips()),
         hypotheses=tuple(judge(study, verdicts)),
         verdicts=verdicts,
@@ -212,8 +209,7 @@ class _Builder:
             targets = {verdict.target for verdict in own if verdict.target}
             on = f", on {targets.pop()}" if len(targets) == 1 else ""
             rows = tuple(self._row(verdict, names_target=bool(on)) for verdict in own)
-            is_huge = any("e+" in row.change for row in rows)
-            compared = tuple(self._compared(arm, metric, is_huge=is_huge) for arm in references)
+            compared = tuple(self._compared(arm, metric) for arm in references)
             blocks.append(Block(f"{title_of(metric)}{on}", rows, compared))
         return blocks
 
@@ -238,12 +234,11 @@ class _Builder:
             of_word = needs_text(analysis, verdict)
             if verdict.needed.pairs or verdict.needed.instead:
                 of_word = f"needs {of_word}"
-        cost, size = COST_NOTES.get(verdict.cost, ""), size_text(analysis, arm)
         notes = (
             of_word,
-            cost.replace("cost", "speed") if verdict.cost == "not measured" and size else cost,
+            COST_NOTES.get(verdict.cost, ""),
             speed_text(analysis, arm),
-            size,
+            size_text(analysis, arm),
             lost,
             "" if names_target or not verdict.target else f"on {verdict.target}",
         )
@@ -262,13 +257,10 @@ class _Builder:
         counts = {verdict.n for verdict in self.verdicts if verdict.n}
         return f"n = {n}" if n and (n < DESCRIPTIVE_BELOW or len(counts) > 1) else ""
 
-    def _compared(self, arm: str, metric: Metric, *, is_huge: bool) -> Compared:
-        """Return a reference with its mean, in the form of the changes (`is_huge`: an exponent)."""
+    def _compared(self, arm: str, metric: Metric) -> Compared:
         summary = self.analysis.summary(arm, metric.name)
-        mean, value = metric.value_text(summary.mean), summary.mean or 0.0
-        if "e+" in mean and not is_huge and abs(value) < MOST_PLAIN:
-            mean = f"{value:.{metric.shown_digits}f}"
-        return Compared(self.called[arm], mean + ("%" if metric.is_share else ""), summary.n)
+        mean = metric.value_text(summary.mean) + ("%" if metric.is_share else "")
+        return Compared(self.called[arm], mean, summary.n)
 
     def interactions(self) -> list[Block]:
         """Return a block of interactions for each endpoint."""
@@ -323,9 +315,8 @@ class _Builder:
         lost = [arm for arm in study.arms if analysis.all_diverged(arm)]
         if not lost:
             return ""
-        failed = " or failed" if analysis.excluded.keys() & set(lost) else ""
         arms = "every arm" if len(lost) == len(study.arms) else join([self.called[a] for a in lost])
-        return f"Every trial of {arms} diverged{failed}."
+        return f"Every trial of {arms} diverged."
 
     def reading(self) -> str:
         """Return a sentence on how to read the numbers of the rows."""
@@ -386,7 +377,7 @@ class _Builder:
             contrast = self.analysis.contrast(verdict.arm, verdict.metric)
             worse = losses_elsewhere(self.analysis, contrast) if verdict.outcome == "ADOPT" else []
             if worse:
-                losses[verdict.arm] = join([loss_text(self.analysis, loss) for loss in worse])
+                losses[verdict.arm] = join(list(map(loss_text, worse)))
         text = ", and ".join(f"{self.called[arm]} is worse in {w}" for arm, w in losses.items())
         return f", but {text}" if text else ""
 

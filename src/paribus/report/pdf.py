@@ -27,8 +27,6 @@ from paribus.study.base import BREAKS
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 COLUMN_PIXELS, PAGE_PIXELS = 380, 720
 MOST_ROWS = 40  # of a table
-MOST_SHARE = 60  # characters of the widest column of words
-SHORT = 12  # characters of a column of words that is as wide as they are
 MOST_CAUTIONS = 8
 TABLES = ("arms", "tuning", "primary", "secondary", "stability", "costs", "controls")
 FIRST = ("forest", "tuning")  # figures that are always shown, by their start
@@ -91,17 +89,10 @@ def _rows(block: Block) -> Iterator[list[str]]:
 
 def _table(table: Table) -> dict[str, Any]:
     n, rows = len(table.rows), table.rows[:MOST_ROWS]
-    longest = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    is_text = [label in table.text for label in table.head]
     return {
         "caption": breakable(table.caption + (f" The first of {n} rows." if n > MOST_ROWS else "")),
         "head": [breakable(label) for label in table.head],
-        # Columns of long texts share the width; all others are as wide as they are.
-        "shares": [
-            min(MOST_SHARE, length) if words and length > SHORT else 0
-            for words, length in zip(is_text, longest, strict=True)
-        ],
-        "is_text": is_text,
+        "is_text": [label in table.text for label in table.head],
         "rows": [[breakable(cell) for cell in row] for row in rows],
     }
 

@@ -20,7 +20,7 @@ from paribus.metric import Metric
 from paribus.report.cells import TESTS, change_text, join
 from paribus.report.table_model import Table, table_of
 from paribus.results import Results
-from paribus.statistics import DESCRIPTIVE_BELOW, EventRates, Interval
+from paribus.statistics import DESCRIPTIVE_BELOW, EventRates
 from paribus.study import Study, values_text
 
 MOST_SEEDS = 20  # that a line names
@@ -51,6 +51,15 @@ def _tests(contrast: Contrast) -> dict[str, str]:
     return {"p": numbers.p_value(contrast.p), "Holm p": numbers.p_value(contrast.holm_p)}
 
 
+def _effect(contrast: Contrast) -> dict[str, str]:
+    """Return the p of equivalence and the effect size."""
+    size = contrast.by_run and contrast.by_run.g
+    return {
+        "TOST p": numbers.p_value(contrast.equivalence_holm_p if contrast.tested else None),
+        "g": numbers.signed(size or None, 2),
+    }
+
+
 def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]:
     """Return a table for each primary endpoint: every arm, its contrast, and its word."""
     study, change = analysis.study, _change_label(analysis.study)
@@ -63,15 +72,18 @@ def primary(analysis: Analysis, verdicts: Iterable[Verdict] = ()) -> list[Table]
             if reference := study.reference(arm):
                 contrast = analysis.contrast(arm, metric.name)
                 row |= {change: change_text(contrast), **_tests(contrast)}
+                row |= _effect(contrast)
                 row |= _against(study, reference)
                 row["word"] = words.get((arm, metric.name), "")
             rows.append(row)
+        own = [c for c in analysis.contrasts if c.metric == metric.name and c.tested]
+        tests = "".join(dict.fromkeys(f"; {TESTS[c.decided.test]}" for c in own if c.decided))
         margin = "no margin"
         if endpoint.margin is not None:
             margin = f"margin ±{metric.stated_text(endpoint.margin)}"
         caption = (
             f"{metric.title}: mean and SD over seeds, and the change with its unadjusted interval "
-            f"and p ({margin})."
+            f"and p ({margin}{tests}). TOST p is of equivalence; g is Hedges' effect size."
         )
         name = "primary" if endpoint is study.primary else f"primary-{metric.name}"
         tables.append(table_of(name, caption, rows, metric.title))
@@ -119,50 +131,6 @@ def not_measured(analysis: Analysis) -> str:
     """Return a sentence naming the endpoints without a value in any trial, or ""."""
     labels = ", ".join(analysis.metrics[metric].label for metric in analysis.unmeasured)
     return f"Not measured in this study: {labels}." if labels else ""
-
-
-def contrasts(analysis: Analysis) -> Table:
-    """Return a table of every contrast in full: estimates, intervals, tests and effect sizes."""
-    study = analysis.study
-    rows = [
-        {"endpoint": contrast.declared.short_title}
-        | _pair(study, contrast)
-        | _in_full(contrast, study.inference.alpha)
-        for contrast in analysis.contrasts
-    ]
-    return table_of("contrasts", "Every contrast in full.", rows)
-
-
-def _in_full(contrast: Contrast, alpha: float) -> dict[str, str]:
-    says, metric = contrast.decided, contrast.declared
-    if says is None:
-        return {"n": str(len(contrast.seeds)), "mean": contrast.why_not}
-
-    def p(value: float | None) -> str:
-        return numbers.p_value(value if contrast.tested else None)
-
-    def span(interval: Interval | None) -> str:
-        return "" if interval is None else metric.span_text(interval.low, interval.high)
-
-    cells = {
-        "decided by": TESTS[says.test],
-        "n": str(says.n),
-        "mean": metric.change_text(says.mean),
-        numbers.level(alpha): span(says.interval),
-        numbers.level(2 * alpha): span(says.equivalence_interval),
-        "p": p(says.p_value),
-        "Holm p": p(contrast.holm_p),
-        "TOST p": p(contrast.equivalence_holm_p),
-        "detectable": metric.size_text(says.detectable),
-    }
-    if by_run := contrast.by_run:
-        cells |= {"SD": metric.size_text(by_run.sd), "g": numbers.signed(by_run.g, 2)}
-    if contrast.tested:
-        cells["other tests"] = "; ".join(
-            f"{check.test} p {p(check.p_value)}{' (disagrees)' if check.disagrees else ''}"
-            for check in contrast.checks
-        )
-    return cells
 
 
 def controls(analysis: Analysis) -> Table:
@@ -337,15 +305,12 @@ def tuning_table(analysis: Analysis) -> Table:
     metric = tuned.metric
     for arm in study.arms:
         best = tuned.best(arm)
-        values = [value for value in best.values.values() if math.isfinite(value)]
-        ends = [metric.value_text(extreme(values)) for extreme in (min, max)] if values else []
         rows.append(
             {
                 "arm": study.called[arm],
                 "best tried": values_text(tuned.values_of(best)),
                 "judged at": values_text(tuned.chosen[arm]),
                 "mean": metric.value_text(best.mean),
-                "seeds from, to": " to ".join(ends),
                 "diverged": str(sum(point.n_diverged for point in tuned.of(arm))),
                 "open": "; ".join(tuned.caveats.get(arm, [])),
             }
@@ -452,7 +417,6 @@ def all_tables(results: Results, analysis: Analysis, verdicts: Sequence[Verdict]
         costs(analysis),
         controls(analysis),
         trials(results, analysis),
-        contrasts(analysis),
         along_table(analysis),
         looks_table(analysis),
         task_contrast_table(analysis),

@@ -49,11 +49,7 @@ def draw(results: Results, analysis: Analysis) -> list[Figure]:
         *logged(results),
         *(_declared(results, drawing) for drawing in drawings),
     ]
-    by_name: dict[str, Figure] = {}
-    for figure in figures:
-        if figure is not None:  # of two with one name, which is that of a file, the first
-            by_name.setdefault(figure.name, figure)
-    return list(by_name.values())
+    return [figure for figure in figures if figure is not None]
 
 
 def _declared(results: Results, drawing: Drawing) -> Figure | None:

@@ -281,13 +281,12 @@ def spread(results: Results, drawing: Drawing) -> Figure | None:
 
 def profile(results: Results, drawing: Drawing) -> Figure | None:
     """Return a figure of all parts in order, such as depths, at the end of training."""
-    before = "block " if "block" in drawing.across else ""  # the axis says it once
     order = {part: i for i, part in enumerate(drawing.parts)}
     rows: list[Row] = []
     for arm, seed, column, _, values in series_of(results, drawing.columns):
         part = drawing.columns[column]
         head = {"arm": results.study.called[arm], "seed": seed}
-        place = {"x": part.removeprefix(before), "order": order[part]}
+        place = {"x": part, "order": order[part]}
         rows.append(head | place | {"value": rounded(float(values[-1]))})
     axis = alt.Axis(labelAngle=0, labelOverlap="greedy")
     sort = alt.EncodingSortField("order", op="min")

@@ -195,17 +195,12 @@ def in_lines(labels: Iterable[str], characters: int, most_lines: int = 2) -> Any
     return f"({json.dumps(broken)})[datum.label] || (datum.label)" if broken else alt.Undefined
 
 
-def is_share(title: str) -> bool:
-    """Return whether an axis shows shares, which are displayed in per cent."""
-    return title.endswith(SHARES)
-
-
 def value_axis(
     field: str, title: str, *, scale: Any = None, channel: Any = alt.Y, **axis: Any
 ) -> Any:
     """Return a value axis, in per cent for shares. By default it is vertical and need not include
     zero."""
-    if is_share(title):
+    if title.endswith(SHARES):
         title = f"{title.removesuffix(SHARES)} (%)"
         axis["labelExpr"] = PER_CENT
     axis.setdefault("tickCount", 5)
@@ -277,23 +272,19 @@ def panels(
     name: str,
     *,
     own: str,
-    field: str = "part",
-    columns: int = 3,
-    width: int = PANEL,
-    height: int = PANEL_HEIGHT,
 ) -> Any:
-    """Return a facet with a panel for each of `labels`, the values of `field`. The axis `own`, "x"
+    """Return a facet with a panel for each of `labels`, the values of `part`. The axis `own`, "x"
     or "y", is independent in each panel.
 
     The data belong to the facet, because a layer with its own data would draw all of them in every
     panel.
     """
-    facet = alt.Facet(f"{field}:N", title=None, sort=list(labels))
-    broken = in_lines(labels, width // CHARACTER_PIXELS)
+    facet = alt.Facet("part:N", title=None, sort=list(labels))
+    broken = in_lines(labels, PANEL // CHARACTER_PIXELS)
     if broken is not alt.Undefined:
         facet["header"] = alt.Header(labelExpr=broken)
-    panel = chart.properties(width=width, height=height)
-    faceted = panel.facet(facet=facet, columns=columns, data=alt.NamedData(name))
+    panel = chart.properties(width=PANEL, height=PANEL_HEIGHT)
+    faceted = panel.facet(facet=facet, columns=3, data=alt.NamedData(name))
     return faceted.resolve_scale(**{own: "independent"})
 
 

@@ -13,6 +13,7 @@ from paribus.report.cells import key_text
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
+    PANEL,
     WIDTH,
     Figure,
     Row,
@@ -26,11 +27,6 @@ from paribus.report.figures.style import (
 )
 from paribus.study import LEARNING_RATE, Candidate, values_text
 from paribus.study.tuning import Value
-
-PANEL, PANEL_HEIGHT = 250, 220
-SIZE = {"columns": 2, "width": PANEL, "height": PANEL_HEIGHT}
-MOST_TICKS = 12  # values that are all named on the axis
-CROSS = "M-0.7,-0.7L0.7,0.7M-0.7,0.7L0.7,-0.7"
 
 
 def _axis_key(candidate: Candidate) -> str:
@@ -62,22 +58,17 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
     dots = placed.mark_circle(size=26, opacity=0.55).encode(detail=alt.Detail("seed:N"))
     lines = placed.mark_line(strokeWidth=2.2).encode(strokeDash=arm_dash(study))
     marks = placed.mark_point(shape="diamond", size=170, strokeWidth=2.4, opacity=1)
-    crosses = base.mark_point(shape=CROSS, size=50, strokeWidth=1.8, opacity=1)
     layers = [
         _only(dots, "seed"),
         _only(lines, "mean"),
         _only(marks, "chosen"),
     ]
     caption = "Lines are means over tuning seeds, which are dots. Diamonds are the best tried."
-    if any(row["kind"] == "diverged" for row in rows):
-        crosses = crosses.encode(y=alt.value(6), detail=alt.Detail("lost:N"))
-        layers.append(_only(crosses, "diverged"))
-        caption += " A cross at the top is a candidate that diverged on some seed."
     chart = alt.layer(*layers)
     if is_single:
         chart, panel = chart.properties(width=WIDTH, height=HEIGHT), None
     else:
-        chart, panel = panels(chart, labels, name, own="x", **SIZE), PANEL  # type: ignore[arg-type]
+        chart, panel = panels(chart, labels, name, own="x"), PANEL
     title = f"Scores by {' and '.join(map(key_text, tuned.candidates[0]))}"
     look: dict[str, Any] = {"log": min(scores) > 0, "panel": panel, "wide": not is_single}
     return Figure(name, "tuning", title, caption, chart, rows, **look)
@@ -100,9 +91,6 @@ def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Ro
             for row in kinds
             if math.isfinite(row["value"])
         ]
-        if point.n_diverged:
-            lost = f"{point.n_diverged} of {len(point.values)} diverged"
-            rows.append(head | {"kind": "diverged", "lost": lost})
     return rows
 
 
@@ -117,8 +105,7 @@ def _axis(values: Sequence[Value], title: str) -> alt.X:
     look = {"labelOverlap": "greedy", "tickCount": 6, "labelSeparation": 4}
     # On a linear axis this format would write 100 as 1e+2.
     axis = alt.Axis(format="~g" if kind == "log" else alt.Undefined, **look)  # type: ignore
-    if len(numeric) <= MOST_TICKS:
-        axis.values = sorted(numeric)
+    axis.values = sorted(numeric)
     zero = alt.Undefined if kind == "log" else False  # a logarithmic scale has no zero
     scale = alt.Scale(type=kind, zero=zero, nice=False, padding=14)
     return alt.X("at:Q", title=title, scale=scale, axis=axis)
