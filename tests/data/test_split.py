@@ -12,7 +12,6 @@ from paribus.engine.data.split import deduplicated
 from paribus.engine.data.tokenizer import train_tokenizer
 from paribus.engine.setting import Data
 from paribus.errors import ParibusError
-from paribus.results import ResultsFolder
 
 from ..tools import refused
 
@@ -40,7 +39,7 @@ def test_three_parts_follow_one_another(validation, test, folder):
     found = load_dataset(data(validation_fraction=validation, test_fraction=test), folder)
     parts = [found.train, found.validation]
     if test:
-        parts.append(open_test(found.test, ResultsFolder(folder / "r"), "a test"))
+        parts.append(open_test(found.test, {"digest": found.test.text.digest}))
     else:
         assert found.test is None
     text = found.tokenizer.decode(np.concatenate([part[:] for part in parts]))
@@ -55,7 +54,7 @@ def test_parts_may_be_files_of_their_own(folder):
     found = load_dataset(data(validation_path="t1", test_path="t2"), folder)
     assert found.tokenizer.decode(found.train) == (folder / "t0").read_text()
     assert found.tokenizer.decode(found.validation) == (folder / "t1").read_text()
-    sealed = open_test(found.test, ResultsFolder(folder / "r"), "a test")
+    sealed = open_test(found.test, {"digest": found.test.text.digest})
     assert found.tokenizer.decode(sealed[:]) == (folder / "t2").read_text()
     both = load_dataset(data(path="all", validation_path="t1", test_fraction=0.2), folder)
     assert len(both.train) == int(6006 * 0.8)
@@ -73,27 +72,12 @@ def test_what_is_evaluated_is_capped(folder):
 
 
 @pytest.mark.parametrize("keys", [{"test_fraction": 0.2}, {"test_path": "t2"}])
-def test_the_sealed_part_is_read_once(keys, folder):
+def test_only_the_text_that_was_opened_is_read(keys, folder):
     found = load_dataset(data(**keys), folder)
     assert found.digests["test"] == found.test.text.digest
-    record = ResultsFolder(folder / "r")
-    assert not record.path.exists() and record.read_opened() is None
-
-    tokens = open_test(found.test, record, "verdict of abc")
-    written = record.read_opened()
-    assert written["purpose"] == "verdict of abc" and written["digest"] == found.test.text.digest
-    # Gone on with after an interruption, and nothing else.
-    again = open_test(found.test, record, "verdict of abc")
-    assert again[:].tolist() == tokens[:].tolist()
-    assert record.read_opened() == written
-    with refused("conflict", match="opened already"):
-        open_test(found.test, record, "another look")
     other = load_dataset(data(test_fraction=0.3), folder)
     with refused("different", match="SHA-256"):
-        open_test(other.test, record, "verdict of abc")
-    (record.path / "test_part.json").unlink()
-    with refused("changed", match="test_part.json"):
-        open_test(found.test, record, "verdict of abc")
+        open_test(other.test, {"digest": found.test.text.digest})
 
 
 @pytest.mark.parametrize(("text", "test"), [("all", 0.15), ("t0", 0.0), ("utf8", 0.15)])
@@ -117,7 +101,7 @@ def test_tokenizers_share_their_evaluated_bytes(text, test, folder):
     byte = found[1]
     parts = [byte.train[:], byte.validation[:]]
     if byte.test is not None:
-        parts.append(open_test(byte.test, ResultsFolder(folder / "r"), "a test")[:])
+        parts.append(open_test(byte.test, {"digest": byte.test.text.digest})[:])
     ids = np.concatenate(parts)
     assert bytes(ids[ids < 256].tolist()) == b"".join(map(Path.read_bytes, files))
 
@@ -169,7 +153,7 @@ def test_no_held_out_text_stands_in_the_training_text(mode, seed, tmp_path):
         raise
     held = [found.validation]
     if found.test is not None:
-        held.append(open_test(found.test, ResultsFolder(tmp_path / "r"), "a test"))
+        held.append(open_test(found.test, {"digest": found.test.text.digest}))
     for part in held:
         assert not count_in_training(found.train, part[:])
     rates = found.record["deduplicated"]

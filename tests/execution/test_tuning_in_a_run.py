@@ -20,6 +20,7 @@ from paribus.engine.evaluation import evaluate_on
 from paribus.engine.export import export_trial
 from paribus.engine.model import build_model, load_parameters
 from paribus.results import Results, ResultsFolder, extension, load_results
+from paribus.results.store import TEST_PART
 from paribus.runs.progress import Progress
 from paribus.study import with_choice
 from paribus.study.tuning import Value
@@ -114,15 +115,14 @@ def test_a_tuning_without_weights_goes_on_elsewhere(tuned, tmp_path):
 
 def test_the_verdict_is_of_the_test_part_which_it_opened_once(tuned):
     folder = ResultsFolder(tuned.path)
-    opened = folder.read_opened()
-    assert "'small'" in opened["purpose"]
+    opened = folder.read_sealed(TEST_PART)
     assert all(opened["opened"] >= when for when in finished_at(tuned))
     # No tuning trial has seen it: what chooses is the validation text.
     of_tuning = ResultsFolder(tuned.path / "tuning")
-    assert of_tuning.read_opened() is None
+    assert not of_tuning.has_sealed(TEST_PART)
     judged = tuned.judged
     dataset = load_dataset(tuned.study.data, tuned.study.folder)
-    tokens = open_test(dataset.test, folder, opened["purpose"])
+    tokens = open_test(dataset.test, opened)
     seq_len = tuned.study.data.seq_len
     for (arm, seed), trial in tuned.trials.items():
         # An independent way: the plain mean of the loss over windows of the test text.

@@ -45,9 +45,9 @@ def records_of(study: Study) -> list[StackedEvidence]:
     return [deepcopy(record(study, arm, seed)) for arm in study.arms for seed in study.seeds]
 
 
-def controls_of(study: Study, records: list[StackedEvidence], **more: Any) -> dict[str, Control]:
+def controls_of(study: Study, records: list[StackedEvidence]) -> dict[str, Control]:
     """The controls of `layernorm` by name."""
-    controls = check_controls(study, records, CHECKS, **more)
+    controls = check_controls(study, records, CHECKS, repeated={})
     return {control.name: control for control in controls if control.arm == "layernorm"}
 
 
@@ -198,13 +198,15 @@ def test_the_sealed_test_part_is_a_control(small_study: Maker) -> None:
         each.trial["data"]["digests"]["test"] = "e" * 64
     sealed = controls_of(study, records)[name]
     assert sealed.state == "held" and sealed.detail.startswith(f"digest {'e' * 12}, never read")
-    opened = {"digest": "e" * 64, "purpose": "verdict of abc", "opened": "2026-11-22T05:00:00"}
-    read = controls_of(study, records, opened=opened)[name]
+    for each in records:
+        each.opened.update(digest="e" * 64, opened="2026-11-22T05:00:00")
+    read = controls_of(study, records)[name]
     assert read.state == "held" and "2026-11-22T05:00:00" in read.detail
-    other = controls_of(study, records, opened=opened | {"digest": "f" * 64})[name]
-    assert other.state == "broken"
-    del next(r for r in records if r.arm == "layernorm").trial["data"]["digests"]["test"]
+    for each in records:
+        each.opened["digest"] = "f" * 64
     assert controls_of(study, records)[name].state == "broken"
+    del next(r for r in records if r.arm == "layernorm").trial["data"]["digests"]["test"]
+    assert controls_of(study, records)["held-out text"].state == "broken"
 
 
 def test_text_that_has_held_out_text_is_not_proven_to_be_apart(small_study: Maker) -> None:

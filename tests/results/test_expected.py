@@ -15,7 +15,7 @@ from paribus.verification import verify
 
 from ..build import write_results
 from ..conftest import studies_in
-from ..tools import refused, verb
+from ..tools import verb
 
 TRIAL = Path("trials") / "baseline" / "seed-1"
 GOOD_SPEEDS = {"arm": ["baseline"], "seed": [1], "kind": ["training"], "tokens": [8]}
@@ -74,30 +74,6 @@ def test_counts_of_the_text_are_those_that_were_sealed(damaged):
     (damaged / "manifest.json").unlink()  # what is not sealed counts for nothing
     assert load_results(damaged).data == {}
     assert any("data.json" in finding for finding in verify(damaged).findings)
-
-
-def test_when_the_test_part_was_read_is_sealed(damaged):
-    folder, file, seals = ResultsFolder(damaged), damaged / "test_part.json", "manifest.json"
-    opened = {"purpose": "a verdict", "digest": "e" * 64, "opened": "2026-11-22T05:00:00"}
-    folder.write_opened(opened)
-    assert folder.read_opened() == opened
-    assert not any(file.name in finding for finding in verify(damaged).findings)
-    with refused("exists", match="just written"):
-        folder.write_opened(opened | {"purpose": "another"})
-    whole = file.read_bytes()
-
-    def told(words: str) -> None:
-        assert any(f"{file.name} {words}" in finding for finding in verify(damaged).findings)
-        require_refusal(("report", "--no-page"), damaged, file)
-
-    file.write_bytes(whole.replace(b"2026", b"2027"))
-    told("is missing")
-    file.unlink()
-    told("is missing")
-    file.write_bytes(whole)
-    assert folder.read_opened() == opened
-    (damaged / seals).unlink()
-    told("has no")
 
 
 def throughput(**columns: object) -> pa.Table:

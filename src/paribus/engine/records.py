@@ -64,12 +64,14 @@ class StackedEvidence(Evidence):
 
     `leaks` are shares of the validation text that also occur in the arm's training text, from
     data.json: the share of tokens, word for word; and the share of documents or passages (the
-    larger of the two), as near duplicates. None means not counted yet.
+    larger of the two), as near duplicates. None means not counted yet. `opened` is test_part.json:
+    when the sealed test part was read.
     """
 
     initial: dict[str, dict[str, Any]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     leaks: tuple[float | None, float | None] = (None, None)
+    opened: dict[str, str] = field(default_factory=dict)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -257,17 +259,17 @@ def _software(own: StackedEvidence, reference: StackedEvidence, declared: Declar
     return "held", f"torch {own.environment['packages']['torch']} on {own.environment['device']}"
 
 
-def _sealed(record: StackedEvidence, opened: Mapping[str, str] | None) -> Finding | None:
+def _sealed(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding | None:
     """Compare the test part with the record of its opening; None if nothing is sealed."""
-    digest = record.digests.get("test")
+    digest, opened = own.digests.get("test"), own.opened
     if digest is None:
         return None
     words = f"digest {digest[:12]}"
-    if opened is None:
+    if not opened:
         return "held", f"{words}, never read"
     if opened["digest"] != digest:
         return "broken", f"{words}, and what was read has {opened['digest'][:12]}"
-    return "held", f"{words}, read once, on {opened['opened']}, for “{opened['purpose']}”"
+    return "held", f"{words}, read once, on {opened['opened']}"
 
 
 CHECKS = Checks(
@@ -281,6 +283,7 @@ CHECKS = Checks(
         "causality": _causality,
         "questions": _questions,
         "software": _software,
+        "sealed test part": _sealed,
     },
     across={
         "text": partial(_apart, held_out=False),
@@ -289,7 +292,6 @@ CHECKS = Checks(
     },
     # Arms may be trained on other text than each other, the trials of one arm may not.
     of_arm=frozenset({"text"}),
-    further={"sealed test part": _sealed},
 )
 
 
@@ -301,9 +303,14 @@ class StackedRecords(RecordFormat):
         return CHECKS
 
     def evidence(
-        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
+        self,
+        folder: TrialFolder,
+        trial: dict[str, Any],
+        data: dict[str, Any],
+        opened: dict[str, str],
     ) -> StackedEvidence:
-        """Return the evidence of one trial for the controls; `data` is the study's data.json."""
+        """Return the evidence of one trial for the controls; `data` is the study's data.json,
+        and `opened` its test_part.json."""
         of_arm = data.get("arms", {}).get(folder.arm, data)
         leakage = of_arm.get("leakage", {})
         leaked = None
@@ -316,7 +323,7 @@ class StackedRecords(RecordFormat):
         ]
         initial, machine = map(folder.read_json, ("initial.json", "environment.json"))
         leaks = leaked, max(near, default=None)
-        return StackedEvidence(folder.arm, folder.seed, trial, initial, machine, leaks)
+        return StackedEvidence(folder.arm, folder.seed, trial, initial, machine, leaks, opened)
 
     def code(self) -> str:
         """Return the digest of the source that trains and measures."""

@@ -76,32 +76,28 @@ class Checks:
     """The checks of a trainer's records.
 
     Attributes:
-        pairs: checks of two trials of one seed, by control.
+        pairs: checks of two trials of one seed, by control; they return None if the study has no
+            such control.
         across: checks of any two trials of the study, by control; they return None if nothing
             differs. Those in `of_arm` compare only trials of one arm.
         among: checks of all trials of an arm, by control.
-        further: checks of a single trial, by control; they return None if the study has no such
-            control.
     """
 
-    pairs: Mapping[str, Check]
+    pairs: Mapping[str, Callable[[Any, Any, Declared], Finding | None]]
     across: Mapping[str, Callable[[Any, Any], Finding | None]] = field(default_factory=dict)
     of_arm: frozenset[str] = frozenset()
     among: Mapping[str, Callable[[Iterable[Any]], Iterator[Labelled]]] = field(default_factory=dict)
-    further: Mapping[str, Callable[[Any, Any], Finding | None]] = field(default_factory=dict)
 
 
 def check_controls(
     study: Study,
     records: Iterable[Evidence],
     checks: Checks,
-    repeated: Mapping[str, Mapping[str, Any]] | None = None,
-    opened: Mapping[str, str] | None = None,
+    repeated: Mapping[str, Mapping[str, Any]],
 ) -> list[Control]:
     """Return every control of every contrast that has at least one finished pair.
 
-    `repeated` is the content of repeated.json, by arm; `opened` that of test_part.json, about
-    the only time that the test part was read.
+    `repeated` is the content of repeated.json, by arm.
     """
     by_trial = {(record.arm, record.seed): record for record in records}
     across = _across_seeds(list(by_trial.values()), checks)
@@ -115,24 +111,18 @@ def check_controls(
         if not pairs:
             continue
         both, differences = (arm, reference), study.differences(arm)
-        findings: dict[str, list[Labelled]] = {
-            name: [(own.label, *check(own, counterpart, differences)) for own, counterpart in pairs]
-            for name, check in checks.pairs.items()
-        }
-        for name, of_control in findings.items():
-            of_control += across.get(name, [])
-            if name in checks.among:
-                for each in both:
-                    of_control += checks.among[name](r for r in by_trial.values() if r.arm == each)
-        for name, check_one in checks.further.items():
-            looked_at = {r.label: check_one(r, opened) for pair in pairs for r in pair}
-            if any(looked_at.values()):
-                missing: Finding = ("broken", "not recorded, unlike of other trials")
-                seen = ((label, finding or missing) for label, finding in looked_at.items())
-                findings[name] = [(label, state, words) for label, (state, words) in seen]
+        findings: dict[str, list[Labelled]] = {}
+        for name, check in checks.pairs.items():
+            of_pairs = [(own.label, check(own, other, differences)) for own, other in pairs]
+            of_control = [(label, *finding) for label, finding in of_pairs if finding]
+            if of_control:
+                findings[name] = of_control + across.get(name, [])
+        for name, check_arm in checks.among.items():
+            for each in both:
+                findings[name] += check_arm(r for r in by_trial.values() if r.arm == each)
         custom = [each for each in both if study.setting(each).own_parts]
         if custom:
-            findings["repeatable"] = [_repeatable(arm, (repeated or {}).get(arm)) for arm in custom]
+            findings["repeatable"] = [_repeatable(arm, repeated.get(arm)) for arm in custom]
         elif study.trainer != STACKED:
             findings["repeatable"] = [(arm, "not proven", "no trial was trained again")]
         controls += [Control(name, *both, *_summarise(seen)) for name, seen in findings.items()]

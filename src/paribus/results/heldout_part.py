@@ -21,11 +21,6 @@ FILES = ("tested.json", "evaluation.json", "evaluation.parquet", "blocks.parquet
 Tested = dict[tuple[str, int], TrialFolder]
 
 
-def purpose(study: str) -> str:
-    """Return the purpose recorded when the test part of `study` is opened: its verdict."""
-    return f"the verdict of '{study}'"
-
-
 def heldout_folder(folder: ResultsFolder, arm: str, seed: int) -> TrialFolder:
     """Return the folder of a trial's results on the test part; it may not exist yet."""
     return TrialFolder(folder.records / FOLDER / arm / f"seed-{seed}", arm, seed)

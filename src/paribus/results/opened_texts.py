@@ -28,7 +28,7 @@ from paribus.metric import from_records
 from paribus.results.formats import read_as, read_json
 from paribus.results.records import FirstUse, Reuse, records_of
 from paribus.results.registration import FILE, read_registration, utc_now
-from paribus.results.store import CAMPAIGN, IDEAS, LEDGER, ResultsFolder
+from paribus.results.store import CAMPAIGN, IDEAS, LEDGER, TEST_PART, ResultsFolder
 from paribus.study import Study
 from paribus.study.tuning_study import TASKS
 from paribus.untrusted_io import is_regular
@@ -92,7 +92,7 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
         events += opened(now or time, "validation", 0 if has_test else tests)
         if not records_of(study).code():  # nobody seals the text of another's trainer
             events += opened(now or time, "test", tests)
-    if test := folder.read_opened():
+    if test := folder.read_sealed(TEST_PART):
         events += opened(test["opened"], "test", tests)
     return events
 

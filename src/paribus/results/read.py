@@ -20,11 +20,19 @@ from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, check_controls
 from paribus.results.curves import AXES, LossCurve, curve_values, read_curves
 from paribus.results.formats import COLUMNS, as_model, read_as
-from paribus.results.heldout_part import Tested, on_heldout_part, purpose, read_heldout
+from paribus.results.heldout_part import Tested, on_heldout_part, read_heldout
 from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.records import Timing, Trial, distinct, records_of
 from paribus.results.registration import read_registration
-from paribus.results.store import CAMPAIGN, DATA, IDEAS, THROUGHPUT, ResultsFolder, root_digest
+from paribus.results.store import (
+    CAMPAIGN,
+    DATA,
+    IDEAS,
+    TEST_PART,
+    THROUGHPUT,
+    ResultsFolder,
+    root_digest,
+)
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
 from paribus.untrusted_io import is_regular
@@ -95,14 +103,7 @@ class Results:
         trial is missing, or if no test part is sealed."""
         if self.unfinished or not self._seals_test or self.judged.held:
             return ""
-        opened = ResultsFolder(self.path).read_opened()
-        why = "the trials are not evaluated on the sealed test part yet"
-        if opened and opened["purpose"] != purpose(self.study.name):
-            why = f"the sealed test part was read before its time, for '{opened['purpose']}'"
-        elif opened:
-            when = opened["opened"]
-            why = f"not every trial is evaluated on the test part, which was opened on {when}"
-        return f"{why}; run the study again"
+        return "not every trial is evaluated on the sealed test part; run the study again"
 
     def held_out(self, trial: TrialFolder) -> TrialFolder:
         """Return the folder with the held-out scores of a trial."""
@@ -125,13 +126,14 @@ class Results:
     def controls_among(self, trials: Collection[Trial]) -> list[Control]:
         """Return the controls, checked on these trials only."""
         form, folder = records_of(self.study), ResultsFolder(self.path)
+        opened = folder.read_sealed(TEST_PART)
         records = [
-            form.evidence(trial, self.trials[trial.arm, trial.seed], self.data)
+            form.evidence(trial, self.trials[trial.arm, trial.seed], self.data, opened)
             for trial in self.finished
             if (trial.arm, trial.seed) in trials
         ]
-        repeated, opened = folder.read_repeated(self.study.arms), folder.read_opened()
-        return check_controls(self.study, records, form.checks(self.registered), repeated, opened)
+        repeated = folder.read_repeated(self.study.arms)
+        return check_controls(self.study, records, form.checks(self.registered), repeated)
 
     @cached_property
     def registered(self) -> dict[str, Any]:

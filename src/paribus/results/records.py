@@ -191,9 +191,14 @@ class RecordFormat:
         return Checks({"setting": settings} | pairs)
 
     def evidence(
-        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
+        self,
+        folder: TrialFolder,
+        trial: dict[str, Any],
+        data: dict[str, Any],
+        opened: dict[str, str],
     ) -> Evidence:
-        """Return the records of a trial that the checks use; `data` is data.json."""
+        """Return the records of a trial that the checks use; `data` is data.json, and `opened`
+        test_part.json."""
         return Evidence(folder.arm, folder.seed, trial)
 
     def must_be_finite(self, registered: Mapping[str, Any]) -> str:

@@ -26,7 +26,6 @@ import re
 import shutil
 import tarfile
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -71,7 +70,6 @@ OF_THE_STUDY = (DATA, LEDGER, LOOKS, REPEATED, RUNS, TEST, TEST_PART, THROUGHPUT
 ARCHIVE = "records.tar.xz"  # of an archive: all records below the top level
 ARCHIVE_BYTES = 4096 * MIB
 BESIDE = ("study.json", "registration.json")  # an extracted folder has copies of these files
-_SEALING = threading.Lock()  # the text is described while arms are trained again and timed
 
 
 @dataclass(frozen=True)
@@ -143,11 +141,10 @@ class ResultsFolder(Folder):
         self._reseal(name, file_digest(self.path / name))
 
     def _reseal(self, name: str, digest: str | None) -> None:
-        with _SEALING:
-            sealed = self._sealed()
-            if sealed.get(name) != digest:
-                kept = {key: value for key, value in sealed.items() if key != name}
-                write_json(self.path / MANIFEST, kept | ({name: digest} if digest else {}))
+        sealed = self._sealed()
+        if sealed.get(name) != digest:
+            kept = {key: value for key, value in sealed.items() if key != name}
+            write_json(self.path / MANIFEST, kept | ({name: digest} if digest else {}))
 
     def read_sealed(self, name: str) -> dict[str, Any]:
         """Return the study-wide record `name`; {} if it is not written yet."""
@@ -193,28 +190,6 @@ class ResultsFolder(Folder):
         return set(trials) <= {
             *zip(table["arm"].to_pylist(), table["seed"].to_pylist(), strict=True)
         }
-
-    def read_opened(self) -> dict[str, str] | None:
-        """Return when and for what the test part was read, and its digest; None if it never was."""
-        if opened := self.read_sealed(TEST_PART):
-            return opened
-        if os.path.lexists(self.path / TEST_PART):
-            raise ParibusError(
-                f"{self.path / TEST_PART} has no seal in {self.path / MANIFEST}; restore both "
-                "(if opening it was interrupted, nothing was read yet: delete the first)",
-                code="changed",
-            )
-        return None
-
-    def write_opened(self, opened: Mapping[str, str]) -> None:
-        """Write and seal test_part.json, once, before the text is read."""
-        with self.lock():
-            if self.read_opened() is not None:
-                raise ParibusError(
-                    f"{self.path / TEST_PART} was just written by another run; run again",
-                    code="exists",
-                )
-            self.seal(TEST_PART, opened)
 
     def read_study(self, *, trust: bool = False) -> Study:
         """Return the study of the folder. Raises ParibusError without one."""

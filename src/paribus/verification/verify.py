@@ -36,7 +36,7 @@ from paribus.results import (
 from paribus.results.formats import read_json
 from paribus.results.records import records_of
 from paribus.results.registration import from_study
-from paribus.results.store import OF_THE_STUDY, TEST_PART, root_digest
+from paribus.results.store import OF_THE_STUDY, root_digest
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, changed_files
 from paribus.study.trainer import COMMAND, STACKED
@@ -171,9 +171,7 @@ def _seals(study: Study, results: ResultsFolder, finished: list[TrialFolder]) ->
             yield str(error)
     for name in OF_THE_STUDY:
         try:
-            if name == TEST_PART:  # without its seal it does not count for nothing
-                results.read_opened()
-            elif not results.has_sealed(name) and is_regular(results.path / name):
+            if not results.has_sealed(name) and is_regular(results.path / name):
                 yield f"{name} is not sealed, and counts for nothing"
         except ParibusError as error:
             yield str(error)

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -44,34 +42,15 @@ class SealedPart:
     _open: Callable[[], Tokens] = field(repr=False, compare=False)
 
 
-def open_test(test: SealedPart | None, record: Any, purpose: str) -> Tokens:
-    """Record that the test part is opened for `purpose`, and return its tokens.
+def open_test(test: SealedPart | None, opened: Mapping[str, str]) -> Tokens:
+    """Return the tokens of the test part, which `opened` (test_part.json) has on record.
 
-    `record` is the `paribus.results.ResultsFolder` that seals the time and the purpose. The same
-    purpose may continue after an interruption. Another purpose is refused, because the text is no
-    longer fresh. Raises ParibusError, also if the study has no test part or the text differs from
-    the one that was opened.
+    Raises ParibusError if the text is not the one that was opened.
     """
-    if test is None:
+    if test is None or test.text.digest != opened["digest"]:
         raise ParibusError(
-            "the study has no test part; seal one with data.test_fraction or data.test_path",
-            code="missing",
-        )
-    sha256 = test.text.digest
-    earlier = record.read_opened()
-    if earlier is None:
-        opened = datetime.now(UTC).isoformat(timespec="seconds")
-        record.write_opened({"purpose": purpose, "digest": sha256, "opened": opened})
-    elif earlier["purpose"] != purpose:
-        raise ParibusError(
-            f"the test part was opened already, for '{earlier['purpose']}' ({record.path}); for "
-            f"'{purpose}' it is no longer fresh: seal other text",
-            code="conflict",
-        )
-    elif earlier["digest"] != sha256:
-        raise ParibusError(
-            f"{record.path} recorded a test part with SHA-256 {earlier['digest'][:12]}..., but "
-            f"this one has {sha256[:12]}...; restore the text",
+            f"the test part is not the text that was opened, which has SHA-256 "
+            f"{opened['digest'][:12]}...; restore the text",
             code="different",
         )
     return test._open()

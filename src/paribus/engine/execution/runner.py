@@ -21,7 +21,7 @@ from paribus.engine.ops import library
 from paribus.engine.setting import Data, is_open, with_precision
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.results.heldout_part import is_tested, purpose, seal_heldout
+from paribus.results.heldout_part import is_tested, seal_heldout
 from paribus.results.opened_texts import open_in_ledger
 from paribus.results.registration import read_registration, utc_now
 from paribus.results.store import DATA, LEDGER, REPEATED, TEST, TEST_PART
@@ -228,9 +228,8 @@ class EngineRunner(Runner):
         todo = [trial for trial in trials if not is_tested(folder, folder.trial(*trial))]
         if not todo and folder.has_sealed(TEST):
             return
-        opened = {"purpose": purpose(study.name), "digest": sha256, "opened": utc_now()}
-        opened = folder.read_opened() or opened
         if not folder.has_sealed(LEDGER):
+            opened = folder.read_sealed(TEST_PART) or {"digest": sha256, "opened": utc_now()}
             reuse = open_in_ledger(folder, study, opened["opened"])  # before the results folder
             folder.seal(TEST_PART, opened)
             folder.seal(LEDGER, reuse)

@@ -60,7 +60,11 @@ class CommandRecords(RecordFormat):
         return checked.Checks(pairs, among={"seed": _seeds})
 
     def evidence(
-        self, folder: TrialFolder, trial: dict[str, Any], data: dict[str, Any]
+        self,
+        folder: TrialFolder,
+        trial: dict[str, Any],
+        data: dict[str, Any],
+        opened: dict[str, str],
     ) -> ProgramEvidence:
         """Return the evidence of a trial."""
         environment = ProgramEnvironment.model_validate(folder.read_json(MACHINE)).model_dump()

@@ -41,7 +41,8 @@ from paribus.errors import ParibusError
 from paribus.results import ResultsFolder, TrialFolder
 from paribus.results.curves import FILE
 from paribus.results.formats import write_table
-from paribus.results.heldout_part import heldout_folder, purpose
+from paribus.results.heldout_part import heldout_folder
+from paribus.results.store import TEST_PART
 from paribus.runs.sealing import sealed_once
 from paribus.study import Study, measuring_record, own_digests
 from paribus.study.trainer import Trial
@@ -123,7 +124,7 @@ def evaluate_heldout_part(
     """Evaluate a trial on the test part, which the run has opened for the verdict."""
     finished, folder = results.trial(*trial), heldout_folder(results, *trial)
     model = trained_model(study, trial[0], dataset, device, finished.read_weights())
-    tokens = open_test(dataset.test, results, purpose(study.name))
+    tokens = open_test(dataset.test, results.read_sealed(TEST_PART))
     heldout = evaluate_text(study, model, dataset, tokens, study.setting(trial[0]).data.seq_len)
     scores = heldout.scores
     write_evaluation(folder, heldout)
