@@ -35,7 +35,7 @@ def whole(made, tmp_path):
 
 
 def test_each_arm_gets_its_best(made):
-    record = ResultsFolder(made.path).read_tuning()
+    record = ResultsFolder(made.path).read_sealed("tuning.json")
     chosen = {arm: one["values"][RATE] for arm, one in record["chosen"].items()}
     assert chosen == {"baseline": 1e-3, "layernorm": 1e-2}
     assert len(record["trials"]) == 2 * 4 * 2

@@ -66,7 +66,7 @@ def trials_of(tuned: Results) -> Results:
 
 
 def test_what_was_chosen_is_what_is_trained(tuned):
-    record = ResultsFolder(tuned.path).read_tuning()
+    record = ResultsFolder(tuned.path).read_sealed("tuning.json")
     assert len(record["trials"]) == 4
     for arm, one in record["chosen"].items():
         rate = tuned.trials[arm, 1]["setting"]["training"]["optimizer"]["learning_rate"]
@@ -109,8 +109,11 @@ def test_a_tuning_without_weights_goes_on_elsewhere(tuned, tmp_path):
     again = paribus.run(studies_in(tmp_path)(**TABLES), copy, workers=1)
     assert not list(home.rglob("*.safetensors"))
     assert {path: path.read_bytes() for path in home.glob("trials/*/*/manifest.json")} == sealed
-    chosen = ResultsFolder(tuned.path).read_tuning()
-    assert ResultsFolder(copy).read_tuning() == chosen and not paribus.verify(again.path).findings
+    chosen = ResultsFolder(tuned.path).read_sealed("tuning.json")
+    assert (
+        ResultsFolder(copy).read_sealed("tuning.json") == chosen
+        and not paribus.verify(again.path).findings
+    )
 
 
 def test_the_verdict_is_of_the_test_part_which_it_opened_once(tuned):
@@ -184,7 +187,7 @@ def test_test_part_missing(tuned, tmp_path, monkeypatch):
 def test_a_choice_that_does_not_follow_is_not_judged(tuned, tmp_path):
     copy = shutil.copytree(tuned.path, tmp_path / "copy")
     folder, worse = ResultsFolder(copy), dict[str, Value]({RATE: 1e-4})
-    record = folder.read_tuning()
+    record = folder.read_sealed("tuning.json")
     record["chosen"]["layernorm"] = {"candidate": 1, "values": worse}
     folder.seal("tuning.json", record)
     folder.create(with_choice(folder.read_study(), {"baseline": {RATE: 1e-2}, "layernorm": worse}))

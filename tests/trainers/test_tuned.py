@@ -103,7 +103,7 @@ def test_a_run_that_was_killed_in_its_tuning_comes_to_the_same(made, here):
 
 def test_a_choice_that_was_edited_is_invalid(copy):
     path, folder = copy / "study.json", ResultsFolder(copy)
-    table, record = json.loads(path.read_text()), folder.read_tuning()
+    table, record = json.loads(path.read_text()), folder.read_sealed("tuning.json")
     values = table["tuning"]["chosen"]["near"]
     rate = next(rate for rate in RATES if rate != values["drawn.rate"])
     values["drawn.rate"] = record["chosen"]["near"]["values"]["drawn.rate"] = rate

@@ -108,7 +108,7 @@ def _settings(own: StackedEvidence, reference: StackedEvidence, declared: Declar
     state, words = settings(own, reference, declared)
     ours, theirs = own.trial["own_modules"], reference.trial["own_modules"]
     for site in ours.keys() & theirs.keys() if state == "held" else ():
-        files = changed_sources({site: ours[site]}, {site: theirs[site]})
+        files = changed_sources(ours[site], theirs[site])
         key = site if "." in site else f"model.modules.{site}"
         if files and not any(key == d or key.startswith(f"{d}.") for d in declared):
             return "broken", f"{', '.join(sorted(files))} of the own part '{site}' differs"

@@ -10,12 +10,10 @@ the study. Files that `paribus report` writes again (analysis and page) are not 
 
 from __future__ import annotations
 
-import io
 import lzma
 import os
 import tarfile
-from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from paribus.errors import ParibusError
 from paribus.files import whole_folder, write_bytes
@@ -42,27 +40,19 @@ def archive(results: str | os.PathLike[str] | Results, out: str | os.PathLike[st
             is_record = file.suffix in KINDS and file.name != "analysis.json"
             if is_record and not file.name.startswith("."):
                 write_bytes(new / file.name, read_bytes(file, ARCHIVE_BYTES))
-        records = {
-            file.relative_to(folder.records).as_posix(): read_bytes(file, ARCHIVE_BYTES)
+        records = [
+            file
             for name in PACKED
             if (folder.records / name).is_dir()
             for file in files_below(folder.records / name)
             if not is_weights(file.name) and "__pycache__" not in file.parts
-        }
-        write_bytes(new / ARCHIVE, pack(records))
+        ]
+        with tarfile.open(new / ARCHIVE, "w:xz", preset=9 | lzma.PRESET_EXTREME) as members:
+            # Files of one name are alike, and compress well next to each other.
+            for file in sorted(records, key=lambda file: (file.name, file)):
+                # Owners and times are left out, so that equal records give equal bytes.
+                member = tarfile.TarInfo(file.relative_to(folder.records).as_posix())
+                member.size = file.stat().st_size
+                with file.open("rb") as content:
+                    members.addfile(member, content)
     return target
-
-
-def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return an archive of `files`, keyed by relative path. Equal files give equal bytes."""
-    sink = io.BytesIO()
-    with (
-        lzma.open(sink, "wb", preset=9 | lzma.PRESET_EXTREME) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as members,
-    ):
-        # Files of one name are alike, and compress well next to each other.
-        for name in sorted(files, key=lambda name: (PurePosixPath(name).name, name)):
-            member = tarfile.TarInfo(name)
-            member.size = len(files[name])
-            members.addfile(member, io.BytesIO(files[name]))
-    return sink.getvalue()

@@ -35,7 +35,7 @@ def extend(path: str | os.PathLike[str], seeds: int) -> Study:
             "was made from"
         )
     study = folder.read_study()
-    if isinstance(seeds, bool) or not LEAST_SEEDS <= seeds <= MOST_SEEDS:
+    if not LEAST_SEEDS <= seeds <= MOST_SEEDS:
         raise ParibusError(
             f"--seeds {seeds} is not the size of a stage; use {LEAST_SEEDS} to {MOST_SEEDS:,} seeds"
         )

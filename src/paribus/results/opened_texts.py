@@ -103,21 +103,28 @@ def note(folder: ResultsFolder, *, is_begun: bool = False) -> None:
     If the ledger cannot be written, warn once and continue.
     """
     path = ledger_path()
-    if path is None or not is_recording():
-        return
-    try:
-        with appending(path) as (events, append):
-            recorded = {event.key for event in events}
-            for event in events_of(folder, now=utc_now(), is_begun=is_begun):
-                if event.key not in recorded:
-                    append(event)
-    except ParibusError as error:
-        _warn(str(error))
+    if path is not None and is_recording():
+        try:
+            _record(folder, path, is_begun)
+        except ParibusError as error:
+            _warn(str(error))
 
 
-def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, Any]:
+def _record(folder: ResultsFolder, path: Path, is_begun: bool) -> list[Event]:
+    """Add the missing events of a folder to a ledger; return the events that it had before."""
+    with appending(path) as (events, append):
+        recorded = {event.key for event in events}
+        for event in events_of(folder, now=utc_now(), is_begun=is_begun):
+            if event.key not in recorded:
+                append(event)
+    return events
+
+
+def open_in_ledger(
+    folder: ResultsFolder, study: Study, *, is_begun: bool = False
+) -> dict[str, Any]:
     """Record in the ledger that a study is about to read its test part. Call this before
-    reading.
+    reading; `is_begun` is as in `events_of`.
 
     Returns the content of `ledger.json`: the studies that opened it before.
     """
@@ -126,22 +133,12 @@ def open_in_ledger(folder: ResultsFolder, study: Study, time: str) -> dict[str, 
             f"{folder.path} is an idea of the campaign {campaign}, whose test part is opened once, "
             f"for the ideas that are kept: `paribus campaign end {campaign}`"
         )
-    path, own = ledger_path(), file_digest(_first(folder))
-    if path is None:
+    path, registered = ledger_path(), read_registration(folder)
+    if path is None or registered is None:
         return Reuse(recorded=False, why=f"{VARIABLE} is empty").model_dump(mode="json")
-    registered = read_registration(folder) or {"data": {}, "metrics": {}}
     parts, tests = parts_of(study, registered, "test"), primary_tests(study, registered)
-    opening = partial(Event, kind="opening", time=time, study=study.name, tests=tests)
-    own_openings = [opening(registration=own, text=part) for part in parts]
     try:
-        with appending(path) as (events, append):
-            keys = [event.key for event in events]
-            # A run that was killed after it had opened the text asks again.
-            earlier = [keys.index(event.key) for event in own_openings if event.key in keys]
-            before = uses(events[: min(earlier, default=len(keys))], parts, own)
-            for event in own_openings:
-                if event.key not in keys:
-                    append(event)
+        before = uses(_record(folder, path, is_begun), parts, file_digest(_first(folder)))
     except ParibusError as error:
         _warn(str(error))
         return Reuse(recorded=False, why=str(error)).model_dump(mode="json")

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from paribus.drawing import Drawing, drawings_from_records, together
-from paribus.errors import ParibusError
 from paribus.metric import Metric, find, from_records, readable
 from paribus.results.controls import Control, check_controls
 from paribus.results.curves import AXES, LossCurve, curve_values, read_curves
@@ -25,9 +24,7 @@ from paribus.results.look_record import Entry, needed_trials, read_looks
 from paribus.results.records import Timing, Trial, distinct, records_of
 from paribus.results.registration import read_registration
 from paribus.results.store import (
-    CAMPAIGN,
     DATA,
-    IDEAS,
     TEST_PART,
     THROUGHPUT,
     ResultsFolder,
@@ -35,7 +32,6 @@ from paribus.results.store import (
 )
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study
-from paribus.untrusted_io import is_regular
 
 ITEMS = "items.parquet"
 LABELS = ("probe", "part", "statistic", "unit")  # of a column of probes.parquet
@@ -374,11 +370,6 @@ def load_results(path: str | os.PathLike[str], *, trust: bool = False) -> Result
     run may be in progress; trials that finish later are not included.
     """
     folder = ResultsFolder(Path(path))
-    if is_regular(folder.path / CAMPAIGN) and not is_regular(folder.path / "registration.json"):
-        raise ParibusError(
-            f"{folder.path} is a campaign: `paribus campaign status {folder.path}` shows it; "
-            f"its results folders are in {folder.path / IDEAS}, and that of its end is final"
-        )
     root, study = root_digest(folder.path), folder.read_study(trust=trust)
     form, trials = records_of(study), [folder.trial(*trial) for trial in study.trials]
     finished = tuple(trial for trial in trials if trial.is_finished)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -41,7 +40,6 @@ from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 
 FIRST = ("packages", "code")  # stay as first registered; compared on their own
 FILE = "registration.json"
-OWN_FILE = re.compile(r".*[.:]([\w-]+\.py)$")  # the end of a key that names its digest
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
 
@@ -77,14 +75,10 @@ def registration(
     }
 
 
-def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of installed packages; that of paribus is the source's version."""
-    return {name: _version_of(name) for name in names}
-
-
 @cache
-def _version_of(name: str) -> str:
-    return VERSION if name == "paribus" else metadata.version(name)
+def package_versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of installed packages; that of paribus is the source's version."""
+    return {name: VERSION if name == "paribus" else metadata.version(name) for name in names}
 
 
 def from_study(study: Study, tasks: dict[str, Any]) -> dict[str, Any]:
@@ -177,11 +171,9 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
     Added seeds and package versions are ignored, because they may change.
     """
-    apart = {"seeds", "study_digest", "stages", *FIRST}  # seeds decide the digest too
+    apart = {"seeds", "study_digest", "stages", "packages"}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
-    source = ["source of paribus"] if before.get("code") != now.get("code") else []
-    names = (OWN_FILE.sub(r"\1", name) for name in differences(*compared))
-    return list(dict.fromkeys([*source, *names]))
+    return ["source of paribus" if key == "code" else key for key in differences(*compared)]
 
 
 def why_unregistered(

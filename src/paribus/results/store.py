@@ -150,10 +150,6 @@ class ResultsFolder(Folder):
         """Return the study-wide record `name`; {} if it is not written yet."""
         return read_json(self.path / name) if self.has_sealed(name) else {}
 
-    def read_tuning(self) -> dict[str, Any]:
-        """Return tuning.json; {} if the study is not tuned, or not yet."""
-        return self.read_sealed(TUNING)
-
     def read_runs(self) -> RunsRecord | None:
         """Return runs.json; None for a study whose trials are trained by paribus."""
         return read_as(RunsRecord, self.path / RUNS) if self.has_sealed(RUNS) else None

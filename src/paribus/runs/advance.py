@@ -144,7 +144,7 @@ class Runner:
         Until the choice is sealed, they are run like any other study
         (`paribus.study.tuning_study`).
         """
-        record = folder.read_tuning()
+        record = folder.read_sealed(TUNING)
         if not record:
             home, wanted = folder.tuning_trials, tuning_study(study)
             home.require_same(wanted)

@@ -7,7 +7,6 @@ import math
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from paribus.errors import ParibusError, blamed, nearest
 from paribus.files import write_bytes
 from paribus.metric import ItemSums, Metric, by_name
 from paribus.results import ResultsFolder, extended, read_registration
-from paribus.results.opened_texts import note, open_in_ledger, parts_of
+from paribus.results.opened_texts import open_in_ledger, parts_of
 from paribus.results.records import TRAINER
 from paribus.results.store import LEDGER, results_folder
 from paribus.results.trial_folder import TrialFolder
@@ -320,11 +319,9 @@ class TrainerRunner(Runner):
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
         """Record in the ledger that the scored text is opened, and seal the entry."""
-        note(folder)
         registered = read_registration(folder) or {}
         if parts_of(study, registered, "test") and not folder.has_sealed(LEDGER):
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            folder.seal(LEDGER, open_in_ledger(folder, study, now))
+            folder.seal(LEDGER, open_in_ledger(folder, study, is_begun=True))
         super().begin(study, folder)
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:

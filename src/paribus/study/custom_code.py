@@ -14,7 +14,7 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -142,10 +142,9 @@ def source_name(file: Path, folder: Path) -> str:
     return os.path.relpath(file, file.parent if file.is_relative_to(EXAMPLES) else folder.resolve())
 
 
-def changed_sources(earlier: Mapping[str, Sources], now: Mapping[str, Sources]) -> set[str]:
-    """Return the files that differ between two results of `own_digests`."""
-    pairs = [(earlier.get(key, {}), now.get(key, {})) for key in earlier.keys() | now.keys()]
-    return {file for a, b in pairs for file in a.keys() | b.keys() if a.get(file) != b.get(file)}
+def changed_sources(earlier: Sources, now: Sources) -> set[str]:
+    """Return the files that differ between two sources of a part."""
+    return {file for file, _ in earlier.items() ^ now.items()}
 
 
 def sources_folder(results: Path) -> Path:

@@ -36,7 +36,7 @@ from paribus.results import (
 from paribus.results.formats import read_json
 from paribus.results.records import records_of
 from paribus.results.registration import from_study
-from paribus.results.store import OF_THE_STUDY, root_digest
+from paribus.results.store import OF_THE_STUDY, TUNING, root_digest
 from paribus.results.trial_folder import TrialFolder
 from paribus.study import Study, changed_files
 from paribus.study.trainer import COMMAND, STACKED
@@ -192,7 +192,7 @@ def _unfinished(results: Results) -> Iterator[str]:
 
 def tuning_findings(results: Results) -> Iterator[str]:
     """Yield differences between the tuning trials and tuning.json or the study."""
-    study, record = results.study, ResultsFolder(results.path).read_tuning()
+    study, record = results.study, ResultsFolder(results.path).read_sealed(TUNING)
     if study.tuning is None:
         if ResultsFolder(results.path).tuning_trials.path.exists() or record:
             yield "there are tuning trials, and the study has no [tuning]"

@@ -230,9 +230,8 @@ class EngineRunner(Runner):
             return
         if not folder.has_sealed(LEDGER):
             opened = folder.read_sealed(TEST_PART) or {"digest": sha256, "opened": utc_now()}
-            reuse = open_in_ledger(folder, study, opened["opened"])  # before the results folder
             folder.seal(TEST_PART, opened)
-            folder.seal(LEDGER, reuse)
+            folder.seal(LEDGER, open_in_ledger(folder, study))
         tasks = []
         for arm, seed in todo:
             name, doing = f"test.{arm}.seed-{seed}", f"on {arm}/seed-{seed}, test part"

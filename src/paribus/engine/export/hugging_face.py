@@ -227,7 +227,7 @@ def remote_code(
     for site, path in custom.items():
         module, _, name = path.partition(":")
         key = f"model.modules.{site} = '{path}'"
-        if changed_sources({site: digests[site]}, {site: trial["own_modules"].get(site, {})}):
+        if changed_sources(digests[site], trial["own_modules"].get(site, {})):
             raise ParibusError(
                 f"{key} is not the code that trial {label} was trained with; restore its source",
                 code="changed",
