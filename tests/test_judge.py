@@ -84,7 +84,3 @@ def test_what_needs_the_engine_says_so_in_one_line(arguments, home):
     assert said.returncode == 2
     assert said.stderr.count("\n") == 1 and "'paribus[train]'" in said.stderr
     assert said.stdout == "" and sorted(home.iterdir()) == before
-
-
-def test_asking_for_help_needs_nothing(home):
-    assert "verify" in judge("--help", cwd=home).stdout

@@ -3,15 +3,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 import paribus
-from paribus.engine.data import load_dataset
 from paribus.engine.ops.kernels import compiling
 from paribus.results import load_results
-from paribus.study.custom_code import load_own
 
 from .conftest import small_text
 
@@ -63,21 +58,6 @@ def test_where_nothing_but_ascii_can_be_printed_and_nobody_has_a_home(tmp_path):
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.isascii() and rb"meine r\xe9sults/x" in done.stdout.replace(b"\n", b"")
     assert load_results(folder / "meine résults" / "x").study.title == "Größe, 日本"
-
-
-def test_a_folder_whose_name_is_no_utf8(tmp_path):
-    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/l\xe4tin"))
-    try:
-        folder.mkdir()
-    except OSError:
-        pytest.skip("this file system has names in UTF-8 alone")
-    (folder / "text.txt").write_text(small_text(), encoding="utf-8")
-    os.utime(folder / "text.txt", (1, 1))
-    (folder / "own.py").write_text("class Own: pass\n", encoding="utf-8")
-    data = paribus.load_study("quickstart").data
-    stated = {"corpus": "text", "path": "text.txt", "seq_len": 16, "validation_tokens": None}
-    assert load_dataset(data.model_copy(update=stated), folder).vocab_size > 10
-    assert load_own("own.py:Own", "here", "class", type, folder)
 
 
 def test_without_a_compiler_pytorch_trains_and_it_is_on_record(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import KeysView, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
         return {key.name: plain(getattr(value, key.name)) for key in fields(value) if key.repr}
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | set | frozenset | KeysView):
+    if isinstance(value, list | tuple | set | frozenset):
         return [plain(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None

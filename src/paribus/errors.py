@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from paribus.numbers import some
+
 LONGEST_MESSAGE = 960  # in characters
 LONGEST_NAME = 200  # that is compared with known names
 MOST_KNOWN = 8  # names that an error lists
@@ -108,8 +110,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f"did you mean {' or '.join(map(repr, meant))}?"
     if not names:
         return "none is known"
-    rest = f" and {len(names) - MOST_KNOWN} more" if len(names) > MOST_KNOWN else ""
-    return f"choose from {', '.join(names[:MOST_KNOWN])}{rest}"
+    return f"choose from {some(names, MOST_KNOWN)}"
 
 
 def require_positive(**stated: int | None) -> None:

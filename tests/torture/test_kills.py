@@ -1,6 +1,6 @@
 """kill -9 at random moments, then the same command again: as if nothing had happened.
 
-Three kills are marked slow; `PARIBUS_KILLS=300 pytest -m torture tests/torture/test_kills.py`
+Two kills are marked slow; `PARIBUS_KILLS=300 pytest -m torture tests/torture/test_kills.py`
 makes as many.
 """
 
@@ -34,28 +34,21 @@ tasks = {names = []}
 [arms.layernorm]
 set."model.embedding.norm" = "layernorm"
 """
-ARGUMENTS = {
-    "run": ("run", "study.toml", "--results", "r", "--workers", "1", "--device", "cpu"),
-    "export": ("export", "r", "out", "--trial", "layernorm/seed-2"),
-}
-# What each verb writes that is the same whenever it is written from the same records.
-WRITES = {
-    "run": ("r/trials/", "r/tasks/", "r/study.json", "r/data.json", "r/registration.json"),
-    "export": ("out/",),
-}
+COMMAND = ("run", "study.toml", "--results", "r", "--workers", "1", "--device", "cpu")
+# What a run writes that is the same however often it was killed.
+WRITES = ("r/trials/", "r/tasks/", "r/study.json", "r/data.json", "r/registration.json")
 KILLS = int(os.environ.get("PARIBUS_KILLS", "50"))
 SEED = int(os.environ.get("PARIBUS_SEED", "20261122"))
 ORPHAN_SECONDS = 10  # a busy machine takes its time to reap
 
 
-def start(folder: Path, verb: str, rng: random.Random) -> subprocess.Popen[str]:
+def start(folder: Path, rng: random.Random) -> subprocess.Popen[str]:
     """The command line in a session of its own, so that orphans can be told."""
-    options: tuple[str, ...] = ()
-    if verb == "run":  # two side by side; if something is begun, any other number must not matter
-        begun = begun_stacks(folder / "r") or any(folder.glob("r/trials/*/*/manifest.json"))
-        options = ("--stack", rng.choice("1223") if begun else "2")
+    # Two side by side; if something is begun, any other number must not matter.
+    begun = begun_stacks(folder / "r") or any(folder.glob("r/trials/*/*/manifest.json"))
+    options = ("--stack", rng.choice("1223") if begun else "2")
     return subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("commands.py")), *ARGUMENTS[verb], *options],
+        [sys.executable, str(Path(__file__).with_name("commands.py")), *COMMAND, *options],
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -64,9 +57,9 @@ def start(folder: Path, verb: str, rng: random.Random) -> subprocess.Popen[str]:
     )
 
 
-def finish(folder: Path, verb: str, rng: random.Random) -> None:
+def finish(folder: Path, rng: random.Random) -> None:
     """Run a command that nobody disturbs."""
-    process = start(folder, verb, rng)
+    process = start(folder, rng)
     _, said = process.communicate(timeout=600)
     require_quiet(said)
     assert process.returncode == 0, said
@@ -77,18 +70,16 @@ def require_quiet(said: str) -> None:
     assert "be used" not in said and "Traceback" not in said, said
 
 
-def written(folder: Path, verb: str) -> dict[str, bytes]:
+def written(folder: Path) -> dict[str, bytes]:
     """{path: content} of what must be the same as in an undisturbed run."""
     found = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
-        if name.startswith(WRITES[verb]) and path.name != "timing.json":
+        if name.startswith(WRITES) and path.name != "timing.json":
             found[name] = path.read_bytes()
-    if content := found.get("r/registration.json"):
-        known = json.loads(content)
-        del known["registered_at"]
-        found["r/registration.json"] = json.dumps(known).encode()
-    return found
+    known = json.loads(found["r/registration.json"])
+    del known["registered_at"]
+    return found | {"r/registration.json": json.dumps(known).encode()}
 
 
 def litter(folder: Path) -> list[str]:
@@ -110,14 +101,14 @@ def alive(session: int) -> list[int]:
     return found
 
 
-def survive(folder: Path, verb: str, seconds: float, kills: int, rng: random.Random) -> int:
-    """Kill `verb` at random moments and let it end; return the kills made.
+def survive(folder: Path, seconds: float, kills: int, rng: random.Random) -> int:
+    """Kill a run at random moments and let it end; return the kills made.
 
     Only the command is killed, by SIGKILL; its workers have to notice.
     """
     made = 0
     for _ in range(kills):
-        process = start(folder, verb, rng)
+        process = start(folder, rng)
         try:
             _, said = process.communicate(timeout=rng.uniform(0.02, seconds))
         except subprocess.TimeoutExpired:
@@ -127,45 +118,37 @@ def survive(folder: Path, verb: str, seconds: float, kills: int, rng: random.Ran
         require_quiet(said)
         deadline = time.monotonic() + ORPHAN_SECONDS
         while left := alive(process.pid):
-            assert time.monotonic() < deadline, f"orphans after a killed {verb}: {left}"
+            assert time.monotonic() < deadline, f"orphans: {left}"
             time.sleep(0.05)
-        if (folder / "out").exists():  # whole before it could be killed
-            return made
-    finish(folder, verb, rng)
+    finish(folder, rng)
     return made
 
 
 @pytest.mark.parametrize(
     "kills",
     [
-        pytest.param({"run": 2, "export": 1}, marks=pytest.mark.slow),
-        pytest.param({"run": KILLS * 4 // 5, "export": KILLS // 5}, marks=pytest.mark.torture),
+        pytest.param(2, marks=pytest.mark.slow),
+        pytest.param(KILLS, marks=pytest.mark.torture),
     ],
-    ids=["a few", "many"],
 )
 def test_kills(kills, tmp_path):
     (tmp_path / "text.txt").write_text("\n\n".join(topics.values())[:150_000], encoding="utf-8")
     study, whole = STUDY.replace("TEXT", json.dumps(str(tmp_path / "text.txt"))), tmp_path / "whole"
-    rng, seconds = random.Random(SEED), {}
+    rng = random.Random(SEED)
     whole.mkdir()
     (whole / "study.toml").write_text(study)
-    for verb in ARGUMENTS:
-        began = time.monotonic()
-        finish(whole, verb, rng)
-        seconds[verb] = time.monotonic() - began
-    for verb, left in kills.items():
-        expected = written(whole, verb)
-        assert expected and not litter(whole)
-        while left > 0:
-            folder = tmp_path / "killed"
-            if verb == "export":
-                shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("out"))
-            else:
-                folder.mkdir()
-                (folder / "study.toml").write_text(study)
-            left -= survive(folder, verb, seconds[verb], rng.randint(1, 4), rng)
-            assert not litter(folder), litter(folder)
-            ours = written(folder, verb)
-            assert ours.keys() == expected.keys()
-            assert [name for name in ours if ours[name] != expected[name]] == []
-            shutil.rmtree(folder)
+    began = time.monotonic()
+    finish(whole, rng)
+    seconds = time.monotonic() - began
+    expected = written(whole)
+    assert not litter(whole)
+    while kills > 0:
+        folder = tmp_path / "killed"
+        folder.mkdir()
+        (folder / "study.toml").write_text(study)
+        kills -= survive(folder, seconds, rng.randint(1, 4), rng)
+        assert not litter(folder), litter(folder)
+        ours = written(folder)
+        assert ours.keys() == expected.keys()
+        assert [name for name in ours if ours[name] != expected[name]] == []
+        shutil.rmtree(folder)

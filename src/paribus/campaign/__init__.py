@@ -6,6 +6,5 @@ from paribus.campaign.campaign import (
     begin,
     end,
     open_campaign,
-    status,
     try_idea,
 )

@@ -35,7 +35,6 @@ from paribus.results.registration import utc_now
 from paribus.results.store import CAMPAIGN, IDEAS, run_lock
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.run import register, run
-from paribus.schema import stamped
 from paribus.statistics import DESCRIPTIVE_BELOW, Lord
 from paribus.study import Study, load_study, parse_study, require_trust
 from paribus.study.base import shortened
@@ -207,11 +206,6 @@ def open_campaign(path: Path, run: Run = run, register: Register = register) -> 
     campaign = read_as(Campaign, path / CAMPAIGN)
     campaign._path, campaign._run, campaign._register = path, run, register
     return campaign
-
-
-def status(campaign: Campaign) -> dict[str, Any]:
-    """Return the record of a campaign and the level of its next test, as JSON types."""
-    return stamped(campaign.model_dump(mode="json") | {"next_level": campaign.next_level})
 
 
 def try_idea(campaign: Campaign, name: str, overrides: Mapping[str, Any] | None = None) -> Idea:

@@ -16,7 +16,7 @@ from paribus.cli.options import (
     StudyName,
     console,
     parse_overrides,
-    print_json,
+    print_stamped,
     show,
     table,
 )
@@ -116,12 +116,11 @@ def _opened(folder: Path, where: Crew, *, json: bool) -> Campaign:
 
 
 def _show(campaign: Campaign, ideas: dict[str, Idea], *, json: bool = False) -> None:
-    from paribus.campaign import status as as_json
     from paribus.numbers import p_value, plural
     from paribus.report.render import fill
 
     if json:
-        print_json(as_json(campaign))
+        print_stamped(campaign.model_dump(mode="json") | {"next_level": campaign.next_level})
         return
     head = ("idea", "state", "screen", "confirmation", "p", "level", "why")
     rows = [

@@ -227,10 +227,9 @@ def _causality(own: StackedEvidence, reference: StackedEvidence, declared: Decla
         if "not_proven" in each:
             return "not proven", f"of a trial: {each['not_proven']}"
     largest = max(each["evaluation"] for each in tested)
-    words = f"up to rounding ({largest:.1g} nats)" if largest else "to the bit"
     share = min(each["positions"] for each in tested)
-    tried = f", at {share:.0%} of the positions, drawn at random" if share < 1 else ""
-    return "held", f"no prediction follows a later token or another row, {words}{tried}"
+    words = "no prediction follows a later token or another row"
+    return "held", f"{words}, up to {largest:.1g} nats, at {share:.0%} of the positions"
 
 
 def _questions(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:

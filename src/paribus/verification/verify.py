@@ -51,7 +51,6 @@ SENTENCES = frozenset(
         *("reason", "reasons", "statement", "text", "unregistered", "untested", "why", "why_not"),
     }
 )
-SHOWN = 5  # names in a finding: keys, trials, arms, steps
 
 
 @dataclass
@@ -127,10 +126,7 @@ def registration_findings(results: Results) -> Iterator[str]:
     study = results.study
     for name, value in from_study(study, registered["tasks"]).items():
         if not agree(registered.get(name), value):
-            yield (
-                f"registration.json: {name} is not what the study gives"
-                + (f": {registered.get(name)}, and {value} there" if name == "seeds" else "")
-            )
+            yield f"registration.json: {name} is not what the study gives"
     for number in range(registered["number"] - 1, 0, -1):
         path = results.path / f"registration-{number}.json"
         if not is_regular(path) or file_digest(path) != registered.get("supersedes"):
@@ -181,7 +177,7 @@ def _unfinished(results: Results) -> Iterator[str]:
     """Yield what a run would add: trials, tests and chosen values."""
     if results.unfinished:
         missing = [trial.label for trial in results.unfinished]
-        yield f"{some(missing, SHOWN)} missing, of {results.n_trials} trials"
+        yield f"{some(missing)} missing, of {results.n_trials} trials"
         return
     if results.why_not_tested:
         yield results.why_not_tested
@@ -193,13 +189,10 @@ def _unfinished(results: Results) -> Iterator[str]:
 def tuning_findings(results: Results) -> Iterator[str]:
     """Yield differences between the tuning trials and tuning.json or the study."""
     study, record = results.study, ResultsFolder(results.path).read_sealed(TUNING)
-    if study.tuning is None:
-        if ResultsFolder(results.path).tuning_trials.path.exists() or record:
-            yield "there are tuning trials, and the study has no [tuning]"
-    elif results.tuning_trials is not None:
+    if study.tuning is not None and results.tuning_trials is not None:
         fresh = tuning_record(study, results.tuning_trials)
         if differing := list(differences({key: record.get(key) for key in fresh}, fresh)):
-            yield f"tuning.json is not what the tuning trials give: {some(differing, SHOWN)}"
+            yield f"tuning.json is not what the tuning trials give: {some(differing)}"
         if study.tuning.chosen and not agree(study.tuning.chosen, values_of(fresh)):
             yield "study.json has other values for its arms than the tuning trials choose"
 
@@ -225,4 +218,4 @@ def derived(results: Results, checked: list[str]) -> Iterator[str]:
         if is_regular(results.path / name):  # `report` writes it, at any time
             stated, now = read_json(results.path / name), json.loads(canonical_json(value))
             if differing := list(differences(stated, now, SENTENCES)):
-                yield f"{name} is not what the records give: {some(differing, SHOWN)}"
+                yield f"{name} is not what the records give: {some(differing)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import platform
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -25,7 +24,7 @@ def environment(device: torch.device, stack: int) -> dict[str, Any]:
     size."""
     return {
         "code": package_digest(),
-        "packages": dict(_versions()),
+        "packages": package_versions(PACKAGES),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": processor("model name"),
@@ -87,17 +86,16 @@ def keep_freed() -> None:
     The C library returns large blocks to the system at once, so every step would request them
     again, page by page. `free_unused` returns them. Without glibc, this does nothing.
     """
-    mallopt = _c_function("mallopt")
-    if mallopt is not None:
-        for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
-            any(mallopt(option, size) for size in (2**30, 2**25))  # the largest that it takes
+    if mallopt := _c_function("mallopt"):
+        mallopt(_TRIM_THRESHOLD, 2**30)
+        mallopt(_MMAP_THRESHOLD, 2**25)  # the largest that it takes
 
 
 def free_unused(device: torch.device) -> None:
     """Return unused memory to the system: PyTorch's reserve on a GPU, or the heap on a CPU."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    elif (trim := _c_function("malloc_trim")) is not None:
+    elif trim := _c_function("malloc_trim"):
         trim(0)
 
 
@@ -119,22 +117,13 @@ def native_precision(device: torch.device) -> Literal["float32", "bfloat16"]:
     A CPU has them with AVX512-BF16 or AMX, on ARM with the BF16 extension, through oneDNN. PyTorch
     does not report this for MPS.
     """
-    return "bfloat16" if _has_bfloat16(device) else "float32"
-
-
-def _has_bfloat16(device: torch.device) -> bool:
+    is_native = False
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-
-
-@cache
-def _versions() -> dict[str, str]:
-    """Return the versions of installed packages, read once per process."""
-    return package_versions(PACKAGES)
+        is_native = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif device.type == "cpu" and torch.backends.mkldnn.is_available():
+        capabilities = torch.cpu.get_capabilities()
+        is_native = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return "bfloat16" if is_native else "float32"
 
 
 KEPT = "finished trials and checkpoints are kept"
