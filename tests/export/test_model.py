@@ -1,4 +1,4 @@
-"""An exported model is ours: the same logits, with a cache and without, in anybody's program."""
+"""An exported model is ours: the same logits in anybody's program."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Every part that ships and the user's own, exported: the logits are ours, cached and generated."""
+"""Every part that ships and the user's own, exported: the logits and texts are ours."""
 
 import json
 from pathlib import Path
@@ -118,28 +118,26 @@ def require_ours(ours: GPT, theirs: Any) -> None:
 
 
 def require_generates_ours(ours: GPT, theirs: Any, *, padded: bool) -> None:
-    """Greedily, rows of two lengths where that can be, with a cache and without."""
+    """Greedily, rows of two lengths where that can be."""
     tokens = torch.randint(1, V, (2, 5), generator=torch.Generator().manual_seed(2))
     starts = [tokens[0], tokens[1, 2:] if padded else tokens[1]]
     batch = torch.zeros(2, 5, dtype=torch.long)
     for row, start in zip(batch, starts, strict=True):
         row[5 - len(start) :] = start
-    for use_cache in (True, False):
-        made = theirs.generate(
-            batch,
-            attention_mask=(batch != 0).long(),
-            min_new_tokens=8,
-            max_new_tokens=8,
-            do_sample=False,
-            use_cache=use_cache,
-        )
-        for row, start in zip(made, starts, strict=True):
-            text = start.tolist()
-            for token in row[5:].tolist():
-                logits = ours(torch.tensor([text]))[0, -1]
-                logits[0] = -torch.inf  # the end, which is kept from coming
-                assert token == int(logits.argmax())
-                text.append(token)
+    generated = theirs.generate(
+        batch,
+        attention_mask=(batch != 0).long(),
+        min_new_tokens=8,
+        max_new_tokens=8,
+        do_sample=False,
+    )
+    for row, start in zip(generated, starts, strict=True):
+        text = start.tolist()
+        for token in row[5:].tolist():
+            logits = ours(torch.tensor([text]))[0, -1]
+            logits[0] = -torch.inf  # the end, which is kept from coming
+            assert token == int(logits.argmax())
+            text.append(token)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

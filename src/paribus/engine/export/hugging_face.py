@@ -83,8 +83,7 @@ def hugging_face_model(
     if is_llama(setting):
         inner = len(weights["blocks.0.mlp.up.weight"])
         return config | _llama_config(setting, inner), _llama_weights(setting, weights)
-    renamed = {n if n.startswith("head.") else f"model.{n}": x for n, x in weights.items()}
-    return config | _remote_config(setting, vocab_size), renamed
+    return config | _remote_config(setting, vocab_size), dict(weights)
 
 
 def _gpt2_config(setting: Setting) -> dict[str, Any]:
@@ -192,7 +191,6 @@ def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
         "architectures": ["ParibusForCausalLM"],
         "auto_map": {
             "AutoConfig": f"{module}.ParibusConfig",
-            "AutoModel": f"{module}.ParibusModel",
             "AutoModelForCausalLM": f"{module}.ParibusForCausalLM",
         },
         "max_position_embeddings": setting.data.seq_len,
@@ -200,7 +198,7 @@ def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
         "num_hidden_layers": model.n_layer,
         "num_attention_heads": model.n_head,
         "num_key_value_heads": model.n_kv_head,
-        "use_cache": True,
+        "use_cache": False,
         # A tied head is computed from the token matrix and has no parameter of its own.
         "tie_word_embeddings": False,
         "architecture": model.model_dump(mode="json") | sizes,

@@ -3,14 +3,13 @@
 This file is copied into exported folders and depends only on the custom parts beside it.
 `config.architecture` is the model section of the study. Training drops nothing.
 
-Axes: B batch, T new positions, S all positions so far, D d_model, H heads of queries, G heads of
-keys and values, K channels of a head.
+Axes: B batch, T positions, D d_model, H heads of queries, G heads of keys and values, K channels of
+a head.
 """
 
 from __future__ import annotations
 
 # The types of transformers differ between 4.57 and 5, and from the actual behavior.
-import dataclasses
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -19,16 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
-from transformers.cache_utils import DynamicCache
 from transformers.generation.utils import GenerationMixin
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_outputs import CausalLMOutput
 
 # Custom parts by site; the export adds lines that fill it.
 OWN: dict[str, type[nn.Module]] = {}
 LAYERNORM_EPS, RMSNORM_EPS = 1e-5, 1e-6
-# Name of the cache in transformers: `cache` from 5.24 on.
-_FIELDS = {field.name for field in dataclasses.fields(BaseModelOutputWithPast)}
-CACHE = "cache" if "cache" in _FIELDS else "past_key_values"
 
 
 class ParibusConfig(PretrainedConfig):
@@ -36,10 +31,8 @@ class ParibusConfig(PretrainedConfig):
 
     model_type = "paribus"
 
-    def __init__(
-        self, architecture: dict[str, Any] | None = None, use_cache: bool = True, **kwargs: Any
-    ) -> None:
-        self.architecture, self.use_cache = architecture or {}, use_cache
+    def __init__(self, architecture: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        self.architecture = architecture or {}
         super().__init__(**kwargs)
 
 
@@ -114,7 +107,7 @@ class Attention(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model_spec, self.layer = model, model.layer
+        self.model_spec = model
         H, G, K = model.n_head, model.n_kv_head, model.head_width
         self.qkv = nn.Linear(model.d_model, (H + 2 * G) * K, bias=model.bias)
         self.out = nn.Linear(model.d_model, model.d_model, bias=model.bias)
@@ -123,8 +116,8 @@ class Attention(nn.Module):
         self.k_norm = norm(model, kind, K, eps, model.bias)
         self.turn = own_positions(model, "attention")
 
-    def forward(self, x: Tensor, hidden: Tensor, positions: Tensor, cache: Any) -> Tensor:
-        """hidden: [B, 1, T, S] which positions are not to be seen; positions: [B, T]."""
+    def forward(self, x: Tensor, hidden: Tensor, positions: Tensor) -> Tensor:
+        """hidden: [B, 1, T, T] which positions are not to be seen; positions: [B, T]."""
         model = self.model_spec
         H, G, K = model.n_head, model.n_kv_head, model.head_width
         B, T, D = x.shape
@@ -135,8 +128,6 @@ class Attention(nn.Module):
             q, k = self.turn(q, k, positions[0])
         elif model.positions.kind == "rotary" and "positions" not in OWN:
             q, k = (turned(z, positions, model.positions.theta) for z in (q, k))
-        if cache is not None:
-            k, v = cache.update(k, v, self.layer)
         k, v = (z.repeat_interleave(H // G, dim=1) for z in (k, v))
         scores = (q @ k.transpose(-1, -2)).float() / math.sqrt(K)
         scores = capped(scores, model.attention.softcap)
@@ -216,11 +207,25 @@ class Block(nn.Module):
         return self.mlp_norm(x + self.mlp(x))
 
 
-class ParibusPreTrainedModel(PreTrainedModel):
-    """Base of both models: their configuration and initialization."""
+class ParibusForCausalLM(PreTrainedModel, GenerationMixin):
+    """The model: token ids [B, T] -> logits [B, T, V]. It keeps no cache of earlier tokens."""
 
     config_class = ParibusConfig
-    base_model_prefix = "model"
+
+    def __init__(self, config: ParibusConfig) -> None:
+        super().__init__(config)
+        model = spec(config)
+        self.window, self.softcap = model.attention.window, model.head.softcap
+        self.embedding: Any = OWN.get("embedding", Embedding)(model)
+        self.blocks = nn.ModuleList(Block(spec(config, i)) for i in range(model.n_layer))
+        is_pre = model.norm.placement == "pre"
+        self.final_norm = block_norm(model, "final_norm") if is_pre else nn.Identity()
+        self.head: Any = None  # tied
+        if "head" in OWN:
+            self.head = OWN["head"](model)
+        elif not model.head.tied:
+            self.head = nn.Linear(model.d_model, model.vocab_size, bias=False)
+        self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
         """Restore buffers that are not stored; weights come from the folder."""
@@ -232,101 +237,35 @@ class ParibusPreTrainedModel(PreTrainedModel):
                 owner, _, leaf = name.rpartition(".")
                 setattr(module.get_submodule(owner), leaf, buffer)
 
-
-class ParibusModel(ParibusPreTrainedModel):
-    """Embeddings, blocks and the last norm: token ids [B, T] -> hidden states [B, T, D]."""
-
-    def __init__(self, config: ParibusConfig) -> None:
-        super().__init__(config)
-        model = spec(config)
-        self.window = model.attention.window
-        self.embedding = OWN.get("embedding", Embedding)(model)
-        self.blocks = nn.ModuleList(Block(spec(config, i)) for i in range(model.n_layer))
-        is_pre = model.norm.placement == "pre"
-        self.final_norm = block_norm(model, "final_norm") if is_pre else nn.Identity()
-        # True if a custom part looks across positions, or does not declare that it can be cached.
-        self.reads_whole = bool({"embedding", "positions", "attention"} & OWN.keys()) or any(
-            not getattr(part, "cached", False) for part in OWN.values()
-        )
-        self.post_init()
-
     def get_input_embeddings(self) -> nn.Module:
         """Return the token matrix's module."""
-        return self.embedding.tokens  # type: ignore
+        return self.embedding.tokens
 
     def forward(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
-        past_key_values: Any = None,
-        use_cache: bool | None = None,
-        cache: Any = None,
+        labels: Tensor | None = None,
         **kwargs: Any,
-    ) -> BaseModelOutputWithPast:
-        """Run the model; `cache` is the new name of `past_key_values`.
+    ) -> CausalLMOutput:
+        """Return logits, and with `labels` the mean loss of next tokens in nats, ignoring -100.
 
-        Raises ValueError for padding if a custom part reads the whole text.
+        Raises ValueError for padding if a custom part may look across positions.
         """
-        cache = past_key_values if cache is None else cache
-        if self.reads_whole:
-            if attention_mask is not None and not bool(attention_mask.all()):
-                raise ValueError("this custom part needs texts of equal length in a batch")
-            cache, use_cache = None, False
-        use_cache = self.config.use_cache if use_cache is None else use_cache
-        if use_cache and cache is None:
-            cache = DynamicCache()
-        start = cache.get_seq_length() if cache is not None else 0
-        hidden, positions = self._seen(input_ids, attention_mask, start)
+        # Custom parts are not told about padding.
+        looks_across = {"embedding", "positions", "attention"} & OWN.keys() or not all(
+            getattr(part, "cached", False) for part in OWN.values()
+        )
+        if looks_across and attention_mask is not None and not bool(attention_mask.all()):
+            raise ValueError("a custom part needs texts of equal length in a batch")
+        hidden, positions = self._seen(input_ids, attention_mask)
         if "embedding" in OWN:
             x = self.embedding(input_ids)
         else:
             x = self.embedding(input_ids, positions)
         for block in self.blocks:
-            x = block(x, hidden, positions, cache)
-        return BaseModelOutputWithPast(last_hidden_state=self.final_norm(x), **{CACHE: cache})
-
-    def _seen(self, ids: Tensor, mask: Tensor | None, start: int) -> tuple[Tensor, Tensor]:
-        """Return ([B, 1, T, S] hidden positions, [B, T] numbers of positions, 0 for padding)."""
-        (B, T), S = ids.shape, start + ids.shape[1]
-        columns = torch.arange(S, device=ids.device)
-        back = columns[start:, None] - columns
-        hidden = back < 0 if self.window is None else (back < 0) | (back >= self.window)
-        if mask is None:
-            return hidden[None, None], columns[None, start:].expand(B, T)
-        mask = mask[:, :S].bool()
-        places = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
-        return hidden[None, None] | ~mask[:, None, None], places[:, start:]
-
-
-class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
-    """The model with its head: token ids [B, T] -> logits [B, T, V]."""
-
-    def __init__(self, config: ParibusConfig) -> None:
-        super().__init__(config)
-        model = spec(config)
-        self.model = ParibusModel(config)
-        self.softcap = model.head.softcap
-        self.head: Any = None  # tied
-        if "head" in OWN:
-            self.head = OWN["head"](model)
-        elif not model.head.tied:
-            self.head = nn.Linear(model.d_model, model.vocab_size, bias=False)
-        self.post_init()
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        past_key_values: Any = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        cache: Any = None,
-        **kwargs: Any,
-    ) -> CausalLMOutputWithPast:
-        """Return logits, and with `labels` the mean loss of next tokens in nats, ignoring -100."""
-        output = self.model(input_ids, attention_mask, past_key_values, use_cache, cache)
-        embedding: Any = self.model.embedding
-        x, tokens = output.last_hidden_state, embedding.tokens.weight
+            x = block(x, hidden, positions)
+        x, tokens = self.final_norm(x), self.embedding.tokens.weight
         if "head" in OWN:
             logits = self.head(x, tokens)
         else:
@@ -335,10 +274,20 @@ class ParibusForCausalLM(ParibusPreTrainedModel, GenerationMixin):
         loss = None
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: getattr(output, CACHE)})
+        return CausalLMOutput(loss=loss, logits=logits)
+
+    def _seen(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return ([B, 1, T, T] hidden positions, [B, T] numbers of positions, 0 for padding)."""
+        B, T = ids.shape
+        columns = torch.arange(T, device=ids.device)
+        back = columns[:, None] - columns
+        hidden = back < 0 if self.window is None else (back < 0) | (back >= self.window)
+        if mask is None:
+            return hidden[None, None], columns.expand(B, T)
+        mask = mask.bool()
+        places = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
+        return hidden[None, None] | ~mask[:, None, None], places
 
     def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
-        """Pass the whole text at every step if a part cannot be cached."""
-        if self.model.reads_whole:
-            return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}
-        return super().prepare_inputs_for_generation(input_ids, **kwargs)  # type: ignore
+        """Pass the whole text at every step."""
+        return {"input_ids": input_ids, "attention_mask": kwargs.get("attention_mask")}
