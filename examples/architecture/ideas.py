@@ -1,6 +1,6 @@
-"""Four ideas that reach across layers, heads and losses, by `shared`: study.toml beside it.
+"""Three ideas, two of which reach across layers by `shared`: study.toml beside it.
 
-Axes: R replicas, B batch, T time, D d_model, E experts, V vocabulary.
+Axes: B batch, T time, D d_model, E experts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from paribus.extend import Dropout, Options, loss
+from paribus.extend import Dropout
 
 
 class ValueResidual(nn.Module):
@@ -80,48 +80,6 @@ class MixtureOfExperts(nn.Module):
             "bte,btew,edw->btd", gates.to(inner.dtype), inner, matrices.to(inner.dtype)
         )
         return y + gates.to(y.dtype) @ self.down_bias.to(y.dtype) if self.has_bias else y
-
-
-class OneExpert(MixtureOfExperts):
-    """The MLP: its only expert is always chosen."""
-
-    experts = 1
-
-
-class TwoHeads(nn.Module):
-    """Logits of the next token, and while training those of the one after it, by a matrix before
-    the same head (Gloeckle et al. 2024)."""
-
-    cached = True
-
-    def __init__(self, model):
-        super().__init__()
-        self.turn = nn.Linear(model.d_model, model.d_model, bias=False)
-
-    def forward(self, x, tokens, shared):
-        if self.training:
-            shared.output("second", F.linear(x + self.turn(x), tokens))
-        return F.linear(x, tokens)
-
-
-class TwoHeadsOptions(Options):
-    """How much the second head counts; 0 is the cross-entropy."""
-
-    weight: float = 0.3
-
-
-@loss("two_heads", options=TwoHeadsOptions)
-def two_heads(logits, targets, options, shared):
-    """Cross-entropy of both heads: the second one's target is one further on."""
-    first = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
-    first = first.view(targets.shape)
-    if not options.weight:
-        return first
-    ahead, further = shared.outputs["second"][..., :-1, :].float(), targets[..., 1:]
-    second = F.cross_entropy(ahead.flatten(0, -2), further.flatten(), reduction="none")
-    second = F.pad(second.view(further.shape), (0, 1))  # the last position has no such target
-    T = targets.shape[-1]
-    return first + options.weight * second * T / (T - 1)
 
 
 class LayerDropout(nn.Module):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         Dropout as Dropout,
         KeyValueCache as KeyValueCache,
         ModelConfig as ModelConfig,
-        Seen as Seen,
         Shared as Shared,
         part as part,
         study_positions as study_positions,

@@ -1,7 +1,6 @@
 """Norms, activations, linear maps and AdamW by compiled kernels: PyTorch's numbers."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -9,17 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from paribus.engine.ops import functional, library
-from paribus.engine.ops.functional import linear
+from paribus.engine.ops.functional import linear, norm
 from paribus.engine.ops.kernels import linear_maps, rowwise
 
 pytestmark = pytest.mark.skipif(
     library() is None, reason="no C++ compiler here: PyTorch's kernels are used"
 )
 WIDTHS = (128, 37, 1, 400)
-
-
-def norm(x: Tensor, *rest: Any, **options: Any) -> Tensor:
-    return functional.norm(x, x.shape[-1], *rest, **options)
 
 
 def drawn(*shapes: tuple[int, ...], seed: int = 1) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""What parts share in a forward pass, and losses that see it: examples, against plain models."""
+"""What parts share in a forward pass, in the examples."""
 
 import shutil
 from pathlib import Path
@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
-from paribus.engine.model import KeyValueCache, Shared
+from paribus.engine.model import KeyValueCache
 from paribus.engine.training import Trainer
 
 from .measured import require_resumes, train
@@ -20,10 +19,6 @@ ARMS: dict[str, dict[str, object]] = {
     "experts": {
         "model.modules.mlp": "ideas.py:MixtureOfExperts",
         "training.loss.auxiliary.balance": 0.1,
-    },
-    "two heads": {
-        "model.modules.head": "ideas.py:TwoHeads",
-        "training.loss.name": "ideas.py:two_heads",
     },
     "layer dropout": {"model.modules.mlp": "ideas.py:LayerDropout"},
 }
@@ -61,18 +56,3 @@ def test_a_cache_reads_as_at_once(arm, trainer_of):
     with torch.no_grad():
         read = [model(piece, cache) for piece in tokens.split([5, 1, 1, 9], dim=1)]
         torch.testing.assert_close(torch.cat(read, dim=1), model(tokens), rtol=1e-4, atol=1e-5)
-
-
-def test_the_objective_is_both_heads(trainer_of):
-    trainer = trainer_of(ARMS["two heads"], [1])
-    replicas: Any = trainer.replicas
-    windows = trainer._feed.at(0).windows[0].long()
-    shared = Shared()
-    logits = replicas.model(windows[:, :-1], shared=shared)
-    first = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
-    second = shared.outputs["second"][:, :-1].flatten(0, 1)
-    expected = first + 0.3 * F.cross_entropy(second, windows[:, 2:].flatten())
-    measured = train(trainer, 1)[0, 0]
-    assert measured[list(trainer.columns).index("train_objective")] == pytest.approx(
-        expected.item(), rel=1e-6
-    )

@@ -26,7 +26,7 @@ ASSUMED_VOCABULARY = 50_257
 """GPT-2's vocabulary (Radford et al. 2019), used if the tokenizer's is not known yet."""
 
 FLOAT32 = 4  # bytes of a weight, a gradient, an optimizer slot and a number of the residual stream
-PRODUCT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
+PRODUCT_BYTES = {"float32": 4, "bfloat16": 2, "auto": 2}
 
 LARGE_FLOPS = 2e11  # ten seconds of a slow core
 

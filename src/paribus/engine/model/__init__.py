@@ -12,5 +12,5 @@ from paribus.engine.model.gpt import GPT, study_positions
 from paribus.engine.model.initialization import initial_parameters, require_initializers
 from paribus.engine.model.layers import Dropout
 from paribus.engine.model.parts import ModelConfig, part
-from paribus.engine.model.shared import Seen, Shared
+from paribus.engine.model.shared import Shared
 from paribus.engine.model.uses import ParameterUse, parameter_uses

@@ -67,10 +67,7 @@ def counted_flops_per_token(
             shared = Shared(model.auxiliaries)
             logits_BTV = model(tokens_BT, shared=shared)
             objective = F.cross_entropy(logits_BTV.flatten(0, 1), tokens_BT.flatten())
-            seen = shared.seen()
-            for term in (*seen.outputs.values(), *seen.auxiliary.values()):
-                objective = objective + term.sum()
-            objective.backward()
+            sum(shared.losses(logits_BTV).values(), objective).backward()
     except Exception:  # whatever a custom module raises
         return None
     return counter.get_total_flops() // setting.data.seq_len

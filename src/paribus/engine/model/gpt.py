@@ -158,7 +158,7 @@ class GPT(nn.Module):
     ) -> Tensor:
         """tokens_BT int64 -> logits [B, T, V]; with a cache, after the tokens that it holds.
 
-        shared: receives the tensors that parts leave for each other, and for a loss.
+        shared: receives the tensors that parts leave for each other, and auxiliary losses.
         """
         shared = Shared(self.auxiliaries) if shared is None else shared
         return self.logits(self.hidden(tokens_BT, cache, shared), shared)
@@ -171,15 +171,13 @@ class GPT(nn.Module):
     ) -> Tensor:
         """Return the input of the head, [B, T, D]."""
         shared = Shared(self.auxiliaries) if shared is None else shared
-        shared.tokens = tokens_BT
         starts = () if cache is None else (cache.length,)
         x_BTD = call(self.embedding, tokens_BT, *starts, shared=shared)
         for block in self.blocks:
             x_BTD = block(x_BTD, cache, shared)
         if cache is not None:
             cache.advance(tokens_BT.shape[1])
-        x_BTD = shared.hidden = call(self.final_norm, x_BTD, shared=shared)
-        return x_BTD
+        return call(self.final_norm, x_BTD, shared=shared)
 
     def logits(self, x: Tensor, shared: Shared | None = None) -> Tensor:
         """Map [..., D] from `hidden` to logits [..., V]."""

@@ -35,7 +35,6 @@ def linear(x: Tensor, weight_MD: Tensor, bias_M: Tensor | None = None) -> Tensor
 
 def norm(
     x: Tensor,
-    width: int,
     gain_D: Tensor | None,
     bias_D: Tensor | None,
     eps: float,
@@ -47,12 +46,12 @@ def norm(
 
     cast_output: the result only enters products, so it may have the dtype of autocast.
     """
-    if x.shape[-1:] == (width,) and rowwise.supports_norm(x, gain_D, bias_D):
+    if rowwise.supports_norm(x, gain_D, bias_D):
         dtype = product_dtype() if cast_output else x.dtype
         return rowwise._Norm.apply(x, gain_D, bias_D, eps, centred, dtype)
     if centred:
-        return F.layer_norm(x, (width,), gain_D, bias_D, eps)
-    return F.rms_norm(x, (width,), gain_D, eps)
+        return F.layer_norm(x, x.shape[-1:], gain_D, bias_D, eps)
+    return F.rms_norm(x, x.shape[-1:], gain_D, eps)
 
 
 def activation(kind: str, x: Tensor) -> Tensor:

@@ -115,7 +115,7 @@ class Average(Part):
     weights."""
 
     kind: Annotated[str, Field(min_length=1), later("none")] = "none"
-    """A file of `paribus/engine/training/averages/` (ema, last), or a custom one:
+    """A file of `paribus/engine/training/averages/` (ema), or a custom one:
     `file.py:name`; `none` uses the weights of the last step."""
     options: Annotated[Options, later({})] = Field(default_factory=dict)
     """Options of the average, such as `decay` of ema."""

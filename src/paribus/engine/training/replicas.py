@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from paribus.engine.model import Dropout, build_model, initial_parameters
-from paribus.engine.model.shared import Seen, Shared
+from paribus.engine.model.shared import Shared
 from paribus.engine.model.side_by_side import SideBySide
 from paribus.engine.observation import capture
 from paribus.engine.rows import Rows
@@ -111,8 +111,7 @@ class Replicas:
         self._leaves = self._make_leaves(parameters)
         self._optimizer = StackedOptimizer(self._groups, self.weights)
         self.slots = self._optimizer.slots
-        steps = setting.iterations
-        self._averaging = find_average(training.average, steps, self.weights, folder)
+        self._averaging = find_average(training.average, self.weights, folder)
         self._rows = {WEIGHTS: self.weights, **self.slots}
         if self._averaging:
             self._rows[AVERAGE] = self._averaging.kept
@@ -126,7 +125,7 @@ class Replicas:
                     f"{nearest(name, self.auxiliaries)}",
                     code="unknown",
                 )
-        if devices > 1 and (self.auxiliaries or self.loss.takes_shared):
+        if devices > 1 and self.auxiliaries:
             raise ParibusError(
                 "auxiliary losses need all rows of a batch, and resources.devices_per_trial = "
                 f"{devices} splits it; remove the key",
@@ -184,20 +183,20 @@ class Replicas:
             for dropout in self._dropouts.values():  # sequences of the batch that came before
                 dropout.first = rows.start + number * self._micro_batch
             with self._mode():  # a recomputed block needs it in the backward pass too
-                logits_RBTV, tapped_outputs, seen = self._forward(
+                logits_RBTV, tapped_outputs, auxiliary = self._forward(
                     inputs.dropout_keys, windows[..., :-1].contiguous(), tapped
                 )
-                losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:], seen)
-                if seen.auxiliary:
+                losses_R, objectives_R = losses_of(self.loss, logits_RBTV, windows[..., 1:])
+                if auxiliary:
                     weights = self._auxiliary_weights
-                    terms = [weights.get(n, 1.0) * x for n, x in seen.auxiliary.items()]
+                    terms = [weights.get(n, 1.0) * x for n, x in auxiliary.items()]
                     objectives_R = objectives_R + torch.stack(terms).sum(0)
                 grads = torch.autograd.grad(
                     objectives_R.sum(), self._leaves, allow_unused=True, materialize_grads=True
                 )
             part_RN = torch.cat([grad.reshape(self._R, -1) for grad in grads], dim=1)
             grads_RN = part_RN if grads_RN is None else grads_RN.add_(part_RN)
-            columns = (losses_R, objectives_R, *seen.auxiliary.values())
+            columns = (losses_R, objectives_R, *auxiliary.values())
             means.append(torch.stack(columns).detach())
             for path, output in tapped_outputs.items():
                 outputs[path].append(output)
@@ -216,14 +215,14 @@ class Replicas:
 
     def _forward(
         self, dropout_keys: Tensor, tokens_RBT: Tensor, tapped: Sequence[str]
-    ) -> tuple[Tensor, dict[str, Tensor], Seen]:
-        """Return (logits [R, B, T, V], tapped outputs, tensors for a loss with `shared`)."""
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Return (logits [R, B, T, V], tapped outputs, auxiliary losses [R])."""
         lower = self._lower
         keys = dict(zip(self._dropouts, dropout_keys.unbind(), strict=True))
 
         def forward(
             state: dict[str, Tensor], tokens_BT: Tensor
-        ) -> tuple[Tensor, dict[str, Tensor], Seen]:
+        ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
             shared, model = Shared(self.auxiliaries), self.model
             with capture(model, tapped) as outputs:
                 if state:
@@ -231,16 +230,15 @@ class Replicas:
                     logits_BTV = torch.func.functional_call(model, state, *arguments)
                 else:
                     logits_BTV = model(tokens_BT, shared=shared)
-            return logits_BTV, outputs, shared.seen()
+            return logits_BTV, outputs, shared.losses(logits_BTV)
 
         with torch.autocast(self._device.type, dtype=lower) if lower else nullcontext():
             if self._R == 1:
                 for name, key_R in keys.items():
                     self._dropouts[name].key = key_R[0]
-                logits_BTV, outputs, seen = forward({}, tokens_RBT[0])
-                left = (outputs, seen.outputs, seen.auxiliary)
-                outputs, *named = ({name: x[None] for name, x in each.items()} for each in left)
-                return logits_BTV[None], outputs, Seen(seen.hidden[None], *named)
+                logits_BTV, *named = forward({}, tokens_RBT[0])
+                outputs, auxiliary = ({n: x[None] for n, x in each.items()} for each in named)
+                return logits_BTV[None], outputs, auxiliary
             state = dict(zip(self._shapes, self._leaves, strict=True))
             state |= {f"{name}.key": key_R for name, key_R in keys.items()}
             with SideBySide(lower):
@@ -298,11 +296,11 @@ def recompute_blocks(model: nn.Module) -> None:
 
 
 def losses_of(
-    loss: TrainingLoss, logits_RBTV: Tensor, targets_RBT: Tensor, seen: Seen | None = None
+    loss: TrainingLoss, logits_RBTV: Tensor, targets_RBT: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return ([R] mean cross-entropy, [R] mean of the training loss)."""
     logits_RBTV = logits_RBTV.float()
-    objectives_R = loss(logits_RBTV, targets_RBT, seen).flatten(1).mean(dim=1)
+    objectives_R = loss(logits_RBTV, targets_RBT).flatten(1).mean(dim=1)
     if loss.is_plain:
         return objectives_R, objectives_R
     return PLAIN(logits_RBTV.detach(), targets_RBT).flatten(1).mean(dim=1), objectives_R

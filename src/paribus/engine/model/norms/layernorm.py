@@ -20,12 +20,11 @@ class LayerNorm(nn.LayerNorm):
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__(width, eps=eps or EPS, bias=bias)
-        self.width = width
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """Normalize [..., D] over D."""
-        parameters, cast = (self.weight, self.bias), self.cast_output
-        return ops.norm(input, self.width, *parameters, self.eps, centred=True, cast_output=cast)
+        cast = self.cast_output
+        return ops.norm(input, self.weight, self.bias, self.eps, centred=True, cast_output=cast)
 
 
 @part("center")

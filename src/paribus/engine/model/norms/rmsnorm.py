@@ -20,13 +20,12 @@ class RMSNorm(nn.RMSNorm):
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__(width, eps=eps or EPS)
-        self.width = width
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize x [..., D] over D."""
         assert self.eps is not None
         cast = self.cast_output
-        return ops.norm(x, self.width, self.weight, None, self.eps, centred=False, cast_output=cast)
+        return ops.norm(x, self.weight, None, self.eps, centred=False, cast_output=cast)
 
 
 @part("rms_free")
@@ -37,9 +36,9 @@ class ParameterFreeRMSNorm(nn.Module):
 
     def __init__(self, model: ModelConfig, width: int, eps: float | None, bias: bool) -> None:
         super().__init__()
-        self.width, self.eps = width, eps or EPS
+        self.eps = eps or EPS
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize x [..., D] over D."""
         cast = self.cast_output
-        return ops.norm(x, self.width, None, None, self.eps, centred=False, cast_output=cast)
+        return ops.norm(x, None, None, self.eps, centred=False, cast_output=cast)

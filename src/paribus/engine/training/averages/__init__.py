@@ -28,20 +28,18 @@ KEY = "training.average"
 
 
 class Taken(NamedTuple):
-    """Arguments of an average after `done` of `steps` steps.
+    """Arguments of an average after `done` steps.
 
     Attributes:
         weights: [R, N] trained weights.
         kept: [R, N] the average, to update in place; zero before the first step.
         done: Steps done, on the host.
-        steps: Steps of the run.
         options: Options of the average.
     """
 
     weights: Tensor
     kept: Tensor
     done: int
-    steps: int
     options: Any
 
 
@@ -55,16 +53,14 @@ class Average(Decorated):
 average = Average
 
 
-def find_average(
-    spec: setting.Average, steps: int, weights: Rows, folder: Path | None
-) -> Averaging | None:
-    """Return the average that a study names, for a run of `steps` steps; None for no average."""
+def find_average(spec: setting.Average, weights: Rows, folder: Path | None) -> Averaging | None:
+    """Return the average that a study names; None for no average."""
     if spec.kind == NONE:
         read_options(Options, spec.options, f"{KEY}.options", NONE)
         return None
     declared = find_declared(spec.kind, Average, f"{KEY}.kind", PACKAGE, folder or Path.cwd())
     options = read_options(declared.options, spec.options, f"{KEY}.options", declared.name)
-    return Averaging(declared, options, steps, weights)
+    return Averaging(declared, options, weights)
 
 
 class Averaging:
@@ -74,13 +70,11 @@ class Averaging:
         kept: Rows like the weights.
     """
 
-    def __init__(self, average: Average, options: Options, steps: int, weights: Rows) -> None:
-        self._average, self._options, self._steps = average, options, steps
+    def __init__(self, average: Average, options: Options, weights: Rows) -> None:
+        self._average, self._options = average, options
         self.kept = weights.like(torch.zeros_like(weights.flat))
 
     @torch.no_grad()
     def take(self, done: int, weights: Rows) -> None:
         """Add the weights after this many steps."""
-        self._average.function(
-            Taken(weights.flat, self.kept.flat, done, self._steps, self._options)
-        )
+        self._average.function(Taken(weights.flat, self.kept.flat, done, self._options))

@@ -1,10 +1,9 @@
 """Training losses: one file each, declared with `@loss`.
 
-A loss maps logits to one number per target, in nats; training minimizes their mean. A loss with an
-argument `shared` also receives a `Seen`: hidden states, and outputs that parts of the model left.
-The default is in `cross_entropy.py`. A new file in this folder is found by its name; a study names
-a custom loss as `training.loss.name = "ideas.py:my_loss"`. The plain cross-entropy is always
-recorded beside the loss, and decides divergence, events and every evaluation.
+A loss maps logits to one number per target, in nats; training minimizes their mean. The default is
+in `cross_entropy.py`. A new file in this folder is found by its name; a study names a custom loss
+as `training.loss.name = "ideas.py:my_loss"`. The plain cross-entropy is always recorded beside the
+loss, and decides divergence, events and every evaluation.
 
 Axes: R replicas, B batch, T time, V vocabulary.
 """
@@ -16,7 +15,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from paribus.engine.model.shared import Seen, takes_shared
 from paribus.engine.setting import setting
 from paribus.errors import ParibusError
 from paribus.study.choices import Decorated, Options, find_declared, read_options
@@ -52,17 +50,9 @@ class TrainingLoss:
         spec = self.options
         return isinstance(spec, setting.Loss) and not (spec.label_smoothing or spec.z_loss)
 
-    @property
-    def takes_shared(self) -> bool:
-        """True if the loss has an argument `shared`."""
-        return takes_shared(self.declared.function)
-
-    def __call__(
-        self, logits_RBTV: Tensor, targets_RBT: Tensor, shared: Seen | None = None
-    ) -> Tensor:
+    def __call__(self, logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
         """Return the loss of every target, [R, B, T]. Raises ParibusError for another shape."""
-        extra = {"shared": shared} if self.takes_shared else {}
-        values = self.declared.function(logits_RBTV, targets_RBT, self.options, **extra)
+        values = self.declared.function(logits_RBTV, targets_RBT, self.options)
         if values.shape != targets_RBT.shape:
             raise ParibusError(
                 f"loss '{self.declared.name}' returned {tuple(values.shape)}; it must return one "
