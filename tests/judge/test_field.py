@@ -271,7 +271,6 @@ def test_one_arm_is_compared_with_a_bar(tmp_path):
             {},
             "equal_arms",
         ),
-        (table() | {"seed": [None, *range(1, 6), *range(6)]}, {}, "no_seed"),
     ],
 )
 def test_what_may_be_meant_is_asked(data, options, code):

@@ -86,10 +86,9 @@ def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) 
 def share_step(table: Table, metric: Metric) -> float | None:
     """Return the resolution of a metric that is a share of items, such as 1 / items; None for
     others."""
-    stated = table.results.study.facts.resolution.get(metric.name)
     trial, items = next(iter(table.events), None), metric.items
-    if stated is not None or trial is None or not items:
-        return stated
+    if trial is None or not items:
+        return None
     if isinstance(items, str):
         asked = questions_asked(table, *trial, metric.task)
         return 1 / asked if asked else None

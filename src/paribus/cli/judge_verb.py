@@ -68,7 +68,6 @@ def judge(
     selection: Selection = ALL,
     target: float | None = None,
     bar: float | None = None,
-    resolution: float | None = None,
     alpha: float = 0.05,
     study: str | None = None,
     results: Path | None = None,
@@ -85,7 +84,6 @@ def judge(
         baseline: The arm that others are compared with; by default baseline.
         target: Compare what runs need to come to this value of the score, too.
         bar: Compare the runs of one arm with this number instead.
-        resolution: The smallest difference that the score can show, where runs may be equal.
         alpha: The chance of a false claim, over all arms.
         study: A registered [runs] study: its file or results folder says all of this.
         results: A folder to keep the records in, for report and verify.
@@ -129,7 +127,6 @@ def judge(
         baseline=baseline,
         better=better,
         target=target,
-        resolution=resolution,
         alpha=alpha,
         name=results.name if results else "judged",
         **options,

@@ -22,11 +22,10 @@ from paribus.metric import readable
 from paribus.numbers import fixed, level, p_value, plural, some
 from paribus.readers.facts import TOKENS, WORDS, find_kind, values_of
 from paribus.readers.port import GRADIENT_NORM, Run, cell_text
-from paribus.readers.read import Reading, files_at
+from paribus.readers.read import Reading, files_at, read
 from paribus.readers.select import (
     Selection,
     group_by_arm,
-    read_runs,
     score_of,
     seed_of,
     select_runs,
@@ -84,7 +83,7 @@ def judge_study(
     home = ResultsFolder(Path(name)) if is_folder else results_folder(study, results)
     section = section_of(study)
     if paths:
-        reading = read_runs(paths, section, scores_of(study), reader)
+        reading = read(paths, reader, section=section, scores=scores_of(study))
         return judge_runs(study, home.path, reading=reading)
     if section.paths and home.read_runs() is None and not files_at(paths_of(study)):
         return f"{study.name}: no runs in {', '.join(section.paths)} yet"
@@ -99,7 +98,6 @@ def make_study(
     baseline: str | float | None = None,
     better: Better | Sequence[Better] | None = None,
     pair: bool | str | None = None,
-    resolution: float | None = None,
     alpha: float = 0.05,
     name: str = "judged",
     **options: Any,
@@ -119,7 +117,6 @@ def make_study(
             default inferred from the score's name.
         pair: True to pair runs of the same seed, assuming that they share data and initial values
             (the card says so); or the column to pair by.
-        resolution: the smallest difference that the first score can show.
         alpha: the chance of a false claim, over all arms.
         name: the study's name.
         options: `reader`, and the keys of `[runs]`: the columns `arm`, `seed`, `step`, `item`,
@@ -129,9 +126,8 @@ def make_study(
     Raises ParibusError.
     """
     scores = [score] if isinstance(score, str) else list(score)
-    for option, number in (("margin", margin), ("resolution", resolution)):
-        if number is not None and not number > 0:
-            raise ParibusError(f"--{option} {number:g} must be greater than 0")
+    if margin is not None and not margin > 0:
+        raise ParibusError(f"--margin {margin:g} must be greater than 0")
     reading, section, by_label = read_data(data, scores, pair=pair, **options)
     scores = scores or [default_score(reading.runs)]
     _require_arms(by_label, section.arm)
@@ -150,8 +146,6 @@ def make_study(
         score: {"better": side, "digits": digits_of(_spread(by_label, score, section.at_step))}
         for score, side in directions.items()
     }
-    if resolution is not None:
-        specs[first]["resolution"] = float(resolution)
     items = runs[0].items.get(first, {}).keys()
     if items and all(run.items.get(first, {}).keys() == items for run in runs):
         specs[first]["by_item"] = True
@@ -287,7 +281,7 @@ def read_data(
     stated = section_from({"arm": arm or "arm", "seed": seed or "seed", **section})
     listed = data if isinstance(data, list | tuple) else [data]
     if all(isinstance(path, str | os.PathLike) for path in listed):
-        reading = read_runs(map(os.fspath, listed), stated, scores, reader)
+        reading = read(listed, reader, section=stated, scores=scores)
     else:
         reading = Reading(runs=runs_of(_as_arrow(data), stated, scores, "the table"))
     if not reading.runs:

@@ -10,14 +10,23 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
 from multiprocessing import get_context
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 
 from paribus.errors import ParibusError, nearest, one_line
 from paribus.readers import evaluations, lines, tables, trackers
 from paribus.readers.facts import TOKENS, find_kind
-from paribus.readers.port import Reader, Run, SkippedError, Source, seed_in
+from paribus.readers.port import (
+    FROM_PATH,
+    Reader,
+    Run,
+    SkippedError,
+    Source,
+    cell_text,
+    seed_in,
+    split_seed,
+)
 from paribus.study.custom_code import load_own
 from paribus.study.runs import RunsSection
 from paribus.untrusted_io import MIB, files_below
@@ -25,6 +34,12 @@ from paribus.untrusted_io import MIB, files_below
 WORD = "--reader"
 LARGE_BYTES = 16 * MIB  # of files, which two processes share
 NO_LOGS = (".md", ".rst", ".html", ".py", ".ipynb")  # which quote logs; read where they are named
+# Folders and ends of their names that say a seed, a repeat or a checkpoint, and no arm.
+OF_A_RUN = re.compile(
+    r"(?:checkpoint|version|seed|run|rep|trial|fold|s)[ _=-]?\d+|logs?|csv(?:_logs)?|lightning_logs"
+    r"|tensorboard|tb|wandb|latest|.+_0\d{4}(?:_\d+(?:_.*)?)?",
+    re.IGNORECASE,
+)
 CHECKPOINT = re.compile(r"[/\\]?checkpoint-\d+$")  # a folder of the Hugging Face Trainer
 LEAST_OF_A_CURVE = 3  # points; fewer may be equal by chance
 LONGEST_QUOTE = 80  # characters of an error, which may quote the file
@@ -124,19 +139,20 @@ def read(
     *,
     section: RunsSection | None = None,
     scores: Sequence[str] = (),
-    arm: Callable[[Run], str] = lambda run: "",
     needed: bool = True,
 ) -> Reading:
     """Read the runs in files, folders and files that match patterns.
 
-    A label, as in `new=runs/*.txt`, sets the fact `arm` of the runs. A run in two files counts once
-    if the function `arm` returns the same arm for both. `reader` is a name, `file.py:name` or a
-    TOML file; without it, the format of each file is recognised. `section` and `scores` say what
-    the columns of tables mean. A file that cannot be read is refused, and the others are read.
+    A label, as in `new=runs/*.txt`, sets the fact `arm` of the runs. A run in two files counts
+    once, unless a `section` says that they belong to different arms. `reader` is a name,
+    `file.py:name` or a TOML file; without it, the format of each file is recognised. `section` and
+    `scores` say what the columns of tables mean. A file that cannot be read is refused, and the
+    others are read.
 
     Raises ParibusError for an unknown reader and, if files are `needed`, for a path without files.
     """
-    forced = _find_reader(reader) if reader else None
+    name = reader or (section.reader if section else "")
+    forced = _find_reader(name) if name else None
     files = list(_files(paths, needed=needed))
     size = sum(os.path.getsize(path) for path, *_ in files if os.path.exists(path))
     task = partial(_read_file, forced, section, scores)
@@ -147,7 +163,7 @@ def read(
             run.facts["arm"] = label
         for name in ("runs", "refused", "skipped", "paths"):
             getattr(reading, name).extend(getattr(part, name))
-    reading.count_once(arm)
+    reading.count_once(lambda run: arm_of(run, section) if section else "")
     return reading
 
 
@@ -232,6 +248,20 @@ def _recognise(source: Source, is_named: bool) -> Reader:
     why = "may be of several forms" if forms else "is of no known form, or packed"
     ways = f"unpack it, or choose one with {WORD} ({names}), or your own, 'file.py:name'"
     raise ParibusError(f"{source.path} {why}; {ways}")
+
+
+def arm_of(run: Run, section: RunsSection) -> str:
+    """Return a run's arm label, or an empty text if nothing names it."""
+    if section.arm not in FROM_PATH:
+        stated = run.facts.get(section.arm, run.facts.get("arm", ""))
+        if stated != "" or section.arm != "arm" or not run.path:
+            return cell_text(stated)
+    path = PurePath(os.path.abspath(run.path))
+    if section.arm == "name":
+        return path.stem
+    above = [folder.name for folder in path.parents]
+    own = next((name for name in above if name and not OF_A_RUN.fullmatch(name)), above[0])
+    return split_seed(own)[0]
 
 
 def files_at(paths: Paths) -> list[str]:

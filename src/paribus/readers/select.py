@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import PurePath
 from typing import Any
 
 from paribus.errors import ParibusError, nearest
@@ -25,24 +23,16 @@ from paribus.readers.facts import (
     values_of,
 )
 from paribus.readers.port import (
-    FROM_PATH,
     NOT_FINISHED,
     Run,
     Value,
     as_number,
     cell_text,
     is_number,
-    split_seed,
 )
-from paribus.readers.read import Reading, read
+from paribus.readers.read import Reading, arm_of
 from paribus.study.runs import RunsSection
 
-# Folders and ends of their names that say a seed, a repeat or a checkpoint, and no arm.
-OF_A_RUN = re.compile(
-    r"(?:checkpoint|version|seed|run|rep|trial|fold|s)[ _=-]?\d+|logs?|csv(?:_logs)?|lightning_logs"
-    r"|tensorboard|tb|wandb|latest|.+_0\d{4}(?:_\d+(?:_.*)?)?",
-    re.IGNORECASE,
-)
 PARENTS, ROW_NAMES, SUMMARIES = (WORDS[key] for key in ("parent", "row_name", "summary"))
 FAILED = re.compile(r"fail|kill|error|oom|out.of.memory", re.IGNORECASE)  # and no budget
 MOST_NAMED = 20  # runs in an error
@@ -58,20 +48,6 @@ class Selection:
     excluded: dict[str, int]
     facts: list[Fact]
     findings: list[Finding]
-
-
-def read_runs(
-    paths: Iterable[str],
-    section: RunsSection,
-    scores: Sequence[str],
-    reader: Any = None,
-    *,
-    needed: bool = True,
-) -> Reading:
-    """Read the runs in files as the section `[runs]` describes them. Raises ParibusError, also for
-    a path without files if they are `needed`."""
-    chosen, options = reader or section.reader or None, {"section": section, "scores": scores}
-    return read(paths, chosen, arm=lambda run: arm_of(run, section), needed=needed, **options)
 
 
 def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]:
@@ -130,20 +106,6 @@ def _require_fact(key: str, name: str, runs: Sequence[Run]) -> list[Value]:
     raise ParibusError(f"{key}: no run has '{name}': {nearest(name, known)}")
 
 
-def arm_of(run: Run, section: RunsSection) -> str:
-    """Return a run's arm label, or an empty text if nothing names it."""
-    if section.arm not in FROM_PATH:
-        stated = run.facts.get(section.arm, run.facts.get("arm", ""))
-        if stated != "" or section.arm != "arm" or not run.path:
-            return cell_text(stated)
-    path = PurePath(os.path.abspath(run.path))
-    if section.arm == "name":
-        return path.stem
-    above = [folder.name for folder in path.parents]
-    own = next((name for name in above if name and not OF_A_RUN.fullmatch(name)), above[0])
-    return split_seed(own)[0]
-
-
 def seed_of(run: Run, section: RunsSection) -> str:
     """Return a run's seed as text, or an empty text if it has none."""
     return cell_text(run.facts.get(section.seed, run.facts.get("seed", "")))
@@ -177,10 +139,6 @@ def select_runs(
     if counted := _count(missing, by_label):
         text = f"{counted} excluded, without {score} ({_name(chain(*missing.values()))}); write NaN"
         findings.append(("no_score", f"{text} for a run that diverged."))
-    bare = _pick(arms, lambda run: seed_of(run, section) == "")
-    if mixed := {arm: runs for arm, runs in bare.items() if 0 < len(runs) < len(arms[arm])}:
-        text = f"{_count(mixed, arms)} have no seed, and the others do: are they rows that sum up"
-        findings.append(("no_seed", f"{text} others? each counts."))
     seeds_of = {arm: {seed_of(run, section) for run in runs} for arm, runs in by_label.items()}
     every = set[str]().union(*seeds_of.values())
     if "" not in every and set.intersection(*seeds_of.values()):
@@ -280,36 +238,29 @@ def _drop_failed(
         if not _state(run) or score not in run.scores:
             return _state(run) != ""
         end = run.facts.get("steps", -math.inf)
-        is_there = section.at_step is not None and score in run.curves
-        is_there |= is_number(end) and end >= last and not FAILED.search(_state(run))
-        return is_finite(run) and not is_there
+        is_at_end = section.at_step is not None and score in run.curves
+        is_at_end |= is_number(end) and end >= last and not FAILED.search(_state(run))
+        return is_finite(run) and not is_at_end
 
-    stopped = _pick(arms, is_stopped)
+    stopped = [run for run in every if is_stopped(run)]
     is_ok = section.stopped_early == "ok"
-    early = _pick(stopped, lambda run: not (is_ok and score in run.scores))
+    early = {run for run in stopped if not (is_ok and score in run.scores)}
     if section.crashed == "exclude":
-        return {
-            arm: [run for run in runs if run not in early[arm] and is_finite(run)]
-            for arm, runs in arms.items()
-        }
-    listed = list(chain(*early.values())) or list(chain(*stopped.values()))
-    if not listed:
+        return _pick(arms, lambda run: run not in early and is_finite(run))
+    if not stopped:
         return arms
-    states = some([*dict.fromkeys(map(_state, listed))])
-    text = f"{len(listed)} of {plural(len(every), 'run')} are {states}"
+    states = some([*dict.fromkeys(map(_state, stopped))])
+    text = f"{len(stopped)} of {plural(len(every), 'run')} are {states}"
     for name in ENDS:
         at = list(filter(is_number, values_of(every, name)))
         if len(at) > 1:
             text += f", at {name} {min(at):g} to {max(at):g}"
             break
-    if any(early.values()):
-        why = f"{text}: {_name(listed)}; wait for them, exclude them (--crashed exclude), or pass "
+    if early:
+        why = f"{text}: {_name(stopped)}; wait for them, exclude them (--crashed exclude), or pass "
         why += "--stopped-early ok if a budget common to all runs stopped them; write NaN as the"
         raise ParibusError(f"{why} score of a run that diverged", code="unfinished")
     text += ", and count as stated: their budget stopped them."
-    if not all(own for arm, own in stopped.items() if arms[arm]):
-        of_arms = some([arm for arm, own in stopped.items() if own])
-        text += f" All are of {of_arms}: does the change make runs slower, or fail?"
     findings.append(("stopped_by_budget", text))
     return arms
 

@@ -18,7 +18,7 @@ from paribus.metric import LONGEST, Metric, readable
 from paribus.study.base import MOST_ENTRIES, MOST_SEEDS, Part, Seed, TrialSetting
 from paribus.study.protocol import StudyFormat
 from paribus.study.study import Study
-from paribus.study.trainer import ArmFacts, StudyFacts
+from paribus.study.trainer import ArmFacts
 
 Word = Annotated[str, Field(max_length=LONGEST)]
 Number = Annotated[float, Field(strict=False)]
@@ -40,9 +40,6 @@ class Score(Part):
     by_item: bool = False
     """Whether it is the mean of per-item scores in the files, with equally many items in every
     run."""
-    resolution: Annotated[Number, Field(gt=0)] | None = None
-    """Smallest difference that it can show, if runs may well be equal: 0.01 for a share of 100
-    questions. Without it, an arm whose runs are all equal is questioned and not tested."""
 
 
 class RunsSection(Part):
@@ -126,12 +123,6 @@ class RunsFormat(StudyFormat):
         """Return the validated section `[runs]` without defaults."""
         section = super().sections({"runs": {}} | table, known)["runs"]
         return {"runs": section.model_dump(mode="json", exclude_defaults=True)}
-
-    def facts(self, study: Study) -> StudyFacts:
-        """Return the resolutions of scores that the study sets."""
-        scores = section_of(study).scores.items()
-        stated = {name: score.resolution for name, score in scores if score.resolution}
-        return StudyFacts(resolution=stated)
 
     def arm_facts(self, study: Study, arm: str) -> ArmFacts:
         """Return the seeds for which `arm` has no run."""

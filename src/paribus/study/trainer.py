@@ -126,10 +126,8 @@ class StudyFacts:
         target: the loss up to which budgets are counted; None without a target.
         seals_test: whether a part of the text is sealed for the verdict.
         texts: files of text and vocabulary that the study names, as absolute paths.
-        resolution: by metric, the smallest difference that it can show, if the study says so.
     """
 
     target: float | None = None
     seals_test: bool = False
     texts: tuple[Path, ...] = ()
-    resolution: Mapping[str, float] = field(default_factory=dict)

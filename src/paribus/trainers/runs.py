@@ -18,11 +18,10 @@ from paribus.files import file_digest
 from paribus.numbers import plural
 from paribus.readers.facts import TIME, TOKENS, check_values, sizes_of, speeds_of
 from paribus.readers.port import Run, is_number
-from paribus.readers.read import Reading, split_label
+from paribus.readers.read import Reading, read, split_label
 from paribus.readers.select import (
     Selection,
     group_by_arm,
-    read_runs,
     score_of,
     seed_of,
     select_runs,
@@ -72,7 +71,8 @@ class Runs:
         if self.reading is None:
             if not section.paths:
                 raise ParibusError(f"study '{study.name}' names no files; set runs.paths")
-            self.reading = read_runs(paths_of(study), section, scores_of(study), needed=False)
+            paths, scores = paths_of(study), scores_of(study)
+            self.reading = read(paths, section=section, scores=scores, needed=False)
         if self.selection is None:
             grouped = group_by_arm(self.reading, section)
             by_label = {label: grouped.get(label, []) for label in labels.values()}
