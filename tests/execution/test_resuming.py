@@ -173,7 +173,7 @@ def test_left_early(case, whole, monkeypatch):
 
 
 @pytest.mark.parametrize("differs", [False, True])
-def test_the_first_sealed_record_counts(case, differs):
+def test_the_first_sealed_record_counts(case, differs, caplog):
     first, second = (case.stack(TRIALS[:1]) for _ in range(2))  # a claim that was taken over
     first.run(lambda *_: None, Leaving())
     seal = case.folder.trial(*TRIALS[0]).seal
@@ -181,8 +181,7 @@ def test_the_first_sealed_record_counts(case, differs):
         next(iter(second.trainer.replicas.weights.values())).detach().mul_(1.5)
     second.run(lambda *_: None, Leaving())
     assert case.folder.trial(*TRIALS[0]).seal == seal
-    kept = case.folder.path / "repeats" / "baseline" / "seed-1.1"
-    assert (kept / "evaluation.json").exists() == differs
+    assert any("two workers" in message for message in caplog.messages) == differs
 
 
 def flip(path: Path, at: int) -> None:

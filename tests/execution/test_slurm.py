@@ -21,6 +21,7 @@ import pytest
 import paribus
 from paribus.cli import main
 from paribus.runs.executors import find_backend
+from paribus.runs.queue import Queue
 from paribus.runs.standing import job_states
 
 from .job_backend import assert_like_here, command_study, toml_of
@@ -141,8 +142,8 @@ def test_a_job_goes_on(trained, tmp_path, what):
     command = [sys.executable, "-m", "paribus", "run", str(file), "--results", str(results), *given]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        until(lambda: any(row.doing for row in job_states(results)))
-        (row,) = [row for row in job_states(results) if row.doing]
+        until(Queue.of(results).claims)
+        (row,) = [row for row in job_states(results) if row.phase == "running"]
         if what == "its time is over":
             subprocess.run(["scancel", "--batch", "--signal", "USR2", row.id], check=True)
         elif what == "it is preempted":

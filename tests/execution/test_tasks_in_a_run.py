@@ -59,12 +59,12 @@ def test_a_study_answers_its_share_and_can_answer_more(results):
     assert {c.state for c in results.controls if c.name == "questions"} == {"held"}
     assert len(paribus.analyse(results).tasks) == 2
 
-    more = paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3], items=5, workers=2)
+    more = paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3], workers=2)
     assert set(more.tasks["shots"].to_pylist()) == {0}  # three do not fit the window
     assert set(more.tasks["task"].to_pylist()) == {"real_word"}
-    assert more.items.num_rows == len(study.trials) * 5
+    assert more.items.num_rows == sum(more.tasks["items"].to_pylist())
     before = {path: path.stat().st_mtime_ns for path in more.path.rglob("about.json")}
-    again = paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3], items=5)
+    again = paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3])
     assert again.tasks.equals(more.tasks)  # answered already: nothing is asked twice
     assert before == {path: path.stat().st_mtime_ns for path in more.path.rglob("about.json")}
     paribus.load_results(results.path)  # what was sealed is as it was
@@ -72,7 +72,7 @@ def test_a_study_answers_its_share_and_can_answer_more(results):
     one, other = sorted(more.path.glob("trials/*/*/items.parquet"))[:2]
     one.write_bytes(other.read_bytes())
     with pytest.raises(paribus.ParibusError, match=r"items\.parquet"):
-        paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3], items=5)
+        paribus.evaluate(results.path, tasks=["real_word"], shots=[0, 3])
 
     for wrong, code in (
         ({"tasks": ["real_wurd"]}, "unknown"),

@@ -108,9 +108,9 @@ def test_a_file_is_a_study_in_the_form_of_every_other(folder):
     }
     again = parse_study(json.loads(json.dumps(study.model_dump(mode="json"))), folder=folder)
     assert again.digest == study.digest and again.is_same(study)
-    overrides = {"trainer.timeout": "2h", "set.lr": 0.5, "metrics.val_bpb.margin": 0.01}
+    overrides = {"trainer.timeout_minutes": 2.0, "set.lr": 0.5, "metrics.val_bpb.margin": 0.01}
     other = paribus.load_study(folder / "study.toml", overrides)
-    assert other.program.timeout == "2h" and other.primary.margin == 0.01
+    assert other.program.timeout_minutes == 2 and other.primary.margin == 0.01
     assert other.setting("baseline").set["lr"] == 0.5
 
 
@@ -130,9 +130,9 @@ def test_a_file_is_a_study_in_the_form_of_every_other(folder):
         ("[set]", "[[endpoints]]\nmetric = 'val_bpb'\nmargin = 1.0\n[set]", "conflict"),
         ("[set]", "retry = 2\n[set]", "value"),
         ('kind = "command"', 'kind = "command"\nretry = 2', "value"),
-        ('kind = "command"', 'kind = "command"\ntimeout = "soon"', "value"),
+        ('kind = "command"', 'kind = "command"\ntimeout_minutes = "soon"', "value"),
         ('kind = "command"', 'kind = "command"\ndeclares = { date = ["x"] }', "value"),
-        ("set.lr = 0.03", 'set."trainer.timeout" = "3s"', "unknown"),
+        ("set.lr = 0.03", 'set."trainer.timeout_minutes" = 3', "unknown"),
         ("set.lr = 0.03", "set.lr = { a = 1 }", "value"),
         ("[set]", "[tuning]\ngrid = { rate = [1, 2] }\n[set]", "unknown"),
         ("lr = 0.02", "lr = 0.02\nseed = 3", "conflict"),
@@ -371,7 +371,7 @@ def test_check_runs_each_arm_briefly_and_leaves_nothing(folder, monkeypatch):
     [
         ("crash", "", ("trial baseline/seed-1 failed: exit code 3", "CUDA error: out of luck")),
         ("quiet", "", ("'val_bpb'", "step 58 loss")),
-        ("sleep", 'timeout = "0.3s"', ("its timeout",)),
+        ("sleep", "timeout_minutes = 0.005", ("its timeout",)),
     ],
 )
 def test_a_trial_that_fails_stops_the_run(folder, do, also, words):

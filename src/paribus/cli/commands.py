@@ -217,7 +217,7 @@ def train(
     from paribus.runs.run import run as run_study
 
     options = where.options(study)
-    with watching(console, before.splitlines()) as watch:
+    with watching(console, before) as watch:
         return run_study(study, results, watch=watch, open_test=open_test, **options)
 
 
@@ -264,11 +264,10 @@ def _finish(results: Results, answer: Answer, *, pdf: bool, page: bool = True) -
     from paribus.report.figures import draw
     from paribus.report.page import write_report
     from paribus.report.pdf import write_pdf
-    from paribus.runs.progress import doing
 
-    with doing(console, "analysing"):
+    with console.status("analysing"):
         report = analysed(results)
-    with doing(console, "drawing the page and the PDF" if pdf else "drawing the page"):
+    with console.status("drawing the page and the PDF" if pdf else "drawing the page"):
         shown = (results.judged, report.verdicts.analysis)
         shown = (*shown, report.verdicts, draw(*shown))
         written = [f"page: {write_report(*shown)}"]

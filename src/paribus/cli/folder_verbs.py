@@ -53,11 +53,10 @@ def status(folder: Folder, *, json: Json = False) -> None:
 
 
 def cancel(folder: Folder) -> None:
-    """Cancel a running study: its jobs, or its command on this machine."""
+    """Cancel the jobs of a running study."""
     from paribus.runs.standing import cancel as cancel_study
 
-    for line in cancel_study(folder):
-        show_path(line)
+    show_path(cancel_study(folder))
     show_path("finished trials and checkpoints are kept: run the study again to continue")
 
 
@@ -93,10 +92,8 @@ def evaluate(
     *,
     tasks: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     fewshot: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
-    items: int | None = None,
     standard: bool = False,
     data: Path | None = None,
-    step: Step = None,
     where: Crew = CREW,
     trust: Trust = False,
 ) -> None:
@@ -105,7 +102,6 @@ def evaluate(
     Args:
         tasks: Tasks by name; by default all.
         fewshot: Solved examples before each question: 0 1 3 by default, 0 with --standard.
-        items: Questions of each task; by default all.
         standard: Tasks of the LM Evaluation Harness, which are downloaded.
         data: A folder with copies of the data sets of standard tasks.
     """
@@ -117,10 +113,8 @@ def evaluate(
         folder,
         tasks=tasks,
         shots=fewshot,
-        items=items,
         kind="standard" if standard else "own",
         data=data,
-        step=step,
         **where.options(),
         trust=trust,
     )

@@ -182,9 +182,8 @@ def trials(results: Results, live: Progress | None) -> Table:
             state = f"✗ failed: {failed}"
         rows.append((folder.label, state, str(trial.get("iterations", "")), took))
     for folder in results.unfinished:
-        steps, _ = begun.get(folder.label, (0, None))
         state = "started" if folder.label in begun else "waiting"
-        rows.append((folder.label, state, str(steps), ""))
+        rows.append((folder.label, state, str(begun.get(folder.label, 0)), ""))
     return table("", ("trial", "state", "steps", "training"), rows)
 
 
@@ -207,10 +206,6 @@ def standing(results: Results, home: ResultsFolder) -> str:
 
 
 def jobs(rows: Sequence[JobState]) -> Table:
-    """Return a table of a run's jobs in the scheduler's words, with the last log lines of ended
-    jobs."""
-    cells = []
-    for row in rows:
-        cells.append((row.id, row.phase, row.doing, row.node, row.words))
-        cells += [("", "", "", "", line) for line in reversed(row.log)]
-    return table("", ("job", "state", "trials", "node", "the scheduler says"), cells)
+    """Return a table of a run's jobs in the scheduler's words."""
+    cells = [(row.id, row.phase, row.node, row.words) for row in rows]
+    return table("", ("job", "state", "node", "the scheduler says"), cells)

@@ -35,7 +35,7 @@ def describe(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> dict[
     devices = [gpus()[index] for index in indices if index in gpus()]
     record = {"processor": processor("model name"), "system": platform.platform()}
     record |= {"python": "", "packages": {}}
-    record |= {"gpus": list(gpus().values()), "device": ", ".join(devices) or "cpu"}
+    record["device"] = ", ".join(devices) or "cpu"
     python = interpreter(argv, folder, env)
     with contextlib.suppress(ValueError):  # it tells nothing
         record |= json.loads(_output([python, "-c", PACKAGES], cwd=folder, env=env))

@@ -10,7 +10,6 @@ seals `OF_THE_STUDY`; that of a trial is written last: the trial is finished. No
     output.log, machine.json    of a program: what it printed, and what it ran on
     trial.jsonl                 of a program: what it said of itself (`paribus.trial`)
   runs/<arm>/seed-<n>/out/      what a program wrote
-  repeats/<arm>/seed-<n>.<k>/   records of a trial that another worker had sealed, if they differ
   worktrees/                    of programs, while a run is under way: copies of their commits,
                                 and what they are writing
 """

@@ -1,30 +1,24 @@
 """Progress of a run, collected from the events that workers report, and its display.
 
-In a terminal, it is shown as a bar and the trials under way; elsewhere, as a line every ten
-seconds.
+In a terminal, it is a line that changes; elsewhere, a line every ten seconds.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Console
 from rich.markup import escape
-from rich.progress_bar import ProgressBar
-from rich.spinner import Spinner
-from rich.table import Table
 
 from paribus import numbers
 from paribus.results import ResultsFolder, needed_trials, read_looks
 from paribus.runs.queue import Queue
 from paribus.study.trainer import STACKED, Trial
 
-MOST_TRIALS_SHOWN = 12
 PLAIN_SECONDS = 10.0
 
 
@@ -34,14 +28,14 @@ class Progress:
     Attributes:
         home: its results folder.
         unit: "tokens", or "trials" for a trainer that does not count tokens.
-        running: steps done and last training loss (nats/token) of each trial under way, by label.
+        running: steps done by each trial under way, by label.
         doing: the work under way after all tokens were trained on; empty before.
     """
 
     def __init__(self, home: ResultsFolder, at: float) -> None:
         self.home, self._study = home, home.read_study()
         self.unit = "tokens" if self._study.trainer == STACKED else "trials"
-        self.running: dict[str, tuple[int, float | None]] = {}
+        self.running: dict[str, int] = {}
         self.doing = ""
         self._began = at  # seconds since the epoch
         self._done: dict[Trial, int] = {}  # in the unit, of each trial up to the next look
@@ -91,7 +85,6 @@ class Progress:
         if kind not in ("resumed", "trained", "finished"):
             return
         trials = [(arm, seed) for arm, seed in event["trials"]]
-        losses = dict(zip(trials, event.get("losses", ()), strict=False))
         left = [trial for trial in trials if trial in self._done and trial not in self._finished]
         for trial in left:
             self._done[trial] = self._tokens(trial, t)
@@ -101,7 +94,7 @@ class Progress:
                 self._finished.add(trial)
                 self.running.pop(_label(trial), None)
             elif kind == "trained" or self.unit == "trials":
-                self.running[_label(trial)] = (t or 0, losses.get(trial))
+                self.running[_label(trial)] = t or 0
         if kind == "finished" and left:
             self.doing = "" if self.n_finished == self.n_trials else self.doing
         if kind == "trained" and self.unit == "tokens" and self.tokens_done >= self.tokens:
@@ -171,44 +164,21 @@ def read_progress(results: Path) -> Progress | None:
 
 
 @contextmanager
-def watching(console: Console, before: Iterable[RenderableType] = ()) -> Iterator[Watch]:
+def watching(console: Console, before: str = "") -> Iterator[Watch]:
     """Yield a `watch` function for `paribus.run`; its first call prints `before`."""
-    waiting, last, shown = iter(before), time.monotonic(), ("", False)
+    last, shown = time.monotonic(), None
 
     def watch(progress: Progress) -> None:
         nonlocal last, shown
-        for part in waiting:
-            console.print(part)
-        if console.is_terminal:
-            live.update(picture(progress))
-            return
+        if shown is None:
+            console.print(before, end="\n" if before else "")
+            shown = ("", False)
+        status.update(escape(progress.summary()))
         state = (progress.doing, progress.n_finished == progress.n_trials)
         if state != shown or time.monotonic() - last >= PLAIN_SECONDS:
-            console.print(escape(progress.summary()), soft_wrap=True)
+            if not console.is_terminal:
+                console.print(escape(progress.summary()), soft_wrap=True)
             last, shown = time.monotonic(), state
 
-    starting = Spinner("dots", "starting workers, trying one step of every arm")
-    live = Live(starting, console=console, refresh_per_second=4, transient=True)
-    with live if console.is_terminal else nullcontext():
+    with console.status("starting workers, trying one step of every arm") as status:
         yield watch
-
-
-@contextmanager
-def doing(console: Console, action: str) -> Iterator[None]:
-    """Print `action` while the context is active; a single line without a terminal."""
-    if console.is_terminal:
-        with console.status(action):
-            yield
-        return
-    console.print(action)
-    yield
-
-
-def picture(progress: Progress) -> Group:
-    """Return a bar, a line of counts and the trials that are being trained."""
-    running = Table.grid(padding=(0, 2))
-    for label, (t, loss) in list(progress.running.items())[:MOST_TRIALS_SHOWN]:
-        running.add_row(f"  {escape(label)}", f"step {t}", f"loss {numbers.fixed(loss, 3)}")
-    bar = Table.grid()  # a bar alone does not end its line
-    bar.add_row(ProgressBar(total=progress.tokens, completed=progress.tokens_done, width=72))
-    return Group(bar, progress.summary(), running)

@@ -51,26 +51,22 @@ def evaluate(
     *,
     tasks: Sequence[str] | None = None,
     shots: Sequence[int] | None = None,
-    items: int | None = None,
     kind: Kind = "own",
     data: str | os.PathLike[str] | None = None,
-    step: int | None = None,
     workers: int | None = None,
     device: Device = "auto",
     trust: bool = False,
     backend: str | Backend = "local",
 ) -> Answers:
-    """Run tasks on every finished trial of a results folder, through the LM Evaluation Harness.
+    """Run all questions of tasks on every finished trial, through the LM Evaluation Harness.
 
     Args:
         results: the folder.
         tasks: names of tasks; None means all.
         shots: numbers of solved examples; None means 0, 1 and 3, or 0 for standard tasks.
-        items: number of questions of each task, from the first on; None means all.
         kind: "own" tasks are made from the validation text, "standard" ones are the harness's.
         data: folder with copies of the standard tasks' data sets (see
             `paribus.engine.evaluation.harness.standard`); None fetches them from the hub.
-        step: training step whose kept weights are used; by default the trained weights.
         workers, device, backend: as for `run`.
         trust: run the custom code that the folder names, if it names any.
 
@@ -86,19 +82,14 @@ def evaluate(
         raise ParibusError(
             f"no trial in {loaded.path} is finished; run the study first", code="unfinished"
         )
-    require_positive(workers=workers, items=items)
+    require_positive(workers=workers)
     request: dict[str, Any] = {  # its digest names the folder of the answers
         "kind": kind,
         "tasks": list(tasks) if tasks is not None else None,
         "shots": list(shots or (SHOTS if kind == "own" else (0,))),
-        "items": items,
     }
     if kind == "standard":
         request["data"] = os.fspath(Path(data).absolute()) if data else None
-    if step is not None:
-        request["weights"] = {"step": step}
-        for trial in loaded.finished:
-            trial.require_weights(step)
     with folder.lock():
         if kind == "own":
             suite = _suite(study, folder)

@@ -214,8 +214,7 @@ class EngineRunner(Runner):
         if self.settings["open_test"] and (test := self._datasets[study.data].test):
             self._judge_test_text(study, folder, trials, test.text.digest)
         if not folder.has_sealed(DATA):
-            doing = "while the text was described"
-            raise Missing([task_of(folder, "describe", "text", doing)])
+            folder.seal(DATA, start.described(study, self._datasets))
         if not folder.has_timed(trials):
             self.say("timing the arms in turn")
             doing, timed = "while the arms were timed in turn", [list(trial) for trial in trials]

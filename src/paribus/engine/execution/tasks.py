@@ -24,7 +24,7 @@ from torch._C._distributed_c10d import TCPStore
 from paribus.digests import plain
 from paribus.engine.check import check_arm, repeat_steps
 from paribus.engine.data import load_dataset
-from paribus.engine.execution.start import described, read_data
+from paribus.engine.execution.start import read_data
 from paribus.engine.execution.throughput import time_in_turn
 from paribus.engine.execution.trial.record import (
     answer_request,
@@ -43,7 +43,6 @@ from paribus.engine.machine.steps import step_time
 from paribus.engine.training.ranks import PATIENCE, Ranks
 from paribus.errors import ParibusError
 from paribus.results import ResultsFolder
-from paribus.results.store import DATA
 from paribus.runs.advance import study_of
 from paribus.runs.processes import IGNORED, STOPPING, Left, ending, tie_to
 from paribus.runs.queue import Context, Task
@@ -183,8 +182,6 @@ def _execute(task: Task, context: Context) -> Any:
         return train_stack(study, task, context)
     results = ResultsFolder(Path(task.home or order.results))
     device, graphs = device_of(context, study), not order.settings["eager"]
-    if kind == "describe":
-        return results.seal(DATA, described(study, read_data(study)))
     if kind == "time":
         texts = read_data(study)
         datasets = {arm: texts[study.setting(arm).data] for arm in study.arms}

@@ -63,8 +63,6 @@ class JobState:
         words: the scheduler's name of the state, and its reason.
         node: the node on which it runs.
         is_cancelled: whether a user ended it.
-        doing: the tasks that it has claimed.
-        log: the last lines of a job that ended before the run, in reverse order.
     """
 
     id: str
@@ -72,8 +70,6 @@ class JobState:
     words: str = ""
     node: str = ""
     is_cancelled: bool = False
-    doing: str = ""
-    log: tuple[str, ...] = ()
 
 
 States = Mapping[tuple[str, int], JobState]

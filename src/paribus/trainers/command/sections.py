@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from paribus.errors import ParibusError, nearest
 from paribus.metric import LONGEST, Better, Metric, Scale, readable
@@ -28,27 +28,11 @@ NAME = "[A-Za-z_][A-Za-z0-9_.-]*"
 PLACEHOLDER = re.compile(rf"\{{\{{({NAME})\}}\}}|\{{({NAME})\}}")
 # Names that stand for a value in every command, whatever [set] has.
 BUILT_IN_NAMES = ("seed", "arm", "folder", "config", "python")
-UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})")
 ENDPOINT_KEYS = ("margin", "primary", "smallest_effect")
-
-
-def seconds(text: str) -> float:
-    """Return a time such as "90s", "10m", "2h" or "1d" in seconds; 0 for an empty text."""
-    match = DURATION.fullmatch(text.strip() or "0s")
-    if not match:
-        raise ValueError(f"'{text}' must be a number and a unit, such as 90s, 10m, 2h or 1d")
-    return float(match[1]) * UNITS[match[2]]
-
-
-def _timed(text: str) -> str:
-    seconds(text)
-    return text
 
 
 Word = Annotated[str, Field(max_length=100_000)]
 Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=MOST_ENTRIES)]
-Duration = Annotated[Word, AfterValidator(_timed)]
 # The group of a number, if it has no group within.
 GROUP = re.compile(r"(?<!\\)\((?:\?P<value>|(?!\?))([^()]*)\)")
 Value = bool | int | float | str
@@ -121,8 +105,8 @@ class ArmProgram(Part):
 class Program(ArmProgram):
     """The table `[trainer]` of a study file."""
 
-    timeout: Duration = ""
-    """The longest that a trial may take, such as "2h"; it is ended then. Empty sets no limit."""
+    timeout_minutes: Annotated[float, Field(gt=0)] | None = None
+    """The longest that a trial may take; it is ended then. By default there is no limit."""
     failure: Literal["stop", "exclude"] = "stop"
     """What a failed trial means: the run stops; or it counts as an event, and is left out by
     name."""

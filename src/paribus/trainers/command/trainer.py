@@ -125,7 +125,7 @@ class Command:
         """Run the program for each of `trials`, and yield each record when the program has
         ended."""
         program = study.program
-        limit = sections.seconds(program.timeout) or None
+        limit = None if program.timeout_minutes is None else 60 * program.timeout_minutes
         for trial in trials:
             job, arms = self._job(study, trial), trial[:1]
             self._report("resumed", trials=[trial], t=0)

@@ -174,17 +174,16 @@ def answer_request(
     """Run the tasks of a `request` (from `paribus.evaluate`) on a finished trial; write and seal
     the answers in the folder `out`."""
     arm, seed, request = (arguments[name] for name in ("arm", "seed", "request"))
-    weights = results.trial(arm, seed).read_weights(**request.get("weights", {}))
+    weights = results.trial(arm, seed).read_weights()
     model = trained_model(study, arm, dataset, device, weights)
     if request["kind"] == "standard":
         data = Path(request["data"]) if request["data"] else None
-        asked = standard(request["tasks"], request["items"], data)
+        asked = standard(request["tasks"], data_folder=data)
     else:
         suite = read_suite(results.path / FOLDER)
         asked = suite_tasks(suite, request["tasks"], study.tasks.unknown)
     seq_len = study.setting(arm).data.seq_len
-    tokenizer, shots = dataset.tokenizer, request["shots"]
-    outcome = run_tasks(model, tokenizer, seq_len, asked, shots, request["items"])
+    outcome = run_tasks(model, dataset.tokenizer, seq_len, asked, request["shots"])
     folder = TrialFolder(Path(arguments["out"]), arm, seed)
     write_tasks(folder, outcome)
     folder.write_json("about.json", outcome.about)
