@@ -221,7 +221,7 @@ def embedding_gain(measure: Any) -> None:
     values = measure(view(weights={"embedding.norm.weight": gain}))
     for replica in range(2):
         x = gain[replica].numpy()
-        expected = [x.mean(), x.std(), x.min(), *quantiles(x), x.max()]
+        expected = [x.mean(), *quantiles(x)]
         np.testing.assert_allclose(values[replica, 0], expected, rtol=1e-5)
     assert values[:, 1].isnan().all()
 

@@ -47,8 +47,7 @@ def sketches(texts: Iterable[str]) -> list[Any]:
 
 
 def _shingles(text: str) -> list[str]:
-    # rensa hashes UTF-8, which has no lone surrogates.
-    text = " ".join(text.split()).casefold().encode("utf-8", "replace").decode("utf-8")
+    text = " ".join(text.split()).casefold()
     last = max(len(text) - SHINGLE_CHARACTERS, 0)
     return [text[i : i + SHINGLE_CHARACTERS] for i in range(last + 1)]
 
@@ -163,7 +162,7 @@ def drop_repetitions(documents: Iterable[str], repeated: Iterable[bool]) -> Iter
 def _is_new(text: str, seen: set[bytes]) -> bool:
     """Add the hash of a text to `seen`; return whether it was new."""
     n = len(seen)
-    seen.add(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest())
+    seen.add(hashlib.blake2b(text.encode(), digest_size=16).digest())
     return len(seen) > n
 
 

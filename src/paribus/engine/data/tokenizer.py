@@ -215,7 +215,7 @@ class CharacterTokenizer(Tokenizer):
 
 
 def _code_points(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    return np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
 
 
 @dataclass(frozen=True)

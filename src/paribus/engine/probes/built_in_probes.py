@@ -16,6 +16,7 @@ from paribus.engine.probes.reduce import (
     CLASSES,
     GROUPS,
     QUANTILES,
+    SPREAD,
     absent,
     blocks,
     by_class,
@@ -23,10 +24,10 @@ from paribus.engine.probes.reduce import (
     group_norms,
     groups,
     quantiles,
+    spread,
 )
 from paribus.engine.rows import Rows
 
-SPREAD = ("mean", *QUANTILES)
 QUERY_KEY = f"{EVERY_BLOCK}.attention.query_key"
 
 
@@ -136,7 +137,6 @@ def _mean_cosine(x: Tensor) -> Tensor:
 
 
 PARAMETERS = {"gain": "embedding.norm.weight", "bias": "embedding.norm.bias"}
-GAIN_STATISTICS = ("mean", "sd", "min", *QUANTILES, "max")
 
 
 @probe(
@@ -144,20 +144,16 @@ GAIN_STATISTICS = ("mean", "sd", "min", *QUANTILES, "max")
     unit="1",
     # Ba et al. 2016; Zhang & Sennrich 2019
     parts=tuple(PARAMETERS),
-    statistics=GAIN_STATISTICS,
+    statistics=SPREAD,
 )
 def embedding_gain(step: StepView) -> Tensor:
     """Return [R, 2, S] over channels; NaN for an arm without the parameter."""
-    rows = []
-    for name in PARAMETERS.values():
-        if name not in step.weights:
-            rows.append(absent(step.weights, len(GAIN_STATISTICS)))
-            continue
-        x_RD = step.weights[name].flatten(1)
-        ends = (x_RD.amin(dim=1, keepdim=True), x_RD.amax(dim=1, keepdim=True))
-        mean, sd = x_RD.mean(dim=1, keepdim=True), x_RD.std(dim=1, correction=0, keepdim=True)
-        rows.append(torch.cat([mean, sd, ends[0], quantiles(x_RD), ends[1]], dim=1))
-    return torch.stack(rows, dim=1)
+    weights = step.weights
+    each = [
+        spread(weights[name].flatten(1)) if name in weights else absent(weights, len(SPREAD))
+        for name in PARAMETERS.values()
+    ]
+    return torch.stack(each, dim=1)
 
 
 @probe(
@@ -182,8 +178,7 @@ def embedding_gain(step: StepView) -> Tensor:
 def embedding_norm(step: StepView) -> Tensor:
     """Return [R, 1 + C, S] of |x_BTD| over all tokens and those of each input class."""
     norms_RN = step.outputs["embedding"].float().norm(dim=-1).flatten(1)
-    each = by_class(norms_RN, step.token_classes[step.tokens.flatten(1)])
-    return torch.cat([each.nanmean(dim=-1, keepdim=True), quantiles(each)], dim=-1)
+    return spread(by_class(norms_RN, step.token_classes[step.tokens.flatten(1)]))
 
 
 @probe(
@@ -315,8 +310,7 @@ def _mean(
 def residual_norm(step: StepView) -> Tensor:
     """Return [R, depths, S] of |x_BTD| over tokens, before every block and after the last."""
     norms = [x.float().norm(dim=-1).flatten(1) for x in step.block_inputs]
-    norms_RLN = torch.stack(norms, dim=1)
-    return torch.cat([norms_RLN.mean(dim=-1, keepdim=True), quantiles(norms_RLN)], dim=-1)
+    return spread(torch.stack(norms, dim=1))
 
 
 @probe(

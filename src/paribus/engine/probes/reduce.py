@@ -19,6 +19,7 @@ from paribus.engine.setting import Setting
 
 GROUPS = ("embedding", "positions", "embedding norm", "attention", "mlp", "norms", "other")
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
+SPREAD = ("mean", *QUANTILES)
 CLASSES = ("all", *TOKEN_CLASSES)
 
 
@@ -80,6 +81,11 @@ def quantiles(values: Tensor) -> Tensor:
     below = ranks.long()
     low, high = (ordered.gather(-1, place) for place in (below, ranks.ceil().long()))
     return low.lerp_(high, ranks - below)
+
+
+def spread(values: Tensor) -> Tensor:
+    """Reduce [..., N] to [..., 1 + Q] the mean and quantiles, ignoring NaN."""
+    return torch.cat([values.nanmean(dim=-1, keepdim=True), quantiles(values)], dim=-1)
 
 
 @cache
