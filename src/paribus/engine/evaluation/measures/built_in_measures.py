@@ -23,6 +23,7 @@ from paribus.metric import ItemSums
 
 LOSS = "loss (nats/token)"
 CONTEXT_STEP = 8  # tokens
+LARGEST_LOSS = 700  # nats: exp of more may overflow
 drawing = partial(Drawing, section="evaluation")
 by_temperature = partial(
     drawing,
@@ -53,25 +54,20 @@ AT = tuple(f"T={temperature:.3g}" for temperature in TEMPERATURES)  # softmax te
 BREAKDOWN = (ALL, TOKEN_CLASSES, positions)
 
 
-def breakdown(
-    predictions: Predictions, totals: np.ndarray, counts: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the sums of `totals` and `counts`, [N] each, over BREAKDOWN's parts: [parts, 2]."""
+def breakdown(predictions: Predictions, totals: np.ndarray) -> np.ndarray:
+    """Return the sum of `totals` [N] and the number of tokens in BREAKDOWN's parts: [parts, 2]."""
     families = (
         (1, np.zeros(len(predictions), np.int64)),
         (len(TOKEN_CLASSES), predictions.token_class),
         (predictions.seq_len, predictions.position),
     )
-    return np.concatenate([grouped(n, index, totals, counts) for n, index in families])
+    return np.concatenate([grouped(n, index, totals) for n, index in families])
 
 
-def grouped(
-    n: int, index: np.ndarray, totals: np.ndarray, counts: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the sums of `totals` and `counts` (by default 1 each) by `index` [N]: [n, 2]."""
-    # bincount adds up in float64, which holds whole numbers of characters exactly.
-    total = np.bincount(index, totals, minlength=n)
-    return np.stack([total, np.bincount(index, counts, minlength=n)], axis=1)
+def grouped(n: int, index: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Return the sum of `totals` [N] and the number of tokens by `index` [N]: [n, 2]."""
+    counts = np.bincount(index, minlength=n)
+    return np.stack([np.bincount(index, totals, minlength=n), counts], axis=1)
 
 
 # The measures.
@@ -92,43 +88,35 @@ def validation_accuracy(predictions: Predictions) -> np.ndarray:
     return breakdown(predictions, predictions.correct)
 
 
-@measure(
+# Tokenizers are compared by bits, because all of them encode the same text. End-of-document tokens
+# add bits, as the text cannot be decoded without them, but no characters.
+by_text = partial(measure, better="lower", of_tokens=False)
+
+
+@by_text(
     "bits_per_character",
-    better="lower",
     unit="bits/character",
-    of_tokens=False,
-    # The text is the same in all items of all tokenizers; bits of ends count, as in the whole.
     items=ItemSums("loss_sum_nats", "characters", 1 / math.log(2)),
     source="Shannon 1951; per character of the text, as Graves 2013",
-    parts=BREAKDOWN,
 )
-def bits_per_character(predictions: Predictions) -> np.ndarray:
-    """Return the summed loss in bits over the characters that the predicted tokens stand for.
-
-    The part "all" counts the bits of end-of-document tokens, although these have no characters,
-    because the text cannot be decoded without them. Their own class has no row.
-    """
-    # In float64, so that the sum over blocks of the loss gives the same bits.
-    bits = predictions.loss_nats.astype(np.float64) / math.log(2)
-    return breakdown(predictions, bits, predictions.characters)
+def bits_per_character(predictions: Predictions) -> tuple[float, int]:
+    """Return the summed loss in bits over the characters that the predicted tokens stand for."""
+    return _bits(predictions), predictions.characters.sum()
 
 
-@measure(
+@by_text(
     "bits_per_byte",
-    better="lower",
     unit="bits/byte",
-    of_tokens=False,
     items=ItemSums("loss_sum_nats", "bytes", 1 / math.log(2)),
     source="Gao et al. 2020, The Pile (arXiv 2101.00027), section 3.1",
 )
 def bits_per_byte(predictions: Predictions) -> tuple[float, int]:
-    """Return the summed loss in bits over the UTF-8 bytes that the predicted tokens stand for.
+    """Return the summed loss in bits over the UTF-8 bytes that the predicted tokens stand for."""
+    return _bits(predictions), predictions.n_bytes.sum()
 
-    Tokenizers are compared by it: all of them encode the same bytes. End-of-document tokens add
-    bits, but no bytes.
-    """
-    bits = predictions.loss_nats.astype(np.float64) / math.log(2)
-    return bits.sum(), predictions.n_bytes.sum()
+
+def _bits(predictions: Predictions) -> float:
+    return predictions.loss_nats.sum(dtype=np.float64) / math.log(2)
 
 
 @measure(
@@ -205,16 +193,9 @@ def validation_loss(predictions: Predictions) -> np.ndarray:
     return breakdown(predictions, predictions.loss_nats)
 
 
-def _exponentials(sums: np.ndarray, seq_len: int) -> list[Row]:
-    losses = validation_loss.rows(sums, seq_len)
-    return [Row(row.part, _exp(row.value)) for row in losses]
-
-
-def _exp(x: float) -> float:
-    try:
-        return math.exp(x)
-    except OverflowError:
-        return math.inf
+def _perplexity(sums: np.ndarray, seq_len: int) -> list[Row]:
+    loss = sums[0] / sums[1]
+    return [Row("all", math.inf if loss > LARGEST_LOSS else math.exp(loss))]
 
 
 @measure(
@@ -224,12 +205,11 @@ def _exp(x: float) -> float:
     uniform="V",
     unit="",
     source="Jelinek, Mercer, Bahl & Baker 1977",
-    parts=BREAKDOWN,
-    finish=_exponentials,
+    finish=_perplexity,
 )
-def validation_perplexity(predictions: Predictions) -> np.ndarray:
-    """Return exp(loss) of each part, infinite on overflow; not a ratio of sums."""
-    return breakdown(predictions, predictions.loss_nats)
+def validation_perplexity(predictions: Predictions) -> tuple[float, int]:
+    """Return exp(loss), infinite on overflow; not a ratio of sums."""
+    return predictions.loss_nats.sum(dtype=np.float64), len(predictions)
 
 
 RELIABILITY = "reliability diagram, Guo et al. 2017 (arXiv 1706.04599), section 2"
