@@ -12,7 +12,6 @@ from paribus.engine.data.duplicates import count_in_training
 from paribus.engine.data.order import Mixture, Windows
 from paribus.engine.setting import Data
 from paribus.engine.setting.data import MIXTURE_PARTS
-from paribus.results import ResultsFolder
 
 from ..tools import refused
 
@@ -106,7 +105,7 @@ def test_held_out_text_is_cut_from_every_source(folder):
     left = load_dataset(data(), folder)
     assert count_in_training(left.train, left.validation[:]) == 150
     clean = load_dataset(data(deduplicate="held-out", test_fraction=0.2), folder)
-    sealed = open_test(clean.test, ResultsFolder(folder / "r"), "a test")
+    sealed = open_test(clean.test, {"digest": clean.digests["test"]})
     for part in (clean.validation[:], sealed[:]):
         assert not count_in_training(clean.train, part)
     # The lines in which a run of 50 bytes ends: up to 49 bytes before the first may stay.

@@ -15,7 +15,6 @@ from paribus.engine.data.tokenizer import train_tokenizer
 from paribus.engine.execution.start import read_data, settled_budgets
 from paribus.engine.execution.trial.endpoints import endpoint_metrics
 from paribus.engine.setting import Data
-from paribus.results import ResultsFolder
 from paribus.study import Study
 
 from ..conftest import SMALL, small_text, studies_in
@@ -138,10 +137,10 @@ def test_bits_per_byte_are_the_loss_over_the_same_bytes(results):
 def test_no_training_window_shares_a_token_with_held_out_text(make):
     study = make({"data.test_fraction": 0.1})
     whole = [file.read_text() for file in sorted((study.folder / "texts").iterdir())]
-    for arm, dataset in ((a, read_data(study)[study.setting(a).data]) for a in study.arms):
+    for dataset in (read_data(study)[study.setting(arm).data] for arm in study.arms):
         end = dataset.tokenizer.end_of_document
         n = dataset.sources["corpus"].n_tokens
-        sealed = open_test(dataset.test, ResultsFolder(study.folder / arm), "a test")
+        sealed = open_test(dataset.test, {"digest": dataset.digests["test"]})
         parts = [dataset.train[:n], dataset.validation[:], sealed[:]]
         documents = [
             dataset.tokenizer.decode(ids[ids != end])
@@ -204,6 +203,8 @@ def test_held_out_bytes_are_compared_before_registration(make, tmp_path):
     (tmp_path / "lines.jsonl").write_text('{"text": "a lazy dog"}\n' * 90)
     (tmp_path / "held.jsonl").write_text('{"text": "a lazy dog "}\n{"text": "ink mixing"}\n' * 30)
     (tmp_path / "ideas.py").write_text(
+        "from paribus.extend import corpus\n"
+        "@corpus('other', reads=('path',))\n"
         "def other(data, folder):\n"
         "    held = 'held' in data.path\n"
         "    return ['a lazy dog mixing ' * 20] if held else ['a lazy ink '] * 90\n"
