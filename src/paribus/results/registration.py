@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -40,6 +41,7 @@ from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 
 FIRST = ("packages", "code")  # stay as first registered; compared on their own
 FILE = "registration.json"
+OWN_FILE = re.compile(r".*[.:]([\w-]+\.py)$")  # the end of a key that names its digest
 RULE = "own_rule"  # the user's own decision rule: its source, and what it decides, as data
 
 
@@ -173,7 +175,8 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """
     apart = {"seeds", "study_digest", "stages", "packages"}  # seeds decide the digest too
     compared = [{k: v for k, v in each.items() if k not in apart} for each in (before, now)]
-    return ["source of paribus" if key == "code" else key for key in differences(*compared)]
+    names = (OWN_FILE.sub(r"\1", key) for key in differences(*compared))
+    return list(dict.fromkeys("source of paribus" if name == "code" else name for name in names))
 
 
 def why_unregistered(
