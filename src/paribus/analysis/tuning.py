@@ -186,7 +186,7 @@ def tuned_in(study: Study, table: Table) -> Tuned:
     Raises ParibusError if they belong to another plan, or if a trial is not finished.
     """
     tuning, results = tuning_of(study), table.results
-    if not tuning_study(study).is_same(results.study):
+    if tuning_study(study).digest != results.study.digest:
         raise ParibusError(
             f"{results.path} holds tuning trials of another plan; restore it, or "
             "choose another folder with --results"

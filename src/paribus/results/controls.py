@@ -221,8 +221,6 @@ def as_logged(own: Evidence, reference: Evidence, declared: Declared) -> Finding
     ours, theirs = (evidence.trial.get("facts", {}).get("steps") for evidence in (own, reference))
     if ours is None or theirs is None:
         return "not proven", "not recorded"
-    if ours == theirs:
-        return "not proven", f"not recorded, but {ours:,g} steps were logged of each"
     return "not proven", f"{ours:,g} steps against {theirs:,g}, as logged"
 
 

@@ -62,7 +62,7 @@ def extended(study: Study, folder: ResultsFolder) -> Study:
     if study.stages or not folder.exists:
         return study
     registered = folder.read_study()
-    if not registered.stages or not first_stage(registered).is_same(study):
+    if not registered.stages or first_stage(registered).digest != study.digest:
         return study
     return study.model_copy(update={"seeds": registered.seeds, "stages": registered.stages})
 

@@ -78,26 +78,21 @@ class Results:
         return replace(self, trials=trials, held=self.tested)
 
     @property
-    def _seals_test(self) -> bool:
-        digests = (trial.get("data", {}).get("digests", {}) for trial in self.trials.values())
-        return any("test" in of_trial for of_trial in digests)
-
-    @property
     def awaits_test(self) -> bool:
         """True if a test part is sealed and trials are not yet evaluated on it."""
-        return (self.study.facts.seals_test or self._seals_test) and not self.judged.held
+        return self.study.facts.seals_test and not self.judged.held
 
     @property
     def chosen_on_judged_text(self) -> bool:
         """True if the arms were tuned on the same text that judges them, with other seeds."""
         tuning = self.study.tuning
-        return tuning is not None and bool(tuning.chosen) and not self._seals_test
+        return tuning is not None and bool(tuning.chosen) and not self.study.facts.seals_test
 
     @property
     def why_not_tested(self) -> str:
         """Why a finished study has no scores on its sealed test part; empty if it has them, if a
         trial is missing, or if no test part is sealed."""
-        if self.unfinished or not self._seals_test or self.judged.held:
+        if self.unfinished or not self.awaits_test:
             return ""
         return "not every trial is evaluated on the sealed test part; run the study again"
 

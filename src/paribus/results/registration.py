@@ -25,7 +25,6 @@ from paribus.numbers import some
 from paribus.results.formats import as_model, read_json, write_json
 from paribus.results.records import Registration, records_of
 from paribus.results.store import ResultsFolder
-from paribus.rng import key
 from paribus.schema import VERSION
 from paribus.study import (
     MEASURING,
@@ -155,17 +154,15 @@ def utc_now() -> str:
 def repeats(study: Study) -> dict[str, dict[str, int]]:
     """Choose the trials to train again: {arm: {"seed", "steps"}} for arms with custom code.
 
-    `steps` is the number of first steps to train again. The seed is drawn by the study's digest
-    from the seeds that are trained in any case, so that no seed is known to go unchecked.
+    `steps` is the number of first steps to train again. The seed is the first one, which is
+    trained in any case.
     """
-    repeated, seeds = {}, study.seeds[: study.plan.looks[0] if study.plan else None]
-    for arm in study.arms:
-        setting = study.setting(arm)
-        if setting.own_parts:
-            steps = records_of(study).repeated_steps(setting)
-            drawn = seeds[key(0, "repeated", study.digest, arm) % len(seeds)]
-            repeated[arm] = {"seed": drawn, "steps": steps}
-    return repeated
+    form, settings = records_of(study), {arm: study.setting(arm) for arm in study.arms}
+    return {
+        arm: {"seed": study.seeds[0], "steps": form.repeated_steps(setting)}
+        for arm, setting in settings.items()
+        if setting.own_parts
+    }
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -60,11 +60,9 @@ class Interaction(Spec):
 
     @model_validator(mode="after")
     def _compares_two_things(self) -> Self:
-        if twice := sorted(set(self.of) & set(self.than)):
-            raise ValueError(f"'{twice[0]}' is on both sides; name it on one side only")
-        for side in (self.of, self.than):
-            if len(set(side)) < len(side):
-                raise ValueError(f"{list(side)} names an arm twice; name each once")
+        arms = [*self.of, *self.than]
+        if len(set(arms)) < len(arms):
+            raise ValueError(f"{arms} name an arm twice; name each once, on one side")
         return self
 
 

@@ -60,13 +60,11 @@ def _split_seeds(table: dict[str, Any]) -> dict[str, Any]:
     seeds = table.get("seeds")
     if not isinstance(seeds, dict):
         return table
-    stated = {key: value for key, value in seeds.items() if key != "list"}
     try:
-        plan = Plan.model_validate(stated)
+        plan = Plan.model_validate(seeds)
     except ValidationError as error:
         raise ParibusError(f"seeds.{explain(error, Plan)}") from None
-    listed = seeds.get("list", list(range(1, plan.looks[-1] + 1)))
-    return table | {"seeds": listed, "plan": stated}
+    return table | {"seeds": list(range(1, plan.looks[-1] + 1)), "plan": seeds}
 
 
 def _with_selection(table: dict[str, Any], loss: str) -> dict[str, Any]:
@@ -153,17 +151,10 @@ class Study(Spec):
 
     __str__ = __repr__
 
-    def is_same(self, other: Study) -> bool:
-        """Return whether both studies agree, apart from descriptive texts and tuned values."""
-        return self.digest == other.digest
-
     @property
     def called(self) -> dict[str, str]:
-        """Display name of every arm: its title, or its name if two titles are equal. Records use
-        names."""
-        titles = {name: arm.title or name for name, arm in self.arms.items()}
-        is_clear = len(set(titles.values())) == len(titles)
-        return titles if is_clear else {name: name for name in titles}
+        """Display name of every arm: its title, or its name without one. Records use names."""
+        return {name: arm.title or name for name, arm in self.arms.items()}
 
     @property
     def folder(self) -> Path:
