@@ -15,10 +15,11 @@ from paribus.decision import decide
 from paribus.digests import canonical_json
 from paribus.report.model import build_report
 from paribus.report.record import verdict_record
-from paribus.results import Results
+from paribus.results import Results, load_results
+from paribus.rng import stream
 from paribus.statistics import TunedArm, crossed_components, lack_of_fit, vertex_error
 
-from ..build import tables, tuned_and_trained
+from ..build import tables, tuned_and_trained, write_blocks
 from ..conftest import Fabricate, Maker
 
 NORM = {"model.embedding.norm": "layernorm"}
@@ -147,12 +148,18 @@ def test_the_choice_of_every_arm_is_in_its_error(small_study, tmp_path):
 
 
 def test_new_items_add_their_error(small_study, fabricate):
-    of_new = {"target": "new items", "windows": "independent"}
-    results = made(small_study, fabricate, inference=of_new)
+    results = made(small_study, fabricate, inference={"target": "new items"})
+    for trial in results.finished:
+        sizes = np.full(80, 8)
+        shifts = stream(trial.seed, trial.arm).normal(0, 0.1, 80)
+        nats = (loss(trial.arm, trial.seed) + shifts) * sizes
+        sums = {"loss_sum_nats": nats, "correct": sizes // 2, "predicted": sizes}
+        write_blocks(trial, sums, validation_loss=float(nats.sum() / sizes.sum()))
+    results = load_results(results.path)
     (found,) = analyse(results).interactions
     table, seeds = Table.of(results), tuple(SEEDS)
     over = results.metrics["validation_loss"].items
-    by_arm = {arm: block_scores(table, over, arm, seeds) for arm in ARMS}
+    by_arm = {arm: block_scores(table, over, arm, seeds, 10) for arm in ARMS}
     deltas = by_arm["untied-norm"] - by_arm["untied"] - by_arm["norm"] + by_arm["baseline"]
     oracle = crossed_components([deltas])
     assert found.decided is not None and found.decided.mean == pytest.approx(float(deltas.mean()))

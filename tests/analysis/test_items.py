@@ -159,11 +159,11 @@ def test_blocks_weigh_as_a_ratio_estimator_has_it(make, metric):
     y = rng.uniform(0.2, 0.6, size=40) * sizes
     for trial in made.finished:
         columns = {"loss_sum_nats": y, "brier_sum": y, "correct": y, "predicted": sizes}
-        write_blocks(trial, columns)
+        write_blocks(trial, columns | {"bytes": sizes})
     table = Table.of(load_results(made.path))
     assert isinstance(metric.items, ItemSums)
     scores = block_scores(table, metric.items, "arm", (1, 2))
-    scale = 1 / np.log(2) if metric.name == "bits_per_character" else 1.0
+    scale = 1 / np.log(2) if metric.name.startswith("bits_per") else 1.0
     ratio = y.sum() / sizes.sum()
     assert scores.shape == (2, 40)
     assert scores.mean(axis=1) == pytest.approx(scale * ratio)

@@ -92,7 +92,7 @@ def measured(tmp_path_factory):
             {"metric": "task_accuracy/typo"},
             {"metric": "surprise"},
         ],
-        inference={"target": "new items", "windows": "independent"},
+        inference={"target": "new items"},
         arms={"baseline": {}, "layernorm": {"set": {"model.embedding.norm": "layernorm"}}},
     )
     return paribus.run(study, folder / "r", workers=1)

@@ -9,5 +9,5 @@ from paribus.analysis.looks import (
     planned_looks,
 )
 from paribus.analysis.schema import Analysis, Contrast, Cost, Costs, Interacting
-from paribus.analysis.table import Table, events_in, extension_text, plan_of
+from paribus.analysis.table import Table, events_in, plan_of
 from paribus.analysis.tuning import Point, Tuned, tuning_record

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,8 +19,6 @@ import numpy as np
 from paribus.analysis.items import (
     Items,
     Scores,
-    question_scores,
-    questions_asked,
     share_step,
 )
 from paribus.analysis.schema import (
@@ -30,7 +27,6 @@ from paribus.analysis.schema import (
     Contrast,
     Interacting,
     LeftOut,
-    TaskContrast,
     Tested,
 )
 from paribus.analysis.table import Sampling, Table
@@ -52,8 +48,6 @@ from paribus.study import Endpoint, Interaction, Study
 from paribus.study.trainer import RUNS, STACKED
 
 LEAST_EQUAL = 3  # runs of an arm; two may be equal by chance
-ENDS = (0.0, 1.0, 100.0)  # of a share, where runs may well be equal
-TASK = Metric("task_accuracy", "accuracy", "share", "higher", "tasks")
 
 T = TypeVar("T", bound=Tested)
 BySeed = Mapping[int, float]
@@ -96,10 +90,15 @@ def contrasts_of(
     """Return every contrast on these endpoints, adjusted within its family, and the seeds that
     each left out. `tuned` are the tuning trials behind the table (`tuned_before`)."""
     study, contrasts, left_out = table.results.study, list[Contrast](), list[LeftOut]()
+    secondary = [endpoint.metric for endpoint in study.endpoints if not endpoint.primary]
+    counted = sum(
+        not _why_uncounted(table, *pair, metric) for metric in secondary for pair in study.contrasts
+    )
     for endpoint in endpoints:
+        family = study.family if endpoint.primary else counted
         for arm, reference in study.contrasts:
             try:
-                contrast, seeds = _contrast(table, arm, reference, endpoint, tuned)
+                contrast, seeds = _contrast(table, arm, reference, endpoint, tuned, family)
             except StatisticsError as error:  # scores of a magnitude that nothing is known of
                 raise ParibusError(f"{endpoint.metric} of {arm}: {error}") from None
             contrasts.append(contrast)
@@ -130,10 +129,10 @@ def _with_checks(family: list[Contrast], alpha: float) -> list[Contrast]:
     checked = []
     for c, own, holm_p in zip(family, others, _by_name(raw, len(family)), strict=True):
         checks = []
-        for name, (p, floor) in own.items():
-            is_able = c.tested and floor * len(family) <= alpha
+        for name, (p, floor) in own.items() if c.tested else ():
+            is_able = floor * len(family) <= alpha
             disagrees = is_able and (holm_p[name] <= alpha) != c.significant(alpha)
-            checks.append(Check(name, p, holm_p[name] if c.tested else None, disagrees))
+            checks.append(Check(name, p, holm_p[name], disagrees))
         checked.append(replace(c, checks=tuple(checks)))
     return checked
 
@@ -154,8 +153,7 @@ def compare_arms(
     metric: Metric,
     sampled: Sampling,
     family: int = 1,
-    scores: Mapping[str, Scores] | None = None,
-    resolution: float | None = None,
+    scores: Mapping[str, Scores] | str = "",
 ) -> T:
     """Return `difference` with the result of its registered test.
 
@@ -164,8 +162,7 @@ def compare_arms(
         values: of each arm by seed, in the unit of `metric`; of all its runs if runs are
             unpaired.
         family: hypotheses that are tested together.
-        scores: of each arm by task, [seeds, items], if the claim is about new items; else empty.
-        resolution: of a value, if known.
+        scores: of each arm by task, [seeds, items], if the claim is about new items; else a text.
     """
     study, choice = table.results.study, difference.choice
     compared = {
@@ -174,6 +171,7 @@ def compare_arms(
     }
     keys = {"alpha", "power"} | ({"seed", "resamples"} if study.is_paired else set())
     asked: dict[str, Any] = study.inference.model_dump(include=keys)
+    resolution = resolution_of(table, metric, values)
     asked |= {"margin": difference.margin, "family": family, "resolution": resolution}
     if choice and choice.included:
         asked["choice"] = choice.error
@@ -183,7 +181,7 @@ def compare_arms(
     asked["design"] = sampled.design(difference.seeds)
     by_run = paired_contrast(*_sides(weights, compared), **asked)
     decided = by_run.decided
-    if scores:
+    if not isinstance(scores, str):
         tasks = zip(*scores.values(), strict=True)
         sides = [_sides(weights, dict(zip(scores, task, strict=True))) for task in tasks]
         baseline, treatment = zip(*sides, strict=True)
@@ -219,69 +217,36 @@ def resolution_of(table: Table, metric: Metric, values: Mapping[str, BySeed]) ->
     of other programs are as they were printed."""
     step = share_step(table, metric)
     if step is None and table.results.study.trainer == RUNS and metric.scale == "linear":
-        return last_decimal([value for own in values.values() for value in own.values()])
+        printed = [f"{value:.15g}" for own in values.values() for value in own.values()]
+        places = [int(Decimal(text).normalize().as_tuple().exponent) for text in printed]
+        return 10.0 ** min(0, *places)
     return step
 
 
-def last_decimal(scores: Sequence[float]) -> float:
-    """Return the finest decimal step in which any score is printed, such as 0.001; at most 1."""
-    exponents = [int(Decimal(f"{score:.15g}").normalize().as_tuple().exponent) for score in scores]
-    return 10.0 ** min(0, *exponents)
-
-
-def task_contrasts(table: Table) -> list[TaskContrast]:
+def task_contrasts(table: Table) -> list[Contrast]:
     """Compare arms on every task, for contrasts whose controls held, without diverged trials.
 
     A task that could not be compared stays in the family as p = 1.
     """
-    study, accuracy = table.results.study, table.results.trial_accuracy
-    tasks = dict.fromkeys(task for answered in accuracy.values() for task in answered)
-    family, contrasts = len(study.contrasts) * len(tasks), []
-    for arm, reference in study.contrasts:
-        if table.broken(arm):
-            continue
-        sampled, arms = table.sampling(arm), (reference, arm)
-        usable = [s for s in sampled.seeds if not any(table.why_diverged(a, s) for a in arms)]
-        for task in tasks:
-            seeds = tuple(s for s in usable if all(task in accuracy[a, s] for a in arms))
-            if not seeds:
-                continue
-            values = {a: {s: accuracy[a, s][task] for s in seeds} for a in arms}
-            baseline, treatment = (fmean(values[a].values()) for a in arms)
-            contrast = TaskContrast(
-                arm=arm,
-                reference=reference,
-                task=task,
-                seeds=seeds,
-                baseline=baseline,
-                treatment=treatment,
-                why_not=sampled.why_not(seeds),
-            )
-            if not contrast.why_not:
-                scores = {a: question_scores(table, a, seeds, task) for a in arms}
-                theirs, ours = ([part.shape for part in scores[a]] for a in arms)
-                is_claim = study.inference.claims_new_questions and theirs and theirs == ours
-                contrast = compare_arms(
-                    contrast,
-                    table,
-                    {reference: -1.0, arm: 1.0},
-                    values,
-                    metric=TASK,
-                    sampled=sampled,
-                    family=family,
-                    scores=scores if is_claim else None,
-                    resolution=1 / questions_asked(table, arm, seeds[0], task),
-                )
-            contrasts.append(contrast)
-    return with_holm(contrasts, family)
+    study = table.results.study
+    answered = {task for own in table.results.trial_accuracy.values() for task in own}
+    tasks = [name for name, metric in table.metrics.items() if metric.task in answered]
+    family = len(study.contrasts) * len(tasks)
+    contrasts = [
+        _contrast(table, *pair, Endpoint(metric=task), None, family)[0]
+        for pair in study.contrasts
+        if not table.broken(pair[0])
+        for task in tasks
+    ]
+    return with_holm([contrast for contrast in contrasts if contrast.seeds], family)
 
 
 def _contrast(
-    table: Table, arm: str, reference: str, endpoint: Endpoint, tuned: Tuned | None
+    table: Table, arm: str, reference: str, endpoint: Endpoint, tuned: Tuned | None, family: int
 ) -> tuple[Contrast, list[LeftOut]]:
     """Return one contrast on one endpoint, not yet adjusted, and the seeds that it left out."""
     study, metric, arms = table.results.study, endpoint.metric, (reference, arm)
-    declared, sampled = table.results.metrics[metric], table.sampling(arm, metric)
+    declared, sampled = table.metrics[metric], table.sampling(arm, metric)
     values = {name: table.usable(name, metric, sampled.seeds) for name in (arm, reference)}
     if declared.of_pair:
         values[reference] = dict.fromkeys(values[reference], 1.0)
@@ -298,8 +263,9 @@ def _contrast(
         for seed in (() if uncounted and not broken else sampled.seeds)
         if (why := _why_left_out(table, arms, seed, metric))
     ]
-    why_not = why_not or _equal_runs(table, metric, values)
     never = [_never(table, name, metric) for name in values]
+    if not any(never):  # those that never reached a target stand at the budget
+        why_not = why_not or _equal_runs(table, declared, values)
     if (axis := target_axis(metric)) is not None and study.facts.target is not None:
         never = [0, 0]
         for seed in seeds:
@@ -325,24 +291,18 @@ def _contrast(
     if why_not:
         return contrast, left_out
     items = Items(table, declared, arms, seeds)
-    scores, why_not = {}, ""
+    scores: dict[str, Scores] | str = ""
     if study.inference.claims_new_items(declared):
         scores = items.scores() if study.is_paired else "runs are no pairs"
-        if isinstance(scores, str):
-            scores, why_not = {}, scores
+    is_claim = not isinstance(scores, str)
     weights = {reference: -1.0, arm: 1.0}
-    asked: dict[str, Any] = {
-        "metric": declared,
-        "sampled": sampled,
-        "family": _family_size(table, endpoint),
-        "resolution": resolution_of(table, declared, values),
-    }
-    text = items.text(sum(task.shape[1] for task in scores[arm])) if scores else ""
+    asked: dict[str, Any] = {"metric": declared, "sampled": sampled, "family": family}
+    text = items.text(sum(task.shape[1] for task in scores[arm])) if is_claim else ""
     contrast = replace(
         contrast,
         choice=choice_of(table, tuned, weights, metric),
         items_about=text,
-        items_why_not=why_not,
+        items_why_not="" if is_claim else scores,
         target=items.target(text),
     )
     contrast = compare_arms(contrast, table, weights, values, scores=scores, **asked)
@@ -399,21 +359,16 @@ def _why_left_out(table: Table, arms: tuple[str, str], seed: int, metric: str) -
     ]
 
 
-def _equal_runs(table: Table, metric: str, values: Mapping[str, BySeed]) -> str:
+def _equal_runs(table: Table, metric: Metric, values: Mapping[str, BySeed]) -> str:
     """Return a warning if all runs of an arm have the same score; empty if that can be
     legitimate. It can for integers, for scores with a known resolution, and for the built-in
     trainer, whose seeds are proven to matter."""
-    if table.results.study.trainer == STACKED or share_step(table, table.results.metrics[metric]):
+    if table.results.study.trainer == STACKED or share_step(table, metric):
         return ""
-    scores = {arm: list(by_seed.values()) for arm, by_seed in values.items()}
-    are_counts = all(value == round(value) for arm in scores.values() for value in arm)
-    if are_counts or any(_never(table, name, metric) for name in values):
-        return ""  # where the target was never reached, runs stand at the budget
-    for arm, scored in scores.items():
-        first = scored[0] if scored else 0.0
-        if len(scored) >= LEAST_EQUAL and set(scored) == {first} and first not in ENDS:
-            label = table.results.metrics[metric].label
-            text = f"all {len(scored)} runs of {arm} have {label} {first:g}"
+    for arm, by_seed in values.items():
+        scores = set(by_seed.values())
+        if len(by_seed) >= LEAST_EQUAL and len(scores) == 1 and not min(scores).is_integer():
+            text = f"all {len(by_seed)} runs of {arm} have {metric.label} {min(scores):g}"
             return f"{text}: does the program ignore its seed?"
     return ""
 
@@ -427,21 +382,10 @@ def _never(table: Table, arm: str, metric: str) -> int:
     )
 
 
-def _family_size(table: Table, endpoint: Endpoint) -> int:
-    """Return the number of hypotheses in the family of this endpoint."""
-    study = table.results.study
-    if endpoint.primary:
-        return study.family
-    secondary = [e.metric for e in study.endpoints if not e.primary]
-    return sum(
-        not _why_uncounted(table, *pair, metric) for metric in secondary for pair in study.contrasts
-    )
-
-
 def _why_uncounted(table: Table, arm: str, reference: str, metric: str) -> str:
     """Return why a contrast on this metric is no hypothesis: it has a different meaning in each
     arm, or was not measured; empty if it is one."""
-    study, declared = table.results.study, table.results.metrics[metric]
+    study, declared = table.results.study, table.metrics[metric]
     if declared.of_tokens and not study.share_tokens(arm, reference):
         return "of single tokens, and the arms have other tokenizers"
     is_judged = metric in [endpoint.metric for endpoint in study.judged]
@@ -504,7 +448,7 @@ def _interaction(
     if interaction.why_not:
         return interaction
     items = Items(table, metric, tuple(weights), seeds)
-    scores = items.scores() if all(effect.items_about for effect in effects) else {}
+    scores = items.scores() if all(effect.items_about for effect in effects) else ""
     values = {arm: {s: table.values[arm, s, metric.name] for s in seeds} for arm in weights}
     return compare_arms(
         replace(interaction, choice=choice_of(table, tuned, weights, metric.name)),
@@ -514,8 +458,7 @@ def _interaction(
         metric=metric,
         sampled=sampled,
         family=family,
-        scores=None if isinstance(scores, str) else scores,
-        resolution=resolution_of(table, metric, values),
+        scores=scores,
     )
 
 

@@ -64,8 +64,6 @@ def detectable(
         raise ParibusError(f"the study has {n} seed; a contrast needs two")
     if sd is not None and not 0 < sd < math.inf:
         raise ParibusError(f"sd = {sd} must be a number greater than 0")
-    if not study.contrasts:
-        raise ParibusError("the study has one arm; a contrast needs two")
     alpha = study.inference.alpha / study.family
     # In units of the SD of a mean: the spread shrinks with pairs, the choice does not.
     in_errors = least_effect(study, alpha) * math.sqrt(n)
@@ -73,12 +71,13 @@ def detectable(
     for endpoint in study.judged if sd is None else [study.primary]:
         metric, margin = endpoint.metric, endpoint.margin
         assert margin is not None
-        known = {} if pilot is None or sd is not None else _spreads(study, pilot, metric)
-        otherwise = ("stated", sd, 0.0) if sd is not None else max(known.values())
+        if sd is not None:
+            known = dict.fromkeys(study.contrasts, (sd, 0.0))
+        else:
+            known = _spreads(study, pilot, metric) if pilot else {}
         for pair in study.contrasts:
-            source, spread, choice = known.get(pair, otherwise)
-            if known and pair not in known:
-                source = "pilot's largest"
+            spread, choice = known.get(pair) or max(known.values())
+            source = "stated" if sd else "pilot" if pair in known else "pilot's largest"
             effect = in_errors * math.hypot(spread / math.sqrt(n), choice)
             pairs = required_pairs(margin, spread, lasting=choice, power=power, alpha=alpha)
             name, smallest = " against ".join(pair), endpoint.smallest_effect
@@ -90,12 +89,12 @@ def detectable(
 
 def _spreads(
     study: Study, pilot: Analysis, metric: str
-) -> dict[tuple[str, str], tuple[str, float, float]]:
-    """Return {(arm, reference): ("pilot", SD of paired differences, error from tuning)}. The error
-    is 0 unless it is registered. Raises ParibusError if the pilot has no usable contrast."""
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return {(arm, reference): (SD of paired differences, error from tuning)}. The error is 0
+    unless it is registered. Raises ParibusError if the pilot has no usable contrast."""
     is_tuned = study.tuning is not None and study.inference.choice != "fixed"
     spreads = {
-        (c.arm, c.reference): ("pilot", c.by_run.sd, c.choice.error if c.choice and is_tuned else 0)
+        (c.arm, c.reference): (c.by_run.sd, c.choice.error if c.choice and is_tuned else 0.0)
         for c in pilot.contrasts
         if c.metric == metric and c.by_run and c.by_run.pairs and c.by_run.sd > 0
     }

@@ -34,26 +34,19 @@ def block_scores(
     """Return the score of every block at every seed, [S, I]; their mean is the score of the
     text.
 
-    Blocks are as recorded, or joined into `n_blocks` contiguous ones.
+    Blocks are as recorded, or joined into `n_blocks` contiguous ones. With totals y_i and counts
+    x_i, a ratio of sums over blocks of unequal sizes is linearised (Cochran 1977, Sampling
+    Techniques, section 6.4): block i has R + (y_i - R x_i) / mean(x) with R = sum(y) / sum(x),
+    whose mean is R. Blocks of equal sizes have y_i / x_i.
     """
-    totals, counts = (
+    y, x = (
         np.stack([_column(table, arm, seed, name) for seed in seeds])
         for name in (items.total, items.count)
     )
     if n_blocks is not None:
-        totals, counts = joined(totals, n_blocks), joined(counts, n_blocks)
-    return items.scale * linearised(totals, counts)
-
-
-def linearised(y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return scores [S, I] for resampling, from block totals `y` and counts `x`, both [S, I].
-
-    A ratio of sums over blocks of unequal sizes is linearised (Cochran 1977, Sampling Techniques,
-    section 6.4): block i has R + (y_i - R x_i) / mean(x) with R = sum(y) / sum(x), whose mean is R.
-    Blocks of equal sizes have y_i / x_i.
-    """
+        y, x = joined(y, n_blocks), joined(x, n_blocks)
     R = y.sum(axis=1, keepdims=True) / x.sum(axis=1, keepdims=True)
-    return R + (y - R * x) / x.mean(axis=1, keepdims=True)
+    return items.scale * (R + (y - R * x) / x.mean(axis=1, keepdims=True))
 
 
 def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
@@ -123,12 +116,10 @@ class Items:
 
     @property
     def n_blocks(self) -> int | None:
-        """Number of contiguous blocks into which the items of one text are joined. None if
-        items are independent, or are registered as independent."""
-        independent = self.table.results.study.inference.windows == "independent"
-        if self._blocks["kind"] != "window" or independent:
-            return None
-        return contiguous_blocks(self._recorded)
+        """Number of contiguous blocks into which the windows of one text are joined. None for
+        documents, which are independent."""
+        is_one_text = self._blocks["kind"] == "window"
+        return contiguous_blocks(self._recorded) if is_one_text else None
 
     def _share_blocks(self) -> bool:
         """Return whether all arms have the same blocks of text."""

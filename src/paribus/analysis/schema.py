@@ -130,13 +130,13 @@ class Check:
     """Result of a test that did not decide: a sensitivity analysis.
 
     Attributes:
-        holm_p: adjusted over the same family; None for fewer than five pairs.
+        holm_p: adjusted over the same family.
         disagrees: whether its conclusion differs from the deciding test's.
     """
 
     test: str
     p_value: float
-    holm_p: float | None
+    holm_p: float
     disagrees: bool
 
 
@@ -215,7 +215,7 @@ class Contrast(Tested):
         not_worse_holm_p: adjusted p of the non-inferiority test, against a loss of the
             margin's size.
         smallest_effect: the smallest change worth detecting; None if none is registered.
-        checks: results of the other tests.
+        checks: results of the other tests; empty for fewer than five pairs.
         items_about: the paired items, such as `40 documents`; empty if none are.
         items_why_not: why a registered claim about new items could not be tested; empty
             otherwise.
@@ -291,22 +291,6 @@ class Interacting(Tested):
     declared: Metric = field(repr=False)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TaskContrast(Tested):
-    """Accuracy of an arm on one task against its reference, adjusted over all tasks of all
-    contrasts.
-
-    Attributes:
-        baseline, treatment: mean accuracy over the seeds.
-    """
-
-    arm: str
-    reference: str
-    task: str
-    baseline: float
-    treatment: float
-
-
 @dataclass(frozen=True)
 class Analysis:
     """Everything inferred from the records of a study.
@@ -314,6 +298,7 @@ class Analysis:
     Attributes:
         missing: labels of trials that are not finished.
         unregistered: why the records contradict the registration; empty if they agree.
+        tasks: contrasts on the accuracy on each task, adjusted over all tasks of all contrasts.
         metrics: all compared metrics, by name.
         own_rule: the registered custom decision rule; empty for a shipped one.
         chosen_on_judged_text: whether arms were tuned on the same text that judges them.
@@ -335,7 +320,7 @@ class Analysis:
     events: dict[tuple[str, int], StabilityEvents]
     stabilities: tuple[Stabilities, ...]
     costs: tuple[Costs, ...]
-    tasks: tuple[TaskContrast, ...]
+    tasks: tuple[Contrast, ...]
     left_out: tuple[LeftOut, ...]
     metrics: dict[str, Metric] = field(repr=False)
     own_rule: dict[str, Any] = field(default_factory=dict, repr=False)

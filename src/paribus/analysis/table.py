@@ -17,16 +17,15 @@ from typing import Any
 
 import numpy as np
 
+from paribus.metric import QUESTIONS, SHARE, Metric
 from paribus.results import Control, Results
 from paribus.results.look_record import GOES_ON, look_of, resolved_at
 from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
     Design,
     Looks,
     OneLook,
     StabilityEvents,
     Stages,
-    error_of_either,
     stability_events,
     stage_weights,
 )
@@ -102,28 +101,12 @@ def plan_of(study: Study) -> Looks | None:
     return None if study.plan is None else Looks(study.plan.looks)
 
 
-def extension_text(study: Study) -> str:
-    """Describe the second stage: its size, how stages are combined, and the total error rate."""
-    first, second = study.stages
-    alpha, weights = study.inference.alpha, stage_weights(study.inference.first_stage_weight)
-    price = (
-        "The first stage could have been claimed by itself, so the chance of a false claim at "
-        f"either stage is up to {error_of_either(weights, alpha):.1%} per contrast, not {alpha:g}."
-        if first >= DESCRIPTIVE_BELOW
-        else f"The first stage had fewer than {DESCRIPTIVE_BELOW} seeds and was not tested."
-    )
-    return (
-        f"A second stage of {second} seeds was registered after the first stage of {first} seeds. "
-        "Both are combined by the inverse-normal method with weights registered before the first "
-        f"(Lehmacher and Wassmer 1999). {price}"
-    )
-
-
 @dataclass(frozen=True)
 class Table:
     """Scores of all finished trials, and their training events.
 
     Attributes:
+        metrics: every metric of `values` by name; the accuracy on a task is `task_accuracy/task`.
         values: {(arm, seed, metric): value}, NaN where a trial has none.
         events: divergence and spikes by (arm, seed), of every finished trial that did not fail.
         looks: records of the looks taken so far; () without a plan of looks.
@@ -133,6 +116,7 @@ class Table:
     """
 
     results: Results
+    metrics: dict[str, Metric]
     values: dict[tuple[str, int, str], float]
     events: dict[tuple[str, int], StabilityEvents]
     looks: tuple[dict[str, Any], ...] = ()
@@ -144,6 +128,13 @@ class Table:
     def of(cls, results: Results) -> Table:
         """Build the table: every metric and event of every finished trial."""
         values: dict[tuple[str, int, str], float] = defaultdict(lambda: math.nan)
+        tasks = {}
+        for trial, answered in results.trial_accuracy.items():
+            for task, accuracy in answered.items():
+                values[*trial, name := f"task_accuracy/{task}"] = accuracy
+                tasks[name] = Metric(
+                    name, task, SHARE, "higher", "tasks", column=task, items=QUESTIONS
+                )
         for row in results.score_rows:
             for metric in results.metrics.keys() & row.keys():
                 values[row["arm"], row["seed"], metric] = row[metric]
@@ -171,7 +162,8 @@ class Table:
         is_tuned = results.study.tuning is not None and results.study.tuning.chosen
         trials = results.tuning_trials if is_tuned else None
         tuning = cls.of(trials) if trials is not None else None
-        return cls(results, values, events, results.looks, tuple(results.controls), tuning, lost)
+        metrics, controls = tasks | results.metrics, tuple(results.controls)
+        return cls(results, metrics, values, events, results.looks, controls, tuning, lost)
 
     def sampling(self, arm: str, metric: str | None = None) -> Sampling:
         """Return the seeds that count for the contrast of `arm`, or for one endpoint of it."""
@@ -185,7 +177,7 @@ class Table:
         """Return why a trial has no value to compare; empty if it has one."""
         if why := self.why_diverged(arm, seed):
             return why
-        value, declared = self.values[arm, seed, metric], self.results.metrics.get(metric)
+        value, declared = self.values[arm, seed, metric], self.metrics.get(metric)
         if not math.isfinite(value):
             return f"{arm} has no finite value"
         if declared and not math.isfinite(declared.compared(value)):

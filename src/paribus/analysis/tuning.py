@@ -294,12 +294,11 @@ class Choice:
         how: "vertex" or "redrawn" (see `paribus.statistics.choice`); empty if the error is
             unknown.
         error: SD of the difference due to the choice, in the endpoint's compared unit; 0 if
-            unknown. With `fit_included` it contains `lack_of_fit`.
+            unknown. It contains `lack_of_fit`, but not in studies registered without it.
         included: whether the test includes `error`.
         why_not: why the error is unknown; empty if it is known.
         lack_of_fit: SD of the difference because loss curves are not parabolas; 0 if no
             parabola was fitted.
-        fit_included: whether `error` contains `lack_of_fit`; not in studies registered without it.
     """
 
     how: str
@@ -307,7 +306,6 @@ class Choice:
     included: bool
     why_not: str = ""
     lack_of_fit: float = 0.0
-    fit_included: bool = False
 
 
 def choice_of(
@@ -322,7 +320,7 @@ def choice_of(
     study, tuning = table.results.study, table.tuning
     if study.tuning is None or tuned is None or tuning is None:
         return None
-    declared, n_seeds = table.results.metrics[metric], len(study.tuning.seeds)
+    declared, n_seeds = table.metrics[metric], len(study.tuning.seeds)
     is_measured = _measured(tuning, metric)
     if n_seeds < LEAST_TUNING_SEEDS:
         why_not = f"{plural(n_seeds, 'tuning seed')} cannot show it, {LEAST_TUNING_SEEDS} can"
@@ -351,9 +349,9 @@ def choice_of(
         if all(fitted):
             error = vertex_error(fitted, sides, seed=seed)
             fit = lack_of_fit([slices[0] for slices in fitted], sides)
-            if is_fit_included := study.inference.choice == "with_lack_of_fit":
+            if study.inference.choice == "with_lack_of_fit":
                 error = math.hypot(error, fit)
-            return Choice("vertex", error, included, "", fit, is_fit_included)
+            return Choice("vertex", error, included, lack_of_fit=fit)
     error = redrawn_error(arms, sides, seed=seed)
     if not math.isfinite(error):
         return Choice("", 0.0, False, "every tuning trial of an arm diverged")

@@ -77,7 +77,7 @@ def extend(folder: Folder, *, seeds: int) -> None:
     Args:
         seeds: How many seeds to add.
     """
-    from paribus.analysis import extension_text
+    from paribus.report.cautions import extension_text
     from paribus.results import extend as extend_study
 
     study = extend_study(folder, seeds)

@@ -197,7 +197,7 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
     trained = trained or says.n
     most = max(says.basis.pairs_needed(size, power=p, alpha=a) or math.inf for p, a in goals)
     pairs = max(most * trained / says.n, trained + 1)
-    parts = _error_parts(contrast, says.basis)
+    parts = _error_parts(analysis, contrast, says.basis)
     of_runs = parts.pop(MORE_RUNS)
     remedy = max((name for name in parts if parts[name] > 0), key=parts.__getitem__, default="")
     if pairs <= MOST_PAIRS:
@@ -206,7 +206,7 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
     return Needed(None, "other_error", remedy) if remedy else Needed(why_not="not_with_runs")
 
 
-def _error_parts(contrast: Contrast, basis: DecidingTest) -> dict[str, float]:
+def _error_parts(analysis: Analysis, contrast: Contrast, basis: DecidingTest) -> dict[str, float]:
     """Return the parts of a contrast's squared error, keyed by the code of what would reduce it.
 
     Lack of fit of tuning curves is included even if the registered error excludes it.
@@ -220,8 +220,8 @@ def _error_parts(contrast: Contrast, basis: DecidingTest) -> dict[str, float]:
         parts = {MORE_RUNS: 1.0}  # nothing else is in the error of runs that are no pairs
     choice = contrast.choice
     if choice is not None and choice.included:
-        fit = choice.lack_of_fit**2
-        of_seeds = choice.error**2 - (fit if choice.fit_included else 0.0)
+        fit, registered = choice.lack_of_fit**2, analysis.study.inference.choice
+        of_seeds = choice.error**2 - (fit if registered == "with_lack_of_fit" else 0.0)
         parts |= {
             "tuning_seeds": max(of_seeds, 0.0),
             "grid": fit,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paribus import numbers
-from paribus.analysis import Analysis, Contrast, extension_text
+from paribus.analysis import Analysis, Contrast
 from paribus.analysis.contrasts import with_lack_of_fit
 from paribus.decision import Depends, Verdict, Verdicts, find_rule, unreachable, word_of
 from paribus.decision.evidence import gather, quality_shown
@@ -18,13 +18,12 @@ from paribus.decision.reach import least_events_p
 from paribus.decision.verdict import is_of_text
 from paribus.errors import one_line
 from paribus.report.cells import TESTS, change_text, join_some, key_text
-from paribus.statistics import DESCRIPTIVE_BELOW, skewness
+from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Study
 
 MOST_SEEDS = 3  # that a caution names
 # Findings about finished runs that come after the others.
 MINOR = ("file", "resumed")
-SKEWED = 1.96  # standard errors; one in 20 samples of normal differences is beyond
 # What a control that is not proven means.
 NOT_PROVEN = {
     "held-out text": "Held-out text is not proven to be held out",
@@ -106,6 +105,18 @@ def _(c: Context) -> Iterator[str]:
     is_equal = len({n / max(runs[arm], 1) for arm, n in failed.items()}) == 1
     effect = "" if is_equal else " This may be an effect of the arm."
     yield f"Failed runs are excluded: {text}.{effect}"
+
+
+def extension_text(study: Study) -> str:
+    """Describe the second stage: its size, how stages are combined, and the error of either."""
+    first, second = study.stages
+    return (
+        f"A second stage of {second} seeds was registered after the first stage of {first} seeds. "
+        "Both are combined by the inverse-normal method with weights registered before the first "
+        "(Lehmacher and Wassmer 1999). If the first stage was tested by itself, the chance of a "
+        f"false claim at either is larger than {study.inference.alpha:g} (8.3% for equal stages "
+        "at 5%)."
+    )
 
 
 @caution("two_stages", 3, judged=False)
@@ -241,20 +252,6 @@ def _(c: Context) -> Iterator[str]:
         f"Other tests disagree: {' and '.join(disagreeing)}. The {TESTS[says.test]} was registered "
         f"and decides (Holm p {numbers.p_equals(c.contrast.holm_p)})."
     )
-
-
-@caution("skewed", 2)
-def _(c: Context) -> Iterator[str]:
-    is_look = c.contrast.sampling is not None and c.contrast.sampling.look
-    if not is_look or c.contrast.by_run is None or not c.contrast.significant(c.alpha):
-        return
-    skew, error = skewness([pair.delta for pair in c.contrast.by_run.pairs])
-    if abs(skew) > SKEWED * error:
-        yield (
-            f"The differences are skewed (skewness {numbers.signed(skew, 1)}). The boundaries of "
-            "interim analyses assume normal differences: with strong skew an effect is claimed too "
-            "often."
-        )
 
 
 @caution("resolution", 2)

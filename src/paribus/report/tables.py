@@ -20,7 +20,7 @@ from paribus.metric import Metric
 from paribus.report.cells import TESTS, change_text, join
 from paribus.report.table_model import Table, table_of
 from paribus.results import Results
-from paribus.statistics import DESCRIPTIVE_BELOW, EventRates
+from paribus.statistics import EventRates
 from paribus.study import Study, values_text
 
 MOST_SEEDS = 20  # that a line names
@@ -384,20 +384,17 @@ def task_contrast_table(analysis: Analysis) -> Table:
     """Return a table of every contrast on every task."""
     rows = []
     for c in analysis.tasks:
-        change, says = numbers.signed(100 * (c.treatment - c.baseline), 1), c.decided
+        change, says = c.why_not, c.decided
         if says is not None:
             ends = says.interval
             change = numbers.delta(100 * says.mean, 100 * ends.low, 100 * ends.high, 1)
-        is_tested = says is not None and len(c.seeds) >= DESCRIPTIVE_BELOW
         rows.append(
             {
-                "task": c.task,
+                "task": c.declared.task or "",
                 "arm": analysis.study.called[c.arm],
-                "reference": numbers.fixed(100 * c.baseline, 1),
-                "accuracy": numbers.fixed(100 * c.treatment, 1),
                 _change_label(analysis.study): change,
-                "p": numbers.p_value(says.p_value if says and is_tested else None),
-                "Holm p": numbers.p_value(c.holm_p if is_tested else None),
+                "p": numbers.p_value(c.p),
+                "Holm p": numbers.p_value(c.holm_p),
             }
         )
     new = "new questions" if analysis.study.inference.claims_new_questions else "these questions"

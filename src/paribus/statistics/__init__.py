@@ -15,7 +15,7 @@ Needs numpy and scipy alone, and knows nothing of training: any scores measured 
 | how many seeds? what could they show? | `required_pairs`, `minimum_detectable_effect` |
 | what does choosing tuned values add to the error? | `vertex_error`, `lack_of_fit` |
 | may one look at the data while they grow? | `Looks`, `OneLook` |
-| ... and a stage that was not planned? | `Stages`, `error_of_either` |
+| ... and a stage that was not planned? | `Stages` |
 | does one arm diverge more often? | `event_rates` |
 | did this run diverge or spike? | `stability_events` |
 
@@ -50,11 +50,11 @@ from .contrast import (
 )
 from .conventions import DESCRIPTIVE_BELOW, Interval, StatisticsError
 from .crossed import LEAST_IN_BLOCK, contiguous_blocks, crossed_components, joined
-from .looks import Boundary, Looks, OneLook, skewness
+from .looks import Boundary, Looks, OneLook
 from .multiplicity import Lord, holm
 from .power import minimum_detectable_effect, required_pairs
 from .proportions import EventRates, event_rates, fisher_exact, mcnemar
 from .resampling import paired_bootstrap, sign_flip
-from .stages import InverseNormal, Stages, combined_mcnemar, error_of_either, stage_weights
+from .stages import InverseNormal, Stages, combined_mcnemar, stage_weights
 from .t_test import TTest, paired_deltas, paired_t, welch
 from .training_curves import StabilityEvents, stability_events

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 import numpy as np
 import scipy
@@ -75,24 +75,6 @@ class Decided:
         return self.n >= INTERVAL_FROM
 
 
-class Asked(TypedDict, total=False):
-    """Options of the test of a contrast.
-
-    Attributes:
-        margin: largest difference too small to matter, in the scores' unit; None for no
-            equivalence test.
-        alpha: two-sided level.
-        family: hypotheses that are tested together, this one included; the detectable effect is at
-            level alpha / family.
-        power: of the detectable effect.
-    """
-
-    margin: float | None
-    alpha: float
-    family: int
-    power: float
-
-
 def decided(
     test: DecidingTest,
     name: str,
@@ -102,9 +84,17 @@ def decided(
     family: int = 1,
     power: float = POWER,
 ) -> Decided:
-    """Return the results of `test`; the options are those of `Asked`.
+    """Return the results of `test`.
 
     Equivalence is tested by two one-sided tests, both with `test` (Schuirmann 1987).
+
+    Args:
+        margin: largest difference too small to matter, in the scores' unit; None for no
+            equivalence test.
+        alpha: two-sided level.
+        family: hypotheses that are tested together, this one included; the detectable effect is at
+            level alpha / family.
+        power: of the detectable effect.
     """
     equivalence_p = None
     if margin is not None:
@@ -187,7 +177,7 @@ def paired_contrast(
     resolution: float | None = None,
     design: Design = None,
     choice: float = 0.0,
-    **asked: Unpack[Asked],
+    **asked: Any,
 ) -> RunContrast:
     """Compute the report of one contrast of two arms run on the same seeds.
 
@@ -200,7 +190,7 @@ def paired_contrast(
         design: how the pairs were sampled, if not as one sample of fixed size; pairs of the
             first stage come first. It affects the deciding test, but no descriptive result.
         choice: SD of the difference that comes from choosing each arm's values (see `choice`).
-        asked: margin, alpha, family and power, as `Asked` has them.
+        asked: margin, alpha, family and power, as in `decided`.
     Raises StatisticsError for n = 1, NaN, infinity, unequal lengths or parameters out of range.
     """
     deltas = paired_deltas(baseline, treatment)
@@ -244,7 +234,7 @@ def unpaired_contrast(
     treatment: ArrayLike,
     *,
     resolution: float | None = None,
-    **asked: Unpack[Asked],
+    **asked: Any,
 ) -> RunContrast:
     """Compute the report of one contrast of two arms with unpaired runs.
 
@@ -277,7 +267,7 @@ def macro_contrast(
     design: Design = None,
     choice: float = 0.0,
     crossed: Literal["components", "bootstrap"] = "components",
-    **asked: Unpack[Asked],
+    **asked: Any,
 ) -> Decided:
     """Compare macro-averaged scores over tasks, paired by item, for a claim about new items.
 

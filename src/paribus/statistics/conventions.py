@@ -19,16 +19,7 @@ RESAMPLES = 10_000  # the default, and the least that a p-value may rest on
 ENUMERATE_BOOTSTRAP_TO = 7  # pairs; up to here all n^n bootstrap resamples are enumerated
 DESCRIPTIVE_BELOW = 5  # pairs; with fewer, a contrast describes and does not test
 TIE = 1e-10  # relative; statistics closer than this are equal, so rounding cannot split a tie
-LARGEST_MAGNITUDE = 1e60  # beyond this (or below its inverse) cubes may leave double precision
-
-
-def sums(weights: Floats, values: Floats) -> Floats:
-    """Return the products of each row of `weights` (..., n) with `values` (n,), without BLAS.
-
-    The libraries behind `@` add in an order that depends on the processor; this function adds in
-    the same order on all of them.
-    """
-    return np.einsum("...n,n->...", weights, values)
+LARGEST_MAGNITUDE = 1e60  # beyond this (or below its inverse) squares may leave double precision
 
 
 class StatisticsError(ValueError):
@@ -53,29 +44,22 @@ class Interval:
 
 def checked_scores(scores: ArrayLike, name: str, ndim: int = 1) -> Floats:
     """Return scores as a finite float64 array of at least 2 rows, of a magnitude that can be
-    cubed."""
-    array = finite_array(scores, name, ndim, least=2)
-    largest = float(np.abs(array).max())
-    if largest != 0 and not 1 / LARGEST_MAGNITUDE <= largest <= LARGEST_MAGNITUDE:
-        raise StatisticsError(
-            f"{name} has largest magnitude {largest:g}, needs 0 or between "
-            f"{1 / LARGEST_MAGNITUDE:g} and {LARGEST_MAGNITUDE:g}: rescale the scores"
-        )
-    return array
-
-
-def finite_array(numbers: ArrayLike, name: str, ndim: int = 1, least: int = 1) -> Floats:
-    """Return a finite float64 array with `ndim` axes and at least `least` entries along the
-    first."""
-    array = np.asarray(numbers, dtype=np.float64)
+    squared."""
+    array = np.asarray(scores, dtype=np.float64)
     if array.ndim != ndim:
         raise StatisticsError(f"{name} has {array.ndim} axes, needs {ndim}: reshape it")
-    if array.shape[0] < least:
-        raise StatisticsError(f"{name} has n = {array.shape[0]}, needs n >= {least}: add rows")
+    if array.shape[0] < 2:
+        raise StatisticsError(f"{name} has n = {array.shape[0]}, needs n >= 2: add rows")
     if not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()
         raise StatisticsError(
             f"{name}{where} is {array[tuple(where)]}, needs finite scores: "
             "drop or cap that pair and report it"
+        )
+    largest = float(np.abs(array).max())
+    if largest != 0 and not 1 / LARGEST_MAGNITUDE <= largest <= LARGEST_MAGNITUDE:
+        raise StatisticsError(
+            f"{name} has largest magnitude {largest:g}, needs 0 or between "
+            f"{1 / LARGEST_MAGNITUDE:g} and {LARGEST_MAGNITUDE:g}: rescale the scores"
         )
     return array

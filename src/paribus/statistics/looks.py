@@ -139,17 +139,15 @@ class Looks:
         return tuple(boundaries)
 
 
-def running_sums(looks: Looks, studies: int) -> tuple[Floats, Floats]:
-    """Return simulated running sums of standard normal differences at each look, and the sums of
-    squares about their means; both (K, N).
+def simulated_t(looks: Looks, studies: int) -> list[Floats]:
+    """Return t at each look, (K, N), of simulated studies of standard normal differences.
 
-    A shift by d adds n_k d to the sums and leaves the squares unchanged. The increments from
-    look to look are drawn: a normal sum of m differences and, independently, their chi-squared
-    spread.
+    The increments from look to look are drawn: a normal sum of m differences and, independently,
+    their chi-squared spread.
     """
     rng = np.random.default_rng([SEED, *looks.pairs])
     total, squares = np.zeros(studies), np.zeros(studies)
-    sums, spreads, before = [], [], 0
+    statistics, before = [], 0
     for pairs in looks.pairs:
         new = pairs - before
         added = math.sqrt(new) * rng.standard_normal(studies)
@@ -157,16 +155,10 @@ def running_sums(looks: Looks, studies: int) -> tuple[Floats, Floats]:
         if new > 1:
             squares += rng.chisquare(new - 1, studies)
         total = total + added
-        sums.append(total)
-        spreads.append(squares - total**2 / pairs)
+        spread = np.maximum(squares - total**2 / pairs, np.finfo(float).tiny)
+        statistics.append(total / np.sqrt(pairs * spread / (pairs - 1)))
         before = pairs
-    return np.array(sums), np.array(spreads)
-
-
-def t_statistics(looks: Looks, sums: Floats, spreads: Floats) -> Floats:
-    """Return t at each look, (K, N), from the arrays of `running_sums`."""
-    n = np.array(looks.pairs, dtype=float)[:, None]
-    return sums / np.sqrt(n * np.maximum(spreads, np.finfo(float).tiny) / (n - 1))
+    return statistics
 
 
 @lru_cache(maxsize=32)
@@ -174,7 +166,7 @@ def _boundary_table(looks: Looks) -> list[tuple[Floats, Floats]]:
     """Return for each look the log levels, and the log of the nominal one-sided p that rejects
     at each."""
     half = max(1, looks.studies // 2)
-    statistics = t_statistics(looks, *running_sums(looks, half))
+    statistics = simulated_t(looks, half)
     crossed = np.full(2 * half, np.inf)  # the least log level at which an earlier look crossed
     table, before = [], None
     for k, pairs in enumerate(looks.pairs):
@@ -218,10 +210,6 @@ def _solved(p: Floats, crossed: Floats, levels: Floats, added: Floats, spent: Fl
     return np.minimum.accumulate(bounds[::-1])[::-1]
 
 
-# Below it a level of 1 - 2 p is 1 in double precision: no interval has it.
-LEAST_NOMINAL = 1e-15
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AtLook(TTest):
     """Test of the pairs at look `look` (from 0), which controls the error over all `looks`.
@@ -249,15 +237,12 @@ class AtLook(TTest):
     def interval(self, level: float = 1 - ALPHA) -> Interval:
         """Return the interval of null means with p above 1 - level; unbounded if this look
         cannot reject."""
-        nominal = self._nominal(1 - level)
-        if nominal < LEAST_NOMINAL:
-            return Interval(-math.inf, math.inf, level)
-        return replace(super().interval(1 - nominal), level=level)
+        return replace(super().interval(1 - self._nominal(1 - level)), level=level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
         """Return the smallest effect that this look detects with its number of pairs and spread."""
         nominal = self._nominal(alpha)
-        if nominal < LEAST_NOMINAL:
+        if 1 - nominal == 1:  # nothing can be detected at this level
             return math.inf
         return super().detectable(power=power, alpha=nominal)
 
@@ -296,18 +281,3 @@ class OneLook:
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """Return McNemar's p over all looks."""
         return self.other_p(event_rates(baseline, treatment).p_value)
-
-
-def skewness(values: Sequence[float]) -> tuple[float, float]:
-    """Return the sample skewness G1 and its standard error for normal values; zeros if undefined.
-
-    Joanes and Gill (1998, The Statistician 47, 183-189).
-    """
-    x = np.asarray(values, dtype=float)
-    n = len(x)
-    if n < 3 or not np.ptp(x) > 0:
-        return 0.0, 0.0
-    deviations = (x - x.mean()) / np.ptp(x)  # of any magnitude
-    g1 = float((deviations**3).mean() / (deviations**2).mean() ** 1.5)
-    error = math.sqrt(6 * n * (n - 1) / ((n - 2) * (n + 1) * (n + 3)))
-    return g1 * math.sqrt(n * (n - 1)) / (n - 2), error

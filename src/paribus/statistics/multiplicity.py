@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import ALPHA, Floats, finite_array
+from .conventions import ALPHA, Floats
 
 
 def holm(p_values: ArrayLike) -> Floats:
@@ -33,7 +33,7 @@ def holm(p_values: ArrayLike) -> Floats:
 
     Args: p-values within [0, 1] of shape (m,), m >= 1, or (N, m): N families, each by itself.
     """
-    p = finite_array(p_values, "p_values", max(1, np.ndim(p_values)))
+    p = np.asarray(p_values, dtype=float)
     ascending = np.argsort(p, axis=-1, kind="stable")
     stepped = np.take_along_axis(p, ascending, axis=-1) * np.arange(p.shape[-1], 0, -1)
     adjusted = np.empty_like(p)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import scipy
 from numpy.typing import ArrayLike
-
-from .conventions import finite_array
 
 
 def mcnemar(only_baseline: int, only_treatment: int) -> float:
@@ -69,7 +68,7 @@ def event_rates(baseline: ArrayLike, treatment: ArrayLike, *, paired: bool = Tru
     Args: booleans (or 0 and 1) of shapes (A,) and (B,); if paired, entry s of both is from seed
     s.
     """
-    arms = [finite_array(baseline, "baseline"), finite_array(treatment, "treatment")]
+    arms = np.asarray(baseline), np.asarray(treatment)
     (a, n_a), (b, n_b) = ((int(arm.sum()), arm.size) for arm in arms)
     if not paired:
         return EventRates(n_a, n_b, a, b, fisher_exact(a, b, n_a, n_b))

@@ -22,8 +22,10 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import combinations_with_replacement
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from .conventions import (
@@ -33,26 +35,20 @@ from .conventions import (
     TIE,
     Floats,
     Interval,
-    checked_scores,
-    sums,
 )
 from .t_test import paired_t
 
 ENUMERATE_FLIPS_TO = 20  # pairs; up to here all 2^(n-1) sign patterns are enumerated
-CANCELS = 1e-3  # of the sample's; a difference of squares this small has lost digits
 
 
 @lru_cache(maxsize=ENUMERATE_BOOTSTRAP_TO)
 def enumerated_plan(n: int) -> tuple[Floats, NDArray[np.int64]]:
     """Return all multisets of n pairs as counts of each pair, (B, n), and the number of
     resamples that each multiset represents, (B,)."""
-    # Every way to write n as an ordered sum of n counts, grown one pair at a time.
-    rows = [[]]
-    for _ in range(n - 1):
-        rows = [[*row, count] for row in rows for count in range(n - sum(row) + 1)]
-    counts = [[*row, n - sum(row)] for row in rows]
-    multiplicity = [math.factorial(n) // math.prod(map(math.factorial, row)) for row in counts]
-    return np.array(counts, dtype=np.float64), np.array(multiplicity)
+    multisets = combinations_with_replacement(range(n), n)
+    counts = np.array([np.bincount(pairs, minlength=n) for pairs in multisets])
+    orders = scipy.special.factorial(counts).prod(axis=1)
+    return counts.astype(float), (math.factorial(n) / orders).astype(np.int64)
 
 
 @lru_cache(maxsize=16)  # the same seed and n recur across endpoints
@@ -89,7 +85,7 @@ def paired_bootstrap(
     Returns: the equal-tailed studentized p of "the mean is 0" (Hall 1992, 3.10), and the percentile
         interval (Efron 1979), which is descriptive: a 95% interval covers 84% at n = 5.
     """
-    deltas = checked_scores(deltas, "deltas")
+    deltas = np.asarray(deltas, dtype=float)
     t, n = paired_t(deltas, resolution=resolution, choice=choice), deltas.size
     is_small, sign = n <= ENUMERATE_BOOTSTRAP_TO, -1 if t.mean < 0 else 1
     counts, multiplicity = enumerated_plan(n) if is_small else sampled_plan(n, seed, resamples)
@@ -98,7 +94,7 @@ def paired_bootstrap(
     # In SDs from the mean, so that nothing below depends on location or unit.
     sd = 0.0 if t.constant else t.spread
     standardized = (np.sort(sign * deltas) - sign * t.mean) / (sd or 1.0)
-    shifts = sums(counts, standardized) / n
+    shifts = counts @ standardized / n
     low, high = _percentiles(sign * shifts, multiplicity, observed, (1 - level) / 2)
     interval = Interval(t.mean + sd * low, t.mean + sd * high, level)
     if t.constant:
@@ -114,10 +110,7 @@ def paired_bootstrap(
 def _studentized(counts: Floats, standardized: Floats, shifts: Floats) -> Floats:
     """Return the studentized statistic of each resample, (B,), from its mean in `shifts`."""
     n = standardized.size
-    variances = sums(counts, standardized**2) / n - shifts**2
-    lossy = variances < CANCELS  # taken again there, around the resample's own mean
-    around = (standardized - shifts[lossy, None]) ** 2
-    variances[lossy] = (counts[lossy] * around).sum(axis=1) / n
+    variances = (counts * (standardized - shifts[:, None]) ** 2).sum(axis=1) / n
     varies = variances > TIE
     limits = np.where(np.abs(shifts) > TIE, np.copysign(np.inf, shifts), 0.0)
     errors = np.sqrt(np.where(varies, variances, 1.0) / (n - 1))
@@ -128,20 +121,20 @@ def _percentiles(
     values: Floats, multiplicity: NDArray[np.int64], observed: int, tail: float
 ) -> tuple[float, float]:
     """Return the outermost values whose tail, themselves included, has more mass than `tail`."""
-    order = np.argsort(values)
     # The observed sample, where counted, is as extreme as any: a mass beyond either end.
-    ends = np.concatenate([[-np.inf], values[order], [np.inf]])
-    mass = np.concatenate([[observed], multiplicity[order], [observed]])
-    total = int(multiplicity.sum()) + observed
-    low = np.argmax(np.cumsum(mass) / total > tail)
-    high = np.flatnonzero(np.cumsum(mass[::-1])[::-1] / total > tail)[-1]
-    return float(ends[low]), float(ends[high])
+    values = np.concatenate([[-np.inf], values, [np.inf]])
+    mass = np.concatenate([[observed], multiplicity, [observed]])
+    low, mirrored = (
+        float(np.quantile(side, tail, weights=mass, method="inverted_cdf"))
+        for side in (values, -values)
+    )
+    return low, -mirrored
 
 
 def sign_flip(deltas: ArrayLike, *, seed: int, resamples: int = RESAMPLES) -> tuple[float, float]:
     """Return the two-sided p of a sign-flip test of differences (S,), S >= 2, and the smallest p
     possible at this number of pairs. Identical arms have p = 1."""
-    values = checked_scores(deltas, "deltas")
+    values = np.asarray(deltas, dtype=float)
     # In units of the largest |sum| there is, so that no small endpoint underflows.
     values = values / (np.abs(values).sum() or 1.0)
     n, drawn = values.size, values.size > ENUMERATE_FLIPS_TO

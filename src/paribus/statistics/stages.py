@@ -9,8 +9,8 @@ is standard normal without an effect, if the weights were fixed before the first
 The interval inverts the test. The estimate is the null mean with equal p-values on both sides,
 which is median unbiased.
 
-A first stage that was tested by itself has used its level already. `error_of_either` is the chance
-of a false claim at either stage: 8.3% for equal weights at 5% (Armitage, McPherson and Rowe 1969).
+A first stage that was tested by itself has used its level already. With equal weights, the chance
+of a false claim at either stage is 8.3% at a level of 5% (Armitage, McPherson and Rowe 1969).
 """
 
 from __future__ import annotations
@@ -55,18 +55,6 @@ def combined_mcnemar(stages: Sequence[tuple[int, int]], weights: Sequence[float]
     p = [float(scipy.special.bdtr(c if more_in_baseline else b, b + c, 0.5)) for b, c, _ in parts]
     length = math.hypot(*(w for _, _, w in parts))
     return min(1.0, 2 * combined_p(p, [w / length for _, _, w in parts]))
-
-
-def error_of_either(weights: tuple[float, float], alpha: float = ALPHA) -> float:
-    """Return the chance of a false claim at the first stage or for both stages, each tested at
-    `alpha`."""
-    z, (first, second) = -float(scipy.special.ndtri(alpha / 2)), weights
-
-    def neither(x: float) -> float:
-        low, high = scipy.special.ndtr([(-z - first * x) / second, (z - first * x) / second])
-        return math.exp(-x * x / 2) / math.sqrt(2 * math.pi) * float(high - low)
-
-    return 1 - scipy.integrate.quad(neither, -z, z, epsabs=1e-12)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,16 +120,8 @@ class InverseNormal:
         return Interval(low, high, level)
 
     def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the smallest effect that two stages of these sizes and spreads detect.
-
-        Each stage's detectable effect is a multiple of its standard error; their inverses add up
-        by weight.
-        """
-        precisions = [
-            weight / test.detectable(power=power, alpha=alpha)
-            for test, weight in zip(self.tests, self.weights, strict=True)
-        ]
-        return 1 / sum(precisions) / self._nearer
+        """Return the smallest effect that as many pairs detect in a single stage."""
+        return self.whole.detectable(power=power, alpha=alpha)
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
         """Return the number of pairs that detects `effect` with the spread of both stages."""

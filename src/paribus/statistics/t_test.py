@@ -114,9 +114,7 @@ class TTest:
 
     def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
         """Return the number of pairs (or runs per arm) that detects `effect`. None if no number
-        suffices or the values do not vary."""
-        if self.constant:
-            return None
+        suffices."""
         return required_pairs(
             effect,
             self.spread,

@@ -15,17 +15,12 @@ class StabilityEvents:
 
     diverged: bool
     final_smoothed_loss: float | None  # None after a non-finite loss
-    spike_starts: tuple[int, ...]  # first step of each spike
+    spiked: bool
 
     @property
     def has_losses(self) -> bool:
         """False for a run without steps, whose stability is unknown."""
         return self.final_smoothed_loss is not None or self.diverged
-
-    @property
-    def spiked(self) -> bool:
-        """True if the run has a spike."""
-        return bool(self.spike_starts)
 
 
 def stability_events(
@@ -51,14 +46,14 @@ def stability_events(
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not curve.size or not np.isfinite(curve[0]):
-        return StabilityEvents(bool(curve.size), None, ())
+        return StabilityEvents(bool(curve.size), None, spiked=False)
     nonfinite = np.flatnonzero(~np.isfinite(curve))
     last = curve[-smoothing_steps:]
     # A mean lies within its values: that of a constant curve is not above it by rounding.
     final = None if nonfinite.size else float(np.clip(last.mean(), last.min(), last.max()))
     finite = curve[: nonfinite[0]] if nonfinite.size else curve
     judged = finite[median_steps:]
-    spikes: list[int] = []
+    spiked = False
     if judged.size >= spike_steps:
         windows = sliding_window_view(finite, median_steps)[: judged.size]
         median = np.median(windows, axis=1)
@@ -66,9 +61,9 @@ def stability_events(
         above = judged > median + mad_multiplier * mad
         edges = np.diff(above.astype(np.int8), prepend=0, append=0)
         starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-        spikes = (starts[stops - starts >= spike_steps] + median_steps).tolist()
+        spiked = bool((stops - starts >= spike_steps).any())
     return StabilityEvents(
         diverged=final is None or final > float(curve[0]),
         final_smoothed_loss=final,
-        spike_starts=tuple(spikes),
+        spiked=spiked,
     )

@@ -104,10 +104,9 @@ class Inference(Spec):
     crossed: Literal["components", "bootstrap"] = "components"
     """How the error of seeds and items is estimated for claims about new items: from variance
     components, or by a bootstrap of both, which counts their interaction three times."""
-    windows: Literal["blocks", "independent"] = "blocks"
-    """For "new items" in a text of fewer than five documents: whether its neighbouring windows
-    are joined into contiguous blocks or treated as independent. The latter makes their error too
-    small, by up to 4.5 times in the kept studies."""
+    windows: Literal["blocks"] = "blocks"
+    """For "new items" in a text of fewer than five documents: its neighbouring windows are joined
+    into contiguous blocks, because they are not independent."""
     choice: Literal["with_lack_of_fit", "propagated", "fixed"] = "with_lack_of_fit"
     """For tuned studies: whether errors include the choice of each arm's values or ignore it
     ("fixed"). "with_lack_of_fit" gives each arm the vertex of a parabola through the best
