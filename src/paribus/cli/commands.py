@@ -71,7 +71,7 @@ def plan(
     rows = detectable(loaded, pilot=earlier, sd=sd) if earlier or sd is not None else []
     looks = planned_looks(loaded)
     show(*_question(loaded), tables.arms(loaded, cost))
-    show(tables.plan(loaded, rows, metrics, study), tables.design(loaded))
+    show(tables.plan(loaded, rows, metrics, study), *tables.design(loaded))
     show(*tables.detectable(rows, metrics), tables.costs(loaded, cost))
     if looks:
         show(tables.looks(looks))
@@ -141,7 +141,7 @@ def check(
         print_stamped({"study": loaded.model_dump(mode="json"), "cost": cost})
         return
     show(*_question(loaded), tables.arms(loaded, cost))
-    show(tables.design(loaded), *(escape(f"{arm}: {words}") for arm, words in tried.items()))
+    show(*tables.design(loaded), *(escape(f"{arm}: {words}") for arm, words in tried.items()))
     how = {STACKED: ", and every arm was tried.", COMMAND: "."}
     show(
         f"{loaded.name}: {len(loaded.arms)} arms x {len(loaded.seeds)} seeds can be run"
@@ -163,7 +163,7 @@ def register(
     from paribus.runs.run import register as register_study
 
     path = register_study(loaded, results, **where.options(loaded))
-    show(tables.design(loaded, only_warnings=True))
+    show(*tables.design(loaded))
     show_path(f"registered: {path}")
 
 
@@ -184,7 +184,7 @@ def run(
     from paribus.results.store import results_folder
 
     staged = extended(loaded, results_folder(loaded, results))
-    warnings = tables.design(staged, only_warnings=True)
+    warnings = "\n".join(tables.design(staged))
     return _finish(train(loaded, results, where, before=warnings), answer, pdf=pdf)
 
 

@@ -5,7 +5,6 @@ This module imports nothing heavy at the top, so that help is fast.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -64,11 +63,6 @@ class Where:
     backend: str = "local"
     backend_option: list[str] | None = None
 
-    @property
-    def changed(self) -> list[str]:
-        """The names of the options that differ from their defaults."""
-        return [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-
     def options(self, study: Study | None = None) -> dict[str, Any]:
         """Return these options as keyword arguments, limited to those that the study's trainer
         takes.
@@ -85,7 +79,8 @@ class Where:
         if study is None or study.trainer == STACKED:
             return values
         takes = TAKEN if study.trainer == COMMAND or ":" in study.trainer else ()
-        if unused := [f"--{k.replace('_', '-')}" for k in self.changed if k not in takes]:
+        changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
+        if unused := [f"--{k.replace('_', '-')}" for k in changed if k not in takes]:
             raise ParibusError(
                 f"'{study.name}' is run by trainer '{study.trainer}', which takes no "
                 f"{' or '.join(unused)}; leave it out, or make it a key of the trainer's own "
@@ -180,8 +175,6 @@ PLANNED, PLAIN = Planned(), Answer()
 # The styles of words.
 THEME = Theme({"good": "green", "bad": "red", "plain": "cyan", "open": "yellow"})
 console = Console(highlight=False, soft_wrap=False, theme=THEME)
-# Spaces at the end of a line, before or after the codes that end a style.
-TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)(?=\n|$)")
 
 
 def parse_overrides(texts: Iterable[str] | None) -> dict[str, Any]:
@@ -200,13 +193,10 @@ def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Tab
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables and texts with markup, without spaces at line ends. An indented line is a
-    command, so it is never wrapped."""
-    with console.capture() as printed:
-        for part in parts:
-            for line in part.splitlines() if isinstance(part, str) else [part]:
-                console.print(line, soft_wrap=str(line).startswith("  ") or None)
-    console.file.write(TRAILING.sub(r"\1", printed.get()))
+    """Print tables and texts with markup. An indented line is a command, so it is never wrapped."""
+    for part in parts:
+        for line in part.splitlines() if isinstance(part, str) else [part]:
+            console.print(line, soft_wrap=str(line).startswith("  ") or None)
 
 
 def show_path(line: str) -> None:

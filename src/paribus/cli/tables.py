@@ -30,24 +30,9 @@ if TYPE_CHECKING:
 MIB = 2**20
 
 
-def design(study: Study, *, only_warnings: bool = False) -> str:
-    """Describe outcomes that cannot occur, and effects that the design cannot detect."""
-    judged = study.judged if study.contrasts and study.is_paired else []  # by SDs of differences
-    asked = [endpoint for endpoint in judged if endpoint.smallest_effect is not None]
-    return fill(
-        "design.txt",
-        study=study,
-        unreachable=unreachable_text(study),
-        asked=asked,
-        least=DESCRIPTIVE_BELOW,
-        in_sds=_in_sds(study) if asked else 0.0,
-        only_warnings=only_warnings,
-    )
-
-
-def _in_sds(study: Study) -> float:
-    """Return the smallest difference that the study detects at Holm's first level, in SDs."""
-    return least_effect(study, study.inference.alpha / study.family)
+def design(study: Study) -> list[str]:
+    """Return a warning for each outcome that cannot occur."""
+    return [f"[yellow]warning:[/] {escape(line)}." for line in unreachable_text(study)]
 
 
 def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], name: str) -> str:
@@ -62,7 +47,7 @@ def plan(study: Study, rows: list[Detectable], metrics: Mapping[str, Metric], na
         name=name,
         least=DESCRIPTIVE_BELOW,
         plural=numbers.plural,
-        in_sds=_in_sds(study),
+        in_sds=least_effect(study, study.inference.alpha / study.family),
         test=TESTS[study.inference.test],
         pilot_seeds=[] if rows else list(range(first, first + DESCRIPTIVE_BELOW)),
     )

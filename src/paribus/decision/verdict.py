@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from typing import Any
 
 from paribus.analysis import Analysis, Contrast, Interacting
 from paribus.decision.evidence import Budget, cost_of, gather, stated
@@ -126,11 +124,3 @@ def _over_studies(analysis: Analysis, contrast: Contrast) -> float | None:
     if reuse is None or not reuse.recorded or p is None or not is_of_text(contrast.metric):
         return None
     return min(1.0, reuse.studies * p)
-
-
-def finite(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table for JSON, in which NaN and infinities become None."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in table.items()
-    }

@@ -21,7 +21,6 @@ from paribus.report.figures import Figure, colours, draw, forest_name
 from paribus.report.model import build_report
 from paribus.report.render import fill
 from paribus.results import Results
-from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.untrusted_io import CODE_BYTES, is_regular, read_text
 
 
@@ -56,7 +55,6 @@ def render(
         figures=drawn,
         tables=tables.all_tables(results, analysis, verdicts),
         left_out=tables.left_out(analysis),
-        is_few=len(study.seeds) < DESCRIPTIVE_BELOW,
         specification=flatten(study.model_dump(mode="json", exclude_defaults=True)),
         environment=_environment(results),
         root=results.root,

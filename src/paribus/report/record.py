@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from paribus.analysis import Analysis
 from paribus.decision.evidence import stated
-from paribus.decision.verdict import finite
+from paribus.digests import plain
 from paribus.report.cautions import instead_text, invalid_text, needs_text, why_no_interaction
 from paribus.report.model import Report, secondary_contrasts
 
@@ -18,26 +17,25 @@ def verdict_record(report: Report) -> dict[str, Any]:
     records = []
     for verdict, cautions in zip(verdicts, report.cautions_of, strict=True):
         evidence = verdict.evidence
-        record = asdict(verdict) | {
+        record = vars(verdict) | {
             "needs": needs_text(analysis, verdict),
-            "needed": asdict(verdict.needed) | {"instead": instead_text(analysis, verdict)},
+            "needed": vars(verdict.needed) | {"instead": instead_text(analysis, verdict)},
             "evidence": {"invalid": invalid_text(analysis, verdict), "n": evidence.n}
             | evidence.state._asdict(),
-            "cautions": [asdict(caution) for caution in cautions],
+            "cautions": cautions,
         }
-        records.append(finite(record))
+        records.append(record)
     content: dict[str, Any] = {"verdicts": records, "secondary": _secondary(analysis)}
     optional = {
-        "hypotheses": [asdict(judgement) for judgement in report.hypotheses],
+        "hypotheses": report.hypotheses,
         "interactions": [
-            finite({key: value for key, value in vars(interaction).items() if key != "found"})
-            | {"why_not": why_no_interaction(verdicts, interaction)}
+            plain(interaction) | {"why_not": why_no_interaction(verdicts, interaction)}
             for interaction in verdicts.interactions
         ],
         "excluded": analysis.excluded,
         "findings": sorted({code for code, _ in analysis.runs.notes}) if analysis.runs else [],
     }
-    return content | {key: value for key, value in optional.items() if value}
+    return plain(content | {key: value for key, value in optional.items() if value})
 
 
 def _secondary(analysis: Analysis) -> list[dict[str, Any]]:
@@ -47,7 +45,7 @@ def _secondary(analysis: Analysis) -> list[dict[str, Any]]:
             "reference": contrast.reference,
             "metric": contrast.metric,
             "label": contrast.declared.label,
-            **finite(stated(contrast.decided)),
+            **stated(contrast.decided),
             "adjusted_p": contrast.holm_p,
             "why_not": contrast.why_not,
         }

@@ -66,8 +66,7 @@ def _line(row: Row, block: Block, width: int) -> tuple[str, str, str]:
         first = f"{label}  {row.change}"
         if len(first) <= room:
             return first, "", "; ".join(filter(None, (row.tests, row.note)))
-        shortened = textwrap.shorten(label, room, placeholder="...")
-        return shortened, "", "  ".join(filter(None, (row.change, row.tests, row.note)))
+        return row.label[:room], "", "  ".join(filter(None, (row.change, row.tests, row.note)))
     if row.note and len(line) + 2 + len(row.note) <= room:
         return line, row.note, ""
     return line, "", row.note

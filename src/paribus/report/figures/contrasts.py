@@ -13,7 +13,6 @@ from paribus.decision import word_of
 from paribus.decision.evidence import gather
 from paribus.report.figures.style import (
     LABEL_CHARACTERS,
-    PANEL,
     TEXT,
     WIDTH,
     Figure,
@@ -133,8 +132,7 @@ def seed_pairs(analysis: Analysis, metric: str) -> Figure | None:
         drawn = alt.layer(slopes.encode(detail=alt.Detail("seed:N")), drawn)
         caption = "Every seed is a line from its reference to its arm."
     name, parts = f"pairs-{figure_name(metric)}", list(dict.fromkeys(row["part"] for row in rows))
-    chart, wide = panels(drawn, parts, name, own="x"), len(parts) > 2
-    return Figure(name, "seeds", title, caption, chart, rows, panel=PANEL, wide=wide)
+    return Figure(name, "seeds", title, caption, panels(drawn, parts, name, own="x"), rows)
 
 
 def _pair_rows(analysis: Analysis, metric: str, arm: str, reference: str) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import altair as alt
@@ -24,7 +23,6 @@ from paribus.metric import readable
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
-    PANEL,
     TEXT,
     WIDTH,
     Figure,
@@ -51,10 +49,9 @@ FEWEST_STEPS = 12
 STATISTICS = ("mean", "q05", "q25", "q75", "q95")
 FEWEST_IN_PART = 10  # tokens; fuller parts are drawn against another measure
 MOST_PANELS = 12  # of one figure
-MOST_PLACES = 64  # of a curve; more, such as positions of a window, are averaged
+MOST_PLACES = 64  # of a curve; of more, such as positions of a window, some are drawn
 MOST_PARTS = 24  # beside each other
 LEAST_POINTS_OF_A_LINE = 3  # of what others logged
-SMALL = 1e-3  # values below this are written 3e-4
 TRAIN_LOSS, STEP = "train_loss", "training step"
 LOSS = "held-out loss (nats/token)"
 BUDGETS: dict[Axis, str] = {
@@ -172,20 +169,17 @@ def _over_steps(results: Results, head: tuple[str, str, str], rows: list[Row], a
     labels = list(dict.fromkeys(row["part"] for row in rows if "part" in row))
     values = [row["value"] for row in rows]
     lowest, highest = min(values), max(values)
-    look: dict[str, Any] = {"format": ".0e"} if max(-lowest, highest) < SMALL else {}
-    if lowest > 0 and highest > LOG_FROM * lowest:
-        look["scale"] = alt.Scale(type="log", nice=False)
+    is_log = lowest > 0 and highest > LOG_FROM * lowest
+    scale = alt.Scale(type="log", nice=False) if is_log else None
     steps = alt.Axis(tickCount=3 if labels else 5, labelOverlap="greedy", labelFlush=True)
     x = alt.X("x:Q", title=STEP, scale=alt.Scale(nice=False), axis=steps)
     name = None if labels else head[0]
-    chart: Any = alt.layer(*lines(results.study, rows, x, axis, name=name, **look))
-    shown: dict[str, Any] = {"log": lowest > 0}
+    chart: Any = alt.layer(*lines(results.study, rows, x, axis, name=name, scale=scale))
     if labels:
         chart = panels(chart, labels, head[0], own="y").resolve_axis(x="independent")
-        shown |= {"panel": PANEL, "wide": True}
     else:
         chart = chart.properties(width=WIDTH, height=HEIGHT)
-    return Figure(head[0], "along", *head[1:], chart, rows, **shown)
+    return Figure(head[0], "along", *head[1:], chart, rows, log=lowest > 0)
 
 
 def loss_curves(results: Results) -> Figure | None:
@@ -244,8 +238,7 @@ def _spent() -> alt.X:
 def _by_budget(name: str, title: str, caption: str, rows: list[Row], drawn: list[Any]) -> Figure:
     labels = list(dict.fromkeys(row["part"] for row in rows))
     chart = panels(alt.layer(*drawn), labels, name, own="x")
-    look: dict[str, Any] = {"panel": PANEL, "wide": True, "in_text": True}
-    return Figure(name, "along", title, caption, chart, rows, **look)
+    return Figure(name, "along", title, caption, chart, rows, in_text=True)
 
 
 # At the end of training, part by part
@@ -297,7 +290,7 @@ def profile(results: Results, drawing: Drawing) -> Figure | None:
 def curve(results: Results, drawing: Drawing) -> Figure | None:
     """Return a figure of a measure over the numbers that name its parts, such as positions.
 
-    If there are many numbers, neighbours are averaged and drawn at the last of them.
+    If there are many numbers, some of them are drawn.
     """
     values = [
         (arm, seed, float(part), value)
@@ -305,14 +298,11 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
         if re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", part)
     ]
     places = sorted({place for _, _, place, _ in values})
-    bins = np.array_split(places, min(len(places), MOST_PLACES)) if places else []
-    last = {place: float(near[-1]) for near in bins for place in near}
-    groups: dict[tuple[str, int, float], list[float]] = {}
-    for arm, seed, place, value in values:
-        groups.setdefault((results.study.called[arm], seed, last[place]), []).append(value)
+    drawn = places[:: 1 + len(places) // MOST_PLACES]
     rows = [
-        {"arm": arm, "seed": seed, "x": place, "value": rounded(fmean(group))}
-        for (arm, seed, place), group in groups.items()
+        {"arm": results.study.called[arm], "seed": seed, "x": place, "value": value}
+        for arm, seed, place, value in values
+        if place in drawn
     ]
     x = alt.X(
         "x:Q",
@@ -320,8 +310,7 @@ def curve(results: Results, drawing: Drawing) -> Figure | None:
         scale=alt.Scale(type="log" if drawing.log else "linear", nice=False),
         axis=alt.Axis(tickCount=6, labelOverlap="greedy"),
     )
-    averaged = " A point is the mean of neighbours." if len(bins) < len(places) else ""
-    return _lines(results, drawing, f"{drawing.note}{averaged}", rows, x)
+    return _lines(results, drawing, drawing.note, rows, x)
 
 
 def against(results: Results, drawing: Drawing) -> Figure | None:

@@ -103,8 +103,6 @@ class Figure:
         chart: the Altair chart, which reads the dataset called `name`.
         rows: this dataset; `arm` and `seed` are keys if a row belongs to one.
         log: whether the page offers a logarithmic axis.
-        panel: width of one panel of a facet; None if there is only one.
-        wide: whether it takes the width of two figures.
         in_text: whether the PDF shows it; the page shows all.
     """
 
@@ -115,9 +113,17 @@ class Figure:
     chart: Any = field(repr=False)
     rows: list[Row] = field(repr=False)
     log: bool = False
-    panel: int | None = None
-    wide: bool = False
     in_text: bool = False
+
+    @property
+    def panel(self) -> int | None:
+        """Width of one panel of a facet; None if there is only one."""
+        return PANEL if isinstance(self.chart, alt.FacetChart) else None
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes the width of two figures."""
+        return self.panel is not None and len({row["part"] for row in self.rows}) > 2
 
     @property
     def text(self) -> str:

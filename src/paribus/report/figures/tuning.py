@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import altair as alt
 
@@ -13,7 +12,6 @@ from paribus.report.cells import key_text
 from paribus.report.figures.style import (
     HEIGHT,
     LOG_FROM,
-    PANEL,
     WIDTH,
     Figure,
     Row,
@@ -66,12 +64,11 @@ def tuning_curves(analysis: Analysis) -> Figure | None:
     caption = "Lines are means over tuning seeds, which are dots. Diamonds are the best tried."
     chart = alt.layer(*layers)
     if is_single:
-        chart, panel = chart.properties(width=WIDTH, height=HEIGHT), None
+        chart = chart.properties(width=WIDTH, height=HEIGHT)
     else:
-        chart, panel = panels(chart, labels, name, own="x"), PANEL
+        chart = panels(chart, labels, name, own="x")
     title = f"Scores by {' and '.join(map(key_text, tuned.candidates[0]))}"
-    look: dict[str, Any] = {"log": min(scores) > 0, "panel": panel, "wide": not is_single}
-    return Figure(name, "tuning", title, caption, chart, rows, **look)
+    return Figure(name, "tuning", title, caption, chart, rows, log=min(scores) > 0)
 
 
 def _score_rows(analysis: Analysis, tuned: Tuned, arm: str, key: str) -> list[Row]:
