@@ -25,20 +25,15 @@ DECLARED = "__declared__"
 
 def declared(package: str, kind: type[T]) -> dict[str, T]:
     """Return every `kind` declared in the modules of `package`, keyed by name, in the order of
-    files and lines.
-
-    Raises ValueError if two have the same name.
-    """
+    files and lines."""
     kinds: dict[str, T] = {}
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
         module = importlib.import_module(f"{package}.{info.name}")
         for value in vars(module).values():
             if isinstance(value, type):
                 value = vars(value).get(DECLARED)  # not what it inherits
-            if isinstance(value, kind) and kinds.setdefault(value.name, value) is not value:
-                raise ValueError(
-                    f"{kind.__name__.lower()} '{value.name}' is declared again in {info.name}"
-                )
+            if isinstance(value, kind):
+                kinds[value.name] = value
     return kinds
 
 

@@ -76,7 +76,7 @@ class Drawing:
     @property
     def about(self) -> dict[str, Any]:
         """The figure as a record."""
-        return asdict(self) | {"parts": list(self.parts)}
+        return asdict(self)
 
     def of(self, name: str) -> Drawing:
         """Return the drawing with `name`, a probe or measure, in front of its column."""

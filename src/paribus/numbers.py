@@ -13,18 +13,14 @@ def fixed(value: float | None, digits: int, sign: str = "") -> str:
     """Format a number as `3.4567`, never as `-0.0000`; a dash if it is not finite."""
     if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:{sign}z.{_notation(value, digits)}}"
+    is_tiny = digits >= MOST_DIGITS and 0 < abs(value) < 1e-3
+    notation = "3e" if is_tiny or abs(value) >= 1e9 else f"{digits}f"
+    return f"{value:{sign}z.{notation}}"
 
 
 def signed(value: float | None, digits: int) -> str:
     """Format a number with its sign as `+3.4567`; a dash if it is not finite."""
     return fixed(value, digits, "+")
-
-
-def _notation(value: float, digits: int) -> str:
-    """Return the end of a format: with an exponent for very small and very large numbers."""
-    is_tiny = digits >= MOST_DIGITS and 0 < abs(value) < 1e-3
-    return "3e" if is_tiny or abs(value) >= 1e9 else f"{digits}f"
 
 
 def mean_sd(mean: float | None, sd: float | None, digits: int) -> str:

@@ -105,7 +105,6 @@ def put(path: str, value: Any) -> Callable[[StackedEvidence], None]:
         ("initial/embedding.tokens.weight/sha256", "others", "initial values"),
         ("environment/device", "cuda", "software"),
         ("trial/setting/model/embedding/norm", "none", "setting"),  # declared, yet equal
-        ("trial/own_modules/mlp/ideas.py", "edited", "setting"),
         ("trial/tasks/prompts_sha256", "others", "questions"),
         ("trial/causality", None, "causality"),
     ],

@@ -20,9 +20,9 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from paribus.analysis import analyse
 from paribus.decision import Verdicts, decide
@@ -79,7 +79,7 @@ class Campaign(BaseModel):
     folder: str
     baseline: dict[str, Any]
     alpha: float
-    screen_seeds: Annotated[tuple[int, ...], Field(min_length=1)]
+    screen_seeds: tuple[int, ...]
     registered_at: str
     ideas: dict[str, Idea] = {}
     tested: list[str] = []

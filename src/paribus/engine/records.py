@@ -32,7 +32,7 @@ from paribus.results.controls import (
 from paribus.results.records import Count, Empty, Record, RecordFormat, form, training_flops
 from paribus.results.software import differences
 from paribus.results.trial_folder import REQUIRED, TrialFolder
-from paribus.study import Study, changed_sources
+from paribus.study import Study
 
 BLOCKS = form(kind=str, items=Count, blocks=Count)
 PACKAGES = ("paribus", "torch", "numpy", "scipy", "pyarrow", "safetensors", "lm_eval")
@@ -101,18 +101,6 @@ SHARED = (
     (0.5, "of its tokens lie in runs that the training text has word for word"),
     (0.1, "of its documents or passages have a near duplicate in the training text"),
 )
-
-
-def _settings(own: StackedEvidence, reference: StackedEvidence, declared: Declared) -> Finding:
-    """Compare the settings of two trials, and the source of custom parts that both have."""
-    state, words = settings(own, reference, declared)
-    ours, theirs = own.trial["own_modules"], reference.trial["own_modules"]
-    for site in ours.keys() & theirs.keys() if state == "held" else ():
-        files = changed_sources(ours[site], theirs[site])
-        key = site if "." in site else f"model.modules.{site}"
-        if files and not any(key == d or key.startswith(f"{d}.") for d in declared):
-            return "broken", f"{', '.join(sorted(files))} of the own part '{site}' differs"
-    return state, words
 
 
 def _apart(own: StackedEvidence, reference: StackedEvidence, *, held_out: bool) -> Finding | None:
@@ -273,7 +261,7 @@ def _sealed(own: StackedEvidence, reference: StackedEvidence, declared: Declared
 
 CHECKS = Checks(
     pairs={
-        "setting": _settings,
+        "setting": settings,
         "text": _text,
         "held-out text": _held_out,
         "batches": _batches,

@@ -1,6 +1,6 @@
 """Studies: arms as overrides, endpoints, seeds and decision rule; loading, and shipped examples."""
 
-from paribus.study.custom_code import changed_sources, own_digests
+from paribus.study.custom_code import own_digests
 from paribus.study.load import (
     load_study,
     parse_override,

@@ -96,8 +96,6 @@ def _check(folder: ResultsFolder, *, trust: bool) -> Verification:
     try:
         results = load_results(folder.path, trust=trust)
         outcome.checked.append("registration")
-        if folder.is_archive:
-            outcome.checked.append(f"weights of {len(finished)} trials: not in an archive")
         if folder.read_runs() is not None:
             outcome.checked.append("files of runs that are still where they were")
             findings += filter(None, [folder.runs_changed()])

@@ -34,7 +34,6 @@ from paribus.engine.execution.trial.trial import Stack
 from paribus.engine.machine.environment import (
     choose_device,
     count_devices,
-    free_memory,
     machine_failure,
     native_precision,
     prepare,
@@ -142,7 +141,7 @@ def machine_of(context: Context) -> dict[str, Any]:
     return {
         "device": device.type,
         "devices": count_devices(device),
-        "memory": free_memory(device),
+        "memory": torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None,
         "precision": native_precision(device),
         "workers": default_workers(device),
     }

@@ -49,13 +49,8 @@ def choose_device(name: str, number: int = 0) -> torch.device:
     if name == "auto":
         name = next(kind for kind, devices in available.items() if devices)
     if not available[name]:
-        devices = ", ".join(kind for kind, is_there in available.items() if is_there)
-        raise ParibusError(f"device '{name}' is not available here; there is: {devices}")
-    return (
-        torch.device(name, number % torch.cuda.device_count())
-        if name == "cuda"
-        else torch.device(name)
-    )
+        raise ParibusError(f"device '{name}' is not available here; use --device auto")
+    return torch.device(f"cuda:{number % torch.cuda.device_count()}" if name == "cuda" else name)
 
 
 def prepare(device: torch.device) -> None:
@@ -73,11 +68,6 @@ def prepare(device: torch.device) -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
         # It would cost a pass over every tensor; nothing here reads what it has not written.
         setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that are free on a GPU; None for another device."""
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
 def keep_freed() -> None:
