@@ -109,7 +109,7 @@ def test_workers_import_nothing_from_the_folder(small_study, tmp_path):
 
 def test_a_suite_that_was_not_registered_is_not_asked(small_study, fabricate, dataset):
     path = fabricate(small_study(seeds=[1, 2]), lambda arm, seed: 3.0).path
-    write_suite(path / "tasks", dataset, 0, 64, n_items=20)
+    write_suite(path / "tasks", dataset, 0, 64, n_least=20)
     registered = json.loads((path / "registration.json").read_text())
     registered["tasks"] = {"suite_sha256": "0" * 64, "names": ["typo"], "left_out": {}}
     (path / "registration.json").write_text(json.dumps(registered))

@@ -4,9 +4,7 @@ import pytest
 
 from paribus.engine.tasks import write_suite
 
-N_ITEMS = 80
-
 
 @pytest.fixture(scope="session")
 def suite(dataset, tmp_path_factory):
-    return write_suite(tmp_path_factory.mktemp("tasks") / "suite", dataset, 0, 128, n_items=N_ITEMS)
+    return write_suite(tmp_path_factory.mktemp("tasks") / "suite", dataset, 0, 128, n_least=80)

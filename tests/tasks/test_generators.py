@@ -10,8 +10,6 @@ from paribus.engine.tasks import HeldOut
 from paribus.engine.tasks.generators import all_tasks
 from paribus.rng import stream
 
-from .conftest import N_ITEMS
-
 # They need more verbs, capitals and paragraphs than the language reference's held-out part has.
 RICH_TEXT_ONLY = {"agreement", "case", "paragraph_end"}
 ON_PYDOC = sorted(all_tasks().keys() - RICH_TEXT_ONLY)
@@ -26,18 +24,9 @@ RICH = HeldOut(
 )
 
 
-def test_the_registry_is_sorted_and_its_chances_are_those_of_a_guess():
-    tasks = all_tasks()
-    assert list(tasks) == sorted(tasks)
-    assert len(tasks) >= 8
-    assert all(
-        task.name == name and task.chance == 1 / task.n_choices for name, task in tasks.items()
-    )
-
-
 def test_at_least_eight_tasks_are_made_from_the_smallest_text_that_ships(suite):
-    assert set(suite.tasks) >= set(ON_PYDOC)
-    assert len(suite.tasks) >= 8
+    assert list(all_tasks()) == sorted(all_tasks())
+    assert len(suite.tasks.keys() & ON_PYDOC) == len(ON_PYDOC) >= 8
     assert suite.left_out.keys() <= RICH_TEXT_ONLY
 
 
@@ -45,8 +34,8 @@ def test_at_least_eight_tasks_are_made_from_the_smallest_text_that_ships(suite):
 def test_items_are_real_text_against_others_balanced_and_of_one_length(suite, dataset, name):
     task, documents = all_tasks()[name], HeldOut.of(dataset).documents
     items, examples = suite.rows(name)["test"], suite.rows(name)["examples"]
-    assert len(items) == N_ITEMS
-    assert len({(row["context"], *row["choices"]) for row in items + examples}) == N_ITEMS + 3
+    assert 80 <= len(items) <= 500
+    assert len({(row["context"], *row["choices"]) for row in items + examples}) == len(items) + 3
     for row in items:
         for number, choice in enumerate(row["choices"]):
             real = any(row["context"] + choice in document for document in documents)
@@ -56,7 +45,7 @@ def test_items_are_real_text_against_others_balanced_and_of_one_length(suite, da
         assert len({len(choice) for choice in row["choices"]}) == 1
         assert row["context"].strip()
         assert len(row["context"] + row["choices"][0]) <= task.length
-    for n in (64, N_ITEMS):  # answers stand at every place equally often
+    for n in (64, len(items)):  # answers stand at every place equally often
         counts = Counter(row["answer"] for row in items[:n])
         assert max(counts.values()) - min(counts.values()) <= 1
         assert len(counts) == task.n_choices

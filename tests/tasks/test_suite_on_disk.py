@@ -11,12 +11,11 @@ import pytest
 from paribus.engine.tasks import find_tasks, read_suite, write_suite
 
 from ..tools import refused
-from .conftest import N_ITEMS
 
 
 def test_equal_suites_are_equal_bytes_wherever_they_are(suite, dataset, tmp_path):
     again, other = (
-        write_suite(tmp_path / str(seed), dataset, seed, 128, n_items=N_ITEMS) for seed in (0, 1)
+        write_suite(tmp_path / str(seed), dataset, seed, 128, n_least=80) for seed in (0, 1)
     )
     files = sorted(path.name for path in again.folder.iterdir())
     assert files == sorted(path.name for path in suite.folder.iterdir())
@@ -27,9 +26,7 @@ def test_equal_suites_are_equal_bytes_wherever_they_are(suite, dataset, tmp_path
         assert str(tmp_path).encode() not in content
     assert again.digest == suite.digest != other.digest
     assert other.rows("typo") != again.rows("typo")
-    assert again.tasks["line_start"].chance == 0.25
     assert again.tasks["continuation"].shots == (0,)
-    assert again.origin["data"] == dataset.digests
 
 
 def reseal(folder: Path, file: str, content: bytes) -> None:
@@ -75,4 +72,4 @@ def test_an_unknown_task_is_refused(suite, name):
 def test_an_own_task_that_the_text_does_not_allow_is_refused(dataset, tmp_path):
     own = replace(find_tasks(["typo"])[0], name="mine")
     with refused("too_few"):
-        write_suite(tmp_path, dataset, 0, 16, own=[own])
+        write_suite(tmp_path, dataset, 0, 16, n_least=500, own=[own])

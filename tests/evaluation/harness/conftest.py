@@ -49,7 +49,7 @@ def quiet_harness(caplog):
 
 @pytest.fixture(scope="session")
 def suite(dataset, tmp_path_factory):
-    return write_suite(tmp_path_factory.mktemp("suite"), dataset, 0, SEQ_LEN, n_items=24)
+    return write_suite(tmp_path_factory.mktemp("suite"), dataset, 0, SEQ_LEN, n_least=24)
 
 
 @pytest.fixture

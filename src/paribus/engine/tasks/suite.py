@@ -6,7 +6,7 @@
     <task>.jsonl           the items
     <task>.examples.jsonl  the solved examples, never scored
     items.py               reads both for the harness
-    suite.json             where the items are from, what fits, digests of both
+    suite.json             what fits, and digests of both
 
 The harness resolves `data_files` of its configurations against the working folder and caches by
 modification time and size. `items.py` finds its neighbours wherever the folder lies and caches
@@ -36,7 +36,7 @@ from paribus.engine.tasks.task import NAME, HeldOut, Question, Task
 from paribus.errors import ParibusError, blamed, nearest
 from paribus.files import write_bytes
 from paribus.results.formats import as_model, read_as, write_plain_json
-from paribus.results.records import Number, Record, Table
+from paribus.results.records import Number, Record
 from paribus.rng import stream
 from paribus.untrusted_io import RECORD_BYTES, parse_json, read_bytes
 
@@ -92,15 +92,11 @@ class WrittenTask(Record):
 
     Attributes:
         version: version of the generator.
-        chance: accuracy of a guess.
-        n_items: items on disk.
         shots: those numbers of SHOTS for which the solved examples fit before every item.
         files: {file name: SHA-256} of the items and of the examples.
     """
 
     version: int
-    chance: Number
-    n_items: int
     shots: Annotated[tuple[int, ...], Field(strict=False)]
     files: dict[str, str]
 
@@ -114,7 +110,6 @@ class Suite(Record):
         tasks: tasks by name.
         left_out: {task: reason why the text or the window does not allow it}.
         delimiter: text between solved examples.
-        origin: seed, window and digests of the text.
     """
 
     folder: Path
@@ -122,7 +117,6 @@ class Suite(Record):
     tasks: dict[Annotated[str, Field(pattern=NAME)], WrittenTask]
     left_out: dict[str, str]
     delimiter: str
-    origin: Table
 
     def find(self, names: Sequence[str] | None = None) -> dict[str, WrittenTask]:
         """Return the named tasks (None means all), sorted. Raises ParibusError for a missing
@@ -169,24 +163,21 @@ def write_suite(
     dataset: Dataset,
     seed: int,
     window: int,
-    *,
-    n_items: int = N_ITEMS,
-    n_least: int | None = None,
+    n_least: int,
     own: Sequence[Task] = (),
     readers: Sequence[tuple[Encode, int]] = (),
 ) -> Suite:
     """Draw a suite from the validation split of `dataset`, for models with a window of `window`
     tokens, and write it to `folder`.
 
-    The folder must not contain a suite yet. Equal suites have equal bytes. A task has `n_items`
-    items, or as many as the text allows if these are at least `n_least` (default `n_items`). Tasks
-    that the text or the window does not allow are listed in `left_out`. `own` are custom tasks;
+    The folder must not contain a suite yet. Equal suites have equal bytes. A task has N_ITEMS
+    items, or as many as the text allows if these are at least `n_least`. Tasks that the text or the
+    window does not allow are listed in `left_out`. `own` are custom tasks;
     `readers` are further tokenizers, with their windows, that every item must fit. Raises
     ParibusError if a custom task is left out.
     """
     held_out = HeldOut.of(dataset)
     of_examples, of_items = held_out.divide()
-    n_least = n_items if n_least is None else n_least
     delimiter = "\n" if any("\n" in text for text in held_out.documents) else " "
     readers = [(dataset.tokenizer.encode, window), *readers]
     tasks: dict[str, dict[str, Any]] = {}
@@ -197,7 +188,7 @@ def write_suite(
             left_out[task.name] = f"the window of {window} tokens is shorter than {LEAST_LENGTH}"
             continue
         examples = _draw(task, of_examples, held_out, length, max(SHOTS), seed, "examples")
-        items = _draw(task, of_items, held_out, length, n_items, seed, "items")
+        items = _draw(task, of_items, held_out, length, N_ITEMS, seed, "items")
         if len(items) < n_least:
             left_out[task.name] = f"the held-out text has {len(items)} of {n_least} items"
         elif len(examples) < max(SHOTS):
@@ -205,8 +196,6 @@ def write_suite(
         elif shots := _fitting_shots(items, examples, delimiter, readers):
             tasks[task.name] = {
                 "version": task.version,
-                "chance": task.chance,
-                "n_items": len(items),
                 "shots": list(shots),
                 "files": _write_task(
                     folder, task, delimiter, {"test": items, "examples": examples}
@@ -222,8 +211,7 @@ def write_suite(
                 code="too_few",
             )
     write_bytes(folder / "items.py", LOADER.encode())
-    origin = {"seed": seed, "window": window, "n_items": n_items, "data": dataset.digests}
-    record = {"origin": origin, "left_out": left_out, "delimiter": delimiter, "tasks": tasks}
+    record = {"left_out": left_out, "delimiter": delimiter, "tasks": tasks}
     write_plain_json(folder / "suite.json", record)
     return read_suite(folder)
 

@@ -189,10 +189,5 @@ class Task(Decorated):
                 f"a task cannot be named {self.name!r}; use up to 64 letters, digits, '_' and '-'"
             )
 
-    @property
-    def chance(self) -> float:
-        """Accuracy of guessing; right choices are spread evenly over the positions."""
-        return 1 / self.n_choices
-
 
 task = Task

@@ -162,7 +162,7 @@ def suite_tasks(
     pins = {
         "suite_sha256": suite.digest,
         "tasks": {
-            name: {"version": task.version, "chance": task.chance, "sha256": task.files}
+            name: {"version": task.version, "sha256": task.files}
             for name, task in suite.tasks.items()
         },
     }
