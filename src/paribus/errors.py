@@ -102,8 +102,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     the first MOST_KNOWN names.
     """
     names = sorted(known)
-    meant = [known_name for known_name in names if name and name in known_name]
-    meant = sorted(meant, key=len)[:MOST_MEANT]
+    meant = sorted((option for option in names if name and name in option), key=len)[:MOST_MEANT]
     # difflib takes quadratic time, and a name that long is nobody's typing error.
     meant = meant or difflib.get_close_matches(name[:LONGEST_NAME], names, n=1, cutoff=0.6)
     if meant:

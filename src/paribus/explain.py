@@ -11,7 +11,6 @@ from paribus.errors import nearest
 
 MEMBERS = ("bool", "int", "float", "str")  # of a union, as pydantic calls them
 OF_TYPES = ("list[", "tuple[", "literal[")  # how it calls members that have others in them
-MOST_SHOWN = 3  # problems that are named; the others are counted
 TYPES = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -33,7 +32,7 @@ UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 def explain(
     error: ValidationError, model: type[BaseModel] = BaseModel, also: Sequence[str] = ()
 ) -> str:
-    """Describe the first problems of `error`, and count the others.
+    """Describe the problems of `error`.
 
     For an unknown key, a similar key of `model` is suggested, or of `also` at the top level.
     """
@@ -46,9 +45,7 @@ def explain(
     # An unknown key explains a missing one (it may be its misspelling), so it goes first.
     ordered = sorted(problems, key=lambda place: problems[place][0]["type"] != "extra_forbidden")
     known = [*_keys(model), *also]
-    texts = list(dict.fromkeys(_text(place, problems[place], known) for place in ordered))
-    rest = f" (and {len(texts) - MOST_SHOWN} more)" if len(texts) > MOST_SHOWN else ""
-    return "; ".join(texts[:MOST_SHOWN]) + rest
+    return "; ".join(dict.fromkeys(_text(place, problems[place], known) for place in ordered))
 
 
 def _text(place: tuple[Any, ...], problems: list[Any], known: list[str]) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from paribus import numbers
+from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.explain import explain
 
@@ -262,9 +264,12 @@ def from_records(records: Mapping[str, Any], where: str) -> dict[str, Metric]:
     metrics = {}
     for name, record in records.items():
         try:
-            items = record.get("items", "")
-            ratio = {"items": ItemSums(**items)} if isinstance(items, dict) else {}
-            metrics[name] = Metric(**{**record, **ratio, "name": name})  # type: ignore
+            metrics[name] = _adapter().validate_json(canonical_json(record | {"name": name}))
         except ValidationError as error:
             raise ParibusError(f"{where}: metric {name!r:.80}: {explain(error)}") from None
     return metrics
+
+
+@cache
+def _adapter() -> TypeAdapter[Metric]:
+    return TypeAdapter(Metric)

@@ -16,10 +16,7 @@ INSTALL = "pip install 'paribus[train]'"
 @cache
 def has_engine() -> bool:
     """Return whether all packages of the engine are installed, without importing them."""
-    try:
-        return all(importlib.util.find_spec(name) for name in PACKAGES)
-    except ImportError:
-        return False
+    return all(importlib.util.find_spec(name) for name in PACKAGES)
 
 
 def missing_package(error: BaseException | None) -> str | None:

@@ -127,7 +127,7 @@ class StackedFormat(StudyFormat):
     def facts(self, study: Study) -> StudyFacts:
         """Return the facts about a study that reports need."""
         texts = []
-        for data in dict.fromkeys([study.data, *(study.setting(arm).data for arm in study.arms)]):
+        for data in dict.fromkeys(study.setting(arm).data for arm in study.arms):
             names = [data.tokenizer_file] if data.tokenizer_file is not None else []
             texts += [(study.folder / name).resolve() for name in (*names, *data.texts)]
         return StudyFacts(

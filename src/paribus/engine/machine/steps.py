@@ -52,10 +52,8 @@ def build_stack(
 
 def wait(device: torch.device) -> None:
     """Wait until a GPU has finished its queue."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def timed(action: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
