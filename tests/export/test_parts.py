@@ -16,7 +16,16 @@ from paribus.study import own_digests
 
 from ..model.variants import VARIANTS
 from ..tools import refused
-from .test_model import load
+
+
+def load(folder: Path) -> Any:
+    remote = (folder / "modeling_paribus.py").exists()
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, trust_remote_code=remote, output_loading_info=True
+    )
+    assert not any(info.values())
+    return model.eval()
+
 
 V, T = 29, 16
 LARGE = {"model.init.std": 0.3, "model.init.position_std": 0.3}
