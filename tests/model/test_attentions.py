@@ -16,8 +16,6 @@ from paribus.engine.model.parts import parts
 from paribus.engine.probes import shipped_probes
 from paribus.engine.training import Trainer
 
-from ..tools import refused
-
 LATENT = '''
 import torch
 from torch import nn
@@ -93,12 +91,6 @@ def test_latent_attention_trains_and_decodes_as_it_reads(
         pieces = [model(piece, cache) for piece in tokens.split([7, 1, 8], dim=1)]
         torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-9, atol=1e-9)
     assert model_size(setting, 29, study.folder)[1]
-
-
-def test_an_unknown_attention_is_refused(small_study):
-    study = small_study({"model.attention.kind": "casual"})
-    with refused("unknown", match="model/attentions/"):
-        build_model(study.setting("baseline"), 29)
 
 
 def test_custom_positions_are_those_of_the_study_folder(small_study, tmp_path, monkeypatch):

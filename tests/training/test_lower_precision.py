@@ -11,7 +11,7 @@ from paribus.engine.setting import Setting
 from paribus.engine.training import Trainer
 from paribus.engine.training.groups import is_decayed
 
-from .measured import require_resumes, train
+from .measured import train
 
 STEPS = 16
 
@@ -74,7 +74,3 @@ def test_a_stack_agrees_with_its_replicas_alone(setting, small_dataset):
     for replica, seed in enumerate([1, 2]):
         alone = train(Trainer(setting, [seed], small_dataset), 8)[0]
         np.testing.assert_allclose(stacked[replica][:, 0], alone[:, 0], rtol=0, atol=2e-3)
-
-
-def test_training_resumes_bit_for_bit(setting, small_dataset):
-    require_resumes(lambda: Trainer(setting, [1, 2], small_dataset), STEPS, 7)
