@@ -141,13 +141,6 @@ def test_two_numbers_of_one_name_refused(name, kinds, words, tmp_path):
     assert f"'{name}'" in str(caught.value)
 
 
-def test_two_endpoints_that_are_one_number_are_refused(tmp_path):
-    words = "'quiet' and 'quiet/all/mean'"
-    with pytest.raises(paribus.ParibusError, match=words):
-        endpoint_metrics(study_in(tmp_path, "quiet", "worst", "quiet/all/mean"))
-    assert len(endpoint_metrics(study_in(tmp_path, "quiet", "quiet/all/max"))) == 2
-
-
 def test_a_primary_endpoint_is_measured(tmp_path):
     study = study_in(tmp_path, "quiet", every={"quiet": 0})
     with pytest.raises(paribus.ParibusError, match=r"probes\.every"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -90,7 +89,6 @@ def test_workers_seal_every_trial_leave_no_queue_and_say_little(
     assert records(results) == whole
     names = {path.name for path in (tmp_path / "r").iterdir()}
     assert names.isdisjoint({".run", "worktrees"})
-    assert json.loads((tmp_path / "r" / "backend.json").read_text())["backend"] == "local"
     (line,) = capsys.readouterr().out.splitlines()
     assert line == "4/4 trials"
 

@@ -18,7 +18,7 @@ from paribus import trial
 from paribus.errors import ParibusError
 from paribus.files import file_digest
 from paribus.programs import process
-from paribus.programs.process import Output, run_program
+from paribus.programs.process import Output, read_log, run_program
 from paribus.study.load import parse_study
 from paribus.trainers.command import trainer
 from paribus.trainers.command.records import COMPARISONS, ProgramEvidence
@@ -137,7 +137,6 @@ def test_a_file_is_a_study_in_the_form_of_every_other(folder):
         ("[set]", "[tuning]\ngrid = { rate = [1, 2] }\n[set]", "unknown"),
         ("lr = 0.02", "lr = 0.02\nseed = 3", "conflict"),
         ('kind = "command"', 'kind = "command"\nfolder = "gone"', "missing"),
-        ('kind = "command"', 'kind = "command"\nconfig = "gone.yaml"', "missing"),
         ("set.lr = 0.03", 'ref = "main"', "unsupported"),
     ],
 )
@@ -154,7 +153,7 @@ def test_values_are_arguments_and_never_a_shell_s(folder):
     nasty = "a b'; touch hacked; echo \"$HOME {x}"
     study = changed(folder, ('do = "well"', f"do = '''{nasty}'''"))
     setting = study.setting("hot")
-    assert setting.argv(setting.values("hot", "3", "out", ""))[2:] == ["3", "0.03", nasty, "out"]
+    assert setting.argv(setting.values("hot", "3", "out"))[2:] == ["3", "0.03", nasty, "out"]
 
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "any-trainer").glob("*.toml"))
@@ -245,25 +244,15 @@ def test_a_file_of_csv_is_read_by_its_columns(tmp_path):
 # The program as a process
 
 
-def test_gigabytes_of_output_leave_a_bounded_log(tmp_path):
-    log, line = Output(tmp_path / "log", len, 1 << 20), b"%07d " + b"x" * 55 + b"\n"
-    n = (8 << 20) // 64
-    for first in range(0, n, 1024):
-        log.write(b"".join(line % i for i in range(first, first + 1024)))
-    log.close()
-    kept = (tmp_path / "log").read_bytes()
-    whole, again = b"".join(line % i for i in range(n)), Output(tmp_path / "again", len, 1 << 20)
-    for start in range(0, len(whole), 50_001):  # other pieces of the same output
-        again.write(whole[start : start + 50_001])
-    again.close()
-    assert (tmp_path / "again").read_bytes() == kept
-    assert len(kept) <= (1 << 20) + 64 and log.n_bytes == n * 64
-    head, mark, tail = kept.partition(b"\n[paribus: ")
-    said = int(tail.split()[0].replace(b",", b""))
-    tail = tail[tail.index(b"\n") + 1 :]
-    assert mark and said == log.n_left_out == n * 64 - len(head) - len(tail)
-    assert head == b"".join(line % i for i in range(len(head) // 64))
-    assert tail == b"".join(line % i for i in range(n - len(tail) // 64, n))
+@pytest.mark.parametrize("n_bytes", [20, 21, 1000])
+def test_of_a_long_log_both_ends_are_kept(tmp_path, monkeypatch, n_bytes):
+    monkeypatch.setattr(process, "LOG_BYTES", 20)
+    written = bytes(k % 251 for k in range(n_bytes))
+    (tmp_path / "log").write_bytes(written)
+    kept, n_left_out = read_log(tmp_path / "log")
+    head, mark, tail = kept[:10], kept[10:-10], kept[-10:]
+    assert (head, tail) == (written[:10], written[-10:]) and n_left_out == n_bytes - 20
+    assert (f"{n_left_out:,} bytes".encode() in mark) == (n_left_out > 0)
 
 
 def run_shell(tmp_path, script, listen=len, timeout=None):
@@ -459,43 +448,42 @@ def test_a_strangers_command_is_not_run(folder):
     assert not (folder / "other").exists() and len(before) <= len(sorted(folder.rglob("*")))
 
 
-CONFIG = """
+FILES = """
+name = "files"
+seeds = [1, 2]
+[trainer]
+kind = "command"
+command = ["/bin/sh", "run.sh", "{seed}", "{folder}"]
+env = { SHIFT = "{shift}" }
 [metrics.acc]
 file = "log.jsonl"
 key = "val.acc"
 step = "n"
 better = "higher"
 margin = 0.1
-[trainer]
-kind = "command"
-command = ["/bin/sh", "{config}"]
-config = "run.sh"
-env = { SHIFT = "{shift}" }
+[set]
+shift = 5
+[arms.baseline]
+[arms.x]
+set.shift = 7
 """
 SCRIPT = """
-# a template: {{seed}} is as it stands
-cd {folder}
+cd $2
 echo '{"n": 1, "val": {"acc": 0.5}}' > log.jsonl
-echo "{\\"n\\": 2, \\"val\\": {\\"acc\\": {seed}.$SHIFT}}" >> log.jsonl
+echo "{\\"n\\": 2, \\"val\\": {\\"acc\\": $1.$SHIFT}}" >> log.jsonl
 echo '{"n": 3, "val": {"other": 0.1}}' >> log.jsonl
 """
 
 
-def test_a_template_the_environment_and_a_file_of_values(tmp_path):
+def test_the_environment_and_a_file_of_values(tmp_path):
     (tmp_path / "run.sh").write_text(SCRIPT)
-    text = (
-        'name = "cfg"\nseeds = [1, 2]\n[set]\nshift = 5\n[arms.baseline]\n[arms.x]\nset.shift=7\n'
-    )
-    (tmp_path / "study.toml").write_text(text + CONFIG)
+    (tmp_path / "study.toml").write_text(FILES)
     results = paribus.run(paribus.load_study(tmp_path / "study.toml"), tmp_path / "r")
     assert results.scores["acc"].to_pylist() == [1.5, 1.7, 2.5, 2.7]
-    assert "template" in results.trials["x", 1]["config"]
-    curve = (
-        paribus.results.read.load_results(tmp_path / "r").finished[0].read_columns("series.parquet")
-    )
+    curve = results.finished[0].read_columns("series.parquet")
     assert curve["value"].to_pylist() == [0.5, 1.5]
     states = {control.name: control.state for control in results.controls}
-    assert (states["command"], states["configuration"]) == ("declared", "held")
+    assert states["command"] == "declared"
     assert verify(tmp_path / "r").findings == []
 
 

@@ -157,7 +157,7 @@ def test_a_trial_that_fails_costs_the_others_nothing(folder):
     assert all(p.read_bytes() == content for p, content in before.items() if "trials" in p.parts)
     (folder / "toy.py").write_text(text.replace("0.002", "0.003"))
     code, _, err = verb("run", "study.toml", "--results", "r", "--no-pdf")
-    assert code == 2 and "other toy.py" in err
+    assert code == 2 and "toy.py" in err
 
 
 def test_a_strangers_folder_runs_nothing(folder):

@@ -30,7 +30,6 @@ from paribus.results import (
     registration,
     settle,
 )
-from paribus.results.formats import write_json
 from paribus.results.opened_texts import note
 from paribus.results.registration import FILE
 from paribus.results.store import TUNING
@@ -96,10 +95,7 @@ class Runner:
         settle(folder, study, wanted | more)
 
     def begin(self, study: Study, folder: ResultsFolder) -> None:
-        """Record the executor, outside of all digests, and note in the ledger that scores will be
-        seen."""
-        if self.context is not None:
-            write_json(folder.path / "backend.json", self.context.order.executor)
+        """Note in the ledger that scores will be seen."""
         note(folder, is_begun=True)
 
     def tasks(self, study: Study, folder: ResultsFolder, todo: Sequence[Trial]) -> list[Task]:

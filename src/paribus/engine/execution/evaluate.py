@@ -1,6 +1,7 @@
 """Further tasks on finished trials, with any number of shots and all questions.
 
-They do not change the verdict. Answers are kept in `evaluations/<digest of the request>/`.
+They do not change the verdict. Answers are kept in `evaluations/<digest of the request>/`, in a
+folder for each trial.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from paribus.engine.execution.start import FOLDER, make_suite, read_data
 from paribus.engine.tasks import SHOTS, Suite, read_suite
 from paribus.errors import ParibusError, require_positive
 from paribus.results import ResultsFolder, load_results, read_registration
-from paribus.results.formats import write_json, write_table
+from paribus.results.formats import write_json
 from paribus.results.read import trial_rows
 from paribus.results.trial_folder import TrialFolder
 from paribus.runs.executors import Backend, find_backend
@@ -36,14 +37,12 @@ class Answers:
     """The answers of finished trials.
 
     Attributes:
-        path: the folder with the answers.
+        path: the folder with the answers of each trial.
         tasks: table with a row per arm, seed, task and shots: chance, items, correct, accuracy ...
-        items: table with a row per question.
     """
 
     path: Path
     tasks: pa.Table
-    items: pa.Table
 
 
 def evaluate(
@@ -109,7 +108,10 @@ def evaluate(
         if todo:
             ask(study, loaded.path, todo, workers=workers, device=device, backend=backend)
         write_json(out / "request.json", request)
-        return _collect(answers, out)
+        for place in answers:
+            place.verify(ANSWERS)
+        tables = [trial_rows(p.arm, p.seed, p.read_columns("tasks.parquet")) for p in answers]
+        return Answers(out, pa.concat_tables(tables))
 
 
 def _suite(study: Study, folder: ResultsFolder) -> Suite:
@@ -124,21 +126,3 @@ def _suite(study: Study, folder: ResultsFolder) -> Suite:
             f"{place} is not the suite that was registered; restore it", code="changed"
         )
     return suite
-
-
-def _collect(folders: Sequence[TrialFolder], out: Path) -> Answers:
-    """Write the answers of all trials as two tables, and return them.
-
-    Raises ParibusError if a recorded answer was changed.
-    """
-    for folder in folders:
-        folder.verify(ANSWERS)
-    tables = {
-        name: pa.concat_tables(
-            [trial_rows(f.arm, f.seed, f.read_columns(f"{name}.parquet")) for f in folders]
-        )
-        for name in ("tasks", "items")
-    }
-    for name, table in tables.items():
-        write_table(out / f"{name}.parquet", table)
-    return Answers(out, **tables)

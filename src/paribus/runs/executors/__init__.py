@@ -30,11 +30,7 @@ def find_backend(chosen: str | Backend, options: Mapping[str, Any] | None = None
     where, kind, values = f"--backend {chosen}", chosen, dict(options or {})
     if chosen.endswith(".toml"):
         values = parse_toml(read_text(Path(chosen), STUDY_BYTES), chosen) | values
-        kind = values.pop("kind", None)
-        if not isinstance(kind, str):
-            raise ParibusError(
-                f'{where}: the file has no kind; write kind = "slurm" in its first line'
-            )
+        kind = str(values.pop("kind", ""))
     if kind not in BACKENDS:
         raise ParibusError(f"{where}: no backend '{kind}': {nearest(kind, BACKENDS)}")
     make: type[Backend] = resolve_name(BACKENDS[kind])

@@ -10,7 +10,7 @@ from typing import Any
 from paribus.numbers import some
 from paribus.results import TrialFolder, controls as checked
 from paribus.results.controls import Check, Finding, State
-from paribus.results.records import TRAINER, Record, RecordFormat, Table, TrialJson
+from paribus.results.records import TRAINER, Record, RecordFormat, TrialJson
 from paribus.results.software import differences
 
 LOG, REPORTED, MACHINE = "output.log", "trial.jsonl", "machine.json"
@@ -34,7 +34,7 @@ class ProgramTrial(TrialJson):
     failed: str = ""
     batches: list[Any]
     initial: dict[str, str]
-    printed: Table
+    left_out: int
 
 
 @dataclass(frozen=True)

@@ -231,7 +231,7 @@ def _findings(study: Study, folder: TrialFolder) -> list[str]:
     for line in filter(None, map(clean_line, output.split(b"\n"))):
         for finder in finders.values():
             finder.read_line(line)
-    is_cut = folder.read_json("trial.json")["printed"].get("left_out")
+    is_cut = folder.read_json("trial.json")["left_out"]
     scores, findings = folder.read_json("evaluation.json"), list[str]()
     for name, source in metrics_of(study).items():
         if source.file or (source.stdout and is_cut):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paribus.digests import digest
-from paribus.errors import ParibusError, nearest
+from paribus.errors import ParibusError
 from paribus.files import file_digest, remove_folder, whole_folder
 from paribus.study import Study
 from paribus.study.custom_code import own_files
@@ -117,10 +117,8 @@ def _commit(top: Path, ref: str, arm: str) -> str:
     try:
         return git(top, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").decode().strip()
     except ParibusError:
-        names = git(top, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags")
-        known = os.fsdecode(names).split()
         raise ParibusError(
-            f"arm '{arm}': ref = '{ref}' is not a commit of {top}: {nearest(ref, known)}",
+            f"arm '{arm}': ref = '{ref}' is not a commit of {top}; `git branch` lists names",
             code="unknown",
         ) from None
 

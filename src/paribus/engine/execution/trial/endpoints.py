@@ -76,8 +76,8 @@ def probe_columns(study: Study) -> dict[str, list[str]]:
 def endpoint_metrics(study: Study) -> dict[str, Metric]:
     """Return the metrics that `study` compares, by name; nothing is trained.
 
-    Raises ParibusError for an unknown metric, a name that two metrics have, an unknown part, two
-    endpoints for the same number, and a primary endpoint without direction or measurement.
+    Raises ParibusError for an unknown metric, a name that two metrics have, an unknown part, and a
+    primary endpoint without direction or measurement.
     """
     known, metrics = possible(study), dict[str, Metric]()
     names = _names(study, known)
@@ -88,14 +88,6 @@ def endpoint_metrics(study: Study) -> dict[str, Metric]:
                 f"metric '{name}' is unknown: {nearest(name, names)}", code="unknown"
             )
         metrics[name] = metric
-    keys: dict[tuple[str, str], str] = {}
-    for metric in (metrics[endpoint.metric] for endpoint in study.endpoints):
-        first = keys.setdefault((metric.record, metric.key), metric.name)
-        if first != metric.name:  # it would be tested twice
-            raise ParibusError(
-                f"endpoints '{first}' and '{metric.name}' are one number, '{metric.key}'; name it "
-                "once"
-            )
     judged = [metrics[endpoint.metric] for endpoint in study.judged]
     for metric in judged:
         _require_role(study, metric, "be primary")
