@@ -69,7 +69,7 @@ def test_kept_studies_agree_everywhere(kept, tmp_path):
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
 def test_a_kept_study_is_the_one_in_its_file(kept):
-    ran = read_study((kept / "study.json").read_text(), folder=HOME, foreign=False)
+    ran = read_study(kept / "study.json", folder=HOME, foreign=False)
     asked = load_study(
         study_of(kept.relative_to(HOME).as_posix()), {PRECISION: ran.training.precision}
     )

@@ -64,13 +64,11 @@ def primary_tests(study: Study, registered: Mapping[str, Any]) -> int:
     return len(on_text) * len(study.contrasts)
 
 
-def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -> list[Event]:
+def events_of(folder: ResultsFolder, *, is_begun: bool = False) -> list[Event]:
     """Return the ledger events of a results folder, in chronological order.
 
-    Args:
-        now: when its first trial began; by default the time of its registration.
-        is_begun: whether its first trial is about to be trained, so that validation scores will
-            be seen.
+    `is_begun` tells whether its first trial is about to be trained, so that validation scores will
+    be seen.
     """
     registered = read_registration(folder)
     if registered is None:
@@ -89,9 +87,9 @@ def events_of(folder: ResultsFolder, *, now: str = "", is_begun: bool = False) -
         # A campaign confirms on validation text, and seals its test part for the end.
         confirms = campaign_of(folder) is not None and folder.path.name == "confirm"
         has_test = any(part.role == "test" for part in parts) and not confirms
-        events += opened(now or time, "validation", 0 if has_test else tests)
+        events += opened(utc_now(), "validation", 0 if has_test else tests)
         if not records_of(study).code():  # nobody seals the text of another's trainer
-            events += opened(now or time, "test", tests)
+            events += opened(utc_now(), "test", tests)
     if test := folder.read_sealed(TEST_PART):
         events += opened(test["opened"], "test", tests)
     return events
@@ -114,7 +112,7 @@ def _record(folder: ResultsFolder, path: Path, is_begun: bool) -> list[Event]:
     """Add the missing events of a folder to a ledger; return the events that it had before."""
     with appending(path) as (events, append):
         recorded = {event.key for event in events}
-        for event in events_of(folder, now=utc_now(), is_begun=is_begun):
+        for event in events_of(folder, is_begun=is_begun):
             if event.key not in recorded:
                 append(event)
     return events

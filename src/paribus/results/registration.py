@@ -33,9 +33,8 @@ from paribus.study import (
     is_untuned,
     measuring_record,
     own_digests,
-    rule_record,
 )
-from paribus.study.custom_code import EXAMPLES, SOURCES, own_files, source_name
+from paribus.study.custom_code import EXAMPLES, SOURCES, digests_of, own_files, source_name
 from paribus.untrusted_io import RECORD_BYTES, TOKENIZER_BYTES, read_bytes
 
 FIRST = ("packages", "code")  # stay as first registered; compared on their own
@@ -69,7 +68,10 @@ def registration(
         "data": data,
         "own_modules": {arm: own_digests(study.setting(arm), study.folder) for arm in study.arms},
         **measuring_record(study),
-        RULE: {"sources": rule_record(study), "rule": own_rule},
+        RULE: {
+            "sources": digests_of([study.decision.rule], "decision.rule", study.folder),
+            "rule": own_rule,
+        },
         "packages": package_versions(records_of(study).packages),
         "code": records_of(study).code(),
         "device": device,

@@ -21,7 +21,6 @@ import contextlib
 import hashlib
 import lzma
 import os
-import re
 import shutil
 import tarfile
 import tempfile
@@ -51,7 +50,7 @@ from paribus.study import Study, read_study
 from paribus.study.custom_code import sources_folder
 from paribus.study.study import substance
 from paribus.study.tuning_study import FOLDER as TUNING_FOLDER
-from paribus.untrusted_io import MIB, RECORD_BYTES, is_regular, open_regular, read_text
+from paribus.untrusted_io import MIB, is_regular, open_regular
 
 THROUGHPUT = "throughput.parquet"
 REPEATED = "repeated.json"
@@ -194,8 +193,8 @@ class ResultsFolder(Folder):
                 "give the folder that `paribus run` wrote",
                 code="missing",
             )
-        text = read_text(self.path / "study.json", RECORD_BYTES, way_out="restore it")
-        return read_study(text, folder=sources_folder(self.records), foreign=not trust)
+        folder = sources_folder(self.records)
+        return read_study(self.path / "study.json", folder=folder, foreign=not trust)
 
     def require_home(self) -> None:
         """Raise ParibusError if the folder cannot hold a study, because it is something else."""
@@ -221,11 +220,7 @@ class ResultsFolder(Folder):
         differing = changes(*(substance(each.model_dump(mode="json")) for each in (kept, study)))
         if not differing:
             return
-        texts = []
-        for key, (a, b) in differing.items():
-            arm = re.fullmatch(r"arms\.(.+?)\.set\.(.+)", key)
-            name = f"arm '{arm[1]}': {arm[2]}" if arm else key
-            texts.append(f"{name}: {a!s:.40} there, {b!s:.40} here")
+        texts = [f"{key}: {a!s:.40} there, {b!s:.40} here" for key, (a, b) in differing.items()]
         way_out = "choose another folder with --results"
         if differing.keys() <= {"seeds", "stages"}:
             way_out = f"add seeds when it is finished: `paribus extend {self.path}`; or {way_out}"
@@ -331,9 +326,8 @@ def root_digest(path: Path) -> str:
     files = {file.name: file for form in SEALED for file in path.glob(form)}
     files |= {file.relative_to(records).as_posix(): file for file in records.glob(SEALED_TRIALS)}
     total = hashlib.sha256()
-    for name in sorted(files, key=lambda name: name.encode("utf-8", "surrogateescape")):
-        line = f"{file_digest(files[name])}  {name}\n"
-        total.update(line.encode("utf-8", "surrogateescape"))
+    for name in sorted(files):
+        total.update(os.fsencode(f"{file_digest(files[name])}  {name}\n"))
     return total.hexdigest()
 
 

@@ -75,13 +75,10 @@ class TrialFolder(Folder):
     def read_columns(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Return the table `name` with those of `columns` that it has; all by default. Raises
         ParibusError."""
-        if not is_regular(self.path / name) and not self.has(name):
+        is_absent = self.is_finished and name not in self.sealed
+        if is_absent and not is_regular(self.path / name):
             return pa.table({column: pa.nulls(0, pa.float64()) for column in COLUMNS[name]})
         return super().read_columns(name, columns)
-
-    def has(self, name: str) -> bool:
-        """Return whether the trial may have the record `name`: False if it is sealed without it."""
-        return not self.is_finished or name in self.sealed
 
     def write_weights(self, weights: Mapping[str, np.ndarray], step: int | None = None) -> None:
         """Write the final weights by parameter name, or the weights after `step`."""
@@ -96,13 +93,7 @@ class TrialFolder(Folder):
         import safetensors.numpy  # of the engine: what reads a finished study does without
 
         path = self.path / weights_file(self.require_weights(step))
-        try:
-            return safetensors.numpy.load_file(regular_path(path))
-        except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
-            raise ParibusError(
-                f"{path} does not hold weights ({error}); delete {self.path} and run again",
-                code="changed",
-            ) from None
+        return safetensors.numpy.load_file(regular_path(path))
 
     def require_weights(self, step: int | None) -> int | None:
         """Return the step whose weights `read_weights` reads, None for the last.

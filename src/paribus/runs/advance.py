@@ -37,7 +37,6 @@ from paribus.runs.queue import Missing, Order, Task
 from paribus.study import Study, parse_study, read_study, tuning_study, with_choice
 from paribus.study.trainer import Trial
 from paribus.study.tuning_study import FOLDER
-from paribus.untrusted_io import RECORD_BYTES, read_text
 
 if TYPE_CHECKING:
     from paribus.runs.queue import Context
@@ -173,7 +172,7 @@ def study_of(order: Order, home: Path | None = None) -> Study:
     folder = Path(order.folder)
     if home is None:
         return parse_study(order.study, folder=folder)
-    return read_study(read_text(home / "study.json", RECORD_BYTES), folder=folder, foreign=False)
+    return read_study(home / "study.json", folder=folder, foreign=False)
 
 
 def take_look(study: Study, folder: ResultsFolder, say: Say) -> bool:

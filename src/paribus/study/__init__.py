@@ -21,7 +21,6 @@ from paribus.study.trust import (
     custom_code,
     measuring_record,
     require_trust,
-    rule_record,
     step_code,
 )
 from paribus.study.tuning import (

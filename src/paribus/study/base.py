@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from paribus.metric import LONGEST
+
 # How large a study may be: far more than anybody trains, far less than what hangs it.
 MOST_STEPS = 10**7
 MOST_SEEDS = 100_000
@@ -33,6 +35,7 @@ Name = Annotated[
     AfterValidator(_line),
 ]
 Title = Annotated[str, Field(max_length=MOST_TITLE), AfterValidator(_line)]
+Word = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 Prose = Annotated[str, Field(max_length=MOST_PROSE)]
 Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]
 # Keys of random streams, which records keep as 64-bit numbers.

@@ -15,7 +15,7 @@ from paribus.study.custom_code import EXAMPLES, sources_folder
 from paribus.study.study import Study, built, override
 from paribus.study.tuning import CHOSEN
 from paribus.study.tuning_study import tuning_study
-from paribus.untrusted_io import STUDY_BYTES, parse_json, parse_toml, read_text
+from paribus.untrusted_io import STUDY_BYTES, parse_json, parse_toml, read_json, read_text
 
 FIRST = "first-steps"  # the folder of examples that are listed first
 
@@ -84,10 +84,10 @@ def parse_study(
     return study
 
 
-def read_study(text: str, *, folder: Path, foreign: bool) -> Study:
-    """Build the study from the text of a study.json; its relative paths start at `folder`."""
-    table = unstamped(parse_json(text, "study.json"), "study.json")
-    return built(table, folder=folder, label="study.json", foreign=foreign)
+def read_study(path: Path, *, folder: Path, foreign: bool) -> Study:
+    """Read a study.json; its relative paths start at `folder`."""
+    table = unstamped(read_json(path), str(path))
+    return built(table, folder=folder, label=str(path), foreign=foreign)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

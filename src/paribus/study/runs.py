@@ -14,13 +14,12 @@ from pydantic import Field, ValidationError
 
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
-from paribus.metric import LONGEST, Metric, readable
-from paribus.study.base import MOST_ENTRIES, MOST_SEEDS, Part, Seed, TrialSetting
+from paribus.metric import Metric, readable
+from paribus.study.base import Part, Seed, TrialSetting
 from paribus.study.protocol import StudyFormat
 from paribus.study.study import Study
 from paribus.study.trainer import ArmFacts
 
-Word = Annotated[str, Field(max_length=LONGEST)]
 Number = Annotated[float, Field(strict=False)]
 BUDGETS = {"steps": "steps", "tokens": "tokens", "seconds": "s"}  # to a target, with their units
 TO_TARGET = "_to_target"
@@ -31,9 +30,9 @@ class Score(Part):
 
     better: Literal["lower", "higher"]
     """Which direction is an improvement."""
-    label: Word = ""
+    label: str = ""
     """Display name; by default its name."""
-    unit: Word = ""
+    unit: str = ""
     """Unit of its values."""
     digits: Annotated[int, Field(ge=0, le=12)] = 4
     """Number of decimal places shown."""
@@ -45,28 +44,25 @@ class Score(Part):
 class RunsSection(Part):
     """The section `[runs]`: files, columns, and scores to compare."""
 
-    paths: Annotated[
-        tuple[Annotated[str, Field(max_length=4096)], ...],
-        Field(strict=False, max_length=MOST_ENTRIES),
-    ] = ()
+    paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Files, folders and patterns, relative to the study file; `new=runs/*.txt` names the arm."""
-    reader: Word = ""
+    reader: str = ""
     """A reader's name, or a custom reader `file.py:name`; by default each file's format is
     recognised."""
-    arm: Word = "arm"
+    arm: str = "arm"
     """The column or fact that names the arm of a run. `folder` and `name` use the name of the
     file's folder or of the file, and ignore parts such as `seed_3` and `checkpoint-500`."""
-    seed: Word = "seed"
+    seed: str = "seed"
     """The column or fact that holds the seed of a run."""
-    label: Word = ""
+    label: str = ""
     """The arm's name in the files; by default its name in the study."""
-    metric: Word = ""
+    metric: str = ""
     """The column with the score's name, in a long table with a row for each score."""
-    value: Word = ""
+    value: str = ""
     """The column with the score's value, in a long table."""
-    step: Word = ""
+    step: str = ""
     """The column of steps, if a run has several rows in a table."""
-    item: Word = ""
+    item: str = ""
     """The column of items, if a run has a row for each question or document."""
     at_step: Number | None = None
     """The step at which scores are read; by default the last one."""
@@ -80,16 +76,14 @@ class RunsSection(Part):
     stopped_early: Literal["ask", "ok"] = "ask"
     """How to treat runs that are marked crashed or failed but have a score. `ok` says that a
     planned budget stopped them."""
-    where: Annotated[tuple[Word, ...], Field(strict=False, max_length=MOST_ENTRIES)] = ()
+    where: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Conditions that runs must meet, such as `lr=0.01`; other runs are excluded."""
-    best_of: Word = ""
+    best_of: str = ""
     """A setting that varies among an arm's runs: only the best run of each seed is used, chosen
     by the primary score itself."""
-    scores: Annotated[dict[Word, Score], Field(max_length=MOST_ENTRIES)] = Field(
-        default_factory=dict
-    )
+    scores: dict[str, Score] = Field(default_factory=dict)
     """The scores to compare, by name."""
-    without: Annotated[tuple[Seed, ...], Field(strict=False, max_length=MOST_SEEDS)] = ()
+    without: Annotated[tuple[Seed, ...], Field(strict=False)] = ()
     """Seeds for which an arm has no run."""
 
 

@@ -9,10 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from paribus.metric import LONGEST, QUESTIONS, Metric
+from paribus.metric import QUESTIONS, Metric
 from paribus.study.base import (
-    MOST_ARMS,
-    MOST_ENTRIES,
     MOST_RESAMPLES,
     MOST_SEEDS,
     Name,
@@ -21,13 +19,11 @@ from paribus.study.base import (
     Spec,
     Steps,
     Title,
+    Word,
 )
 
 LEAST_PAIRS = 5  # fewer are described and not tested (`paribus.statistics.DESCRIPTIVE_BELOW`)
-MOST_LOOKS = 50
-MOST_RULE = 1_000  # characters of a rule's name or import path
-Outcomes = Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ENTRIES)]
-MOST_DEVICES = 1_024  # of one trial
+Outcomes = Annotated[tuple[str, ...], Field(strict=False)]
 HELD_OUT = ("evaluation", "parts")  # records of what is measured on held-out text
 
 
@@ -53,9 +49,9 @@ class Interaction(Spec):
 
     title: Title = ""
     """Display name; by default its name."""
-    of: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
+    of: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
     """Arms whose effects are averaged."""
-    than: Annotated[tuple[str, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)]
+    than: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
     """Arms whose mean effect is subtracted."""
 
     @model_validator(mode="after")
@@ -69,7 +65,7 @@ class Interaction(Spec):
 class Endpoint(Spec):
     """A metric on which arms are compared (see `Metric`)."""
 
-    metric: Annotated[str, Field(min_length=1, max_length=LONGEST)]
+    metric: Word
     """A measure, `measure/part`, `probe/part/statistic`, or a metric that the trainer records."""
     primary: bool = False
     """Whether every contrast has a verdict on it; it then needs a margin."""
@@ -160,13 +156,13 @@ class Stability(Spec):
 class Decision(Spec):
     """The rule by which an arm is adopted, and its parameters."""
 
-    rule: Annotated[str, Field(min_length=1, max_length=MOST_RULE)] = "superiority"
+    rule: Word = "superiority"
     """A rule of docs/reference/rules.md, or a custom rule `file.py:name`."""
     calibration_budget: Annotated[float, Field(ge=0)] | None = None
     """Largest allowed increase of the expected calibration error; None for no limit."""
     throughput_budget: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Largest allowed loss of training throughput, as a share; None for no limit."""
-    benefit: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
+    benefit: Word | None = None
     """For the rule non_inferiority: the endpoint on which a non-inferior arm must gain."""
     least_benefit: Annotated[float, Field(ge=0)] = 0.0
     """Smallest gain on `benefit`: in the endpoint's unit, or as a share for endpoints compared
@@ -181,7 +177,7 @@ class Resources(Spec):
     """Hardware of a trial. It affects speed and the last bits of results, so it is a control and
     is recorded for every trial, but it is not part of the study's digest."""
 
-    devices_per_trial: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = None
+    devices_per_trial: Annotated[int, Field(ge=1)] | None = None
     """Number of devices of one machine that train a trial together by data parallelism. 1 trains
     one trial at a time on a device; None trains several trials on it side by side."""
     checkpoint_activations: bool = False
@@ -208,7 +204,7 @@ class Plan(Spec):
 
     looks: Annotated[
         tuple[Annotated[int, Field(gt=0, le=MOST_SEEDS)], ...],
-        Field(strict=False, min_length=1, max_length=MOST_LOOKS),
+        Field(strict=False, min_length=1),
     ]
     """Number of seeds at each look, ascending; the last look has all seeds."""
 
@@ -220,9 +216,9 @@ class Hypothesis(Spec):
     """Its name in verdicts and pages."""
     statement: Prose
     """The expectation, in words."""
-    arms: Annotated[tuple[str, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
+    arms: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """The arms that it is about; by default every compared arm."""
-    endpoint: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = None
+    endpoint: Word | None = None
     """The primary endpoint that it is about; None for all of them."""
     supported_by: Outcomes
     """Outcomes of verdicts, such as "ADOPT", or rows of the study's rule, such as "row 3"."""

@@ -18,9 +18,8 @@ from paribus.declared import PROVIDED, provided
 from paribus.digests import changes, digest
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
-from paribus.metric import LONGEST
 from paribus.schema import stamped
-from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Prose, Seed, Spec, Title
+from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Prose, Seed, Spec, Title, Word
 from paribus.study.sections import (
     LEAST_PAIRS,
     Arm,
@@ -105,7 +104,7 @@ class Study(Spec):
 
     name: Name
     """Name of its results folder."""
-    trainer: Annotated[str, Field(min_length=1, max_length=LONGEST)] = STACKED
+    trainer: Word = STACKED
     """The trainer of its trials: a name, or a custom trainer `file.py:name`."""
     title: Title = ""
     """Title of its pages; by default its name."""
@@ -129,11 +128,9 @@ class Study(Spec):
     inference: Inference = Inference()
     stability: Stability = Stability()
     decision: Decision = Decision()
-    hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False, max_length=MOST_ARMS)] = ()
+    hypotheses: Annotated[tuple[Hypothesis, ...], Field(strict=False)] = ()
     """Expectations, and the verdicts that would support or contradict them."""
-    interactions: Annotated[dict[Name, Interaction], Field(max_length=MOST_ARMS)] = Field(
-        default_factory=dict
-    )
+    interactions: dict[Name, Interaction] = Field(default_factory=dict)
     """Interactions by name: whether an effect depends on something else. They are tested on
     every primary endpoint, as a family of their own."""
     tuning: Tuning | None = None

@@ -53,11 +53,6 @@ def measuring_record(study: Study) -> dict[str, dict[str, Sources]]:
     }
 
 
-def rule_record(study: Study) -> dict[str, Sources]:
-    """Return the registered source digests of the custom rule, by import path."""
-    return digests_of([study.decision.rule], "decision.rule", study.folder)
-
-
 def require_trust(study: Study) -> None:
     """Raise ParibusError if running `study` would run untrusted code of a results folder, or use
     kept files that differ from the registered ones. Nothing is imported here."""

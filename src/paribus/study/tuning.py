@@ -19,8 +19,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from paribus.digests import flatten
-from paribus.metric import LONGEST
-from paribus.study.base import MOST_ARMS, MOST_ENTRIES, MOST_SEEDS, Name, Part, Seed, Steps
+from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Part, Seed, Steps
 
 MOST_WHOLE = 2**53  # up to which every whole number is one in floating point
 
@@ -50,28 +49,25 @@ class Tuning(Part):
     grid: Annotated[
         dict[
             str,
-            Annotated[tuple[Value, ...], Field(strict=False, min_length=1, max_length=MOST_ARMS)],
+            Annotated[tuple[Value, ...], Field(strict=False, min_length=1)],
         ],
-        Field(max_length=MOST_ENTRIES),
         Dotted,
     ] = Field(default_factory=dict)
     """Values by dotted key, such as "training.optimizer.learning_rate" = [3e-4, 1e-3]. Every
     combination of them is a candidate."""
     combinations: Annotated[
-        tuple[Annotated[dict[str, Value], Field(max_length=MOST_ENTRIES), Dotted], ...],
-        Field(strict=False, max_length=MOST_ARMS),
+        tuple[Annotated[dict[str, Value], Dotted], ...],
+        Field(strict=False),
     ] = ()
     """The candidates themselves, instead of a grid: tables of values by dotted key."""
-    select: Annotated[str, Field(max_length=LONGEST)] = ""
+    select: str = ""
     """The metric whose mean over tuning seeds selects candidates: any measured metric with a
     better direction. By default the held-out loss, or the first primary endpoint if the trainer
     has none."""
     iterations: Steps | None = None
     """Number of iterations of a tuning trial; None for the same number as in the verdict's
     trials."""
-    chosen: Annotated[dict[Name, dict[str, Value]], Field(max_length=MOST_ARMS)] = Field(
-        default_factory=dict
-    )
+    chosen: dict[Name, dict[str, Value]] = Field(default_factory=dict)
     """Chosen values by arm: written when the tuning is done, and not part of the plan."""
 
     @property
