@@ -69,12 +69,9 @@ def ours(theirs: HuggingFaceTokenizer, tmp_path_factory: pytest.TempPathFactory)
     return BpeTokenizer.read(save(theirs, tmp_path_factory.mktemp("bpe")))
 
 
-def test_ids_and_text_are_the_librarys(ours: BpeTokenizer, theirs: HuggingFaceTokenizer) -> None:
+def test_the_vocabulary_is_the_librarys(ours: BpeTokenizer, theirs: HuggingFaceTokenizer) -> None:
     assert ours.vocab_size == theirs.get_vocab_size() == 300
     assert ours.end_of_document == theirs.token_to_id("<|endoftext|>") == 0
-    for text in (TEXT, "über", " two  spaces\t\r\n", "🦊", "x"):
-        assert ours.encode(text).tolist() == theirs.encode(text).ids
-        assert ours.decode(ours.encode(text)) == theirs.decode(theirs.encode(text).ids) == text
     whole = [theirs.decode([i]) for i in range(1, 300)]
     assert ours.vocabulary == ["<|endoftext|>", *whole]
 
@@ -90,6 +87,8 @@ def test_documents_by_hand(ours: BpeTokenizer, theirs: HuggingFaceTokenizer) -> 
     assert (ids.dtype, ids.tolist()) == (np.uint16, [*fox, 0, *dog, 0])
     assert ours.decode(ids) == "fox<|endoftext|>lazy dog<|endoftext|>"
     assert ids_of(ours, ["fox"]).tolist() == fox
+    spelled = ids_of(ours, ["a <|endoftext|> b"])  # it is text, not the token
+    assert 0 not in spelled and ours.decode(spelled) == "a <|endoftext|> b"
 
 
 @given(
@@ -101,14 +100,8 @@ def test_any_text_has_the_librarys_ids_and_comes_back(
 ) -> None:
     ids = ours.encode(text)
     assert ids.tolist() == theirs.encode(text).ids
-    assert ours.decode(ids) == text
+    assert ours.decode(ids) == text == theirs.decode(ids.tolist())
     assert ours.characters_per_token[ids].sum() == len(text)
-
-
-def test_a_text_that_spells_the_end_is_text(ours: BpeTokenizer) -> None:
-    text = "a <|endoftext|> b"
-    assert 0 not in ours.encode(text)
-    assert ours.decode(ids_of(ours, [text])) == text
 
 
 def test_pieces_have_the_tokens_of_the_whole_text(tmp_path: Path) -> None:

@@ -27,32 +27,21 @@ def random_case(vocab_size: int, n: int, scale: float = 2.0) -> tuple[np.ndarray
 
 def test_columns_agree_with_a_softmax_written_out_in_numpy(predicted):
     table, tokens = random_case(11, 500)
-    logits = table.astype(np.float64)[tokens[:-1]]
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    came = np.eye(11)[tokens[1:]]
+    seen, logits, came = predicted(table, tokens, 16), table[tokens[:-1]], np.eye(11)[tokens[1:]]
 
-    seen = predicted(table, tokens, 16)
-    np.testing.assert_allclose(seen.loss_nats, -np.log((probabilities * came).sum(1)), rtol=1e-5)
-    np.testing.assert_allclose(seen.confidence, probabilities.max(axis=1), rtol=1e-6)
-    np.testing.assert_allclose(seen.brier, ((probabilities - came) ** 2).sum(axis=1), atol=1e-6)
-    assert (seen.correct == (probabilities.argmax(axis=1) == tokens[1:])).all()
+    def softmax(temperature: float) -> np.ndarray:
+        weights = np.exp(logits.astype(np.float64) / temperature)
+        return weights / weights.sum(axis=1, keepdims=True)
 
-
-def test_the_sweep_agrees_with_a_softmax_written_out_in_numpy(predicted):
-    table, tokens = random_case(11, 500)
-    logits = table.astype(np.float64)[tokens[:-1]]
-    seen = predicted(table, tokens, 16)
+    p = softmax(1.0)
+    np.testing.assert_allclose(seen.loss_nats, -np.log((p * came).sum(1)), rtol=1e-5)
+    np.testing.assert_allclose(seen.confidence, p.max(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(seen.brier, ((p - came) ** 2).sum(axis=1), atol=1e-6)
+    assert (seen.correct == (p.argmax(axis=1) == tokens[1:])).all()
     for k, temperature in enumerate(TEMPERATURES):
-
-        def loss(inverse: float) -> float:
-            scaled = logits * inverse
-            log_sums = np.log(np.exp(scaled).sum(axis=1))
-            return float((log_sums - scaled[np.arange(499), tokens[1:]]).sum())
-
-        inverse = 1 / temperature
-        assert seen.losses_at[k].sum() == pytest.approx(loss(inverse), rel=1e-6)
-        confidences = np.exp(logits * inverse).max(1) / np.exp(logits * inverse).sum(1)
-        np.testing.assert_allclose(seen.confidences_at[k], confidences, rtol=1e-6)
+        p = softmax(temperature)
+        np.testing.assert_allclose(seen.losses_at[k], -np.log((p * came).sum(1)), 1e-5, 1e-6)
+        np.testing.assert_allclose(seen.confidences_at[k], p.max(axis=1), rtol=1e-6)
 
 
 def test_positions_windows_classes_and_characters_by_hand(predicted):
@@ -111,17 +100,14 @@ def test_a_certain_model_is_exact(predicted):
     assert seen.losses_at.sum(axis=1).tolist() == pytest.approx([5000 / t for t in TEMPERATURES])
 
 
-def test_a_token_that_the_model_excludes_costs_nothing_until_it_comes(predicted):
+def test_excluded_and_unknown_tokens(predicted):
+    """A token of probability 0 costs nothing until it comes; NaN is never a hit."""
     table = np.zeros((3, 3))
     table[:, 2] = -math.inf
     seen = predicted(table, [0, 1, 0, 2], 4)
     assert seen.loss_nats.tolist() == pytest.approx([math.log(2), math.log(2), math.inf])
-
-
-def test_nan_is_never_a_hit(predicted):
     seen = predicted(np.full((3, 3), math.nan), [0, 0, 1, 2], 2)
-    assert not seen.correct.any()
-    assert np.isnan(seen.loss_nats).all()
+    assert not seen.correct.any() and np.isnan(seen.loss_nats).all()
 
 
 def test_some_tokens_of_a_long_text_are_swept_whatever_the_batches(predicted, monkeypatch):

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,11 @@ def read_text(data: Data, folder: Path) -> Text:
     The scan comes from the cache if the files have not changed. Raises ParibusError if the text
     cannot be read.
     """
-    corpus, known = find_corpus(data, folder), partial(_scanned, data, folder)
+    corpus = find_corpus(data, folder)
+
+    def known() -> dict[str, Any]:
+        return asdict(scan(read_pieces(data, folder)))
+
     if corpus.files is None:  # only reading it can tell
         result = Scan(**known())
     else:
@@ -99,10 +103,6 @@ def read_text(data: Data, folder: Path) -> Text:
         identity |= {"scan": 4, "files": signature(corpus.files(data, folder))}
         result = Scan(**remembered(identity, known))
     return Text({"corpus": result.digest}, lambda: read_pieces(data, folder), result)
-
-
-def _scanned(data: Data, folder: Path) -> dict[str, Any]:
-    return asdict(scan(read_pieces(data, folder)))
 
 
 def scan(pieces: Iterable[Piece]) -> Scan:

@@ -14,7 +14,6 @@ Tokens = np.ndarray  # [n]
 HASHED_TOKENS = 2**24
 """Tokens of which a digest is one hash; a text of no more has the digest of its ids."""
 CHUNK_TOKENS = 2**20  # read at a time by what goes through a whole text
-HASHED_AT_ONCE = 2**16  # what a core's cache holds
 
 
 def chunks(tokens: Tokens, size: int = CHUNK_TOKENS, overlap: int = 0) -> Iterator[np.ndarray]:
@@ -29,12 +28,8 @@ def windows(tokens: Tokens, starts: np.ndarray, length: int) -> np.ndarray:
 
 
 def hash_ids(ids: np.ndarray) -> str:
-    """Return the SHA-256 of token ids, as little-endian integers of 32 bits (64 if wider)."""
-    dtype = "<u8" if ids.itemsize > 4 else "<u4"
-    hashed = hashlib.sha256()
-    for part in chunks(ids, HASHED_AT_ONCE):
-        hashed.update(part.astype(dtype).data)
-    return hashed.hexdigest()
+    """Return the SHA-256 of token ids, as little-endian integers of 32 bits."""
+    return hashlib.sha256(ids.astype("<u4").data).hexdigest()
 
 
 def tokens_digest(tokens: Tokens) -> str:
