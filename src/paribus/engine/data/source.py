@@ -93,15 +93,15 @@ def read_text(data: Data, folder: Path) -> Text:
     """
     corpus = find_corpus(data, folder)
 
-    def known() -> dict[str, Any]:
+    def scanned() -> dict[str, Any]:
         return asdict(scan(read_pieces(data, folder)))
 
     if corpus.files is None:  # only reading it can tell
-        result = Scan(**known())
+        result = Scan(**scanned())
     else:
         identity = {name: getattr(data, name) for name in ("corpus", *SOURCE_KEYS)}
         identity |= {"scan": 4, "files": signature(corpus.files(data, folder))}
-        result = Scan(**remembered(identity, known))
+        result = Scan(**remembered(identity, scanned))
     return Text({"corpus": result.digest}, lambda: read_pieces(data, folder), result)
 
 

@@ -46,10 +46,7 @@ SHOTS = (0, 1, 3)
 LEAST_LENGTH = 24
 
 # Of every task with choices, as the harness's configurations say it.
-METRICS = [
-    {"metric": metric, "aggregation": "mean", "higher_is_better": True}
-    for metric in ("acc", "acc_norm")
-]
+METRICS = [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]
 # text -> token ids
 Encode = Callable[[str], Sequence[int] | np.ndarray]
 Row = dict[str, Any]  # an item: its context, its choices in the order shown, the answer's place

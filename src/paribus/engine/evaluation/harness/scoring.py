@@ -77,8 +77,9 @@ def _families(
 
     The last token of a context predicts the first of the continuation, and is not shared.
     """
-    # Sorted neighbours have the longest common beginnings.
-    order = sorted(range(len(contexts)), key=lambda number: contexts[number].tolist())
+    # Sorted neighbours have the longest common beginnings. The order of big-endian bytes is that of
+    # the tokens, in less memory than lists of them.
+    order = sorted(range(len(contexts)), key=lambda n: contexts[n].astype(">u4").tobytes())
     alone: list[int] = []
     start = 0
     while start < len(order):
@@ -118,9 +119,10 @@ def _score_batch(
     device = next(model.parameters()).device
     rows = [np.concatenate([pair.context, pair.continuation[:-1]])[root:] for pair in pairs]
     tokens_BT = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True).to(device)
-    is_scored_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)
+    is_scored_BT = torch.zeros(tokens_BT.shape, dtype=torch.bool)
     for b, pair in enumerate(pairs):
         is_scored_BT[b, len(pair.context) - 1 - root : len(rows[b])] = True
+    is_scored_BT = is_scored_BT.to(device)
     targets_N = torch.from_numpy(np.concatenate([pair.continuation for pair in pairs])).to(device)
     if can_share(model):
         if state is not None:

@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 def find_offered(asked: Asked, shots: Sequence[int]) -> Pairs:
-    """Return the (task, shots) that can run. Raises ParibusError if there are none."""
+    """Return every (task, shots) that can run. Raises ParibusError if none can."""
     pairs = [(name, n) for n in dict.fromkeys(shots) for name in asked.tasks]
     offered = [pair for pair in pairs if asked.fits(*pair)]
     if not offered:
