@@ -27,9 +27,8 @@ STUDY_BYTES = 1 * MIB  # the shipped ones have 3 KiB
 CODE_BYTES = 4 * MIB
 TOKENIZER_BYTES = 256 * MIB  # Gemma's, with 256,000 tokens, has 33 MiB
 RECORD_BYTES = 256 * MIB  # JSON; initial.json of 100,000 parameters has some 20 MiB
-LARGEST = 1024 * 1024 * MIB  # of tables, logs, texts and weights, which are read in pieces
-
 CONVERT = "convert it, such as with: iconv -f latin1 -t utf-8"
+LARGEST = 1024 * 1024 * MIB  # of tables, logs, texts and weights, which are read in pieces
 
 
 def regular_path(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> str:
@@ -84,23 +83,21 @@ def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: s
         return file.read()
 
 
-def read_text(
-    path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "", way_out: str = CONVERT
-) -> str:
+def read_text(path: str | os.PathLike[str], limit: int = LARGEST, *, missing: str = "") -> str:
     """Return the text of a UTF-8 file with unchanged line endings. Raises ParibusError."""
     try:
         return read_bytes(path, limit, missing=missing).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ParibusError(
-            f"{path} is not UTF-8 text (byte {error.start}); {way_out}", code="unreadable"
+            f"{path} is not UTF-8 text (byte {error.start}); {CONVERT}", code="unreadable"
         ) from None
 
 
-def parse_json(text: str | bytes, where: str, way_out: str = "correct it") -> Any:
+def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON text without NaN and infinities; `where` names it in errors. Raises
     ParibusError."""
     parse = partial(json.loads, text, parse_constant=_finite, parse_float=_finite)
-    return _parsed(parse, where, "JSON", way_out)
+    return _parsed(parse, where, "JSON")
 
 
 def _finite(number: str) -> float:
@@ -112,10 +109,10 @@ def _finite(number: str) -> float:
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Parse TOML text; `where` names it in errors. Raises ParibusError."""
-    return _parsed(partial(tomllib.loads, text), where, "TOML", "correct it")
+    return _parsed(partial(tomllib.loads, text), where, "TOML")
 
 
-def _parsed(parse: Callable[[], Any], where: str, language: str, way_out: str) -> Any:
+def _parsed(parse: Callable[[], Any], where: str, language: str) -> Any:
     try:
         return parse()
     except RecursionError:
@@ -123,15 +120,13 @@ def _parsed(parse: Callable[[], Any], where: str, language: str, way_out: str) -
         raise ParibusError(f"{where} {problem}", code="unreadable") from None
     except ValueError as error:
         raise ParibusError(
-            f"{where} is not valid {language} ({error}); {way_out}", code="unreadable"
+            f"{where} is not valid {language} ({error}); correct or restore it", code="unreadable"
         ) from None
 
 
 def read_json(path: str | os.PathLike[str], *, missing: str = "") -> Any:
     """Parse a JSON file of at most RECORD_BYTES. Raises ParibusError."""
-    way_out = "restore it or run again"
-    text = read_text(path, RECORD_BYTES, missing=missing, way_out=way_out)
-    return parse_json(text, os.fspath(path), way_out)
+    return parse_json(read_text(path, RECORD_BYTES, missing=missing), os.fspath(path))
 
 
 def files_below(folder: Path) -> list[Path]:

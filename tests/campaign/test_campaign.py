@@ -80,7 +80,8 @@ def test_a_night(campaign):
     # The p is that of the study's own registered test, on seeds of its own.
     confirmed = analyse(load_results(campaign.results_of("confirm", "good").path, trust=True))
     assert confirmed.contrast("good").p == p[0]
-    assert set(confirmed.study.seeds).isdisjoint(campaign.screen_seeds)
+    screened = load_results(campaign.results_of("screen", "good").path, trust=True)
+    assert set(confirmed.study.seeds).isdisjoint(screened.study.seeds)
     # The baseline is trained once: that of the screen, and that of the confirmation.
     before = trained(campaign.path)
     assert len(before) == len(set(before)) == 5 * 2 + 4 * 6
@@ -143,7 +144,6 @@ def test_what_is_refused_is_not_counted(campaign):
     "words",
     [
         ("new", "night", "--baseline", "study.toml"),
-        ("new", "d", "--baseline", "study.toml", "--screen-seeds", "1"),
         ("new", "d", "--baseline", "study.toml", "--alpha", "2"),
         ("new", "d", "--baseline", "quickstart"),
         ("new", "d", "--baseline", "study.toml", "--set", "seeds=[1, 2]"),

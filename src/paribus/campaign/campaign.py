@@ -79,7 +79,6 @@ class Campaign(BaseModel):
     folder: str
     baseline: dict[str, Any]
     alpha: float
-    screen_seeds: tuple[int, ...]
     registered_at: str
     ideas: dict[str, Idea] = {}
     tested: list[str] = []
@@ -115,7 +114,8 @@ class Campaign(BaseModel):
         table["arms"] |= {idea: {"set": dict(overrides)} for idea, overrides in ideas.items()}
         table["name"] = shortened(f"{self.name}-{name}")
         if screen:
-            table["seeds"] = list(self.screen_seeds)
+            last = max(self.study.seeds)
+            table["seeds"] = [last + 1, last + 2]
         return parse_study(table, folder=self.study.folder, label=name)
 
     def results_of(self, stage: str, idea: str = "") -> ResultsFolder:
@@ -146,7 +146,6 @@ def begin(
     overrides: Mapping[str, Any] | None = None,
     *,
     alpha: float = 0.05,
-    screen_seeds: tuple[int, ...] | None = None,
 ) -> Campaign:
     """Register a campaign in a new folder. Raises ParibusError on bad input.
 
@@ -155,7 +154,6 @@ def begin(
         baseline: a study. Its baseline is compared with every idea; its other arms are ignored.
         overrides: dotted keys of the study.
         alpha: the false discovery rate of the ideas that are kept.
-        screen_seeds: by default the two numbers after the study's seeds.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ParibusError(
@@ -163,7 +161,6 @@ def begin(
         )
     study = load_study(baseline, overrides)
     require_trust(study)
-    screen = screen_seeds or (max(study.seeds) + 1, max(study.seeds) + 2)
     if not 0 < alpha < 1:
         raise ParibusError(f"alpha = {alpha} is not a false discovery rate; use 0 < alpha < 1")
     problems = {
@@ -171,7 +168,6 @@ def begin(
         "has looks; list the seeds": study.plan,
         "has several primary endpoints, and a campaign has one; mark one": study.judged[1:],
         "has too few seeds to be tested; list five or more": len(study.seeds) < DESCRIPTIVE_BELOW,
-        "has a seed of the screen; a confirmation needs fresh seeds": {*screen} & {*study.seeds},
     }
     for problem, applies in problems.items():
         if applies:
@@ -184,7 +180,6 @@ def begin(
         folder=str(study.folder.resolve()),
         baseline=base.model_dump(mode="json"),
         alpha=alpha,
-        screen_seeds=screen,
         registered_at=utc_now(),
     )
     campaign._path, campaign._run, campaign._register = path, run, register

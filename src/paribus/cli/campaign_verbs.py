@@ -36,7 +36,6 @@ def new(
     *,
     baseline: StudyName,
     alpha: float = 0.05,
-    screen_seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
     set_: Overrides = None,
 ) -> None:
     """Register a campaign: a baseline, and how every idea will be tested against it.
@@ -44,7 +43,6 @@ def new(
     Args:
         folder: The folder to make; new or empty.
         alpha: The false discovery rate of the ideas that are kept.
-        screen_seeds: Seeds of the screen; by default two that follow on the study's.
     """
     from paribus.campaign import begin
 
@@ -53,7 +51,6 @@ def new(
         baseline,
         parse_overrides(set_),
         alpha=alpha,
-        screen_seeds=tuple(screen_seeds) if screen_seeds else None,
     )
     _show(campaign, {})
 

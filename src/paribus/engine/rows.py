@@ -41,9 +41,7 @@ class Rows(Mapping[str, Tensor]):
 
     def like(self, flat_RN: Tensor) -> Rows:
         """Return a tensor [R, N] under the same names."""
-        rows = Rows.__new__(Rows)
-        rows.flat, rows._shapes, rows._starts = flat_RN, self._shapes, self._starts
-        return rows
+        return Rows(flat_RN, self._shapes)
 
     def clone(self) -> Rows:
         """Return a copy."""

@@ -119,6 +119,5 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
         path,
         STUDY_BYTES,
         missing=f"no study file {path}; give the path of a TOML file",
-        way_out="a study is a TOML file",
     )
     return text, path.resolve().parent, path.name

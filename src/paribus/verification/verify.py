@@ -145,10 +145,7 @@ def _scores(results: Results, checked: list[str]) -> Iterator[str]:
     is_stacked = results.study.trainer == STACKED
     parts = "evaluation.parquet" if is_stacked else records_of(results.study).blocks
     trials = [trial for trial in results.finished if is_regular(trial.path / parts)]
-    if trials and is_stacked:
-        checked.append(f"scores of {len(trials)} trials from blocks and questions")
-    elif trials:
-        checked.append(f"means over items of {plural(len(trials), 'trial')}")
+    checked.append(f"scores of {plural(len(trials), 'trial')} from their parts")
     for trial in trials:
         try:
             yield from score_findings(trial) if is_stacked else item_findings(trial)

@@ -287,7 +287,7 @@ def read_suite(folder: Path) -> Suite:
     """Read and verify the suite in `folder`. Raises ParibusError if an item was changed."""
     path = folder / "suite.json"
     content = read_bytes(path, RECORD_BYTES, missing=f"{path} is missing; write the suite again")
-    record = parse_json(content, str(path), "write the suite again")
+    record = parse_json(content, str(path))
     if isinstance(record, dict):
         record |= {"folder": folder, "digest": _digest(content)}
     suite = as_model(Suite, record, path)
