@@ -13,14 +13,8 @@ from ..conftest import Fabricate, Maker
 
 SEEDS = [1, 2, 3, 4, 5, 6]
 NOISE = dict(zip(SEEDS, [0.010, -0.013, 0.004, 0.011, -0.009, 0.002], strict=True))
-ENDPOINTS = [
-    {"metric": "validation_loss", "primary": True, "margin": 0.02, "smallest_effect": 0.02},
-    {"metric": "calibration_error"},
-    {"metric": "training_throughput"},
-    {"metric": "prefill_throughput"},
-    {"metric": "decoding_throughput"},
-    {"metric": "training_memory"},
-]
+LOSS = {"metric": "validation_loss", "primary": True, "margin": 0.02, "smallest_effect": 0.02}
+BENEFITS = ("training_throughput", "decoding_throughput", "training_memory")
 UNITS = {"arm": "1", "seed": "1", "kind": "1", "tokens": "tokens", "seconds": "s", "bytes": "B"}
 
 
@@ -32,7 +26,6 @@ def judged(
     spread: float = 0.1,
     speed: float = 1.0,
     memory: float = 1.0,
-    prefill: float = 1.0,
     decoding: float = 1.0,
     **decision: object,
 ) -> tuple[Analysis, Verdict]:
@@ -41,7 +34,7 @@ def judged(
     study = small_study(
         seeds=SEEDS,
         arms={"baseline": {}, "arm": {"set": {"model.embedding.norm": "layernorm"}}},
-        endpoints=ENDPOINTS,
+        endpoints=[LOSS, *({"metric": metric} for metric in BENEFITS)],
         decision={"rule": "non_inferiority"} | decision,
     )
 
@@ -57,7 +50,7 @@ def judged(
             2.0**20 * (1 if arm == "baseline" else memory) if kind == "training" else math.nan,
         )
         for arm, seed in study.trials
-        for kind, times in (("training", speed), ("prefill", prefill), ("decoding", decoding))
+        for kind, times in (("training", speed), ("decoding", decoding))
     ]
     columns = (np.array(column) for column in zip(*rows, strict=True))
     folder = ResultsFolder(results.path)

@@ -49,7 +49,6 @@ def with_own(small_study, tmp_path):
         'rule(row("1a", "INVALID"))',
         'rule(row("1a", "REJECT", open="cure"))',
         'rule(row("1a", "ADOPT", {"quality": "good"}), LAST)',
-        r'rule(LAST, title="two\nlines")',
         r'rule(LAST, title="t\x1b[31m")',
         'rule(LAST, keys=("calibration_budgt",))',
         "3",

@@ -1,4 +1,4 @@
-"""The rules as functions: total, every row reached, monotone where they must be, by hand."""
+"""Rules and words as functions of the evidence: total, by hand, monotone, never claiming more."""
 
 import itertools
 import json
@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
-from paribus.decision import UNJUDGED, Evidence, State, find_rule, shipped_rule
+from paribus.decision import (
+    TRUTH,
+    UNJUDGED,
+    WORDS,
+    Evidence,
+    State,
+    exit_code,
+    find_rule,
+    shipped_rule,
+    word_of,
+)
 from paribus.decision.evidence import PARTS
-from paribus.decision.rule import rule_from_record
+from paribus.decision.rule import holds_where, rule_from_record
+from paribus.decision.word import JUDGED
 from paribus.errors import ParibusError
 
 NAMES = ("superiority", "non_inferiority", "equivalence")
@@ -78,11 +89,7 @@ def evidence(invalid: str, n: int, **state: Any) -> Evidence:
     return Evidence(invalid, n, State(**state))
 
 
-def every_state() -> Iterator[Evidence]:
-    """Yield evidence of five pairs in each state."""
-    for values in itertools.product(*PARTS.values()):
-        yield Evidence("", 5, State(*values))
-
+STATES = [State(*values) for values in itertools.product(*PARTS.values())]
 
 BY_HAND = [(rule, *case) for rule, cases in TABLES.items() for case in cases]
 
@@ -97,8 +104,7 @@ def test_a_record_is_the_rule(name):
     rule = shipped_rule(name)
     again = rule_from_record(json.loads(json.dumps(rule.record)), "here")
     assert again.record == rule.record
-    for state in every_state():
-        assert again.decide(state).id == rule.decide(state).id
+    assert all(again.decide(Evidence("", 5, s)) == rule.decide(Evidence("", 5, s)) for s in STATES)
 
 
 # What is better: each state of a part of the evidence, from the worst on.
@@ -131,15 +137,16 @@ def improved(state: State) -> Iterator[State]:
 
 @pytest.mark.parametrize("name", ["superiority", "non_inferiority"])
 def test_better_evidence_never_gets_a_worse_verdict(name):
-    ranks = {e.state: RANK[shipped_rule(name).decide(e).outcome] for e in every_state()}
+    rule = shipped_rule(name)
+    ranks = {state: RANK[rule.decide(Evidence("", 5, state)).outcome] for state in STATES}
     for state, rank in ranks.items():
         assert all(rank <= ranks[better] for better in improved(state)), state
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_verdict_never_claims_more_than_its_evidence(name):
-    for evidence_ in every_state():
-        row, e = shipped_rule(name).decide(evidence_), evidence_.state
+    for e in STATES:
+        row = shipped_rule(name).decide(Evidence("", 5, e))
         assert row.outcome not in UNJUDGED
         if row.outcome == "ADOPT":
             assert (e.fix != "harm", e.budget, e.collapse) == (True, "within", False)
@@ -175,3 +182,67 @@ def test_keys_that_the_rule_does_not_weigh_are_refused(small_study, overrides, w
     with pytest.raises(ParibusError) as error:
         find_rule(small_study(overrides))
     assert why in str(error.value)
+
+
+def test_every_line_fires():
+    fired = {
+        next(i for i, line in enumerate(JUDGED) if holds_where(line.holds, state._asdict()))
+        for state in STATES
+    }
+    assert fired == set(range(len(JUDGED))) and {line.word for line in TRUTH} == set(WORDS)
+
+
+def test_a_word_never_claims_more_than_its_evidence():
+    for state in STATES:
+        word = word_of(Evidence("", 5, state))
+        harmed, cured = state.fix == "harm", state.fix == "fix"
+        if word == "SAME":
+            assert state.quality == "Q0" and not harmed and not cured, state
+        better = state.quality != "Q-" if cured else state.quality == "Q+" and not harmed
+        worse = state.quality != "Q+" if harmed else state.quality == "Q-" and not cured
+        better &= not cured or state.divergence != "more"
+        worse &= not harmed or state.divergence != "fewer"
+        assert (word == "BETTER", word == "WORSE") == (better, worse), state
+
+
+def test_words_are_mirrored_when_the_arms_are_swapped():
+    opposites = [("BETTER", "WORSE"), ("Q+", "Q-"), ("fix", "harm"), ("more", "fewer")]
+    mirrored = dict(opposites) | {second: first for first, second in opposites}
+    for state in STATES:
+        parts = {part: getattr(state, part) for part in ("quality", "fix", "divergence")}
+        swapped = state._replace(**{k: mirrored.get(v, v) for k, v in parts.items()})
+        word, other = (word_of(Evidence("", 5, either)) for either in (state, swapped))
+        assert other == mirrored.get(word, word), state
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, "UNRESOLVED"),
+        ({"quality": "Q+"}, "BETTER"),
+        ({"quality": "Q-"}, "WORSE"),
+        ({"quality": "Q0"}, "SAME"),
+        ({"quality": "Q+", "invalid": "missing"}, "INVALID"),
+        # Quality holds with diverged runs counted: a difference of counts alone forbids nothing.
+        ({"quality": "Q+", "divergence": "more"}, "BETTER"),
+        # Rates of events differ, and the runs that survive say the opposite.
+        ({"quality": "Q+", "fix": "harm", "divergence": "more", "n": 9}, "UNRESOLVED"),
+        ({"quality": "Q-", "fix": "fix", "divergence": "fewer", "n": 9}, "UNRESOLVED"),
+        # Five pairs of five cannot show a collapse: exact p is 0.062.
+        ({"collapse": True, "divergence": "more"}, "UNRESOLVED"),
+        ({"collapse": True, "fix": "harm", "divergence": "more", "n": 6}, "WORSE"),
+        # Fewer spikes do not outvote more divergence.
+        ({"fix": "fix", "divergence": "more", "n": 9}, "UNRESOLVED"),
+        ({"collapse": True, "divergence": "more", "n": 3}, "DESCRIPTIVE"),
+        # Too dear is still better: what it costs stands beside the word.
+        ({"quality": "Q+", "budget": "over", "elsewhere": "worse"}, "BETTER"),
+    ],
+)
+def test_words_by_hand(changes, word):
+    assert word_of(evidence(**(PLAIN | changes))) == word
+
+
+def test_the_exit_code_of_several_words_is_the_worst():
+    order = ["BETTER", "SAME", "DESCRIPTIVE", "UNRESOLVED", "WORSE", "INVALID"]
+    codes = [exit_code(reversed(order[:n])) for n in range(len(order) + 1)]
+    assert codes == [0, 0, 12, 14, 13, 11, 3]

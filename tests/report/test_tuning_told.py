@@ -26,29 +26,18 @@ def loss(arm: str, rate: float, seed: int) -> float:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def analysis(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuned")
-    return tuned_and_trained(studies_in(folder)(**tables(RATES)), folder / "r", loss)
-
-
-@pytest.fixture(scope="module")
-def analysis(made):
-    return analyse(made)
-
-
-@pytest.fixture(scope="module")
-def drawn(analysis):
-    figure = tuning_curves(analysis)
-    assert figure is not None
-    return {figure.name: figure}
+    return analyse(tuned_and_trained(studies_in(folder)(**tables(RATES)), folder / "r", loss))
 
 
 def of(figure: Figure, kind: str, arm: str) -> list[dict[str, Any]]:
     return [row for row in figure.rows if row["kind"].startswith(kind) and row["arm"] == arm]
 
 
-def test_a_curve_has_every_seed_its_means_and_the_choice(drawn):
-    curve = drawn["tuning-learning_rate"]
+def test_a_curve_has_every_seed_its_means_and_the_choice(analysis):
+    curve = tuning_curves(analysis)
+    assert curve is not None and curve.name == "tuning-learning_rate"
     seeds = of(curve, "seed", "layernorm")
     expected = {(rate, s): surface("layernorm", rate, s) for rate in RATES for s in (101, 102)}
     found = {(row["at"], row["seed"]): row["value"] for row in seeds}

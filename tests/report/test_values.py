@@ -87,22 +87,16 @@ def test_latex_reads_names_and_signs_of_every_kind(small_study, fabricate, tmp_p
 @pytest.mark.parametrize(
     ("settings", "code"),
     [
-        ("[studies]\nnorm = 'nowhere'", "missing"),
-        ("[studies", "unreadable"),
-        (
-            "[studies]\nnorm = 'KEPT'\n[figures]\nf = { study = 'nrm', figure = 'forest' }",
-            "unknown",
-        ),
-        (
-            "[studies]\nnorm = 'KEPT'\n[tables]\n"
-            "t = { study = 'norm', table = 'primary', columns = ['arms'] }",
-            "unknown",
-        ),
-        ("[studies]\nnorm = 'KEPT'\n[pictures]", "value"),
+        ("norm = 'nowhere'", "missing"),
+        ("norm", "unreadable"),
+        ("figures.f = { study = 'nrm', figure = 'forest' }", "unknown"),
+        ("tables.t = { study = 'norm', table = 'primary', columns = ['arms'] }", "unknown"),
+        ("pictures = {}", "value"),
     ],
 )
 def test_bad_settings_are_refused(tmp_path, settings, code):
     path = tmp_path / "paper.toml"
-    path.write_text(settings.replace("KEPT", str(KEPT)))
+    studies = "" if settings.startswith("norm") else f"studies.norm = '{KEPT}'\n"
+    path.write_text(studies + ("studies." if not studies else "") + settings)
     with refused(code):
         write_values(path)

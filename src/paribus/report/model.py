@@ -49,7 +49,7 @@ class Row:
         label: the arm for readers.
         word, style: the word, and the style that it is shown in.
         change: the change with its interval, or why there is none.
-        p, holm_p: the p of the test that decides, and Holm's p; empty if untested or equal.
+        tests: the p of the test that decides, and Holm's p if it differs: `p 0.025, Holm 0.051`.
         note: a remark shown beside the word.
         name: the arm's name in the study; empty for an interaction.
         against: the label of what it is compared with.
@@ -58,8 +58,7 @@ class Row:
     label: str
     word: str
     change: str
-    p: str
-    holm_p: str
+    tests: str
     note: str = ""
     name: str = ""
     against: str = ""
@@ -68,12 +67,6 @@ class Row:
     def style(self) -> str:
         """The style of the word."""
         return STYLE_OF.get(self.word, "plain")
-
-    @property
-    def tests(self) -> str:
-        """The p-values as text, such as `p 0.025, Holm 0.051`."""
-        holm = f"Holm {self.holm_p}" if self.holm_p not in ("", self.p) else ""
-        return ", ".join(filter(None, (self.p and f"p {self.p}", holm)))
 
 
 @dataclass(frozen=True)
@@ -206,14 +199,14 @@ class _Builder:
             sign = -1 if metric.better == "higher" else 1
             own = [verdict for verdict in self.verdicts if verdict.metric == metric.name]
             own.sort(key=lambda verdict: (verdict.effect is None, sign * (verdict.effect or 0.0)))
-            targets = {verdict.target for verdict in own if verdict.target}
-            on = f", on {targets.pop()}" if len(targets) == 1 else ""
-            rows = tuple(self._row(verdict, names_target=bool(on)) for verdict in own)
+            targets = list(dict.fromkeys(verdict.target for verdict in own if verdict.target))
+            on = f", on {join(targets)}" if targets else ""
+            rows = tuple(map(self._row, own))
             compared = tuple(self._compared(arm, metric) for arm in references)
             blocks.append(Block(f"{title_of(metric)}{on}", rows, compared))
         return blocks
 
-    def _row(self, verdict: Verdict, *, names_target: bool) -> Row:
+    def _row(self, verdict: Verdict) -> Row:
         analysis, arm, word = self.analysis, verdict.arm, verdict.word
         contrast, study = analysis.contrast(arm, verdict.metric), analysis.study
         change = change_text(contrast)
@@ -240,14 +233,13 @@ class _Builder:
             speed_text(analysis, arm),
             size_text(analysis, arm),
             lost,
-            "" if names_target or not verdict.target else f"on {verdict.target}",
         )
-        p, holm_p = _tests(verdict, several=study.family > 1)
         n = verdict.n or (verdict.evidence.n if word == "DESCRIPTIVE" else 0)
         sizes = contrast.by_run.runs[::-1] if contrast.by_run and contrast.by_run.runs else ()
         change, note = f"{change}  {self._n(n, sizes)}".rstrip(), "; ".join(filter(None, notes))
         against = self.called[verdict.reference]
-        return Row(self.called[arm], word, change, p, holm_p, note, arm, against)
+        tests = "" if word == "SAME" else _tests(verdict.p, verdict.adjusted_p)
+        return Row(self.called[arm], word, change, tests, note, arm, against)
 
     def _n(self, n: int, sizes: Sequence[int] = ()) -> str:
         """Format `n = 3`, or the `sizes` of both arms, if seeds are few or their number differs
@@ -293,9 +285,10 @@ class _Builder:
         if says:
             ends = (says.interval.low, says.interval.high)
             change = interaction.found.declared.delta_text(says.mean, *ends)
-        p, holm_p = _tests(interaction, several=len(self.analysis.interactions) > 1)
         change = f"{change}  {self._n(interaction.n)}".strip()
-        return Row(interaction.title, interaction.word, change, p, holm_p, note)
+        p, adjusted_p = interaction.p, interaction.adjusted_p
+        tests = "" if interaction.word == "SAME" else _tests(p, adjusted_p)
+        return Row(interaction.title, interaction.word, change, tests, note)
 
     def secondary(self) -> list[Block]:
         """Return a block for each secondary score of judged finished runs."""
@@ -303,10 +296,10 @@ class _Builder:
         for contrast in secondary_contrasts(self.analysis) if self.analysis.runs else ():
             late = zip((contrast.arm, contrast.reference), contrast.censored, strict=True)
             never = ", ".join(f"{n} of {self.called[arm]}" for arm, n in late if n)
-            p, holm_p = numbers.p_value(contrast.p), numbers.p_value(contrast.holm_p)
             note = f"never there: {never}" if never else ""
             label, change = self.called[contrast.arm], change_text(contrast)
-            rows.append((contrast.metric, Row(label, "", change, p, holm_p, note, contrast.arm)))
+            tests = _tests(contrast.p, contrast.holm_p)
+            rows.append((contrast.metric, Row(label, "", change, tests, note, contrast.arm)))
         return self._blocks(rows, is_secondary=True)
 
     def lead(self) -> str:
@@ -436,13 +429,12 @@ class _Builder:
             yield f"{metric.title}: mean {metric.value_text(summary.mean)}{sd}, n = {summary.n}"
 
 
-def _tests(judged: Verdict | Depends, *, several: bool) -> tuple[str, str]:
-    """Format p, and Holm's p if there are `several` tests. Both are empty for SAME, because the p
-    of a difference does not show that it is too small to matter."""
-    p = numbers.p_value(judged.p)
-    if not p or judged.word == "SAME":
-        return "", ""
-    return p, numbers.p_value(judged.adjusted_p) if several else ""
+def _tests(p: float | None, holm_p: float | None) -> str:
+    """Format p, and Holm's p if it differs. Not for SAME: the p of a difference does not show that
+    it is too small to matter."""
+    text, holm = numbers.p_value(p), numbers.p_value(holm_p)
+    holm = f", Holm {holm}" if holm != text else ""
+    return f"p {text}{holm}" if text else ""
 
 
 def title_of(metric: Metric) -> str:
