@@ -175,12 +175,6 @@ def _llama_weights(setting: Setting, weights: Mapping[str, np.ndarray]) -> dict[
 
 def _remote_config(setting: Setting, vocab_size: int) -> dict[str, Any]:
     model, module = setting.model, MODEL_CODE.removesuffix(".py")
-    if model.modules.attention is None and model.attention.kind != "causal":
-        raise ParibusError(
-            f"model.attention.kind = '{model.attention.kind}' cannot be exported; name its class "
-            "in model.modules.attention, whose file is copied",
-            code="unsupported",
-        )
     sizes = {
         "seq_len": setting.data.seq_len,
         "vocab_size": vocab_size,

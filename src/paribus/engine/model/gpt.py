@@ -176,7 +176,7 @@ class GPT(nn.Module):
         for block in self.blocks:
             x_BTD = block(x_BTD, cache, shared)
         if cache is not None:
-            cache.advance(tokens_BT.shape[1])
+            cache.length += tokens_BT.shape[1]
         return call(self.final_norm, x_BTD, shared=shared)
 
     def logits(self, x: Tensor, shared: Shared | None = None) -> Tensor:

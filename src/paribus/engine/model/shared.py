@@ -53,10 +53,7 @@ class Shared(dict[str, Tensor]):
 @cache
 def takes_shared(function: Any) -> bool:
     """Return True if a function has an argument `shared`."""
-    try:
-        return "shared" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a builtin
-        return False
+    return "shared" in inspect.signature(function).parameters
 
 
 def call(part: nn.Module, *args: Any, shared: Shared | None) -> Any:

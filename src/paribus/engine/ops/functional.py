@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._C._functorch import is_batchedtensor
 
 from paribus.engine.ops.kernels import causal_attention, linear_maps, rowwise
-from paribus.engine.ops.kernels.calling import product_dtype
+from paribus.engine.ops.kernels.calling import can_read, product_dtype
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -152,7 +152,7 @@ def adamw_step(
 
     rows_RN: weights, gradients, first and second moments; t: the step from 0, int64 [].
     """
-    if rowwise.supports_adamw(*rows_RN):
+    if can_read(*rows_RN):
         rowwise.adamw_step(rows_RN, rates_R1, t, betas, eps)
         return
     weights, gradients, mean, square = rows_RN

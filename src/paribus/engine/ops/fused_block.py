@@ -68,11 +68,10 @@ def can_fuse(block: Any, T: int) -> bool:
 
 
 def supports(x_BTD: Tensor, n_head: int, tensors: Tensors) -> bool:
-    """Return True for tensors that `_Block` computes: plain float32 on a CPU, with kernels."""
+    """Return True for tensors that `_Block` computes: float32 on a CPU, with kernels."""
     return (
         x_BTD.shape[-1] <= causal_attention.MOST_CHANNELS * n_head
         and can_read(x_BTD, *tensors)
-        and all(x is None or (x.dtype == torch.float32 and x.is_contiguous()) for x in tensors)
         and x_BTD.is_contiguous()
         and rowwise.supports_norm(x_BTD, *tensors[0:2])
         and rowwise.supports_norm(x_BTD, *tensors[6:8])

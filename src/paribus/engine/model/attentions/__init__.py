@@ -45,10 +45,6 @@ class KeyValueCache:
         copy._layers = [tuple(x[index] for x in layer) for layer in self._layers]
         return copy
 
-    def advance(self, T: int) -> None:
-        """Count T positions that all layers have appended."""
-        self.length += T
-
 
 def visible(start: int, T: int, S: int, window: int | None, device: torch.device) -> Tensor:
     """Return a mask [T, S] of the positions that T queries see, the first of them at `start`.

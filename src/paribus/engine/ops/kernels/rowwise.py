@@ -23,7 +23,6 @@ def supports_norm(x: Tensor, gain_D: Tensor | None, bias_D: Tensor | None) -> bo
     return (
         all(tensor.dtype == torch.float32 for tensor in (x, *parameters))
         and all(p.shape == x.shape[-1:] and p.is_contiguous() for p in parameters)
-        and x.ndim > 0
         and x.numel() > 0
         and can_read(x, *parameters)
     )
@@ -33,13 +32,6 @@ def supports_activation(*tensors: Tensor) -> bool:
     """Return True for tensors that `Activation` or `Gated` computes: of one shape and dtype."""
     x = tensors[0]
     return can_read(*tensors) and all(y.dtype == x.dtype and y.shape == x.shape for y in tensors)
-
-
-def supports_adamw(*rows_RN: Tensor) -> bool:
-    """Return True for rows that `adamw_step` computes: float32 on a CPU."""
-    return can_read(*rows_RN) and all(
-        x.ndim == 2 and x.dtype == torch.float32 and x.stride(1) == 1 for x in rows_RN
-    )
 
 
 def adamw_step(
