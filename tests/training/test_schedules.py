@@ -49,27 +49,30 @@ def test_schedules_by_hand(schedule, expected):
 
 
 # Those of transformers count steps from 0 and begin at a rate of 0: their step t + 1 is ours at t.
-THEIRS = {
-    "linear": lambda o: transformers.get_linear_schedule_with_warmup(o, 7, 50),
-    "wsd": lambda o: transformers.get_wsd_schedule(
-        o, 7, 15, num_training_steps=50, decay_type="linear"
-    ),
-}
-OURS = {
-    "linear": Schedule(kind="linear", warmup=7, final_fraction=0.0),
-    "wsd": Schedule(kind="wsd", warmup=7, final_fraction=0.0, options={"decay": 0.3}),
-}
-
-
-@pytest.mark.parametrize("kind", THEIRS)
-def test_schedules_are_those_of_transformers(kind):
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (
+            Schedule(kind="linear", warmup=7, final_fraction=0.0),
+            lambda o: transformers.get_linear_schedule_with_warmup(o, 7, 50),
+        ),
+        (
+            Schedule(kind="wsd", warmup=7, final_fraction=0.0, options={"decay": 0.3}),
+            lambda o: transformers.get_wsd_schedule(
+                o, 7, 15, num_training_steps=50, decay_type="linear"
+            ),
+        ),
+    ],
+    ids=["linear", "wsd"],
+)
+def test_schedules_are_those_of_transformers(ours, theirs):
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-    schedule, expected = THEIRS[kind](optimizer), []
+    schedule, expected = theirs(optimizer), []
     for _ in range(50):
         optimizer.step()
         schedule.step()
         expected.append(optimizer.param_groups[0]["lr"])
-    assert rates(OURS[kind], 50) == pytest.approx(expected, rel=1e-6, abs=1e-7)
+    assert rates(ours, 50) == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
 
 def test_a_schedule_of_ones_own(tmp_path):

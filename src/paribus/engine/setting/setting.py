@@ -287,10 +287,6 @@ class Setting(TrialSetting):
         """Cumulative number of windows after each step."""
         return step_ends(self.training.batch_size, self.windows, self.training.micro_batch or 1)
 
-    def windows_in(self, t: int) -> int:
-        """Return the number of windows in step t."""
-        return self.windows_before(t + 1) - self.windows_before(t)
-
     def windows_before(self, t: int) -> int:
         """Return the number of windows before step t; steps beyond the run have the last size."""
         ends = self._ends
