@@ -295,13 +295,11 @@ def test_an_outcome_called_like_a_setting_is_a_further_score():
 
 EPISODES = {"arm": ["base"] * 18 + ["new"] * 18, "seed": [0, 1, 2, 3, 4, 5] * 6}
 EPISODES |= {"ep": [0] * 6 + [1] * 6 + [2] * 6, "loss": [k / 7 for k in range(36)]}
-SUMMED = {name: [*own, own[0]] for name, own in table().items()}
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (SUMMED | {"arm": [*SUMMED["arm"][:-1], "all"], "seed": [*range(12), None]}, "'all'"),
         (EPISODES | {"ep": EPISODES["ep"] * 2}, "--item 'ep'"),
         (table(lr=[1 / 300, 1 / 30] * 6), f"lr={1 / 300!r}"),
         (table(task=["arc", "boolq"] * 6, seed=[0, 0, 1, 1, 2, 2] * 2), "--item 'task'"),

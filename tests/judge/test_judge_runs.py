@@ -593,11 +593,6 @@ def test_pairs_take_out_what_a_seed_has_in_common():
 BAD: dict[str, tuple[dict[str, Any], dict[str, list[Any]], str]] = {
     "no such column": ({"arm": "variants"}, {}, "'variant'"),
     "unknown direction": ({"score": "value"}, {"value": [1.0] * 10}, "--better"),
-    "two names": (
-        {},
-        {"variant": ["base"] * 5 + ["new"] * 4 + ["New "]},
-        "or space",
-    ),
     "words": ({}, {"loss": [3.0] * 9 + ["many"]}, "'many'"),
     "no seed": ({"pair": True}, {"seed": ["x", "y", "z", "u", "v"] * 2}, "whole number"),
     "margin": ({"margin": -0.1}, {}, "greater than 0"),

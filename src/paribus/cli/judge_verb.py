@@ -132,7 +132,6 @@ def judge(
         **options,
     )
     if answer.verbose:
-        show_path(f"{reading.counts}.")
         for fate, files in (("refused", reading.refused), ("skipped", reading.skipped)):
             for path, why in files:
                 show_path(one_line(f"{fate}: {path}: {why.removeprefix(path)}"))

@@ -37,6 +37,7 @@ PLANNED = "planned_steps"
 SIZES = ("parameters", "training_flops", "peak_memory")
 KINDS = ("evaluation", "seed", "environment", "setting", "identifier", "time")
 WORDS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text())
+SETS = {key: {*words} for key, words in WORDS.items()}
 TRAINING_LOSS = re.compile(r"(?:train[/_.]?)?loss|train/loss", re.IGNORECASE)
 EVALUATED = re.compile(r"(?:.*[/_.])?(?:val|valid|validation|eval)[/_.]?loss$", re.IGNORECASE)
 # Scores that are shares of some number.
@@ -108,45 +109,28 @@ def find_kind(name: str) -> str:
     if name.startswith(OF_TASK):
         return "evaluation"
     *above, last = _parts(name)
-    if kinds := [kind for kind in KINDS if last in WORDS.get(kind, ())]:
+    if kinds := [kind for kind in KINDS if last in SETS[kind]]:
         return kinds[0]
     words, around = ({*re.findall("[a-z]+", text)} for text in (last, " ".join(above)))
-    for kind in KINDS:
-        if kind == "environment":
-            is_kind = _is_of_machine(words, above)
-        else:
-            is_kind = not words.isdisjoint(WORDS[f"{kind}_word"])
-            is_kind |= kind == "evaluation" and _is_of_evaluation(words, around)
-        if is_kind:
-            # A seed of the evaluation makes no replicates of the training.
-            is_other = kind == "seed" and not (words | around).isdisjoint(WORDS["evaluated_by"])
-            return "identifier" if is_other else kind
-    if not {*above}.isdisjoint(WORDS["prefix"]):
+    is_evaluated = bool((words | around) & SETS["evaluated_by"])
+    is_evaluation = is_evaluated and bool(words & SETS["evaluated_what"])
+    if words & SETS["evaluation_word"] or (
+        is_evaluation and not (words | around) & SETS["evaluated_never"]
+    ):
+        return "evaluation"
+    if words & SETS["seed_word"]:  # that of the evaluation makes no replicates of the training
+        return "identifier" if is_evaluated else "seed"
+    things = words
+    if words <= SETS["of_thing"]:  # such as `version`, which belongs to the part above
+        things = words | {*re.findall("[a-z]+", "".join(above[-1:]))}
+    if (rest := things - SETS["of_thing"] - SETS["prefix"]) and rest <= SETS["environment_word"]:
+        return "environment"
+    for kind in ("setting", "identifier", "time"):
+        if words & SETS[f"{kind}_word"]:
+            return kind
+    if SETS["prefix"] & {*above}:
         return "option"
-    return "other" if words.isdisjoint(WORDS["along"]) else "along"
-
-
-def _is_of_evaluation(words: set[str], around: set[str]) -> bool:
-    """Return whether words say how runs were evaluated: the unit, the number of items, or the data
-    of an evaluation. `around` are the words of the parts above."""
-    measure = words.difference(*(WORDS[f"evaluated_{key}"] for key in ("by", "never")))
-    counted = words.difference(WORDS["of_count"])
-    is_counted = counted < words and len(counted) == 1 and counted <= {*WORDS["counted"]}
-    every = words | around
-    is_evaluated = not every.isdisjoint(WORDS["evaluated_by"])
-    is_evaluated &= not words.isdisjoint(WORDS["evaluated_what"])
-    is_evaluated &= every.isdisjoint(WORDS["evaluated_never"])
-    return is_evaluated or is_counted or (bool(measure) and measure <= {*WORDS["measure"]})
-
-
-def _is_of_machine(words: set[str], above: Sequence[str]) -> bool:
-    """Return whether words say on what runs were made: a machine, a library or a corpus. Words that
-    say nothing alone, such as `version`, belong to the part above."""
-    if words <= {*WORDS["of_thing"]} and above:
-        words = words | {*re.findall("[a-z]+", above[-1])}
-    rest = words.difference(WORDS["of_thing"], WORDS["prefix"])
-    is_version = "version" in words and words.isdisjoint(WORDS["own_version"])
-    return bool(rest) and (is_version or rest <= {*WORDS["environment_word"]})
+    return "along" if words & SETS["along"] else "other"
 
 
 def values_of(runs: Iterable[Run], name: str) -> list[Value]:
@@ -240,8 +224,7 @@ def check_facts(arms: Arms, facts: Sequence[Fact], score: str) -> Iterator[Findi
     if TRAINING_LOSS.fullmatch(score):
         _refuse_multiplied(arms, defines, score)
     for fact in [fact for fact in facts if fact.conclusion == "confounded"][:MOST_VALUES]:
-        own = {arm: _as_text([*own, None][0]) for arm, own in fact.values.items()}
-        each = ", ".join(f"{value} in {arm}" for arm, value in own.items())
+        each = ", ".join(f"{_as_text(own[0])} in {arm}" for arm, own in fact.values.items() if own)
         text = f"The arm and {fact.name} cannot be told apart: {each}."
         yield "confounded", f"{text} The change may come from either."
     # Of a name that says nothing it is not known whether the arm is meant by it.

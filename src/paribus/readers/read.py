@@ -65,16 +65,6 @@ class Reading:
     paths: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def counts(self) -> str:
-        """Summary such as `37 files: 31 read (120 runs), 4 refused, 2 skipped`."""
-        read = self.files - len(self.refused) - len(self.skipped)
-        copies = f", {len(self.copies)} of them copies" if self.copies else ""
-        return (
-            f"{self.files} files: {read} read ({len(self.runs) + len(self.copies)} runs{copies}), "
-            f"{len(self.refused)} refused, {len(self.skipped)} skipped"
-        )
-
     def count_once(self, arm: Callable[[Run], str]) -> None:
         """Move copies of another run of the same arm from `runs` to `copies`.
 

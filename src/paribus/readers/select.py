@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -54,8 +54,7 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
     """Return the runs that meet `section.where`, keyed by arm label, or "" without a label. A seed
     nested in the configuration becomes the fact `seed`. Parents of sweeps are left out, and noted.
 
-    Raises ParibusError for two labels that differ only in case or spaces, for a row that summarises
-    others, and for a condition that no run meets.
+    Raises ParibusError for a row that summarises others, and for a condition that no run meets.
     """
     runs = reading.runs
     if (nested := find_seed(runs, section.seed)) != section.seed:
@@ -63,37 +62,22 @@ def group_by_arm(reading: Reading, section: RunsSection) -> dict[str, list[Run]]
             if nested in run.facts:
                 run.facts["seed"] = run.facts[nested]
     for condition in section.where:
-        name, equals, value = condition.partition("=")
-        if not equals:
-            raise ParibusError(f"where: '{condition}' is not a condition; write it as lr=0.01")
+        name, _, value = condition.partition("=")
         values = sorted(map(cell_text, _require_fact("where", name, runs)))
         runs = [run for run in runs if run.facts.get(name) in {value, as_number(value)}]
         if not runs:
             raise ParibusError(f"where: no run has {name}={value}; its values: {some(values, 8)}")
     parents = {str(run.facts[name]) for run in runs for name in PARENTS if name in run.facts}
     by_label: dict[str, list[Run]] = {}
-    places = [(arm_of(run, section), seed_of(run, section)) for run in runs]
-    sizes = Counter(label for label, seed in places if not seed)
-    has_seeds = sizes.total() < len(runs)
-    for run, (label, seed) in zip(runs, places, strict=True):
+    for run in runs:
         if (own := str(run.facts.get("run_id", run.facts.get("run", "")))) in parents - {""}:
             reading.notes.append(f"Run {own} is the parent of others, and was left out.")
             continue
-        names = [seed, *(str(run.facts.get(name, "")) for name in ROW_NAMES)]
-        if has_seeds and sizes[label] == 1 and not seed:
-            names.append(label)
-        for name in names:
-            if name.casefold() in SUMMARIES:
+        for name in (seed_of(run, section), *map(run.facts.get, ROW_NAMES)):
+            if str(name).casefold() in SUMMARIES:
                 why = f"a row is called '{name}' and is not a run; remove such rows"
                 raise ParibusError(why, code="incomparable")
-        by_label.setdefault(label, []).append(run)
-    spelt = {label.strip().casefold(): label for label in by_label}
-    for label in by_label:
-        if (twin := spelt[label.strip().casefold()]) != label:
-            why = (
-                f"arms '{label}' and '{twin}' differ in case or space alone; give one arm one name"
-            )
-            raise ParibusError(why, code="ambiguous")
+        by_label.setdefault(arm_of(run, section), []).append(run)
     return by_label
 
 
@@ -121,30 +105,26 @@ def select_runs(
     With `best_of`, only the best run of each seed counts. Raises ParibusError for unfinished runs,
     for runs without a score at the requested step, and for facts that make runs incomparable.
     """
-    score, findings = scores[0], list[Finding]()
-    for run in chain(*by_label.values()):
-        if "cut" in run.facts and score not in run.scores and not run.is_row:
-            run.facts.setdefault(NOT_FINISHED, "cut")
-    known = {name for run in chain(*by_label.values()) for name in run.scores}
+    score, findings, every = scores[0], list[Finding](), list(chain(*by_label.values()))
+    known = {name for run in every for name in run.scores}
     for name in scores:
         if name not in known:
             raise ParibusError(f"no run has a score '{name}': {nearest(name, known)}")
-
-    def has_score(run: Run) -> bool:
-        """Return False if the score's cell is empty. A log without a score ended too early."""
-        return not run.is_row or score in run.scores or _state(run) != ""
-
-    arms = _pick(by_label, has_score)
-    missing = _pick(by_label, lambda run: not has_score(run))
-    if counted := _count(missing, by_label):
-        text = f"{counted} excluded, without {score} ({_name(chain(*missing.values()))}); write NaN"
+    for run in every:
+        if "cut" in run.facts and score not in run.scores and not run.is_row:
+            run.facts.setdefault(NOT_FINISHED, "cut")
+    # A log without a score ended too early.
+    empty = [run for run in every if run.is_row and score not in run.scores and not _state(run)]
+    arms = _pick(by_label, lambda run: run not in empty)
+    if empty:
+        text = f"{_count(empty, by_label)} excluded, without {score} ({_name(empty)}); write NaN"
         findings.append(("no_score", f"{text} for a run that diverged."))
     seeds_of = {arm: {seed_of(run, section) for run in runs} for arm, runs in by_label.items()}
-    every = set[str]().union(*seeds_of.values())
-    if "" not in every and set.intersection(*seeds_of.values()):
+    all_seeds = set[str]().union(*seeds_of.values())
+    if "" not in all_seeds and set.intersection(*seeds_of.values()):
         for arm, own in seeds_of.items():
-            if absent := sorted(every - own, key=lambda seed: (len(seed), seed)):
-                text = f"{arm} has {len(own)} of {len(every)} seeds: it lacks {some(absent)}."
+            if absent := sorted(all_seeds - own, key=lambda seed: (len(seed), seed)):
+                text = f"{arm} has {len(own)} of {len(all_seeds)} seeds: it lacks {some(absent)}."
                 findings.append(("lost_seeds", text))
     for name in scores if section.at_step is not None else ():
         _require_at_step(arms, name, section)
@@ -175,10 +155,10 @@ def _pick(arms: Arms, is_wanted: Callable[[Run], bool]) -> dict[str, list[Run]]:
     return {arm: [run for run in runs if is_wanted(run)] for arm, runs in arms.items()}
 
 
-def _count(part: Arms, arms: Arms) -> str:
+def _count(part: Collection[Run], arms: Arms) -> str:
     """Describe how many of each arm's runs are in `part`, such as `2 of 5 runs of base`."""
-    counts = [(len(runs), plural(len(arms[arm]), "run"), arm) for arm, runs in part.items()]
-    return ", ".join(f"{n} of {total} of {arm}" for n, total, arm in counts if n)
+    counts = [(sum(run in part for run in runs), len(runs), arm) for arm, runs in arms.items()]
+    return ", ".join(f"{n} of {plural(total, 'run')} of {arm}" for n, total, arm in counts if n)
 
 
 def _name(runs: Iterable[Run], most: int = 3) -> str:
@@ -196,10 +176,7 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
     Raises ParibusError if the run has no such score.
     """
     if name not in run.scores:
-        if not run.is_row and not run.scores:
-            return math.nan  # a log that ends before its first value
-        known = nearest(name, run.scores) if run.scores else "it has none"
-        raise ParibusError(f"{run.source} has no score '{name}': {known}")
+        raise ParibusError(f"{run.source} has no score '{name}': {nearest(name, run.scores)}")
     if at_step is None:
         return run.scores[name]
     last, value = run.curves.get(name, [(math.inf, 0.0)])[-1]
@@ -209,12 +186,10 @@ def score_of(run: Run, name: str, at_step: float | None = None) -> Any:
 
 def _require_at_step(arms: Arms, name: str, section: RunsSection) -> None:
     """Raise ParibusError that names all runs without a score at the requested step."""
-    step = section.at_step
-    arms = _pick(arms, lambda run: name in run.scores)
-    missing = _pick(arms, lambda run: score_of(run, name, step) is None)
-    if any(missing.values()):
-        why = f"{_count(missing, arms)} have no {name} at step {step:g}: "
-        why += _name(chain(*missing.values()), MOST_NAMED)
+    known = [run for run in chain(*arms.values()) if name in run.scores]
+    if missing := [run for run in known if score_of(run, name, section.at_step) is None]:
+        why = f"{_count(missing, arms)} have no {name} at step {section.at_step:g}: "
+        why += _name(missing, MOST_NAMED)
         ways = "name the column of steps, state a step of all runs, or leave out those that lack it"
         raise ParibusError(f"{why}; {ways}", code="missing")
 
@@ -244,7 +219,7 @@ def _drop_failed(
 
     stopped = [run for run in every if is_stopped(run)]
     is_ok = section.stopped_early == "ok"
-    early = {run for run in stopped if not (is_ok and score in run.scores)}
+    early = [run for run in stopped if not (is_ok and score in run.scores)]
     if section.crashed == "exclude":
         return _pick(arms, lambda run: run not in early and is_finite(run))
     if not stopped:

@@ -41,7 +41,7 @@ from paribus.untrusted_io import (
 COSTS = ("runtime", "per_second", "learning_rate", "total_flos", "epoch", "step")
 STATUS = {"1": "running", "2": "scheduled", "4": "failed", "5": "killed"}  # 3: finished
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # as trackio writes them
-TENSORS = {1: "<f", 2: "<d"}  # content of DT_FLOAT, DT_DOUBLE
+DT_FLOAT = 1  # the type of a tensor
 BETWEEN, LEAST, LARGEST = " - ", "__MIN", "__MAX"  # a run and its metric; ends of a point
 TAGGED = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+?)\.csv")
 
@@ -86,16 +86,17 @@ def mlflow(source: Source) -> Iterator[Run]:
     run = Run(facts={"run_id": meta.get("run_id", home.name)})
     run.state(name=meta.get("run_name"))
     run.state(**{NOT_FINISHED: STATUS.get(meta.get("status", ""))})
-    for folder, prefix in (("params", ""), ("tags", "tags.")):
-        for file in filter(is_regular, sorted((home / folder).glob("*"))):
-            run.facts[prefix + file.name] = as_value(read_text(file, RECORD_BYTES).strip())
-    for file in filter(is_regular, sorted((home / "metrics").rglob("*"))):
-        rows = [line.split()[:3] for line in read_text(file, RECORD_BYTES).splitlines()]
-        time, value, step = np.array(rows, float).reshape(-1, 3).T
-        # As in MLflow the largest by (step, time, value) counts, and NaN is the least.
-        order = np.lexsort([np.nan_to_num(value, nan=-math.inf), time, step])
-        name = file.relative_to(home / "metrics").as_posix()
-        run.curves[name] = np.stack([step, value], axis=1)[order]
+    for kind, prefix in (("params", ""), ("tags", "tags."), ("metrics", "")):
+        for file in filter(is_regular, sorted((home / kind).rglob("*"))):
+            name, text = file.relative_to(home / kind).as_posix(), read_text(file, RECORD_BYTES)
+            if kind != "metrics":
+                run.facts[prefix + name] = as_value(text.strip())
+                continue
+            rows = [line.split()[:3] for line in text.splitlines()]
+            time, value, step = np.array(rows, float).reshape(-1, 3).T
+            # As in MLflow the largest by (step, time, value) counts, and NaN is the least.
+            order = np.lexsort([np.nan_to_num(value, nan=-math.inf), time, step])
+            run.curves[name] = np.stack([step, value], axis=1)[order]
     yield run
 
 
@@ -112,8 +113,7 @@ def trackio(source: Source) -> Iterator[Run]:
     with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
         rows = "SELECT run_name, step, metrics FROM metrics ORDER BY timestamp, id"
         for name, step, text in database.execute(rows):
-            facts = _facts(name)
-            run = runs.setdefault(name, Run(facts=facts if "seed" in facts else {"run": name}))
+            run = runs.setdefault(name, Run(facts=_facts(name)))
             for metric, value in flatten(as_dict(json.loads(text))).items():
                 number = NUMBERS.get(value, value) if isinstance(value, str) else value
                 if is_number(number) and is_number(step):
@@ -197,7 +197,8 @@ def tensorboard(source: Source) -> Iterator[Run]:
     """Yield the run of a folder. Its event files are all read with the first; the others are
     skipped.
 
-    In an event, field 2 is the step and field 5 the summary, whose field 1 is a tagged value.
+    In an event, field 2 is the step and field 5 the summary, whose field 1 is a value: its tag (1),
+    and a float (2) or a tensor (8) of one float, which has a type (1) and values (5 or 4).
     """
     own, run = Path(source.path), Run()
     files = sorted(filter(is_regular, own.parent.glob("*tfevents*")))
@@ -206,14 +207,13 @@ def tensorboard(source: Source) -> Iterator[Run]:
     for file in files or [own]:
         for record in _records(file, run):
             event = _fields(record)
-            step = event.get(2, [0])[-1]
-            step = float(step - 2**64 if step >= 2**63 else step)
             for value in (v for summary in event.get(5, []) for v in _fields(summary).get(1, [])):
                 parts = _fields(value)
-                scalar = b"".join(parts.get(2, []))
-                scalars = [*struct.unpack("<f", scalar)] if scalar else _tensor(parts.get(8, []))
-                if len(scalars) == 1 and 1 in parts:
-                    run.log(parts[1][-1].decode(), step, scalars[0])
+                tensor = _fields(b"".join(parts.get(8, [])))
+                content = b"".join(parts.get(2, []) + tensor.get(5, []) + tensor.get(4, []))
+                if len(content) == 4 and tensor.get(1, [DT_FLOAT]) == [DT_FLOAT] and 1 in parts:
+                    step, (scalar,) = event.get(2, [0])[-1], struct.unpack("<f", content)
+                    run.log(parts[1][-1].decode(), step, scalar)
     if run.curves:
         yield run
 
@@ -232,17 +232,6 @@ def _records(path: Path, run: Run) -> Iterator[bytes]:
                 run.facts["cut"] = "yes"
                 return
             yield content[:-4]
-
-
-def _tensor(messages: list[bytes]) -> list[float]:
-    """Return the values of a tensor in a version 2 summary, stored as floats, doubles, or the bytes
-    of either."""
-    tensor = _fields(b"".join(messages))
-    for number, form in ((5, "<f"), (6, "<d"), (4, TENSORS.get(tensor.get(1, [0])[-1]))):
-        content = b"".join(tensor.get(number, []))
-        if content and form:
-            return [value for (value,) in struct.iter_unpack(form, content)]
-    return []
 
 
 def _fields(message: bytes) -> dict[int, list[Any]]:
