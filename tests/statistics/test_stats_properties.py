@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as hs
 
 from paribus.statistics import (
-    DecidingTest,
+    TTest,
     crossed_components,
     decided,
     holm,
@@ -85,7 +85,7 @@ def test_intervals_hold_the_nulls_kept(deltas, null, level):
             assert (tested in interval) == (t.p_value(tested) > 1 - level)
 
 
-def deciding_tests(deltas: np.ndarray) -> dict[str, DecidingTest]:
+def deciding_tests(deltas: np.ndarray) -> dict[str, TTest]:
     """Every test that can decide, of the same differences; two items share a seed's effect."""
     items = np.stack([deltas, deltas + np.arange(deltas.size) % 3], axis=1)
     return {

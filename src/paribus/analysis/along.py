@@ -15,10 +15,8 @@ import numpy as np
 import scipy
 
 from paribus.analysis.table import Table
-from paribus.results.curves import AXES, ROUNDING, Axis, LossCurve, speedup
+from paribus.results.curves import AXES, ROUNDING, Axis, speedup
 from paribus.statistics import Decided, decided, paired_t
-
-Pairs = list[tuple[LossCurve, LossCurve]]
 
 
 @dataclass(frozen=True)
@@ -53,35 +51,30 @@ def along(table: Table) -> Iterator[Along]:
     control are not compared.
     """
     study, curves = table.results.study, table.results.trial_curves
-    for pair in study.contrasts:
-        if table.broken(pair[0]) or not study.share_tokens(*pair):
+    alpha = study.inference.alpha
+    for arms in study.contrasts:
+        if table.broken(arms[0]) or not study.share_tokens(*arms):
             continue
         pairs = [
-            (curves[pair[0], seed], curves[pair[1], seed])
-            for seed in table.sampling(pair[0]).seeds
-            if all((arm, seed) in curves and not table.why_diverged(arm, seed) for arm in pair)
+            (curves[arms[0], seed], curves[arms[1], seed])
+            for seed in table.sampling(arms[0]).seeds
+            if all((arm, seed) in curves and not table.why_diverged(arm, seed) for arm in arms)
         ]
         for axis in AXES if len(pairs) > 1 else ():
-            budgets = [curve.along(axis) for curves_of_pair in pairs for curve in curves_of_pair]
-            known = [spent for spent in budgets if spent is not None]
-            if len(known) == len(budgets):
-                yield from _along(pair, axis, pairs, known, study.inference.alpha)
-
-
-def _along(
-    arms: tuple[str, str], axis: Axis, pairs: Pairs, budgets: list[np.ndarray], alpha: float
-) -> Iterator[Along]:
-    end = min(float(budget[-1]) for budget in budgets)
-    inside = budgets[1][budgets[1] < end * (1 - ROUNDING)]
-    spent = np.append(inside, end)
-    deltas = np.array([a.loss_at(spent, axis) - b.loss_at(spent, axis) for a, b in pairs])
-    kept = np.isfinite(deltas).all(axis=0)
-    if not kept.any():
-        return
-    deltas = deltas[:, kept]
-    mean, error = deltas.mean(axis=0), deltas.std(axis=0, ddof=1) / math.sqrt(len(deltas))
-    half = scipy.special.stdtrit(len(deltas) - 1, 1 - alpha / 2) * error
-    curves = [tuple(points.tolist()) for points in (spent[kept], mean, mean - half, mean + half)]
-    logs = np.log([s for a, b in pairs if (s := speedup(a, b, axis)) > 0])
-    ratio = decided(paired_t(logs), "paired_t", alpha=alpha) if logs.size > 1 else None
-    yield Along(*arms, axis, *curves, speedup=ratio)
+            budgets = [curve.along(axis) for pair in pairs for curve in pair]
+            known = [budget for budget in budgets if budget is not None]
+            if len(known) < len(budgets):
+                continue
+            end = min(float(budget[-1]) for budget in known)
+            spent = np.append(known[1][known[1] < end * (1 - ROUNDING)], end)
+            deltas = np.array([a.loss_at(spent, axis) - b.loss_at(spent, axis) for a, b in pairs])
+            kept = np.isfinite(deltas).all(axis=0)
+            if not kept.any():
+                continue
+            spent, deltas = spent[kept], deltas[:, kept]
+            mean, error = deltas.mean(axis=0), deltas.std(axis=0, ddof=1) / math.sqrt(len(pairs))
+            half = scipy.special.stdtrit(len(pairs) - 1, 1 - alpha / 2) * error
+            points = [tuple(at.tolist()) for at in (spent, mean, mean - half, mean + half)]
+            logs = np.log([s for a, b in pairs if (s := speedup(a, b, axis)) > 0])
+            ratio = decided(paired_t(logs), "paired_t", alpha=alpha) if logs.size > 1 else None
+            yield Along(*arms, axis, *points, speedup=ratio)

@@ -20,11 +20,7 @@ from paribus.analysis.schema import Analysis, Summary
 from paribus.analysis.side_effects import costs, stabilities_of
 from paribus.analysis.table import Table
 from paribus.analysis.tuning import tuned_before, why_not_these_values
-from paribus.results import (
-    Results,
-    ResultsFolder,
-    why_unregistered,
-)
+from paribus.results import Results, ResultsFolder, why_unregistered
 from paribus.results.opened_texts import read_reuse
 from paribus.results.registration import RULE
 

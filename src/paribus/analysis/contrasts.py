@@ -16,19 +16,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from paribus.analysis.items import (
-    Items,
-    Scores,
-    share_step,
-)
-from paribus.analysis.schema import (
-    Analysis,
-    Check,
-    Contrast,
-    Interacting,
-    LeftOut,
-    Tested,
-)
+from paribus.analysis.items import Items, Scores, share_step
+from paribus.analysis.schema import Analysis, Check, Contrast, Interacting, LeftOut, Tested
 from paribus.analysis.table import Sampling, Table
 from paribus.analysis.tuning import Tuned, choice_of
 from paribus.errors import ParibusError
@@ -37,7 +26,6 @@ from paribus.numbers import plural
 from paribus.results.curves import spent_to, target_axis
 from paribus.statistics import (
     StatisticsError,
-    TTest,
     decided,
     holm,
     macro_contrast,
@@ -477,7 +465,7 @@ def with_lack_of_fit(analysis: Analysis) -> Analysis:
 
 def _widened(study: Study, contrast: Contrast) -> Contrast:
     choice, says = contrast.choice, contrast.decided
-    if choice is None or says is None or not isinstance(says.basis, TTest):
+    if choice is None or says is None:
         return contrast
     test = replace(says.basis, choice=math.hypot(says.basis.choice, choice.lack_of_fit))
     asked = study.inference.model_dump(include={"alpha", "power"})

@@ -19,7 +19,6 @@ class Detectable:
 
     Attributes:
         sd: SD of the paired differences; `source` says where it comes from.
-        choice: SD of the difference due to choosing tuned values in the pilot.
         effect: smallest difference detected at the registered power with the study's seeds.
         pairs_for_margin: seed pairs needed to detect a difference as large as the margin; None
             if no number suffices because the choice of tuned values is too uncertain.
@@ -30,7 +29,6 @@ class Detectable:
     contrast: str
     source: str
     sd: float
-    choice: float
     effect: float
     margin: float
     pairs_for_margin: int | None
@@ -81,9 +79,7 @@ def detectable(
             effect = in_errors * math.hypot(spread / math.sqrt(n), choice)
             pairs = required_pairs(margin, spread, lasting=choice, power=power, alpha=alpha)
             name, smallest = " against ".join(pair), endpoint.smallest_effect
-            rows.append(
-                Detectable(metric, name, source, spread, choice, effect, margin, pairs, smallest)
-            )
+            rows.append(Detectable(metric, name, source, spread, effect, margin, pairs, smallest))
     return rows
 
 

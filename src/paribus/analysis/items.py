@@ -16,12 +16,7 @@ from paribus.analysis.table import Table
 from paribus.metric import QUESTIONS, ItemSums, Metric
 from paribus.numbers import plural
 from paribus.results.records import records_of
-from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
-    LEAST_IN_BLOCK,
-    contiguous_blocks,
-    joined,
-)
+from paribus.statistics import DESCRIPTIVE_BELOW, LEAST_IN_BLOCK, contiguous_blocks, joined
 from paribus.study.sections import HELD_OUT
 from paribus.study.trainer import RUNS, STACKED
 
@@ -55,25 +50,16 @@ def _column(table: Table, arm: str, seed: int, name: str) -> np.ndarray:
     return blocks[name].to_numpy(zero_copy_only=False).astype(float)
 
 
-def question_scores(
-    table: Table, arm: str, seeds: tuple[int, ...], task: str | None = None
-) -> Scores:
+def question_scores(table: Table, arm: str, seeds: tuple[int, ...], task: str | None) -> Scores:
     """Return each task's question scores, [seeds, questions]: the share of shot settings
     answered correctly.
 
-    For one `task`, or for all tasks of the trials. Questions have the same order in every
-    trial, because the controls compare their prompts.
+    For one `task`, or for all tasks if None. Questions have the same order in every trial, because
+    the controls compare their prompts.
     """
     trials = [table.results.trial_answers[arm, seed] for seed in seeds]
-    asked = [name for name in (trials[0] if trials else ()) if task in (None, name)]
-    return [np.stack([trial[name].right for trial in trials]) for name in asked]
-
-
-def questions_asked(table: Table, arm: str, seed: int, task: str | None = None) -> int:
-    """Return how many answers a trial gave, summed over numbers of shots; of one `task` or of
-    all."""
-    answers = table.results.trial_answers[arm, seed]
-    return sum(answer.asked for name, answer in answers.items() if task in (None, name))
+    names = [name for name in trials[0] if task in (None, name)]
+    return [np.stack([trial[name].right for trial in trials]) for name in names]
 
 
 def share_step(table: Table, metric: Metric) -> float | None:
@@ -83,7 +69,8 @@ def share_step(table: Table, metric: Metric) -> float | None:
     if trial is None or not items:
         return None
     if isinstance(items, str):
-        asked = questions_asked(table, *trial, metric.task)
+        answers = table.results.trial_answers[trial].items()
+        asked = sum(answer.asked for task, answer in answers if metric.task in (None, task))
         return 1 / asked if asked else None
     if not items.step:
         return None

@@ -67,8 +67,19 @@ def _seen(table: Table, contrasts: list[Contrast], events: Stabilities) -> Entry
         # What is said for good of an endpoint; None where it is open.
         shown = "equivalence" if c.equivalent(alpha) else None
         shown = shown or ("effect" if c.significant(alpha) else None)
-        endpoints[c.metric] = _record(c) | {"resolved": shown}
         resolved += [shown] if shown else []
+        endpoints[c.metric] = {"pairs": len(c.seeds), "resolved": shown}
+        if (says := c.decided) is None:
+            endpoints[c.metric]["why_not"] = c.why_not
+            continue
+        interval = plain(says.interval)
+        endpoints[c.metric] |= {
+            "mean": says.mean,
+            "interval": [interval["low"], interval["high"]],
+            "p": says.p_value,
+            "holm_p": c.holm_p,
+            "equivalence_holm_p": c.equivalence_holm_p,
+        }
     is_last = look == len(plan.looks)
     # An arm that diverged in every seed is not shown to be harmful by few seeds; more can show it.
     rates = events.any_event
@@ -81,21 +92,6 @@ def _seen(table: Table, contrasts: list[Contrast], events: Stabilities) -> Entry
     else:
         decision = OPEN if is_last else GOES_ON
     return {"look": look, "endpoints": endpoints, "decision": decision}
-
-
-def _record(contrast: Contrast) -> Entry:
-    says = contrast.decided
-    if says is None:
-        return {"pairs": len(contrast.seeds), "why_not": contrast.why_not}
-    interval = plain(says.interval)
-    return {
-        "pairs": len(contrast.seeds),
-        "mean": says.mean,
-        "interval": [interval["low"], interval["high"]],
-        "p": says.p_value,
-        "holm_p": contrast.holm_p,
-        "equivalence_holm_p": contrast.equivalence_holm_p,
-    }
 
 
 def look_text(study: Study, entry: Entry) -> str:

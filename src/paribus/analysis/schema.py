@@ -16,13 +16,7 @@ from paribus.errors import ParibusError, nearest
 from paribus.metric import Metric
 from paribus.results import Control
 from paribus.results.records import Reuse, RunsRecord
-from paribus.statistics import (
-    Decided,
-    EventRates,
-    Interval,
-    RunContrast,
-    StabilityEvents,
-)
+from paribus.statistics import Decided, EventRates, Interval, RunContrast, StabilityEvents
 from paribus.study import Study
 
 
@@ -360,10 +354,9 @@ class Analysis:
         for contrast in self.contrasts:
             if (contrast.arm, contrast.metric) == (arm, metric):
                 return contrast
-        if arm not in (arms := [name for name, _ in self.study.contrasts]):
-            raise ParibusError(f"arm '{arm}' is compared with nothing: {nearest(arm, arms)}")
-        metrics = [endpoint.metric for endpoint in self.study.endpoints]
-        raise ParibusError(f"metric '{metric}' is not an endpoint: {nearest(metric, metrics)}")
+        known = [f"{contrast.arm}, {contrast.metric}" for contrast in self.contrasts]
+        wanted = f"{arm}, {metric}"
+        raise ParibusError(f"no contrast is '{wanted}': {nearest(wanted, known)}")
 
     def summary(self, arm: str, metric: str) -> Summary:
         """Return the summary of `arm` on `metric`, which must be one of `metrics`."""

@@ -13,11 +13,7 @@ from paribus.analysis.schema import BudgetState, Cost, Costs, Stabilities, Teste
 from paribus.analysis.table import Table
 from paribus.metric import Metric
 from paribus.results.records import training_flops
-from paribus.statistics import (
-    DESCRIPTIVE_BELOW,
-    Interval,
-    event_rates,
-)
+from paribus.statistics import DESCRIPTIVE_BELOW, Interval, event_rates
 
 Trial = tuple[str, int]  # (arm, seed)
 Values = Mapping[Trial, Any]

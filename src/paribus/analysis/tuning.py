@@ -34,14 +34,7 @@ from paribus.statistics import (
     redrawn_error,
     vertex_error,
 )
-from paribus.study import (
-    LEARNING_RATE,
-    Candidate,
-    Study,
-    open_edges,
-    tuning_study,
-    values_text,
-)
+from paribus.study import LEARNING_RATE, Candidate, Study, open_edges, tuning_study, values_text
 from paribus.study.study import tuning_of
 from paribus.study.tuning import VERTEX_DIGITS, Value
 from paribus.study.tuning_study import candidate_arm
@@ -321,7 +314,7 @@ def choice_of(
     if study.tuning is None or tuned is None or tuning is None:
         return None
     declared, n_seeds = table.metrics[metric], len(study.tuning.seeds)
-    is_measured = _measured(tuning, metric)
+    is_measured = any(math.isfinite(tuning.values[*trial, metric]) for trial in tuning.events)
     if n_seeds < LEAST_TUNING_SEEDS:
         why_not = f"{plural(n_seeds, 'tuning seed')} cannot show it, {LEAST_TUNING_SEEDS} can"
     elif declared.of_pair or target_axis(metric) is not None:
@@ -370,10 +363,6 @@ def _fitted(tuned: Tuned, arm: str, chose: np.ndarray, judged: np.ndarray) -> li
         elif not tuned_arms:
             return []
     return tuned_arms
-
-
-def _measured(tuning: Table, metric: str) -> bool:
-    return any(math.isfinite(tuning.values[arm, seed, metric]) for arm, seed in tuning.events)
 
 
 def _judged(tuning: Table, tuned: Tuned, arm: str, declared: Metric, read: str) -> np.ndarray:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
-from paribus.analysis import Analysis, Contrast, Costs
+from paribus.analysis import Analysis, BudgetState, Contrast, Costs
 from paribus.statistics import Decided, holm
 
 Quality = Literal["Q0", "Q-", "Q+", "Q?"]
 Fix = Literal["fix", "harm", "unshown"]
-Budget = Literal["within", "over", "not shown"]
 Benefit = Literal["shown", "absent", "not shown"]
 Divergence = Literal["more", "equal", "fewer"]
 Invalid = Literal["", "missing", "unregistered", "untested", "broken"]
@@ -44,7 +43,7 @@ class State(NamedTuple):
     baseline_stable: bool
     fix: Fix
     collapse: bool
-    budget: Budget
+    budget: BudgetState
     benefit: Benefit
     divergence: Divergence
     elsewhere: Elsewhere
@@ -168,7 +167,7 @@ def events_shown(analysis: Analysis, contrast: Contrast) -> Fix:
     return "fix" if rates.treatment_rate < rates.baseline_rate else "harm"
 
 
-def _budget(analysis: Analysis, cost: Costs) -> Budget:
+def _budget(analysis: Analysis, cost: Costs) -> BudgetState:
     """Return the worst state of the costs that the study limits. An unmeasured cost is not shown to
     be within its budget."""
     limits = analysis.study.decision

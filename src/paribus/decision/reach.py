@@ -15,10 +15,9 @@ from paribus.declared import provided
 from paribus.errors import ParibusError
 from paribus.statistics import (
     DESCRIPTIVE_BELOW,
-    DecidingTest,
     EventRates,
-    InverseNormal,
     OneLook,
+    TTest,
     combined_mcnemar,
     fisher_exact,
     mcnemar,
@@ -206,13 +205,12 @@ def _by_quality(analysis: Analysis, contrast: Contrast, row: Row, trained: int) 
     return Needed(None, "other_error", remedy) if remedy else Needed(why_not="not_with_runs")
 
 
-def _error_parts(analysis: Analysis, contrast: Contrast, basis: DecidingTest) -> dict[str, float]:
+def _error_parts(analysis: Analysis, contrast: Contrast, test: TTest) -> dict[str, float]:
     """Return the parts of a contrast's squared error, keyed by the code of what would reduce it.
 
     Lack of fit of tuning curves is included even if the registered error excludes it.
     """
     if contrast.items_about:
-        test = basis.whole if isinstance(basis, InverseNormal) else basis
         parts = {MORE_RUNS: test.error**2, "items": test.item_error**2}
     elif contrast.by_run and contrast.by_run.pairs:
         parts = {MORE_RUNS: contrast.by_run.sd**2 / contrast.by_run.n}

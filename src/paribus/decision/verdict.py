@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paribus.analysis import Analysis, Contrast, Interacting
-from paribus.decision.evidence import Budget, cost_of, gather, stated
+from paribus.analysis import Analysis, BudgetState, Contrast, Interacting
+from paribus.decision.evidence import cost_of, gather, stated
 from paribus.decision.hypotheses import supports
 from paribus.decision.reach import needed
 from paribus.decision.rule import Rule
@@ -105,7 +105,7 @@ def _verdict(analysis: Analysis, contrast: Contrast, rule: Rule) -> Verdict:
     )
 
 
-def _cost(analysis: Analysis, arm: str, budget: Budget) -> str:
+def _cost(analysis: Analysis, arm: str, budget: BudgetState) -> str:
     """Return the problem with an arm's cost, such as "over"; empty if it is within its limits."""
     limits = analysis.study.decision
     is_asked = limits.throughput_budget is not None or limits.calibration_budget is None

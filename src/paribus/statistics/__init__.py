@@ -40,7 +40,6 @@ from .choice import (
 )
 from .contrast import (
     Decided,
-    DecidingTest,
     Design,
     RunContrast,
     decided,
@@ -55,6 +54,6 @@ from .multiplicity import Lord, holm
 from .power import minimum_detectable_effect, required_pairs
 from .proportions import EventRates, event_rates, fisher_exact, mcnemar
 from .resampling import paired_bootstrap, sign_flip
-from .stages import InverseNormal, Stages, combined_mcnemar, stage_weights
+from .stages import Stages, combined_mcnemar, stage_weights
 from .t_test import TTest, paired_deltas, paired_t, welch
 from .training_curves import StabilityEvents, stability_events

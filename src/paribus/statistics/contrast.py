@@ -15,24 +15,16 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from .conventions import (
-    ALPHA,
-    DESCRIPTIVE_BELOW,
-    POWER,
-    RESAMPLES,
-    Interval,
-    checked_scores,
-)
+from .conventions import ALPHA, DESCRIPTIVE_BELOW, POWER, RESAMPLES, Interval, checked_scores
 from .crossed import crossed_bootstrap, crossed_components
 from .looks import OneLook
 from .resampling import paired_bootstrap, sign_flip
-from .stages import InverseNormal, Stages
+from .stages import Stages
 from .t_test import TTest, arm_summary, least_sd, mean_and_sd, paired_deltas, paired_t, welch
 
 INTERVAL_FROM = 3  # pairs, or runs of each arm
 SIGN_FLIP_FROM = 6  # pairs; with fewer its least p is above 5%
 
-DecidingTest = TTest | InverseNormal
 Design = OneLook | Stages | None  # None: all pairs are one sample of a size that was fixed
 
 
@@ -62,7 +54,7 @@ class Decided:
     margin: float | None
     equivalence_p: float | None
     detectable: float
-    basis: DecidingTest = field(repr=False, compare=False)
+    basis: TTest = field(repr=False, compare=False)
 
     @property
     def descriptive_only(self) -> bool:
@@ -76,7 +68,7 @@ class Decided:
 
 
 def decided(
-    test: DecidingTest,
+    test: TTest,
     name: str,
     *,
     margin: float | None = None,

@@ -25,12 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .conventions import (
-    RESAMPLES,
-    TIE,
-    Floats,
-    checked_scores,
-)
+from .conventions import RESAMPLES, TIE, Floats, checked_scores
 from .resampling import resample_counts
 from .t_test import TTest, least_sd, mean_and_sd, rounding
 

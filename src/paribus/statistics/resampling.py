@@ -28,14 +28,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from .conventions import (
-    ALPHA,
-    ENUMERATE_BOOTSTRAP_TO,
-    RESAMPLES,
-    TIE,
-    Floats,
-    Interval,
-)
+from .conventions import ALPHA, ENUMERATE_BOOTSTRAP_TO, RESAMPLES, TIE, Floats, Interval
 from .t_test import paired_t
 
 ENUMERATE_FLIPS_TO = 20  # pairs; up to here all 2^(n-1) sign patterns are enumerated

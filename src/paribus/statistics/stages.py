@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import scipy
 
@@ -57,39 +56,21 @@ def combined_mcnemar(stages: Sequence[tuple[int, int]], weights: Sequence[float]
     return min(1.0, 2 * combined_p(p, [w / length for _, _, w in parts]))
 
 
-@dataclass(frozen=True, eq=False)
-class InverseNormal:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InverseNormal(TTest):
     """Test of two stages, combined by the inverse-normal method.
 
-    Attributes:
-        whole: the test of all pairs, with the error from choosing values. Both stages share that
-            choice, so it widens their combined error: the distance to a null mean is shrunk by
-            the ratio of the errors without and with it.
+    Its errors are those of all pairs in one stage, with the error from choosing values. Both stages
+    share that choice, so it widens their combined error: the distance to a null mean is shrunk by
+    the ratio of the errors without and with it.
     """
 
     tests: tuple[TTest, TTest]
     weights: tuple[float, float]
-    whole: TTest
-
-    @property
-    def n(self) -> int:
-        """Number of pairs in both stages."""
-        return self.whole.n
-
-    @property
-    def constant(self) -> bool:
-        """True if differences are equal within each stage."""
-        return all(test.constant for test in self.tests) and not self.whole.choice
-
-    @cached_property
-    def mean(self) -> float:
-        """The estimate: the null mean at which both one-sided p-values are equal."""
-        means = [test.mean for test in self.tests]
-        return self._crossing(0.0, min(means), max(means))
 
     @property
     def _nearer(self) -> float:
-        return self.whole.standard_error / self.whole.full_error
+        return self.standard_error / self.full_error
 
     def p_value(self, null: float = 0.0) -> float:
         """Return the two-sided p, never 0."""
@@ -98,7 +79,7 @@ class InverseNormal:
 
     def one_sided_p(self, null: float, *, greater: bool) -> float:
         """Return p against "the mean is at most null", or "at least null" if not greater."""
-        if self.whole.choice:
+        if self.choice:
             null = self.mean - (self.mean - null) * self._nearer
         return self._combined(null, greater=greater)
 
@@ -119,13 +100,10 @@ class InverseNormal:
         low, high = (mean + (end - mean) / self._nearer for end in (low, high))
         return Interval(low, high, level)
 
-    def detectable(self, *, power: float, alpha: float) -> float:
-        """Return the smallest effect that as many pairs detect in a single stage."""
-        return self.whole.detectable(power=power, alpha=alpha)
-
-    def pairs_needed(self, effect: float, *, power: float, alpha: float) -> int | None:
-        """Return the number of pairs that detects `effect` with the spread of both stages."""
-        return self.whole.pairs_needed(effect, power=power, alpha=alpha)
+    def centred(self) -> InverseNormal:
+        """Return the test with its estimate: the null mean at which both one-sided p are equal."""
+        means = [test.mean for test in self.tests]
+        return replace(self, mean=self._crossing(0.0, min(means), max(means)))
 
     def _crossing(self, z: float, low: float, high: float) -> float:
         """Return the null mean in [low, high] whose lower one-sided z is `z`."""
@@ -162,7 +140,10 @@ class Stages:
         """Return the combined test of both stages."""
         stages = (test_of(slice(None, self.first)), test_of(slice(self.first, None)))
         alone = replace(stages[0], choice=0.0), replace(stages[1], choice=0.0)
-        return InverseNormal(alone, self.weights, test_of(slice(None)))
+        whole = test_of(slice(None))
+        constant = all(test.constant for test in alone) and not whole.choice
+        combined = vars(whole) | {"constant": constant, "tests": alone, "weights": self.weights}
+        return InverseNormal(**combined).centred()
 
     def events_p(self, baseline: Sequence[bool], treatment: Sequence[bool]) -> float:
         """Return the combined p of the stages' McNemar tests."""

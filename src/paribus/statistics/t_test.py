@@ -23,14 +23,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from .conventions import (
-    ALPHA,
-    LARGEST_MAGNITUDE,
-    Floats,
-    Interval,
-    StatisticsError,
-    checked_scores,
-)
+from .conventions import ALPHA, LARGEST_MAGNITUDE, Floats, Interval, StatisticsError, checked_scores
 from .power import noncentrality, required_pairs
 
 # A subtraction of two scores is exact to half a unit in the last place of the larger, and each
