@@ -74,32 +74,28 @@ def test_own_modules_are_registered(small_study, tmp_path):
         settle(folder, study, registered(study, DATA, "cpu"))
 
 
-def test_records_of_another_text_are_invalid(small_study, fabricate):
-    results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
-    path = results.path / "registration.json"
-    registered = json.loads(path.read_text())
-    registered["data"]["layernorm"]["digests"]["train"] = "0" * 64
-    path.write_text(json.dumps(registered))
-    verdict = decide(analyse(load_results(results.path)))[0]
-    assert verdict.evidence.invalid == "unregistered"
-
-
-def test_results_without_registration_invalid(small_study, fabricate):
-    results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
-    (results.path / "registration.json").rename(results.path / "kept")
-    verdict = decide(analyse(load_results(results.path)))[0]
-    assert (verdict.outcome, verdict.evidence.invalid) == ("INVALID", "unregistered")
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("registration.json", None, None),
+        ("registration.json", '"digests": {', '"digests": {\n"other": "text", '),
+        ("study.json", '"margin": 0.02', '"margin": 5.0'),
+    ],
+    ids=["without registration", "another text", "another study"],
+)
+def test_what_was_edited_later_is_invalid(small_study, fabricate, name, old, new):
     study = small_study()
-    with pytest.raises(ParibusError, match="though 6"):
-        settle(ResultsFolder(results.path), study, registered(study, DATA, "cpu"))
-
-
-def test_studies_edited_later_are_invalid(small_study, fabricate):
-    results = fabricate(small_study(), lambda arm, seed: 2.0 + seed)
-    path = results.path / "study.json"
-    path.write_text(path.read_text().replace('"margin": 0.02', '"margin": 5.0'))
-    verdict = decide(analyse(load_results(results.path)))[0]
-    assert verdict.evidence.invalid == "unregistered"
+    path = fabricate(study, lambda arm, seed: 2.0 + seed).path
+    content = (path / name).read_text()
+    (path / name).unlink()
+    if old:
+        assert old in content
+        (path / name).write_text(content.replace(old, new))
+    else:
+        with refused("missing", match="though 6"):
+            settle(ResultsFolder(path), study, registered(study, DATA, "cpu"))
+    verdict = decide(analyse(load_results(path)))[0]
+    assert (verdict.outcome, verdict.evidence.invalid) == ("INVALID", "unregistered")
 
 
 def test_seeds_are_added_by_a_second_stage_alone(small_study, fabricate):

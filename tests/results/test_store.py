@@ -74,7 +74,12 @@ def test_a_changed_or_missing_record_is_named(tmp_path, name):
         folder.verify()
 
 
-def test_a_folder_holds_one_study(tmp_path, small_study):
+def test_a_folder_holds_one_study_with_its_arms_in_order(tmp_path, small_study):
+    change = {"set": {"model.embedding.norm": "layernorm"}}
+    study = small_study(arms={"zeta": {}, "alpha": change}, baseline="zeta")
+    ResultsFolder(tmp_path / "ordered").create(study)
+    read = ResultsFolder(tmp_path / "ordered").read_study()
+    assert list(read.arms) == ["zeta", "alpha"] and read.digest == study.digest
     folder = ResultsFolder(tmp_path / "results")
     folder.create(small_study())
     folder.create(small_study(title="Better words"))  # describes, does not change
@@ -91,15 +96,6 @@ def test_a_copied_trial_is_no_trial(small_study, fabricate, source):
     shutil.copytree(results.path / "trials" / source, target)
     with refused("changed", match="rmsnorm/seed-1"):
         load_results(results.path)
-
-
-def test_arms_keep_their_order(tmp_path, small_study):
-    change = {"set": {"model.embedding.norm": "layernorm"}}
-    study = small_study(arms={"zeta": {}, "alpha": change}, baseline="zeta")
-    folder = ResultsFolder(tmp_path / "r")
-    folder.create(study)
-    assert list(folder.read_study().arms) == ["zeta", "alpha"]
-    assert folder.read_study().digest == study.digest
 
 
 def test_other_folders_are_not_taken(tmp_path, small_study):

@@ -69,20 +69,16 @@ def test_every_arm_differs_in_what_its_name_says(name):
     [
         ("[model]\nn_layr = 3", "'model.n_layr'"),
         ("[training.schedule]\ndecay = 0.2", "'training.schedule.options.decay'"),
-        ("[training.optimizer]\nns_steps = 2", "'training.optimizer.options.ns_steps'"),
         ("[arms.b]\nset.'training.batch_size.to' = 8", "'training.batch_size' ="),
         ("[model]\nn_layer = -3", "model.n_layer ="),
-        ("[model]\nn_layer = 8.5", "model.n_layer ="),
         ("[model]\nn_head = 7", "d_model ="),
         ("[[endpoints]]\nmetric = 'validation_loss'", "endpoint"),
         ("[[endpoints]]\nmetric='validation_loss'\nprimary=true", "margin"),
         ("[arms.b]", "'baseline'"),
-        ("[arms.b]\nset.'training.learning_rate' = 1.0", "training.optimizer.learning_rate'"),
         ("[arms.b]\nset.'model.n_head' = 7", "d_model ="),
         ("[arms.b]\nset.'training.batch_size' = 32", "match exactly"),
         ("[arms.b]\nreference='bseline'\nset.'model.bias'=false", "'baseline'"),
         ("[arms.b]\nset.'training.tokens' = 3000", "2048 tokens"),
-        ("[inference]\nalpha = 0.5", "inference.alpha ="),
         (
             "[arms.b]\nset.'training.tokens' = 2048\nset.'training.iterations' = 30",
             "training.tokens",
@@ -134,14 +130,6 @@ def test_a_key_may_be_new_where_the_user_chooses_the_keys():
         load_study("quickstart", {"arms.layrnorm.set.model.bias": False})
 
 
-def test_a_token_budget_is_exact():
-    study = load_study("quickstart", {"training.tokens": 40 * 1024})
-    assert study.setting(study.baseline).iterations == 40
-    assert study.training.iterations is None
-    with refused("value", match="9216"):
-        load_study("quickstart", {"training.tokens": 10_000})
-
-
 def test_an_arm_may_change_the_batch_where_the_token_budget_is_shared():
     arms = '[arms.b]\nset."training.batch_size" = 32'
     study = parse_study(
@@ -150,6 +138,8 @@ def test_an_arm_may_change_the_batch_where_the_token_budget_is_shared():
     assert study.setting("baseline").iterations == 60
     assert study.setting("b").iterations == 30
     assert study.setting("b").tokens == study.setting("baseline").tokens
+    with refused("value", match="9216"):
+        load_study("quickstart", {"training.tokens": 10_000})
 
 
 def test_describing_words_do_not_change_the_study(small_study):
@@ -163,9 +153,8 @@ def test_describing_words_do_not_change_the_study(small_study):
     [
         ("training.iterations=20", ("training.iterations", 20)),
         ("seeds=[1, 2]", ("seeds", [1, 2])),
-        ("data.corpus=pydoc", ("data.corpus", "pydoc")),
         ('data.path="a=b"', ("data.path", "a=b")),
-        ("training.grad_clip=0.5", ("training.grad_clip", 0.5)),
+        ("data.corpus=pydoc", ("data.corpus", "pydoc")),
     ],
 )
 def test_overrides_are_read_as_toml(text, expected):

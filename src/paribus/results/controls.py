@@ -9,7 +9,6 @@ that it is repeatable is `not proven`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -28,7 +27,6 @@ Declared = Mapping[str, Any]
 WORST: tuple[State, ...] = ("broken", "not proven", "declared", "held")
 SIGNS: dict[State, str] = {"held": "✓", "declared": "~", "not proven": "?", "broken": "✗"}
 MOST_TEXTS = 2  # findings of one control that are shown
-COUNT = re.compile(r"([\d,]+) of ([\d,]+) ")
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,8 @@ class Control:
 
     @property
     def sign(self) -> str:
-        """Symbol of the state; `~` also if only part of a count holds."""
-        count = COUNT.match(self.detail) if self.state == "held" else None
-        return "~" if count and count[1] != count[2] else SIGNS[self.state]
+        """Symbol of the state."""
+        return SIGNS[self.state]
 
 
 Labelled = tuple[str, State, str]

@@ -15,10 +15,10 @@ from paribus import untrusted_io
 from paribus.digests import canonical_json
 from paribus.errors import ParibusError
 from paribus.explain import explain
-from paribus.files import write_bytes
+from paribus.files import file_digest, write_bytes
 from paribus.schema import KEY, SCHEMA, stamped, unstamped
 from paribus.study import Study
-from paribus.untrusted_io import regular_path
+from paribus.untrusted_io import is_regular, regular_path
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -76,6 +76,13 @@ def as_model(model: type[Model], value: Any, path: Path) -> Model:
 def read_seals(path: Path) -> dict[str, str]:
     """Return the digests in a manifest: {record name: SHA-256}."""
     return read_as(RootModel[dict[str, str]], path).root
+
+
+def seal_problem(path: Path, digest: str) -> str:
+    """Return why a record differs from its sealed digest; empty if it does not."""
+    if not is_regular(path):
+        return f"{path.name} is missing"
+    return "" if file_digest(path) == digest else f"{path.name} was changed after it was written"
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from paribus.files import file_digest
 from paribus.metric import Metric
+from paribus.results.formats import seal_problem
 from paribus.results.store import TEST, ResultsFolder
 from paribus.results.trial_folder import TrialFolder
 from paribus.untrusted_io import is_regular
@@ -50,8 +51,8 @@ def read_heldout(folder: ResultsFolder, finished: Iterable[TrialFolder]) -> Test
             continue
         home = heldout_folder(folder, trial.arm, trial.seed)
         for name, digest in sealed[trial.label].items():
-            if not is_regular(home.path / name) or file_digest(home.path / name) != digest:
-                raise home.error(f"on the test part, {name} is missing or was changed")
+            if problem := seal_problem(home.path / name, digest):
+                raise home.error(f"on the test part, {problem}")
         if not is_tested(folder, trial):
             raise home.error("its scores on the test part belong to other weights")
         tested[trial.arm, trial.seed] = home

@@ -41,6 +41,7 @@ from paribus.results.formats import (
     read_as,
     read_json,
     read_seals,
+    seal_problem,
     write_json,
     write_study,
 )
@@ -120,10 +121,8 @@ class ResultsFolder(Folder):
         path, digest = self.path / name, self._sealed().get(name)
         if digest is None:
             return False  # it is sealed last: what is there without it is half of a pair
-        if not is_regular(path) or digest != file_digest(path):
-            raise ParibusError(
-                f"{path} is missing or was changed after it was written; restore it", code="changed"
-            )
+        if problem := seal_problem(path, digest):
+            raise ParibusError(f"{self.path}: {problem}; restore it", code="changed")
         return True
 
     def seal(self, name: str, value: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from paribus.errors import ParibusError
 from paribus.files import file_digest, write_bytes
-from paribus.results.formats import COLUMNS, Folder, read_json, read_seals, write_json
+from paribus.results.formats import COLUMNS, Folder, read_json, read_seals, seal_problem, write_json
 from paribus.untrusted_io import is_regular, regular_path
 
 REQUIRED = (
@@ -145,10 +145,8 @@ class TrialFolder(Folder):
         if not sealed.keys() >= {*required, *map(weights_file, self.kept_steps)}:
             raise self.error("manifest.json does not seal every record")
         for name in sorted(itertools.filterfalse(self._lacks, sealed)):
-            if not is_regular(self.path / name):
-                raise self.error(f"{name} is missing")
-            if file_digest(self.path / name) != sealed[name]:
-                raise self.error(f"{name} was changed after it was written")
+            if problem := seal_problem(self.path / name, sealed[name]):
+                raise self.error(problem)
 
     def error(self, why: str) -> ParibusError:
         """Return the error for a trial with missing, changed or foreign records."""

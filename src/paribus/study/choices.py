@@ -51,11 +51,6 @@ class Decorated:
             raise ValueError(
                 f"{kind} {self.name!r}: its name must be a string: @{kind}('my_{kind}')"
             )
-        if not isinstance(self.options, type) or not issubclass(self.options, Options):
-            raise ValueError(
-                f"{kind} '{self.name}': options = {self.options!r} must be a class that inherits "
-                "from Options"
-            )
 
     def __call__(self, function: Callable[..., Any]) -> Self:
         """Return the declaration with `function` attached."""

@@ -187,11 +187,9 @@ class Study(Spec):
         self.format.validate(self)
         for arm, reference in self.contrasts:
             if not self.differences(arm):
-                alone = f", ref, patch or args: {arm} is its name alone"
-                by = alone if self.trainer == COMMAND else ""
                 raise ParibusError(
                     f"arm '{arm}' does not differ from '{reference}'; give it a `set` of "
-                    f"overrides{by}",
+                    "overrides, or to an arm of a command a ref or args",
                     code="conflict",
                 )
         return self

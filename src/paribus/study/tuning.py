@@ -21,10 +21,7 @@ from pydantic import BeforeValidator, Field
 from paribus.digests import flatten
 from paribus.study.base import MOST_ARMS, MOST_SEEDS, Name, Part, Seed, Steps
 
-MOST_WHOLE = 2**53  # up to which every whole number is one in floating point
-
-Whole = Annotated[int, Field(gt=-MOST_WHOLE, lt=MOST_WHOLE)]
-Value = bool | Whole | float | str
+Value = bool | int | float | str
 Candidate = dict[str, Value]
 """Values by dotted key, as an arm's `set` has them."""
 # A dotted key without quotes is tables within tables in TOML, and means the same here.
