@@ -36,28 +36,8 @@ settings.load_profile("suite")
 
 WORDS = "the quick brown fox jumps over a lazy dog mixing bold ink".split()  # noqa: SIM905
 
-# What takes longest comes first: at the end, none keeps one process busy alone. The first two train
-# what others share, each in a process of its own; then files of more than ten seconds, then rooms.
-LONG = (
-    "execution/test_run.py",
-    "export/test_export.py",
-    "studies/test_kept_studies.py",
-    "execution/test_tasks_in_a_run.py",
-    "torture/test_write_faults.py",
-    "execution/test_verify.py",
-    "training/test_golden.py",
-    "training/test_stack.py",
-    "execution",
-    "torture",
-    "export",
-    "evaluation/harness",
-    "statistics/test_stats_properties.py",
-    "statistics/test_stats_oracles.py",
-    "training",
-    "report",
-    "analysis",
-    "statistics",
-)
+# Rooms that take longest come first: at the end, none keeps one process busy alone.
+LONG = ("execution", "export", "torture", "evaluation", "training", "report", "analysis")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,12 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-
     def rank(item: pytest.Item) -> int:
-        of = item.path.relative_to(here)
-        names = {of.as_posix(), *(parent.as_posix() for parent in of.parents)}
-        return next((n for n, name in enumerate(LONG) if name in names), len(LONG))
+        return next((n for n, room in enumerate(LONG) if room in item.path.parts), len(LONG))
 
     items.sort(key=rank)
 

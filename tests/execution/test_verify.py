@@ -1,6 +1,5 @@
 """`paribus verify`: what agrees passes, and each thing that does not is found and named."""
 
-import hashlib
 import json
 import math
 import re
@@ -63,17 +62,10 @@ def test_a_shell_computes_the_same_root(copy):
         ["bash", "-c", command], cwd=copy, capture_output=True, text=True, check=True
     )
     assert said.stdout.split()[0] == root_digest(copy)
-    lines = (copy / "registration.json").read_bytes()
-    assert hashlib.sha256(lines).hexdigest() != root_digest(copy)
-
-
-@pytest.mark.parametrize(
-    "name", ["registration.json", "manifest.json", TRIAL / "manifest.json"], ids=str
-)
-def test_the_root_depends_on_every_registration_and_manifest(name, copy):
-    before = root_digest(copy)
-    (copy / name).write_bytes((copy / name).read_bytes() + b" ")
-    assert root_digest(copy) != before
+    for name in ("registration.json", "manifest.json", TRIAL / "manifest.json"):
+        before = root_digest(copy)
+        (copy / name).write_bytes((copy / name).read_bytes() + b" ")
+        assert root_digest(copy) != before
 
 
 def drop_a_byte(path: Path) -> None:

@@ -66,17 +66,6 @@ def test_a_plan_by_hand():
     assert cost.price == pytest.approx(2.5 * 10 * hours, rel=1e-4)
 
 
-def test_time_follows_from_a_measured_step():
-    """Two workers, each of a tenth of a trial per second: ten trials of ten seconds."""
-    of = study({"resources.devices_per_trial": 1})
-    vocabularies = vocabularies_of(of)
-    flops = study_cost(of, vocabularies).arms["baseline"].flops
-    cost = study_cost(of, vocabularies, rate=Rate(flops / 10, workers=2))
-    assert cost.hours == pytest.approx(50 / 3600, rel=1e-4)
-    assert cost.device_hours == pytest.approx(100 / 3600, rel=1e-4)
-    assert study_cost(of, vocabularies).hours is None
-
-
 def test_tuning_is_of_each_arm():
     """Of arms whose names begin alike too: `deep` and `deep-2`."""
     deep = {"deep": {"set": {"model.n_layer": 48}}, "deep-2": {"set": {"model.n_layer": 12}}}
