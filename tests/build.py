@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pyarrow as pa
 
 from paribus.analysis import tuning_record
 from paribus.decision import own_rule
-from paribus.digests import canonical_json
 from paribus.engine.data import load_dataset
 from paribus.engine.evaluation.harness.outcome import CELLS, ITEMS
 from paribus.engine.evaluation.measures import all_measures
@@ -21,7 +19,6 @@ from paribus.engine.execution.trial.endpoints import endpoint_metrics, possible
 from paribus.engine.probes import shipped_probes
 from paribus.engine.setting import curve_steps
 from paribus.engine.training import DRAWINGS
-from paribus.files import write_bytes
 from paribus.results import (
     Results,
     ResultsFolder,
@@ -31,7 +28,7 @@ from paribus.results import (
     registration,
     settle,
 )
-from paribus.results.formats import stamped, write_table
+from paribus.results.formats import write_table
 from paribus.rng import stream
 from paribus.runs.queue import Missing
 from paribus.runs.trainer_runner import TrainerRunner
@@ -69,16 +66,13 @@ def write_results(
     declared = {name: metric.about for name, metric in possible(study).items()}
     shipped = [drawing for probe in shipped_probes().values() for drawing in probe.drawn]
     shipped += [one for measure in all_measures() for one in measure.drawn]
-    metrics = _nested(declared)
-    drawn: dict[tuple[str, ...], str] = {}
     for arm, seed in study.trials:
         if (arm, seed) in skip:
             continue
         trial, setting, value = folder.trial(arm, seed), study.setting(arm), loss(arm, seed)
         steps = setting.iterations
         losses = curve(arm, seed) if curve else np.linspace(3, 2, steps)
-        of = None if curve else (steps,)
-        _once(trial, "steps.parquet", of, partial(_write_steps, trial, losses))
+        _write_steps(trial, losses)
         points = np.array(curve_steps(study, arm), dtype=np.int64)
         along = heldout(arm, seed, points) if heldout else np.linspace(3, value, len(points))
         trial.write_columns(
@@ -87,12 +81,7 @@ def write_results(
             {"step": "1", "loss_sum_nats": "nats", "predicted": "tokens"},
         )
         columns = _probes(setting.model.n_layer, only=probes)
-        _once(
-            trial,
-            "probes.parquet",
-            (steps, *columns),
-            partial(_write_probes, trial, steps, columns),
-        )
+        _write_probes(trial, steps, columns)
         predicted = np.full(20, 16)
         correct = stream(seed, arm, "hits").integers(2, 9, size=20)
         trial.write_columns(
@@ -107,12 +96,9 @@ def write_results(
             dict.fromkeys(sums, "1"),
         )
         recorded = ("train_loss", "grad_norm", *columns, *_write_measures(trial, value))
-        if recorded not in drawn:  # those of all trials, as a rule
-            there = (drawing.recorded(recorded) for drawing in (*DRAWINGS, *shipped))
-            drawn[recorded] = _nested([drawing.about for drawing in there if drawing])
+        drawings = (drawing.recorded(recorded) for drawing in (*DRAWINGS, *shipped))
         for name, table in (("tasks.parquet", CELLS), ("items.parquet", ITEMS)):
-            empty = table.empty_table()
-            _once(trial, name, (), partial(write_table, trial.path / name, empty))
+            write_table(trial.path / name, table.empty_table())
         trial.write_weights({"w": np.ones(1, np.float32)})
         finite = math.isfinite(value)
         trial.write_json(
@@ -127,7 +113,8 @@ def write_results(
         )
         shared = {"shape": [2], "rule": "normal(std=0.02)", "sha256": f"values of {seed}"}
         trial.write_json("initial.json", {"embedding.tokens.weight": shared})
-        record = stamped(
+        trial.write_json(
+            "trial.json",
             {
                 "arm": arm,
                 "seed": seed,
@@ -144,15 +131,11 @@ def write_results(
                 "iterations": steps,
                 "own_modules": own_digests(setting, study.folder),
                 **measuring_record(study),
-                "metrics": "@",
-                "drawings": "@",
+                "metrics": declared,
+                "drawings": [drawing.about for drawing in drawings if drawing],
                 "diverged_at": steps // 2 if (arm, seed) in diverged else None,
-            }
+            },
         )
-        text = canonical_json(record)
-        for key, large in (("metrics", metrics), ("drawings", drawn[recorded])):
-            text = text.replace(f'"{key}": "@"', f'"{key}": {large}')
-        write_bytes(trial.path / "trial.json", text.encode())
         environment = {"packages": {"torch": "2"}, "device": "cpu", "threads": 1, "stack": 1}
         environment["kernels"] = "torch"
         trial.write_json("environment.json", environment)
@@ -183,31 +166,6 @@ def register_here(study: Study, path: Path) -> None:
     runner, folder = TrainerRunner(None), ResultsFolder(path)
     with folder.lock():
         runner.register(runner.open(study, folder), folder)
-
-
-# By name of a file and what it is of: its bytes, where trials are alike.
-_BYTES: dict[tuple[Any, ...], bytes] = {}
-
-
-def _once(
-    trial: TrialFolder, name: str, of: tuple[Any, ...] | None, write: Callable[[], None]
-) -> None:
-    """What `write` writes; the same bytes as before where a file of that name was of equal `of`.
-
-    A third of the time would go into writing tables that are alike for all trials of all tests.
-    """
-    if of is None or (name, *of) not in _BYTES:
-        write()
-        if of is not None:
-            _BYTES[name, *of] = (trial.path / name).read_bytes()
-    else:
-        write_bytes(trial.path / name, _BYTES[name, *of])
-
-
-def _nested(value: Any) -> str:
-    """The text of a value within a record. To write what all trials share anew for each took half
-    of the time of tests."""
-    return canonical_json(value).rstrip().replace("\n", "\n  ")
 
 
 def _write_steps(trial: TrialFolder, losses: np.ndarray) -> None:

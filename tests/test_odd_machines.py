@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-import paribus
 from paribus.engine.ops.kernels import compiling
 from paribus.results import load_results
 
@@ -58,15 +57,3 @@ def test_where_nothing_but_ascii_can_be_printed_and_nobody_has_a_home(tmp_path):
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.isascii() and rb"meine r\xe9sults/x" in done.stdout.replace(b"\n", b"")
     assert load_results(folder / "meine résults" / "x").study.title == "Größe, 日本"
-
-
-def test_without_a_compiler_pytorch_trains_and_it_is_on_record(
-    afresh, one_process, small_study, tmp_path, monkeypatch
-):
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    study = small_study(
-        {"tasks.names": (), "decision.unreachable": "accept"}, seeds=[1], arms={"baseline": {}}
-    )
-    (trial,) = paribus.run(study, tmp_path / "r", workers=1).finished
-    assert trial.read_json("environment.json")["kernels"] == "torch"

@@ -24,11 +24,6 @@ def entropy(logits, targets):
     losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
     return losses.view(targets.shape)
 
-class Empty(nn.Module):
-    stands = "embedding"
-    def __init__(self, model):
-        super().__init__()
-
 class Up(nn.Module):
     residual_projections = ()
     def __init__(self, model):
@@ -53,11 +48,6 @@ def loss(body: str) -> tuple[str, str]:
 def probe(body: str, **declared: object) -> tuple[str, str]:
     options = "".join(f", {key}={value!r}" for key, value in declared.items())
     return "probes.own", f'@probe("mine", unit="1"{options})\ndef mine(step):\n    {body}\n'
-
-
-def module(site: str, signature: str, body: str) -> tuple[str, str]:
-    code = f"class mine(Empty):\n    def forward({signature}):\n        {body}\n"
-    return f"model.modules.{site}", code
 
 
 OVER_REPLICAS = "losses = entropy(logits, targets); return losses / losses.detach().mean()"
