@@ -7,14 +7,14 @@ from typing import Any, get_args
 
 import pytest
 
-from paribus.decision import SHIPPED, Evidence, State, find_rule
+from paribus.decision import SHIPPED, Evidence, find_rule
 from paribus.decision.evidence import Fix, Quality
 from paribus.decision.rule import rule_from_record
 from paribus.results.registration import keep_sources
 from paribus.study import load_study
 from paribus.study.custom_code import EXAMPLES, digests_of
 
-from ..decision.test_rules import PLAIN, every_state
+from ..decision.test_rules import PLAIN, STATES, evidence
 from .scripts import HOME, all_studies, script
 
 FILE = "stability_gate.py"
@@ -68,9 +68,7 @@ def rule():
 
 @pytest.mark.parametrize(("changes", "row"), TABLE)
 def test_the_commissioned_table_by_hand(rule, changes, row):
-    evidence = PLAIN | changes
-    invalid, n = evidence.pop("invalid"), evidence.pop("n")
-    assert rule.decide(Evidence(invalid, n, State(**evidence))).id == row
+    assert rule.decide(evidence(**(PLAIN | changes))).id == row
 
 
 def test_outcomes_of_rows(rule):
@@ -87,10 +85,9 @@ def test_better_quality_never_gets_a_worse_verdict(rule):
     rank = {"BASELINE": 0, "INCONCLUSIVE": 1, "IMPROVES": 2, "ADOPT": 2}
     stable, fix = (False, True), get_args(Fix)
     for baseline_stable, fixes in itertools.product(stable, fix):
-        given = {k: v for k, v in PLAIN.items() if k not in ("invalid", "n")}
-        given |= {"baseline_stable": baseline_stable, "fix": fixes}
+        given = PLAIN | {"baseline_stable": baseline_stable, "fix": fixes}
         outcomes = [
-            rank[rule.decide(Evidence("", 5, State(**(given | {"quality": quality})))).outcome]
+            rank[rule.decide(evidence(**(given | {"quality": quality}))).outcome]
             for quality in ("Q-", "Q?", "Q+")
         ]
         assert outcomes == sorted(outcomes)
@@ -101,8 +98,8 @@ def test_a_registered_table_of_all_states_decides_as_the_rule(rule):
     """The first kept studies registered a row for each state."""
     path = HOME / "embedding-norm" / "registration.json"
     registered = rule_from_record(json.loads(path.read_text())["own_rule"]["rule"], "here")
-    for evidence in every_state():
-        assert registered.decide(evidence) == replace(rule.decide(evidence), holds=({},))
+    for facts in (Evidence("", 5, state) for state in STATES):
+        assert registered.decide(facts) == replace(rule.decide(facts), holds=({},))
 
 
 def test_commissioned_studies_name_the_rule_and_its_budgets():

@@ -27,7 +27,7 @@ from typing_extensions import TypedDict
 from paribus.decision.evidence import PARTS, Evidence, State, Value
 from paribus.errors import ParibusError, nearest
 from paribus.explain import explain
-from paribus.metric import one_line
+from paribus.metric import Line, Words
 from paribus.statistics import DESCRIPTIVE_BELOW
 from paribus.study import Decision
 
@@ -76,9 +76,6 @@ else:
     _Table = TypedDict("Condition", _Parts, total=False)
     _Table.__pydantic_config__ = ConfigDict(extra="forbid")
     Conditions = Annotated[tuple[_Table, ...], BeforeValidator(_as_lists)]
-MOST_TEXT = 1000  # characters
-Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(one_line)]
-Line = Annotated[Text, Field(min_length=1)]
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -97,8 +94,8 @@ class Row:
 
     id: Annotated[str, Field(pattern="^[0-9A-Za-z-]{1,8}$")]
     outcome: Outcome
-    when: Line
-    reason: Text = ""
+    when: Words
+    reason: Line = ""
     holds: Conditions = ({},)
     open: Open = ""
 
@@ -132,8 +129,8 @@ class Rule:
             which names the row. Then no row has a condition.
     """
 
-    name: Line
-    title: Line
+    name: Words
+    title: Words
     rows: Annotated[tuple[Row, ...], Field(min_length=1, max_length=len(SYMBOLS))]
     keys: tuple[Annotated[str, AfterValidator(_known_key)], ...] = ()
     table: str = field(default="", repr=False)

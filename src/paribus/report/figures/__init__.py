@@ -18,11 +18,11 @@ from paribus.report.figures.recorded import (
     profile,
     spread,
 )
-from paribus.report.figures.style import ARM_COLOURS, Figure, colours
+from paribus.report.figures.style import Figure, colours
 from paribus.report.figures.tuning import tuning_curves
 from paribus.results import Results
 
-__all__ = ["ARM_COLOURS", "Figure", "colours", "draw", "forest", "forest_name"]
+__all__ = ["Figure", "colours", "draw", "forest", "forest_name"]
 
 # How a drawing is drawn, in the order of a report.
 DRAWN = {
