@@ -66,22 +66,16 @@ def test_lost_contrasts_make_no_other_easier(small_study, fabricate):
     assert len(analysis.missing) == 5
 
 
-def test_unequal_seeds_are_paired_and_named(small_study, fabricate):
-    analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, skip=[("layernorm", 4)]))
-    contrast = analysis.contrast("layernorm", "validation_loss")
-    assert contrast.seeds == (1, 2, 3, 5)
+@pytest.mark.parametrize("lost", ["skip", "diverged"])
+def test_lost_trials_are_named_and_the_others_paired(small_study, fabricate, lost):
+    analysis = analyse(fabricate(small_study(seeds=SEEDS), loss, **{lost: [("layernorm", 4)]}))
+    assert analysis.contrast("layernorm", "validation_loss").seeds == (1, 2, 3, 5)
     assert {(o.arm, o.seed) for o in analysis.left_out} == {("layernorm", 4)}
-    assert analysis.missing == ("layernorm/seed-4",)
-
-
-def test_diverged_trials_are_named(small_study, fabricate):
-    study = small_study(seeds=SEEDS)
-    results = fabricate(study, loss, diverged=[("layernorm", 2)])
-    analysis = analyse(results)
-    contrast = analysis.contrast("layernorm", "validation_loss")
-    assert contrast.seeds == (1, 3, 4, 5)
-    assert analysis.left_out[0].why.endswith("step 5")
-    assert analysis.events["layernorm", 2].diverged
+    if lost == "skip":
+        assert analysis.missing == ("layernorm/seed-4",)
+    else:
+        assert analysis.left_out[0].why.endswith("step 5")
+        assert analysis.events["layernorm", 4].diverged
 
 
 def test_broken_controls_are_not_analysed(small_study, fabricate):

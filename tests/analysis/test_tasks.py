@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paribus.analysis import Analysis, analyse
+from paribus.analysis import analyse
 from paribus.results import Results, load_results
 from paribus.results.trial_folder import TrialFolder
 from paribus.rng import stream
@@ -14,23 +14,30 @@ from ..build import write_answers
 CHANCE = {"easy": 0.5, "hard": 0.25}
 SHOTS, N_ITEMS = (0, 3), 60
 EFFECT = {"baseline": 0.0, "layernorm": -0.25, "rmsnorm": 0.0}
+SEEDS = [1, 2, 3, 4, 5, 6]
 
 
 @pytest.fixture
-def results(small_study, fabricate):
+def results(small_study, fabricate, request) -> Results:
     """Two tasks; LayerNorm is worse at the easy one, RMSNorm differs by luck alone."""
-    made = fabricate(small_study(seeds=[1, 2, 3, 4, 5, 6]), lambda arm, seed: 2.0 + 0.01 * seed)
+    target = {"target": getattr(request, "param", "new questions")}
+    study = small_study(seeds=SEEDS, inference=target)
+    made = fabricate(study, lambda arm, seed: 2.0 + 0.01 * seed)
     for trial in made.finished:
         answer(trial)
     return load_results(made.path)
 
 
+def hits_of(arm: str, seed: int, task: str) -> np.ndarray:
+    """Whether each question was right with each number of shots, [shots, questions]."""
+    p = 0.4 + (0.3 + EFFECT[arm]) * (task == "easy")
+    return np.array([stream(seed, arm, task, shots).random(N_ITEMS) < p for shots in SHOTS])
+
+
 def answer(trial: TrialFolder) -> None:
     rows, cells = [], []
     for task, chance in CHANCE.items():
-        p = 0.4 + 0.3 * (task == "easy") + EFFECT[trial.arm] * (task == "easy")
-        for shots in SHOTS:
-            hits = stream(trial.seed, trial.arm, task, shots).random(N_ITEMS) < p
+        for shots, hits in zip(SHOTS, hits_of(trial.arm, trial.seed, task), strict=True):
             cells.append({"task": task, "shots": shots, "chance": chance, "accuracy": hits.mean()})
             rows += [
                 {"task": task, "shots": shots, "item": i, "correct": bool(hit)}
@@ -39,16 +46,9 @@ def answer(trial: TrialFolder) -> None:
     write_answers(trial, rows, cells)
 
 
-def accuracies(results: Results, arm: str, task: str) -> list[float]:
-    rows = results.tasks.to_pylist()
-    return [
-        float(np.mean([r["accuracy"] for r in rows if key(r) == (arm, seed, task)]))
-        for seed in results.study.seeds
-    ]
-
-
-def key(row: dict) -> tuple[str, int, str]:
-    return row["arm"], row["seed"], row["task"]
+def scores(arm: str, task: str) -> np.ndarray:
+    """The share of the numbers of shots at which each question was right, [seeds, questions]."""
+    return np.array([hits_of(arm, seed, task).mean(axis=0) for seed in SEEDS])
 
 
 def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(results):
@@ -56,62 +56,31 @@ def test_every_task_is_paired_by_seed_and_adjusted_in_a_family_of_its_own(result
     assert [(c.arm, c.declared.task) for c in found] == [
         (arm, task) for arm in ("layernorm", "rmsnorm") for task in CHANCE
     ]
-    expected = [
-        paired_contrast(
-            accuracies(results, "baseline", c.declared.task),
-            accuracies(results, c.arm, c.declared.task),
-            seed=0,
-            family=4,
-            resolution=1 / (N_ITEMS * len(SHOTS)),
-        )
-        for c in found
-    ]
-    for contrast, paired in zip(found, expected, strict=True):
-        assert contrast.by_run == paired
-    # The registered target, new questions, decides: seeds and the task's questions are resampled.
+    asked = {"seed": 0, "family": 4, "resolution": 1 / (N_ITEMS * len(SHOTS))}
     for contrast in found:
-        scores = (
-            [questions(results, arm, seed, contrast.declared.task) for seed in results.study.seeds]
-            for arm in ("baseline", contrast.arm)
-        )
-        crossed = macro_contrast(
-            *([np.array(score)] for score in scores),
-            seed=0,
-            family=4,
-            resolution=1 / (N_ITEMS * len(SHOTS)),
-        )
-        assert contrast.decided == crossed
-        assert contrast.decided.test == "crossed_components"
-    adjusted = holm([c.decided.p_value for c in found if c.decided])
+        theirs, ours = (scores(arm, contrast.declared.task) for arm in ("baseline", contrast.arm))
+        expected = paired_contrast(theirs.mean(axis=1), ours.mean(axis=1), **asked)
+        assert contrast.by_run.decided.p_value == pytest.approx(expected.decided.p_value)
+        # The registered target, new questions, decides: seeds and questions are both samples.
+        crossed = macro_contrast([theirs], [ours], **asked)
+        assert contrast.decided == crossed and crossed.test == "crossed_components"
+    adjusted = holm([c.decided.p_value for c in found])
     assert [c.holm_p for c in found] == pytest.approx(list(adjusted))
     assert found[0].holm_p < 0.05 and found[0].decided.mean < -0.1
 
 
-def questions(results: Results, arm: str, seed: int, task: str) -> list[float]:
-    """The share of the numbers of shots at which each question was right."""
-    items = [r for r in results.items.to_pylist() if key(r) == (arm, seed, task)]
-    hits: dict[int, list[bool]] = {}
-    for row in items:
-        hits.setdefault(row["item"], []).append(row["correct"])
-    return [float(np.mean(hits[item])) for item in sorted(hits)]
-
-
-def macro(analysis: Analysis, arm: str):
-    return analysis.contrast(arm, "macro_accuracy")
-
-
-def test_macro_accuracy_is_paired_by_seed_and_question(results):
-    analysis = analyse(results)
-    contrast = macro(analysis, "layernorm")
-    by_task = [
-        np.mean(
-            np.subtract(accuracies(results, "layernorm", t), accuracies(results, "baseline", t))
-        )
-        for t in CHANCE
-    ]
-    assert contrast.by_run.mean == pytest.approx(np.mean(by_task))
-    assert contrast.decided.mean == pytest.approx(np.mean(by_task))  # every task weighs the same
-    assert contrast.items_about == f"{2 * N_ITEMS} questions"
+@pytest.mark.parametrize("results", ["new questions", "this item set"], indirect=True)
+def test_macro_accuracy_is_paired_by_seed_and_decided_by_the_target(results):
+    contrast = analyse(results).contrast("layernorm", "macro_accuracy")
+    changes = [scores("layernorm", task) - scores("baseline", task) for task in CHANCE]
+    assert contrast.by_run.mean == pytest.approx(np.mean(changes))  # each task weighs the same
+    says, paired = contrast.decided, contrast.by_run.decided
+    if results.study.inference.claims_new_questions:
+        assert says.test == "crossed_components" and says.mean == pytest.approx(paired.mean)
+        assert contrast.items_about == f"{2 * N_ITEMS} questions"
+        assert says.interval.low < paired.interval.low
+    else:
+        assert says == paired and says.test == "paired_t"
 
 
 def test_a_diverged_trial_leaves_the_tasks_too(results):

@@ -92,16 +92,6 @@ def test_few_items_are_few_whatever_the_number_of_seeds():
     assert crossed_bootstrap([np.repeat(task, 9, axis=1)], seed=0).df == 19
 
 
-def neighbours(
-    rng: np.random.Generator, shape: tuple[int, int], correlation: float, share: float = 1.0
-) -> np.ndarray:
-    """Rows of an AR(1) of variance 1, with `share` of it, and the rest as white noise."""
-    innovations = rng.normal(size=(shape[0], shape[1] + 500))
-    series = signal.lfilter([np.sqrt(1 - correlation**2)], [1, -correlation], innovations)
-    settled = np.asarray(series)[:, 500:]
-    return np.sqrt(share) * settled + np.sqrt(1 - share) * rng.normal(size=shape)
-
-
 def test_blocks_are_contiguous_and_lose_nothing():
     assert [contiguous_blocks(n) for n in (1, 39, 40, 79, 80, 10_000)] == [0, 4, 5, 9, 10, 10]
     np.testing.assert_array_equal(joined(np.arange(7), 3), [0 + 1 + 2, 3 + 4, 5 + 6])
@@ -121,7 +111,9 @@ def test_error_over_contiguous_blocks_is_that_of_the_mean_of_a_series():
     lags = np.arange(1, n)
     exact = (n + 2 * ((n - lags) * r**lags).sum()) / n**2
     found = {n: 0.0, 10: 0.0}
-    for row in neighbours(np.random.default_rng(12), (series, n), r):
+    innovations = np.random.default_rng(12).normal(size=(series, n + 500))
+    rows = signal.lfilter([np.sqrt(1 - r**2)], [1, -r], innovations)[:, 500:]
+    for row in rows:
         for n_blocks in found:
             scores = joined(row, n_blocks) * n_blocks / n
             # The same at each of two seeds: all error is of the text.

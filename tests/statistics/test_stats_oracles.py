@@ -6,10 +6,8 @@ import scipy.stats
 
 from paribus.statistics import (
     Decided,
-    crossed_components,
     decided,
     holm,
-    joined,
     mcnemar,
     paired_t,
     sign_flip,
@@ -81,15 +79,3 @@ def test_statsmodels_agrees():
     for d_z, n in ((0.3, 8), (0.5, 20), (1.0, 10), (1.5, 5)):
         reference = TTestPower().power(d_z, n, 0.05)
         assert t_power(n - 1, d_z * np.sqrt(n), 0.05) == pytest.approx(reference, abs=1e-9)
-
-
-def test_statsmodels_has_the_same_error_of_clusters():
-    pytest.importorskip("statsmodels")
-    from statsmodels.regression.linear_model import OLS
-
-    row = np.random.default_rng(4).normal(size=300).cumsum()
-    groups = {"groups": np.arange(300) // 30}
-    fit = OLS(row, np.ones(300)).fit(cov_type="cluster", cov_kwds=groups)
-    scores = joined(row, 10) / 30
-    ours = crossed_components([np.stack([scores, scores])]).item_error
-    assert ours == pytest.approx(float(fit.bse[0]), rel=1e-9)
